@@ -51,7 +51,7 @@ PROCESS = (
     "tests/docs/",
     "tests/e2e/",
     "tests/net/test_transparent.py",
-    "tests/net/workers/",
+    "tests/process/workers/",
     "tests/qa/test_needs.py",
     "tests/sinks/audit/test_disks.py",
     "tests/sinks/audit/test_kills.py",

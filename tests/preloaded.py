@@ -187,19 +187,19 @@ def become(output: int, cwd: str, env: dict[str, str], parent: int) -> None:
 
 def main() -> None:
     """Import, and fork until the socket ends."""
-    import kproxy.own_process
+    import kproxy.process.start
 
     # isort: split
     import gc
 
     import kproxy.admin.live
-    import kproxy.app
     import kproxy.cli.run
     import kproxy.cli.start
-    import kproxy.config_file
+    import kproxy.config.reader
+    import kproxy.process.app
+    import kproxy.process.supervisor
     import kproxy.sinks.captures
     import kproxy.sinks.metrics
-    import kproxy.supervisor
 
     gc.freeze()  # collections in the children write to no page of what is there
     with socket.socket(fileno=int(sys.argv[1])) as stream:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kproxy.app import Proxy
-from kproxy.config import Config
-from kproxy.logs import make_log
+from kproxy.config.document import Config
+from kproxy.logs.setup import make_log
+from kproxy.process.app import Proxy
 from kproxy.rules.facts import Facts
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.rule_set import RuleSet

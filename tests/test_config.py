@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.config import Advertise, Config, ListenerConfig
-from kproxy.config_file import config_from
-from kproxy.network_config import ProxyProtocol
+from kproxy.config.document import Advertise, Config, ListenerConfig
+from kproxy.config.network import ProxyProtocol
+from kproxy.config.reader import config_from
 from kproxy.rules.address import Address
 from kproxy.rules.parsed_rules import ListenerTraits
 from kproxy.rules.source import Source

@@ -14,8 +14,8 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from kproxy.audit_config import AuditConfig
-from kproxy.config_file import config_from
+from kproxy.config.audit import AuditConfig
+from kproxy.config.reader import config_from
 from kproxy.rules.document import parse_rules
 from kproxy.rules.source import Source
 from kproxy.testing.cluster import MockCluster

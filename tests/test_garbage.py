@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from kproxy.garbage import FEW
+from kproxy.process.garbage import FEW
 
 STATES = """
 import gc, json
@@ -28,7 +28,7 @@ def states(module: str) -> list[list[object]]:
 
 
 def test_a_process_of_kproxys_own_collects_little_until_it_serves() -> None:
-    usual, imported, serving = states("kproxy.own_process")
+    usual, imported, serving = states("kproxy.process.start")
 
     assert imported == [FEW, False]
     assert serving == [usual[0], True]
@@ -42,7 +42,7 @@ def test_a_process_in_which_kproxy_is_tested_with_is_left_as_it_is() -> None:
 
 LONGEST = """
 import gc, json, time
-import kproxy.own_process
+import kproxy.process.start
 from kproxy import garbage
 garbage.settle()
 longest, begun = 0.0, 0.0
@@ -59,7 +59,7 @@ print(json.dumps([longest, len(kept)]))
 
 CYCLES = """
 import gc, json, weakref
-import kproxy.own_process
+import kproxy.process.start
 from kproxy import garbage
 class Thing: pass
 garbage.settle()

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from kproxy.observe.filter.filter import Filter
 from kproxy.testing.sight import conversation, event_lines, write_capture
-from kproxy.watch.filter.filter import Filter
 
 PAGE = Path(__file__).parent.parent / "docs" / "inspect.md"
 

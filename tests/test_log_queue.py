@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.log_writer import LogQueue, WholeLines
-from kproxy.logs import LONGEST, make_log
+from kproxy.logs.setup import LONGEST, make_log
+from kproxy.logs.writer import LogQueue, WholeLines
 from kproxy.testing.client import RawClient
 from kproxy.testing.fake import FakeBroker
 from kproxy.testing.ports import free_port
@@ -26,7 +26,7 @@ from kproxy.testing.wait import until
 HOSTILE = "b1\n2026-11-23T00:00:00Z [info] forged\x1b[2J\r\x85\u2028\u202e\ud800"
 STRAY = """
 import logging, sys, threading, warnings
-from kproxy.logs import log_of_process
+from kproxy.logs.setup import log_of_process
 log, _ = log_of_process("json", "info")
 log.info("begins", secret="no")
 class Bad:

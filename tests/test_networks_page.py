@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.config_file import config_from
-from kproxy.network_config import MARK
+from kproxy.config.network import MARK
+from kproxy.config.reader import config_from
 from kproxy.rules.source import Source
 
 ROOT = Path(__file__).parent.parent

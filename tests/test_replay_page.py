@@ -12,9 +12,9 @@ from typing import Any
 
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
+from kproxy.observe.seen import Form, Frame, Seen
 from kproxy.replay.ignored_fields import groups_table
 from kproxy.testing.cluster import MockCluster
-from kproxy.watch.seen import Form, Frame, Seen
 from kproxy.wire import Message, encode, layout, schema
 from kproxy.wire.records import Producer, Record, encode_batch
 

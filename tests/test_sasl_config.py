@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.config_file import config_from
+from kproxy.config.reader import config_from
 from kproxy.rules.source import Source
 from kproxy.sasl.users import make_line
 

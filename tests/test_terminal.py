@@ -26,7 +26,7 @@ import kproxy
 from kproxy import terminal
 from kproxy.admin import captures, models
 from kproxy.cli import main
-from kproxy.logs import make_log
+from kproxy.logs.setup import make_log
 from kproxy.testing.sight import Somebody, conversation, event_lines, exchange, write_capture
 from kproxy.wire.records import Record, encode_batch
 

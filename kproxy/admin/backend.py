@@ -40,7 +40,7 @@ class Backend:
 
 
 class AnyBackend(Protocol):
-    """Backend of either kind: that of one process (`Backend`), and that of workers (`over_workers.crew_backend`)."""
+    """Backend of either kind: that of one process (`Backend`), and that of workers (`process.admin.pool_backend`)."""
 
     @property
     def keeper(self) -> RuleKeeper: ...

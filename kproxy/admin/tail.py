@@ -23,11 +23,11 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
 from kproxy.errors import FilterError
+from kproxy.observe.filter.filter import Filter
+from kproxy.observe.filter.view import Data
+from kproxy.observe.seen import Seen
 from kproxy.sinks.fanout import Fanout
 from kproxy.sinks.tail import TailSink
-from kproxy.watch.filter.filter import Filter
-from kproxy.watch.filter.view import Data
-from kproxy.watch.seen import Seen
 
 from .backend import Backend
 from .models import Shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kproxy.watch.seen import Seen
+from kproxy.observe.seen import Seen
 
 from .captured_connection import CapturedConnection
 from .exchanges import ExchangePairing, begins_request

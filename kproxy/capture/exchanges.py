@@ -16,9 +16,9 @@ from struct import Struct
 from kproxy.core.sasl import GSSAPI_FIRST, RawTokens
 from kproxy.core.software import software
 from kproxy.errors import DecodeError
-from kproxy.watch.credentials import RESPONSE, take_out
-from kproxy.watch.error_places import error_at, in_order
-from kproxy.watch.seen import Form, Frame, Outcome, Seen
+from kproxy.observe.credentials import RESPONSE, take_out
+from kproxy.observe.error_places import error_at, in_order
+from kproxy.observe.seen import Form, Frame, Outcome, Seen
 from kproxy.wire import schema
 from kproxy.wire.api_keys import API_VERSIONS, CONTROLLED_SHUTDOWN, METADATA, PRODUCE, SASL_HANDSHAKE
 from kproxy.wire.head import AcksReader, produce_acks

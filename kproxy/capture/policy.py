@@ -14,8 +14,8 @@ from struct import pack
 from typing import Literal
 
 from kproxy.errors import DecodeError
-from kproxy.watch.credentials import CONFIG_VALUES, REQUEST, RESPONSE, value_spans
-from kproxy.watch.seen import Depth, Form, Frame, Seen
+from kproxy.observe.credentials import CONFIG_VALUES, REQUEST, RESPONSE, value_spans
+from kproxy.observe.seen import Depth, Form, Frame, Seen
 from kproxy.wire.head import body_start
 from kproxy.wire.headers import header_version
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 
-from kproxy.watch.seen import Seen
+from kproxy.observe.seen import Seen
 
 from .captured_connection import CapturedConnection, TopicIdNames
 from .connection import TcpConnection

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from kproxy.errors import DecodeError
-from kproxy.watch.credentials import take_out
-from kproxy.watch.seen import Form, Frame, Seen
+from kproxy.observe.credentials import take_out
+from kproxy.observe.seen import Form, Frame, Seen
 from kproxy.wire import layout, schema
 from kproxy.wire.api_keys import CONTROLLED_SHUTDOWN
 from kproxy.wire.edit import Edits

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from kproxy.watch.error_places import errors_of
-from kproxy.watch.seen import Errors, Frame, Seen, Who
+from kproxy.observe.error_places import errors_of
+from kproxy.observe.seen import Errors, Frame, Seen, Who
 from kproxy.wire.api_keys import SASL_HANDSHAKE
 
 from . import pcapng

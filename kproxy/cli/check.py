@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from kproxy.config import Config
-from kproxy.config_file import config_from, is_config, rule_paths
+from kproxy.config.document import Config
+from kproxy.config.reader import config_from, is_config, rule_paths
 from kproxy.errors import DocumentError
 from kproxy.rules.document import check_documents, read_document, rule_files
 from kproxy.rules.lint import lint_rules

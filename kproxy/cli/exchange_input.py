@@ -21,9 +21,9 @@ from kproxy.capture.reader import MOST_FRAME, Capture
 from kproxy.cli.event_types import judge
 from kproxy.errors import InputError
 from kproxy.events.schema import REQUEST_EVENT
+from kproxy.observe.filter.view import Data, EventView, SeenView
+from kproxy.observe.seen import Seen
 from kproxy.terminal import say
-from kproxy.watch.filter.view import Data, EventView, SeenView
-from kproxy.watch.seen import Seen
 
 CAPTURES = (b"\x0a\x0d\x0d\x0a", b"\xd4\xc3\xb2\xa1", b"\xa1\xb2\xc3\xd4", b"\x4d\x3c\xb2\xa1", b"\xa1\xb2\x3c\x4d")
 """First bytes of pcapng and pcap files."""

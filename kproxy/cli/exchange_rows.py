@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kproxy.cli.table import text
+from kproxy.observe.filter.view import Data
 from kproxy.terminal import say
-from kproxy.watch.filter.view import Data
 
 MOST_PARTITIONS = 6
 """Partitions of a topic that a cell shows on a terminal."""

@@ -9,8 +9,8 @@ from itertools import groupby
 
 import click
 
+from kproxy.observe.filter.fields import FIELDS, Field
 from kproxy.terminal import say
-from kproxy.watch.filter.fields import FIELDS, Field
 
 OPERATORS = (
     ("field", "it is there, and is not 0, empty or false"),

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from kproxy.errors import FilterError
+from kproxy.observe.filter.filter import Filter
 from kproxy.terminal import say
-from kproxy.watch.filter.filter import Filter
 
 FILE_ENDINGS = (".pcapng", ".pcap", ".ndjson", ".gz", ".cap")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from kproxy.cli.frame_output import SECRET, Row, rows, shown
 from kproxy.errors import DecodeError
-from kproxy.watch.seen import Form, Frame, Seen
+from kproxy.observe.seen import Form, Frame, Seen
 from kproxy.wire import decode_response
 from kproxy.wire.error_codes import numbers
 from kproxy.wire.headers import find

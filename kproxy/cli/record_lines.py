@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 from kproxy.cli.frame_output import is_utf8
 from kproxy.errors import RecordsError
+from kproxy.observe.records import MOST_BYTES, RecordsField
 from kproxy.terminal import in_line
-from kproxy.watch.records import MOST_BYTES, RecordsField
 from kproxy.wire.compression import CODECS
 from kproxy.wire.records import Batch, Cut, Entry, LegacyEntry, Record, check_crc, decode, entries
 

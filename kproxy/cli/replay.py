@@ -15,11 +15,11 @@ from kproxy.terminal import console, say
 
 if TYPE_CHECKING:
     from kproxy.cli.replay_options import Options
+    from kproxy.observe.filter.filter import Filter
+    from kproxy.observe.seen import Seen
     from kproxy.replay.outcome import ReplayOutcome
     from kproxy.replay.player import ReplayPlayer
     from kproxy.replay.recording import Recording
-    from kproxy.watch.filter.filter import Filter
-    from kproxy.watch.seen import Seen
 
 FORMS = ("table", "json")
 
@@ -72,8 +72,8 @@ def load(options: Options, files: list[str], wanted: Filter) -> Recording:
     none are left, and CaptureError."""
     from kproxy.capture.reader import Capture
     from kproxy.cli.exchange_input import NoInput, Trouble, kind_of, make_data, tell
+    from kproxy.observe.filter.view import SeenView
     from kproxy.replay.recording import record
-    from kproxy.watch.filter.view import SeenView
     from kproxy.wire.frames import MAX_FRAME
 
     seen: list[Seen] = []

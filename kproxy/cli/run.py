@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-import kproxy.own_process  # noqa: F401 - before structlog is imported
+import kproxy.process.start  # noqa: F401 - before structlog is imported
 
 if TYPE_CHECKING:
-    from kproxy.config import Config
+    from kproxy.config.document import Config
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -45,7 +45,7 @@ def command(
 
     With --config, --rules adds to the rules of the document; --admin, --seed and --workers replace what it says.
     """
-    from kproxy.config_changes import FLAGS, Origin
+    from kproxy.config.changes import FLAGS, Origin
 
     given = [name for name, value in network.items() if value is not None]
     if config_file is not None and given:
@@ -57,9 +57,9 @@ def command(
 
     config = read()
     if config.workers > 1:
-        from kproxy.supervisor import run
+        from kproxy.process.supervisor import run
     else:
-        from kproxy.app import run
+        from kproxy.process.app import run
     ctx.exit(run(config, FLAGS if config_file is None else Origin(config_file, read)))
 
 
@@ -76,7 +76,7 @@ def _changed(config: Config, seed: int | None, workers: int | None) -> Config:
 
 def _from_flags(network: Mapping[str, str | None], rules: tuple[str, ...], admin: str | None) -> Config:
     """Return the config that --upstream, --listen and --advertise stand for."""
-    from kproxy.config_file import DEFAULT_LISTEN, admin_from, advertise_from, config_from_flags
+    from kproxy.config.reader import DEFAULT_LISTEN, admin_from, advertise_from, config_from_flags
     from kproxy.rules.address import Address, parse_server
 
     upstream, listen, advertise = (network[name] for name in ("upstream", "listen", "advertise"))
@@ -90,7 +90,7 @@ def _from_flags(network: Mapping[str, str | None], rules: tuple[str, ...], admin
 
 
 def _from_file(file: str, rules: tuple[str, ...], admin: str | None) -> Config:
-    from kproxy.config_file import admin_from, load_config
+    from kproxy.config.reader import admin_from, load_config
 
     config = load_config(file)
     changes: dict[str, object] = {"rules": [*config.rules, *rules]}
@@ -101,7 +101,7 @@ def _from_file(file: str, rules: tuple[str, ...], admin: str | None) -> Config:
 
 
 def _workers(number: int) -> int:
-    from kproxy.config import MOST_WORKERS
+    from kproxy.config.document import MOST_WORKERS
 
     if not 1 <= number <= MOST_WORKERS:
         raise click.BadParameter(f"{number} processes, expected 1 to {MOST_WORKERS}", param_hint="--workers")

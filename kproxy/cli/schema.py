@@ -24,7 +24,7 @@ def command(what: str) -> None:
 
 def config_schema() -> dict[str, Any]:
     """Return the JSON Schema of a config document."""
-    from kproxy.config import Config
+    from kproxy.config.document import Config
 
     return {"$schema": DIALECT, **Config.model_json_schema()}
 

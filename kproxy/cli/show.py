@@ -18,11 +18,11 @@ from kproxy.cli.hex_tree import hex_tree
 from kproxy.cli.record_lines import record_lines
 from kproxy.cli.tail import unjudged
 from kproxy.errors import DecodeError
+from kproxy.observe.filter.filter import Filter
+from kproxy.observe.filter.view import SeenView
+from kproxy.observe.records import NotKept, record_fields
+from kproxy.observe.seen import Form, Frame, Seen
 from kproxy.terminal import say
-from kproxy.watch.filter.filter import Filter
-from kproxy.watch.filter.view import SeenView
-from kproxy.watch.records import NotKept, record_fields
-from kproxy.watch.seen import Form, Frame, Seen
 from kproxy.wire import decode_request, decode_response
 
 FORMS = ("tree", "json")

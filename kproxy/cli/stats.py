@@ -15,9 +15,9 @@ from kproxy.cli.table import print_json, print_rows
 from kproxy.cli.tail import passed_over, unjudged
 from kproxy.cli.tally import Tally
 from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
+from kproxy.observe.filter.filter import Filter
+from kproxy.observe.filter.view import EventView, SeenView
 from kproxy.terminal import say
-from kproxy.watch.filter.filter import Filter
-from kproxy.watch.filter.view import EventView, SeenView
 
 FORMS = ("table", "json")
 LINE = ("requests", "errors", "unanswered", "request_bytes", "response_bytes", "p50_ms", "p90_ms", "p99_ms", "max_ms")

@@ -16,9 +16,9 @@ from kproxy.cli.exchange_input import Trouble, tell, views
 from kproxy.cli.exchange_rows import Rows
 from kproxy.cli.filter_words import files_and_filter
 from kproxy.errors import InternalError
+from kproxy.observe.filter.filter import Filter
+from kproxy.observe.filter.view import Data
 from kproxy.terminal import raw, say
-from kproxy.watch.filter.filter import Filter
-from kproxy.watch.filter.view import Data
 
 Show = Callable[[Data], None]
 FORMS = ("table", "wide", "json")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.limits import Limits
+from kproxy.config.limits import Limits
 
 EACH = 2
 """Descriptors of a connection: one to the client, one to the broker."""

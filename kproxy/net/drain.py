@@ -19,7 +19,7 @@ from kproxy.wire import schema
 from .driven import show
 
 if TYPE_CHECKING:
-    from kproxy.limits import Limits
+    from kproxy.config.limits import Limits
 
     from .connection import Connection
     from .reactor import Reactor

@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from kproxy.config import ListenerConfig
+from kproxy.config.document import ListenerConfig
 from kproxy.errors import InternalError
 from kproxy.rules.facts import Facts
 from kproxy.rules.gate import Barred
@@ -30,8 +30,8 @@ from .upstream import Upstream
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-    from kproxy.limits import Limits
-    from kproxy.network_config import Transparent
+    from kproxy.config.limits import Limits
+    from kproxy.config.network import Transparent
     from kproxy.rules.gate import Gate
     from kproxy.rules.kinds.advertise import Advertise
     from kproxy.rules.rule_set import BoundRules

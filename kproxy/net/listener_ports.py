@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.config import ListenerConfig
+from kproxy.config.document import ListenerConfig
 from kproxy.errors import InternalError
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 

@@ -7,12 +7,12 @@ from secrets import token_bytes, token_hex
 
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.config import ListenerConfig
+from kproxy.config.document import ListenerConfig
+from kproxy.config.sasl import ListenerSasl, users_in
 from kproxy.core.sasl_server import Terms
 from kproxy.errors import InternalError
 from kproxy.sasl.server import Checker, LoginWork
 from kproxy.sasl.users import Users
-from kproxy.sasl_config import ListenerSasl, users_in
 
 from .login import NONCE
 

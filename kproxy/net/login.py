@@ -11,11 +11,11 @@ from secrets import token_hex
 
 import trio
 
+from kproxy.config.sasl import OAUTH, UpstreamSasl
 from kproxy.core.login import LoggedIn, Steps, log_in
 from kproxy.errors import LoginFailed, LoginRefused
 from kproxy.named_file import read_named, reason
 from kproxy.sasl.client import ScramClient, Tokens, oauthbearer, plain
-from kproxy.sasl_config import OAUTH, UpstreamSasl
 
 from .dialling import Caller, Dialler
 from .driven import HostPort, show

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from kproxy.config import ListenerConfig
-from kproxy.network_config import closeness, plain_name
+from kproxy.config.document import ListenerConfig
+from kproxy.config.network import closeness, plain_name
 from kproxy.rules.kinds.advertise import Advertise
 
 from .client_hello import LONGEST, ClientHello, parse

@@ -5,7 +5,7 @@ Movement is seen in the byte counts, so that the fast path keeps no times.
 
 from __future__ import annotations
 
-from kproxy.limits import Limits
+from kproxy.config.limits import Limits
 
 from .connection import Connection
 from .keepalive import keep_alive

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.config import Config, ListenerConfig
+from kproxy.config.document import Config, ListenerConfig
 from kproxy.errors import InternalError
 from kproxy.rules.address import Address
 from kproxy.rules.kinds.advertise import Advertise

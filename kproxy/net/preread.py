@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.config.limits import Limits
 from kproxy.errors import InputError
-from kproxy.limits import Limits
 
 from .connection_counts import ConnectionCounts
 from .descriptors import Capacity

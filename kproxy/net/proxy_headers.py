@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from kproxy.network_config import ProxyProtocol, ProxyVersion
+from kproxy.config.network import ProxyProtocol, ProxyVersion
 from kproxy.rules.match import address_test
 
 from .driven import AddressPair, HostPort, host_port

@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.config import Config
+from kproxy.config.document import Config
 from kproxy.errors import InternalError
 from kproxy.rules.facts import Facts
 from kproxy.rules.gate import Gate

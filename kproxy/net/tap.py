@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from kproxy.core.commands import CLIENT
 from kproxy.core.inflight import ANSWERED, ASKED
 from kproxy.core.observer import NO_ANSWER
-from kproxy.watch.exchanges import add_wait
-from kproxy.watch.seen import Seen
-from kproxy.watch.watcher import Watcher
+from kproxy.observe.exchanges import add_wait
+from kproxy.observe.seen import Seen
+from kproxy.observe.watcher import Watcher
 
 from .driven import Feed
 from .phase import Phase

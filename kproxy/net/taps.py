@@ -7,15 +7,15 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from kproxy.observe.seen import Who
 from kproxy.sinks.audit.connection_event import Ended
 from kproxy.sinks.fanout import Fanout
-from kproxy.watch.seen import Who
 
 from .side import RECORDING
 
 if TYPE_CHECKING:
-    from kproxy.watch.journal import Journal
-    from kproxy.watch.summary import Summary
+    from kproxy.observe.journal import Journal
+    from kproxy.observe.summary import Summary
 
     from .connection import Connection
     from .tap import Tap

@@ -12,8 +12,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from struct import Struct
 
+from kproxy.config.network import Transparent
 from kproxy.errors import InternalError
-from kproxy.network_config import Transparent
 
 from .driven import HostPort, host_port, show
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from errno import EINPROGRESS
 from time import monotonic
 
-from kproxy.config import ClusterConfig
+from kproxy.config.document import ClusterConfig
 from kproxy.core.rewrite import MOST_NODES
 from kproxy.errors import InternalError
 

@@ -12,8 +12,8 @@ from functools import cached_property
 from uuid import UUID
 
 from kproxy.errors import DecodeError
-from kproxy.watch.credentials import CONFIG_VALUES
-from kproxy.watch.seen import Form, Frame, Seen, Who
+from kproxy.observe.credentials import CONFIG_VALUES
+from kproxy.observe.seen import Form, Frame, Seen, Who
 from kproxy.wire import Message, decode_request, decode_response, schema
 from kproxy.wire.api_keys import CREATE_TOPICS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 

@@ -15,9 +15,9 @@ from typing import Generic, TypeVar
 
 from kproxy.capture.policy import CaptureSide, Policy
 from kproxy.capture.writer import CaptureEndpoint
-from kproxy.watch.filter.filter import Filter
-from kproxy.watch.filter.view import View
-from kproxy.watch.seen import Depth, Frame, Seen, Who
+from kproxy.observe.filter.filter import Filter
+from kproxy.observe.filter.view import View
+from kproxy.observe.seen import Depth, Frame, Seen, Who
 
 from .capture_file import CaptureFile
 

@@ -17,7 +17,7 @@ from typing import IO, Any, Literal, cast
 
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureEndpoint, CaptureWriter, ToWallTime, WrittenTotals
-from kproxy.watch.seen import Frame, Seen, Who
+from kproxy.observe.seen import Frame, Seen, Who
 
 from .shared_file import BlockFile, CapturePart, Totals
 

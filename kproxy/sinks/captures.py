@@ -15,9 +15,9 @@ from time import time
 from kproxy.capture.policy import CaptureSide, Policy
 from kproxy.capture.writer import CaptureEndpoint, ToWallTime
 from kproxy.errors import InputError
-from kproxy.watch.filter.filter import Filter
-from kproxy.watch.filter.view import View
-from kproxy.watch.seen import Seen, Who
+from kproxy.observe.filter.filter import Filter
+from kproxy.observe.filter.view import View
+from kproxy.observe.seen import Seen, Who
 
 from .capture import CaptureSink
 from .capture_file import CaptureFile, CaptureLimits, StopReason

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.watch.seen import Depth, Seen, Who
+from kproxy.observe.seen import Depth, Seen, Who
 from kproxy.wire.api_keys import METADATA
 from kproxy.wire.breath import to_the_end
 

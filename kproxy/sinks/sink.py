@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kproxy.watch.seen import Depth, Seen, Who
+from kproxy.observe.seen import Depth, Seen, Who
 
 
 class Sink(Protocol):

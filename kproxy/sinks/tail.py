@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kproxy.watch.filter.filter import Filter
-from kproxy.watch.filter.view import MakeData, SeenView
-from kproxy.watch.seen import Depth, Frame, Seen, Who
+from kproxy.observe.filter.filter import Filter
+from kproxy.observe.filter.view import MakeData, SeenView
+from kproxy.observe.seen import Depth, Frame, Seen, Who
 
 MOST_WAITING = 10_000
 """Exchanges; a second of a busy proxy."""

@@ -13,7 +13,7 @@ from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.capture.packet_file import Packet, PacketFile
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
-from kproxy.watch.seen import Form, Frame, Seen
+from kproxy.observe.seen import Form, Frame, Seen
 from kproxy.wire import Message, apis, encode
 from kproxy.wire.records import Record, encode_batch
 

@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 
 import trio
 
-from kproxy.app import Proxy, leaves
-from kproxy.config import Config
+from kproxy.config.document import Config
 from kproxy.core.session import Session
 from kproxy.errors import InternalError
-from kproxy.logs import make_log
+from kproxy.logs.setup import make_log
 from kproxy.net.rule_waiters import CounterName
+from kproxy.process.app import Proxy, leaves
 from kproxy.rules.facts import Facts
 from kproxy.rules.store import RuleStore
 

@@ -11,10 +11,10 @@ from typing import Any
 from kproxy.capture.policy import Payload, Policy
 from kproxy.capture.writer import CaptureWriter
 from kproxy.events.schema import REQUEST_EVENT
+from kproxy.observe.credentials import take_out
+from kproxy.observe.seen import Form, Frame, Seen
 from kproxy.sinks.audit.lines import EventEncoder
 from kproxy.sinks.audit.request_event import request_event
-from kproxy.watch.credentials import take_out
-from kproxy.watch.seen import Form, Frame, Seen
 from kproxy.wire import Message, encode
 from kproxy.wire.records import Producer, Record, encode_batch
 from kproxy.wire.schema import load, names

@@ -22,11 +22,11 @@ from kproxy.net.phase import Phase
 from kproxy.net.side import VIEW
 from kproxy.net.taps import JournalFor, Taps
 from kproxy.net.turns import BUFFER
+from kproxy.observe.seen import Depth, Seen, Who
+from kproxy.observe.summary import Summary
 from kproxy.sinks.fanout import Fanout
 from kproxy.sinks.sink import Sink
 from kproxy.testing.turmoil import Driver
-from kproxy.watch.seen import Depth, Seen, Who
-from kproxy.watch.summary import Summary
 
 
 @dataclass(eq=False)

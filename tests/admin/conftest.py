@@ -16,8 +16,8 @@ from starlette.types import Message
 
 from kproxy.admin.api import make_app
 from kproxy.admin.backend import Backend
-from kproxy.app import Proxy
-from kproxy.config import Config
+from kproxy.config.document import Config
+from kproxy.process.app import Proxy
 from kproxy.rules.depth import Depth
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base import Direction

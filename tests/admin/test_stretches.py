@@ -24,12 +24,12 @@ from kproxy.admin.backend import Backend
 from kproxy.admin.long_answer import LongAnswer
 from kproxy.admin.models import ClusterShown, ConnectionShown, ListenerShown, NodeShown, TopologyShown
 from kproxy.admin.operation import LONGEST_BODY, OperationCall
-from kproxy.admin.over_workers.operations import HANDLES
-from kproxy.app import Proxy
-from kproxy.config import Config
-from kproxy.limits import Limits
+from kproxy.config.document import Config
+from kproxy.config.limits import Limits
 from kproxy.net.driven import HostPort
 from kproxy.net.phase import Phase
+from kproxy.process.admin.operations import HANDLES
+from kproxy.process.app import Proxy
 from kproxy.rules.document import read_document
 from kproxy.rules.source import Source
 from kproxy.rules.store import RuleStore

@@ -12,7 +12,7 @@ import sys
 import structlog
 import trio
 
-from kproxy.config_file import config_from_flags
+from kproxy.config.reader import config_from_flags
 from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.reactor import Reactor
 from kproxy.net.server import Server, drain_on_signal

@@ -33,9 +33,9 @@ from machine import description
 from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
+from kproxy.observe.seen import Form, Frame, Seen
 from kproxy.testing.dialogue import request, response
 from kproxy.testing.synthetic_events import write_events
-from kproxy.watch.seen import Form, Frame, Seen
 from kproxy.wire.records import Record, encode_batch
 
 RESULTS = Path(__file__).parent / "PIPELINE.md"

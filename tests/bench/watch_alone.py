@@ -1,4 +1,4 @@
-"""What watching costs: nanoseconds of a `kproxy.watch` watcher for one exchange, both directions, without sockets.
+"""What watching costs: nanoseconds of a `kproxy.observe` watcher for one exchange, both directions, without sockets.
 
 watch_alone.py [DEPTH …]        depths: count, rows (as for an audit with detail `summary`; the default), requests (an
                                 audit of every request, through to the finished line in the queue), sketch, full
@@ -17,16 +17,16 @@ from uuid import UUID
 
 import structlog
 
-from kproxy.audit_config import AuditConfig
+from kproxy.config.audit import AuditConfig
+from kproxy.observe.seen import Depth, Seen
+from kproxy.observe.summary import Summary
+from kproxy.observe.watcher import Watcher
 from kproxy.sinks.audit.audit_sink import AuditSink
 from kproxy.sinks.audit.event_sink import OutletCounters
 from kproxy.sinks.audit.gate import EventGate
 from kproxy.sinks.audit.queue import LineQueue
 from kproxy.sinks.audit.recorder import Recorder
 from kproxy.sinks.fanout import Fanout
-from kproxy.watch.seen import Depth, Seen
-from kproxy.watch.summary import Summary
-from kproxy.watch.watcher import Watcher
 from kproxy.wire import Message, encode, schema
 from kproxy.wire.records import Producer, Record, encode_batch
 

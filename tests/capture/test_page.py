@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kproxy.config import Config
+from kproxy.config.document import Config
 from kproxy.testing.client import RawClient
 from kproxy.testing.fake import FakeBroker
 from kproxy.testing.ports import free_port_with_room

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kproxy.capture.policy import LONGEST_HEADER, Policy
+from kproxy.observe.credentials import take_out
+from kproxy.observe.seen import Depth, Form, Frame, Seen
 from kproxy.testing.captures import client, metadata, produce, request
-from kproxy.watch.credentials import take_out
-from kproxy.watch.seen import Depth, Form, Frame, Seen
 
 
 def kept(payload: str, seen: Seen, head: int = 20) -> tuple[bytes, bytes]:

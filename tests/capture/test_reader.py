@@ -18,8 +18,8 @@ from kproxy.capture.pcapng import LINK_RAW
 from kproxy.capture.policy import Policy
 from kproxy.capture.reader import MOST_CONNECTIONS, Capture, connections, read
 from kproxy.errors import CaptureError
+from kproxy.observe.seen import Form, Seen
 from kproxy.testing.captures import client, metadata, packets, pcap, produce, tshark, written
-from kproxy.watch.seen import Form, Seen
 
 ETHERNET_HEADER = 14
 Facts = tuple[Any, ...]

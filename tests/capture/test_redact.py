@@ -15,9 +15,9 @@ from kproxy.capture.pseudonyms import Pseudonyms
 from kproxy.capture.reader import read
 from kproxy.capture.redact import Redaction
 from kproxy.capture.redact_records import RedactionCounts, redact_records
+from kproxy.observe.records import records_of
+from kproxy.observe.seen import Form, Seen
 from kproxy.testing.sight import conversation, exchange, orders, write_capture
-from kproxy.watch.records import records_of
-from kproxy.watch.seen import Form, Seen
 from kproxy.wire import decode_request, decode_response
 from kproxy.wire.records import Batch, Record, check_crc, decode, encode_batch, encode_message_set, entries
 

@@ -10,9 +10,9 @@ import pytest
 from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.capture.pseudonyms import NAMED, Pseudonyms
 from kproxy.capture.redact import Redaction
+from kproxy.observe.credentials import withheld_body
+from kproxy.observe.seen import Form, Frame, Seen
 from kproxy.testing.values import random_struct
-from kproxy.watch.credentials import withheld_body
-from kproxy.watch.seen import Form, Frame, Seen
 from kproxy.wire import Message, apis, decode_request, decode_response, encode, layout
 from kproxy.wire.layout import Struct
 from kproxy.wire.records import Record, encode_batch

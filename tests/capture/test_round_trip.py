@@ -10,11 +10,11 @@ import pytest
 from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.capture.policy import Policy
 from kproxy.capture.reader import Capture
+from kproxy.observe.credentials import CONFIG_VALUES
+from kproxy.observe.seen import Depth, Form, Frame, Seen
+from kproxy.observe.watcher import Watcher
 from kproxy.testing.captures import written
 from kproxy.testing.random_peers import Broker, Manners, random_traffic
-from kproxy.watch.credentials import CONFIG_VALUES
-from kproxy.watch.seen import Depth, Form, Frame, Seen
-from kproxy.watch.watcher import Watcher
 from kproxy.wire import schema
 
 MOST = 3000

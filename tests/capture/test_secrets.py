@@ -9,9 +9,9 @@ import pytest
 
 from kproxy.capture.policy import Policy
 from kproxy.capture.reader import Capture
+from kproxy.observe.seen import Depth, Frame, Seen
+from kproxy.observe.watcher import Watcher
 from kproxy.testing.captures import client, request, response, written
-from kproxy.watch.seen import Depth, Frame, Seen
-from kproxy.watch.watcher import Watcher
 
 SECRET = b"Tr0ub4dor"
 TEXT = SECRET.decode()

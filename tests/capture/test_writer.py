@@ -11,8 +11,8 @@ from kproxy.capture.pcapng import read_note
 from kproxy.capture.policy import Policy
 from kproxy.capture.reader import Capture, read
 from kproxy.capture.writer import MOST_KNOWN, CaptureWriter
+from kproxy.observe.seen import Frame
 from kproxy.testing.captures import SERVER, client, frame, metadata, packets, produce, response, tshark, written
-from kproxy.watch.seen import Frame
 
 
 def notes(path: Path) -> list[dict[str, object]]:

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 from kproxy.cli import main
 from kproxy.cli.filter_help import markdown
-from kproxy.watch.filter.fields import FIELDS
+from kproxy.observe.filter.fields import FIELDS
 
 
 def test_all_fields_are_in_it() -> None:

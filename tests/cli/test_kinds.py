@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from kproxy.cli import main
-from kproxy.config import Config
+from kproxy.config.document import Config
 from kproxy.rules.kind_groups import GROUPS, title
 from kproxy.rules.kinds import KINDS
 

@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from kproxy.cli import main
+from kproxy.config.sasl import users_in
 from kproxy.errors import DocumentError, LoginFailed
 from kproxy.named_file import MOST_BYTES, open_named, read_named, text_named
 from kproxy.net.login import read_token
 from kproxy.net.state import read_state
-from kproxy.sasl_config import users_in
 
 pytestmark = pytest.mark.timeout(60, func_only=True)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-import kproxy.app
-import kproxy.supervisor
+import kproxy.process.app
+import kproxy.process.supervisor
 from kproxy.cli import main
-from kproxy.config import Config
+from kproxy.config.document import Config
 from kproxy.errors import DocumentError
 from kproxy.rules.address import Address
 from kproxy.rules.document import load_rules
@@ -32,7 +32,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
         configs.append(config)
         return 0
 
-    monkeypatch.setattr(kproxy.app, "run", run)
+    monkeypatch.setattr(kproxy.process.app, "run", run)
     return configs
 
 
@@ -178,7 +178,7 @@ def test_workers_are_of_the_flag_or_the_document(
 ) -> None:
     """The flag goes before; with one there is no supervisor; a number in a document is checked like all else there."""
     supervised: list[Config] = []
-    monkeypatch.setattr(kproxy.supervisor, "run", lambda config, origin: supervised.append(config) or 0)
+    monkeypatch.setattr(kproxy.process.supervisor, "run", lambda config, origin: supervised.append(config) or 0)
     document = tmp_path / "kproxy.yaml"
     document.write_text(DOCUMENT + "workers: 3\n")
 

@@ -15,13 +15,13 @@ from uuid import UUID
 import pytest
 
 from kproxy.core.topics import CORRELATION
+from kproxy.observe.cells import WELL, Line
+from kproxy.observe.summary import Summary
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.testing import stretches
 from kproxy.testing.dialogue import Dialogue, request, response, sized
 from kproxy.testing.stretches import READ, Case, Stopwatch, cases, large
-from kproxy.watch.cells import WELL, Line
-from kproxy.watch.summary import Summary
 from kproxy.wire import breath
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))

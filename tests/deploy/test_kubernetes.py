@@ -11,8 +11,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from kproxy.config_file import load_config
-from kproxy.limits import Limits
+from kproxy.config.limits import Limits
+from kproxy.config.reader import load_config
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 KUBERNETES = "1.33"

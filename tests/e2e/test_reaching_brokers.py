@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.limits import Limits
+from kproxy.config.limits import Limits
 from kproxy.testing.client import RawClient
 from kproxy.testing.ports import free_port, free_ports
 from kproxy.testing.wait import until

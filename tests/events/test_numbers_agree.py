@@ -15,14 +15,14 @@ from kproxy.capture.reader import Capture
 from kproxy.cli.tally import Tally
 from kproxy.events.schema import LATENCY_BOUNDS_MS, REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.events.validation import mistakes
+from kproxy.observe.seen import Depth, Seen
+from kproxy.observe.summary import Summary
 from kproxy.sinks.audit.request_event import request_event
 from kproxy.sinks.audit.summary_event import summary_event
 from kproxy.testing.random_peers import Manners
 from kproxy.testing.sight import Somebody, write_capture
-from kproxy.watch.seen import Depth, Seen
-from kproxy.watch.summary import Summary
 from kproxy.wire import schema
-from tests.watch.watching import CLIENT, Talk, Watching, random_talk
+from tests.observe.watching import CLIENT, Talk, Watching, random_talk
 
 NAMES = [api.name for api in map(schema.load, schema.paths()) if api.name not in ("SaslHandshake", "SaslAuthenticate")]
 OFTEN = ["Produce", "Fetch", "ShareFetch", "OffsetCommit", "Heartbeat", "ListOffsets", "CreateTopics"]

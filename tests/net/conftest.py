@@ -13,7 +13,7 @@ import pytest
 import structlog
 import trio
 
-from kproxy.config import Config
+from kproxy.config.document import Config
 from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.reactor import Reactor
 from kproxy.net.server import Server

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.limits import Limits
+from kproxy.config.limits import Limits
 from kproxy.net import descriptors
 from kproxy.net.descriptors import FEWEST, find_capacity, log_capacity
 

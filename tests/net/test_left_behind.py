@@ -12,11 +12,11 @@ from kproxy.core.commands import BROKER, Close, Dial, Send, Wake
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session, Shared
 from kproxy.net import overdue
+from kproxy.observe.seen import Depth, Seen, Who
 from kproxy.rules.document import parse_rules
 from kproxy.testing.dialogue import request, response
 from kproxy.testing.passing import PassingSession
 from kproxy.testing.tapped import Hungry
-from kproxy.watch.seen import Depth, Seen, Who
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
 

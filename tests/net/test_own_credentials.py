@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kproxy.config.sasl import UpstreamSasl
 from kproxy.errors import LoginFailed
 from kproxy.net.login import OwnCredentials
-from kproxy.sasl_config import UpstreamSasl
 
 
 def test_the_token_is_read_at_each_login(tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session, Shared
 from kproxy.net import splice
 from kproxy.net.splice import MOST, PIPE, Pipe
+from kproxy.observe.seen import Depth
 from kproxy.rules.name_maps import NameMaps
 from kproxy.testing.dialogue import request, response
 from kproxy.testing.tapped import Hungry
-from kproxy.watch.seen import Depth
 from kproxy.wire.records import Record, encode_batch
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]

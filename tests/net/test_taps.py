@@ -14,10 +14,10 @@ import trio
 
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session, Shared
+from kproxy.observe.seen import Depth, Seen
 from kproxy.rules.document import parse_rules
 from kproxy.testing.dialogue import request, response
 from kproxy.testing.tapped import Hungry
-from kproxy.watch.seen import Depth, Seen
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
 

@@ -20,6 +20,9 @@ import pytest
 from kproxy.core.session import Shared
 from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.events.validation import mistakes
+from kproxy.observe.seen import Depth, Form, Seen
+from kproxy.observe.summary import Summary
+from kproxy.observe.watcher import Watcher
 from kproxy.rules.kinds import KINDS
 from kproxy.sinks.audit.request_event import request_event
 from kproxy.sinks.audit.summary_event import summary_event
@@ -27,9 +30,6 @@ from kproxy.testing.random_peers import Broker, Manners, random_traffic
 from kproxy.testing.random_rules import frame_kinds, random_rules
 from kproxy.testing.tapped import Hungry, Tapped
 from kproxy.testing.turmoil import Turmoil
-from kproxy.watch.seen import Depth, Form, Seen
-from kproxy.watch.summary import Summary
-from kproxy.watch.watcher import Watcher
 from kproxy.wire.api_keys import PRODUCE
 
 CASES = 1000 if os.environ.get("KPROXY_TEST_ALL") else 60

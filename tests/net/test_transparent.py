@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.config import Config
+from kproxy.config.document import Config
 from kproxy.errors import InternalError
 from kproxy.net.transparent import check_mark, is_own
 

@@ -18,6 +18,8 @@ import trio
 
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
+from kproxy.observe.seen import Depth, Form, Frame, Seen
+from kproxy.observe.watcher import Watcher
 from kproxy.replay.client import Authenticate, ReplayClient
 from kproxy.replay.fixes import OutgoingRequest
 from kproxy.replay.ignored_fields import IgnoredFields
@@ -27,8 +29,6 @@ from kproxy.replay.report import ReplayReport
 from kproxy.replay.target import TargetCluster
 from kproxy.testing.kafka import Kafka, Listener
 from kproxy.testing.ports import free_port
-from kproxy.watch.seen import Depth, Form, Frame, Seen
-from kproxy.watch.watcher import Watcher
 from kproxy.wire import Message, decode_response, encode, layout, schema
 
 

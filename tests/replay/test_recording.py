@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from kproxy.observe.credentials import CONFIG_VALUES
+from kproxy.observe.seen import Form
 from kproxy.replay.recording import AUTHENTICATION, BARE, CUT
-from kproxy.watch.credentials import CONFIG_VALUES
-from kproxy.watch.seen import Form
 
 
 def test_exchanges_stand_in_the_order_of_their_requests(tools: Any) -> None:

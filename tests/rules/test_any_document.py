@@ -10,10 +10,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.config import Config
-from kproxy.config_file import config_from, is_config, rule_paths
+from kproxy.config.document import Config
+from kproxy.config.limits import Limits
+from kproxy.config.reader import config_from, is_config, rule_paths
 from kproxy.errors import DocumentError
-from kproxy.limits import Limits
 from kproxy.rules.document import parse_rules
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.source import Source

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.config_file import config_from
+from kproxy.config.reader import config_from
 from kproxy.rules.document import parse_rules
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.source import Source

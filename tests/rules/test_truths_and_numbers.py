@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 import kproxy.rules.kinds
-from kproxy import config
+from kproxy.config import document as config
 from kproxy.errors import DocumentError
 from kproxy.rules.document import parse_rules
 from kproxy.rules.explain import Model

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from kproxy.capture.policy import Policy
+from kproxy.observe.filter.filter import Filter
+from kproxy.observe.filter.view import SeenView
+from kproxy.observe.seen import Depth, Seen
 from kproxy.sinks.capture import MOST_UNPAIRED, CaptureSink, host_port
 from kproxy.testing.captures import client, metadata, produce
-from kproxy.watch.filter.filter import Filter
-from kproxy.watch.filter.view import SeenView
-from kproxy.watch.seen import Depth, Seen
 
 WHO = client(broker="10.0.0.1:9093")
 

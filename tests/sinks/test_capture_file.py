@@ -13,10 +13,10 @@ from kproxy.capture.pcapng import read_note
 from kproxy.capture.policy import Policy
 from kproxy.capture.reader import Capture
 from kproxy.capture.writer import CaptureWriter
+from kproxy.observe.seen import Seen
 from kproxy.sinks import capture_file
 from kproxy.sinks.capture_file import CaptureFile, CaptureLimits
 from kproxy.testing.captures import SERVER, client, metadata, produce
-from kproxy.watch.seen import Seen
 
 
 class Begun:

@@ -13,12 +13,12 @@ import structlog
 from kproxy.capture.policy import Policy
 from kproxy.capture.reader import Capture, read
 from kproxy.errors import FilterError
+from kproxy.observe.filter.view import SeenView
 from kproxy.sinks import captures as module
 from kproxy.sinks.capture_file import CaptureLimits
 from kproxy.sinks.captures import CaptureRefused, Captures, NoSuchCapture
 from kproxy.sinks.fanout import Fanout
 from kproxy.testing.captures import SERVER, client, metadata
-from kproxy.watch.filter.view import SeenView
 
 
 class Wired:

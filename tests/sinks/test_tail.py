@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from kproxy.observe.filter.filter import Filter
+from kproxy.observe.seen import Depth, Form
 from kproxy.sinks.tail import SMALLEST, Missed, TailSink
 from kproxy.testing.sight import exchange
-from kproxy.watch.filter.filter import Filter
-from kproxy.watch.seen import Depth, Form
 
 
 def make_sink(text: str = "", **limits: int) -> tuple[TailSink, list[int]]:

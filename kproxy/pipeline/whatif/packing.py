@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kproxy.capture.captured_connection import CapturedConnection
+from kproxy.observe.seen import Form, Frame, Seen
 from kproxy.rules.facts import Facts
-from kproxy.watch.seen import Form, Frame, Seen
 
 from .candidate import Candidate
 from .opaque import Opaque

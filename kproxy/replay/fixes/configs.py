@@ -1,8 +1,8 @@
 """Fix of config values that were withheld: topics are made without them.
 
-Captures hold no config values, which may be passwords: each letter is a `*` there (watch/credentials.py). A topic that
-the recording makes is made with the target's own values for them, which is better than not at all; requests that do
-nothing but set configs are not sent.
+Captures hold no config values, which may be passwords: each letter is a `*` there (observe/credentials.py). A topic
+that the recording makes is made with the target's own values for them, which is better than not at all; requests that
+do nothing but set configs are not sent.
 """
 
 from __future__ import annotations

@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
-from kproxy.audit_config import AuditConfig
+from kproxy.config.audit import AuditConfig
 from kproxy.core.principal import Outcome
 from kproxy.events.schema import CONNECTION_EVENT, REQUEST_EVENT, SUMMARY_EVENT
-from kproxy.watch.cells import Line
-from kproxy.watch.seen import Depth, Seen, Who
-from kproxy.watch.summary import Summary
+from kproxy.observe.cells import Line
+from kproxy.observe.seen import Depth, Seen, Who
+from kproxy.observe.summary import Summary
 from kproxy.wire import schema
 from kproxy.wire.breath import each, to_the_end
 

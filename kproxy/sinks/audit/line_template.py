@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from kproxy.watch.credentials import REQUEST, RESPONSE
-from kproxy.watch.frames import SIZE_BYTES
-from kproxy.watch.number_template import RECORDS_AT, LearntFrame, holders
-from kproxy.watch.seen import Frame, Seen
+from kproxy.observe.credentials import REQUEST, RESPONSE
+from kproxy.observe.frames import SIZE_BYTES
+from kproxy.observe.number_template import RECORDS_AT, LearntFrame, holders
+from kproxy.observe.seen import Frame, Seen
 from kproxy.wire.records.entry import OVERHEAD
 from kproxy.wire.sketch import decode_sketch
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.audit_config import AuditConfig, KafkaTopic
+from kproxy.config.audit import AuditConfig, KafkaTopic
 
 from .event_sink import Unblocked, ignore_unblocked
 from .file_names import WriterIdentity

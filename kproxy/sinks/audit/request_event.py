@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kproxy.watch.error_places import LISTS, LONGEST_LIST
-from kproxy.watch.seen import Form, Seen
+from kproxy.observe.error_places import LISTS, LONGEST_LIST
+from kproxy.observe.seen import Form, Seen
 
 from .connection_event import connection_columns
 from .extract.error_names import error_columns

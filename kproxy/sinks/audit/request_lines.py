@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kproxy.events.schema import REQUEST_EVENT
-from kproxy.watch.journal import Recorded
-from kproxy.watch.number_template import LearntFrame
-from kproxy.watch.seen import Seen
+from kproxy.observe.journal import Recorded
+from kproxy.observe.number_template import LearntFrame
+from kproxy.observe.seen import Seen
 
 from .connection_event import LiveWho
 from .gate import EventGate

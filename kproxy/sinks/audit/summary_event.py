@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.watch.cells import Line
-from kproxy.watch.seen import Who
+from kproxy.observe.cells import Line
+from kproxy.observe.seen import Who
 
 from .connection_event import connection_columns
 from .text import plain, stamp

@@ -23,8 +23,8 @@ from starlette.types import Message
 from kproxy.admin.api import OPERATIONS, make_app
 from kproxy.admin.backend import Backend
 from kproxy.admin.problem import CODES
-from kproxy.app import Proxy
-from kproxy.config import Config
+from kproxy.config.document import Config
+from kproxy.process.app import Proxy
 from kproxy.rules.source import Source
 from kproxy.rules.store import RuleStore
 

@@ -24,12 +24,12 @@ from kproxy.capture.writer import CaptureWriter
 from kproxy.cli.exchange_input import make_data
 from kproxy.cli.tally import Tally
 from kproxy.errors import CaptureError
+from kproxy.observe.seen import Seen
 from kproxy.testing.dialogue import request, response
 from kproxy.testing.random_peers import Manners
-from kproxy.watch.seen import Seen
 from kproxy.wire import schema
 
-from ...watch.watching import CLIENT, random_talk
+from ...observe.watching import CLIENT, random_talk
 from ..feed import FedRandom, Feed
 
 APIS = sorted(schema.names())

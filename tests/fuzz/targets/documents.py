@@ -13,11 +13,11 @@ from pathlib import Path
 
 import yaml
 
-from kproxy.config import Config
-from kproxy.config_file import config_from, is_config, rule_paths
+from kproxy.config.document import Config
+from kproxy.config.limits import Limits
+from kproxy.config.reader import config_from, is_config, rule_paths
 from kproxy.core.plan import Bound, Plan
 from kproxy.errors import DocumentError
-from kproxy.limits import Limits
 from kproxy.rules.document import parse_rules
 from kproxy.rules.facts import Facts
 from kproxy.rules.json_tree import json_source

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kproxy.observe.seen import Depth
 from kproxy.testing.dialogue import request, response, sized
-from kproxy.watch.seen import Depth
 from kproxy.wire import schema
 
-from ...watch.watching import BROKER, CLIENT, Manners, Talk, Watching, play, random_talk, told, whole_summary
+from ...observe.watching import BROKER, CLIENT, Manners, Talk, Watching, play, random_talk, told, whole_summary
 from ..feed import FedRandom, Feed
 
 APIS = sorted(schema.names())

@@ -12,10 +12,10 @@ from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
 from kproxy.errors import DocumentError
+from kproxy.observe.seen import Form, Frame, Seen
 from kproxy.pipeline.errors import LakeError
 from kproxy.pipeline.jobs.whatif import WhatIf, whatif
 from kproxy.testing.dialogue import request, response
-from kproxy.watch.seen import Form, Frame, Seen
 
 RULES = """
 rules:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
+from kproxy.observe.seen import Form, Frame, Seen
 from kproxy.pipeline.whatif import packing
 from kproxy.pipeline.whatif.candidate import Candidate
 from kproxy.pipeline.whatif.packed_exchange import CaptureSummary, PackedExchange, unpack_chunk, unpack_summary
 from kproxy.pipeline.whatif.packing import CapturePacking
 from kproxy.testing.dialogue import request
-from kproxy.watch.seen import Form, Frame, Seen
 
 HEARTBEAT, LIST_GROUPS = 12, 16
 RULES = "rules: [{name: slow, kind: delay, match: {api: Heartbeat}, delay: 1s}]"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kproxy.observe.credentials import CONFIG_VALUES
 from kproxy.replay.fixes.configs import LEFT_OUT, ConfigFix
-from kproxy.watch.credentials import CONFIG_VALUES
 
 
 def asked(tools: Any, withheld: str) -> Any:

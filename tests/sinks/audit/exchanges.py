@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from kproxy.observe.seen import Form, Frame, Outcome, Seen
 from kproxy.sinks.audit.request_event import request_event
-from kproxy.watch.seen import Form, Frame, Outcome, Seen
 from kproxy.wire import layout, schema
 from kproxy.wire.codec import encode
 from kproxy.wire.headers import write_header

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kproxy.audit_config import AuditConfig
+from kproxy.config.audit import AuditConfig
 from kproxy.core.principal import Outcome
+from kproxy.observe.cells import WELL
 from kproxy.sinks.audit.audit_sink import AuditSink
 from kproxy.sinks.audit.gate import EventGate
-from kproxy.watch.cells import WELL
 from kproxy.wire import breath
 
 from .exchanges import FakeWho, wall

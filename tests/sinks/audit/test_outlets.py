@@ -6,7 +6,7 @@ from pathlib import Path
 
 import structlog
 
-from kproxy.audit_config import AuditConfig
+from kproxy.config.audit import AuditConfig
 from kproxy.sinks.audit.outlets import file_settings, kafka_settings, make_recorder
 
 SOURCE = "host/5b0c1e2f-1111-4222-8333-444455556666/0"

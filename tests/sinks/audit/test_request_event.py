@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kproxy.observe.seen import Form, Frame
 from kproxy.sinks.audit.request_event import request_event
-from kproxy.watch.seen import Form, Frame
 from kproxy.wire.records import Producer
 
 from .exchanges import KNOWN, NAMED, ORDERS, batch, said, seen, wall

@@ -12,8 +12,10 @@ from uuid import UUID
 import pytest
 import structlog
 
-from kproxy.audit_config import AuditConfig
+from kproxy.config.audit import AuditConfig
 from kproxy.events.column import EventData
+from kproxy.observe.journal import MOST_LINES, RequestTemplates
+from kproxy.observe.watcher import Watcher
 from kproxy.sinks.audit.audit_sink import AuditSink
 from kproxy.sinks.audit.event_sink import OutletCounters, Unblocked
 from kproxy.sinks.audit.gate import EventGate
@@ -23,11 +25,9 @@ from kproxy.sinks.fanout import Fanout
 from kproxy.testing.dialogue import request, response
 from kproxy.testing.random_peers import Manners
 from kproxy.testing.tapped import Tapped
-from kproxy.watch.journal import MOST_LINES, RequestTemplates
-from kproxy.watch.watcher import Watcher
 from kproxy.wire.records import Producer, Record, encode_batch
-from tests.watch.test_short_way import fetch, heartbeat, produce
-from tests.watch.watching import BROKER, CLIENT, Talk, random_talk
+from tests.observe.test_short_way import fetch, heartbeat, produce
+from tests.observe.watching import BROKER, CLIENT, Talk, random_talk
 
 from .exchanges import FakeWho, wall
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kproxy.events.schema import CONNECTION, SUMMARY_EVENT
 from kproxy.events.validation import mistakes
+from kproxy.observe.cells import BOUNDS, Line
 from kproxy.sinks.audit.summary_event import summary_event
-from kproxy.watch.cells import BOUNDS, Line
 
 from .exchanges import FakeWho, wall
 

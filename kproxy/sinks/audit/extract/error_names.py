@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from kproxy.watch.seen import Errors, Seen
+from kproxy.observe.seen import Errors, Seen
 from kproxy.wire import layout
 from kproxy.wire.error_codes import error_name
 from kproxy.wire.layout import Slot, Struct

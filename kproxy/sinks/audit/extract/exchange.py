@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from kproxy.observe.error_places import in_order
+from kproxy.observe.seen import Seen, Who
 from kproxy.rules.entity import coordinator
-from kproxy.watch.error_places import in_order
-from kproxy.watch.seen import Seen, Who
 from kproxy.wire import layout, schema
 from kproxy.wire.api_keys import JOIN_GROUP
 from kproxy.wire.shapes import Level, Shape, shape

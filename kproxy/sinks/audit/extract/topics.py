@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 from uuid import UUID
 
-from kproxy.watch.seen import Seen, Who
+from kproxy.observe.seen import Seen, Who
 from kproxy.wire.error_codes import error_name
 from kproxy.wire.records.digest import RecordsDigest
 

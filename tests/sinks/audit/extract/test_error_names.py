@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kproxy.observe.error_places import MOST_CODES, in_order
 from kproxy.sinks.audit.extract.error_names import SILENT, ErrorCodes, error_fields
-from kproxy.watch.error_places import MOST_CODES, in_order
 from kproxy.wire import layout, schema
 from kproxy.wire.error_codes import error_name
 

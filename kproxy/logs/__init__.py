@@ -1,0 +1,1 @@
+"""Logging of a process: its format, and the thread that writes the lines."""

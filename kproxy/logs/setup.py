@@ -1,0 +1,180 @@
+"""Logging: structlog to standard error, for people on a terminal and JSON lines for everything else.
+
+Each event is one line, whatever clients and brokers put into it: control characters are written as escapes, and JSON
+begins with `timestamp`, `level` and `event`. A traceback is part of its line in JSON; for people it follows, indented.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import MutableMapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, TextIO, cast
+
+import structlog
+from structlog.tracebacks import ExceptionDictTransformer
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.terminal import in_line
+
+from .writer import LogQueue, WholeLines
+
+
+class LibraryHandler(logging.Handler):
+    """Handler of the root logger that gives records to kproxy's log."""
+
+    def __init__(self, log: FilteringBoundLogger) -> None:
+        super().__init__(logging.WARNING)
+        self.log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(Exception):  # else logging would print a traceback
+            error = record.exc_info[1] if record.exc_info else None
+            say = self.log.error if record.levelno >= logging.ERROR else self.log.warning
+            say("a library says", library=record.name, message=record.getMessage(), exc_info=error)
+
+
+def take_over(log: FilteringBoundLogger) -> None:
+    """Send to `log` whatever this process would print to standard error otherwise."""
+
+    def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        log.error("kproxy has failed", exc_info=error.with_traceback(trace))
+
+    def in_thread(args: Any) -> None:
+        if args.exc_type is not SystemExit:
+            name = None if args.thread is None else args.thread.name
+            log.error("a thread has failed", thread=name, exc_info=args.exc_value)
+
+    def unraisable(args: Any) -> None:
+        with suppress(Exception):
+            where = args.err_msg or "exception ignored in"
+            log.error("an exception was ignored", where=f"{where} {args.object!r}"[:300], exc_info=args.exc_value)
+
+    def warned(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
+    ) -> None:
+        log.warning("python warns", category=category.__name__, message=str(message), where=f"{filename}:{lineno}")
+
+    sys.excepthook = uncaught
+    threading.excepthook = in_thread
+    sys.unraisablehook = unraisable
+    warnings.showwarning = warned
+    logging.raiseExceptions = False
+    logging.getLogger().handlers[:] = [LibraryHandler(log)]
+
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+LONGEST = 4096
+"""Characters that a text has in a log line; the rest is left out. Names that clients choose have up to 32 kB."""
+FRAMES = 30
+"""Stack frames of a traceback that a JSON line holds at most."""
+
+Event = MutableMapping[str, Any]
+
+
+class Forgiving:
+    """Log stream that drops what cannot be written: a full disk or a closed pipe under the log stops no traffic."""
+
+    def __init__(self, stream: TextIO | WholeLines | LogQueue) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            return self.stream.write(text)
+        return 0
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self.stream.flush()
+
+
+def shortened(text: str) -> str:
+    """Return the text, cut at LONGEST characters, with its length if it was cut."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text)} characters)"
+
+
+def shorten(logger: object, method: str, event: Event) -> Event:
+    """Cut long texts of a log event. Control characters need no care here: the JSON encoder escapes them."""
+    for name, value in event.items():
+        if type(value) is str:
+            event[name] = shortened(value)
+    return event
+
+
+def order(logger: object, method: str, event: Event) -> Event:
+    """Put the fields first that each line has."""
+    first = {name: event.pop(name) for name in ("timestamp", "level", "event") if name in event}
+    return {**first, **event}
+
+
+def write_traceback(out: TextIO, info: Any) -> None:
+    """Write a traceback below its line, indented, so that no text in it looks like another log line."""
+    for text in traceback.format_exception(*info):
+        out.writelines(f"\n    | {in_line(line)}" for line in text.splitlines())
+
+
+def clean(logger: object, method: str, event: Event) -> Event:
+    """Cut the texts of a log event, and escape their line ends and control characters, which terminals would obey."""
+    return {name: in_line(shortened(value)) if type(value) is str
+            else in_line(value) if isinstance(value, list | tuple | dict) else value
+            for name, value in event.items()}  # fmt: skip
+
+
+def make_log(
+    form: str = "auto", level: str = "info", stream: TextIO | WholeLines | LogQueue | None = None
+) -> FilteringBoundLogger:
+    """Return a logger. `form` is human, json, or auto: human when `stream` (standard error) is a terminal."""
+    stream = stream or sys.stderr
+    human = form == "human" or (form == "auto" and stream.isatty())
+    processors: list[Any] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if human:
+        processors += [
+            clean, structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=write_traceback)
+        ]  # fmt: skip
+    else:  # tracebacks have no local variables, since there are passwords among them
+        tracebacks = ExceptionDictTransformer(show_locals=False, max_frames=FRAMES)
+        processors += [
+            structlog.processors.ExceptionRenderer(tracebacks), shorten, order, structlog.processors.JSONRenderer()
+        ]  # fmt: skip
+    log: FilteringBoundLogger = structlog.wrap_logger(
+        structlog.WriteLogger(cast("TextIO", Forgiving(stream))),
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        cache_logger_on_first_use=True,
+    )
+    return log
+
+
+def log_of_process(
+    form: str, level: str, lock: int | None = None, **bound: Any
+) -> tuple[FilteringBoundLogger, LogQueue]:
+    """Return the log of a process that is kproxy's own, and the queue through which its lines go to standard error.
+
+    Tracebacks, warnings and libraries' messages become lines of this log, too. `lock` is that of WholeLines, `bound`
+    the fields that each line has.
+    """
+    queue = LogQueue(WholeLines(sys.stderr, lock))
+    log: FilteringBoundLogger = make_log(form, level, queue).bind(**bound)
+    queue.on_lost = lambda number: log.warning("log lines were lost, nobody has read them", count=number)
+    QUEUES.append(queue)
+    atexit.register(queue.close)
+    take_over(log)
+    return log, queue
+
+
+QUEUES: list[LogQueue] = []
+"""Log queues of this process: none before it has a log, then one."""
+
+
+def lost_lines() -> int:
+    """Return how many log lines this process has lost so far."""
+    return sum(queue.lost for queue in QUEUES)

@@ -1,0 +1,102 @@
+"""Views of exchanges for filters: the columns of the request event, and the records where frames were kept.
+
+Strategy: a recorded event is read as it is. Of an exchange that was just seen, columns that its header and its times
+give are read in place; the request event is made, once, only when another column is asked for. So a filter says the
+same of an exchange that passes, of its capture and of its line in the audit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from kproxy.observe.records import FoundRecord, NotKept, records_of
+from kproxy.observe.seen import Seen
+
+Data = Mapping[str, Any]
+"""The data of a request event."""
+MakeData = Callable[[Seen], Data]
+
+
+class View(Protocol):
+    """View of one exchange that a filter judges."""
+
+    def get(self, column: str) -> Any:
+        """Return the value of this column of the request event, None where it is absent."""
+        ...
+
+    def records(self) -> Iterable[FoundRecord]:
+        """Return the records of the exchange, up to a limit. Raises NotKept if they were not kept."""
+        ...
+
+
+class EventView:
+    """View of an exchange through the data of its recorded request event."""
+
+    def __init__(self, data: Data) -> None:
+        self.data = data
+
+    def get(self, column: str) -> Any:
+        return self.data.get(column)
+
+    def records(self) -> Iterable[FoundRecord]:
+        raise NotKept("events hold no records, captures do")
+
+
+def _latency(seen: Seen) -> float | None:
+    if seen.request is None or seen.response is None:
+        return None
+    return round((seen.response.last - seen.request.first) * 1000, 3)
+
+
+_AT_ONCE: Mapping[str, Callable[[Seen], Any]] = {
+    "api": lambda seen: seen.api,
+    "api_key": lambda seen: seen.key,
+    "version": lambda seen: seen.version,
+    "correlation_id": lambda seen: seen.correlation_id,
+    "client_id": lambda seen: seen.client_id,
+    "acks": lambda seen: seen.acks,
+    "outcome": lambda seen: seen.outcome,
+    "rules": lambda seen: seen.rules,
+    "answered_by": lambda seen: "kproxy" if seen.answered_by_rule else "broker" if seen.response else None,
+    "request_bytes": lambda seen: seen.request and seen.request.size,
+    "response_bytes": lambda seen: seen.response and seen.response.size,
+    "latency_ms": _latency,
+    "connection": lambda seen: seen.who.number,
+    "cluster": lambda seen: seen.who.cluster,
+    "listener": lambda seen: seen.who.listener,
+    "client_address": lambda seen: seen.who.client_address,
+    "client_port": lambda seen: seen.who.client_port,
+    "node": lambda seen: seen.who.node,
+    "broker": lambda seen: seen.who.broker,
+    "principal": lambda seen: seen.who.principal,
+    "software_name": lambda seen: seen.who.software_name,
+    "software_version": lambda seen: seen.who.software_version,
+}
+
+AT_ONCE = frozenset(_AT_ONCE)
+"""Columns that need no frame to be kept."""
+
+
+class SeenView:
+    """View of an exchange that a watcher saw. `make(seen)`: makes the data of its request event."""
+
+    __slots__ = ("_data", "make", "seen")
+
+    def __init__(self, seen: Seen, make: MakeData) -> None:
+        self.seen, self.make = seen, make
+        self._data: Data | None = None
+
+    @property
+    def data(self) -> Data:
+        """Return the request event's data, which is made when it is first asked for."""
+        if self._data is None:
+            self._data = self.make(self.seen)
+        return self._data
+
+    def get(self, column: str) -> Any:
+        read = _AT_ONCE.get(column)
+        return self.data.get(column) if read is None else read(self.seen)
+
+    def records(self) -> Iterable[FoundRecord]:
+        return records_of(self.seen)

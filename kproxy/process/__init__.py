@@ -1,0 +1,1 @@
+"""Processes of kproxy: the one that carries traffic alone, and the supervisor with its workers."""

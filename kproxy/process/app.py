@@ -1,0 +1,460 @@
+"""Put the parts of a proxy process together and run them: no other module but the command line imports them all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from functools import partial
+from secrets import randbits
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Literal
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.config.changes import FLAGS, Origin, changed_places
+from kproxy.config.document import Config
+from kproxy.core.circle import CircleMark
+from kproxy.core.counters import Counters
+from kproxy.core.memory import HeldMemory
+from kproxy.core.partition_session import Room
+from kproxy.core.plan import Bound, Plan
+from kproxy.core.sasl_end import NO_SASL
+from kproxy.core.sasl_server import SaslServer
+from kproxy.core.session import Session, Shared
+from kproxy.core.tally import Tallies, Tally
+from kproxy.distribution import own_version
+from kproxy.errors import DocumentError, InternalError, KproxyError
+from kproxy.logs.setup import log_of_process, lost_lines
+from kproxy.logs.writer import LogQueue
+from kproxy.net.circle import CircleCheck
+from kproxy.net.connection_counts import ConnectionCounts
+from kproxy.net.driven import show
+from kproxy.net.listener import Listener
+from kproxy.net.listener_sasl import terms_of
+from kproxy.net.probe import Probe
+from kproxy.net.reactor import Reactor
+from kproxy.net.readiness import DRAINING, GOING_TO_END, ClusterNeed, Readiness, tell
+from kproxy.net.rule_files import RuleFiles
+from kproxy.net.rule_keeper import RuleKeeper
+from kproxy.net.server import Server, drain_on_signal
+from kproxy.rules import rule_set
+from kproxy.rules.facts import Facts
+from kproxy.rules.gate import Gate
+from kproxy.rules.kinds.advertise import Advertise
+from kproxy.rules.rule_set import RuleSet
+from kproxy.rules.running import Running
+from kproxy.rules.store import RuleStore
+from kproxy.terminal import printable
+
+from . import garbage
+
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+    from starlette.applications import Starlette
+
+    from kproxy.config.document import AdminConfig
+    from kproxy.sinks.captures import Captures
+    from kproxy.sinks.process_metrics import CertificateFiles
+
+    from .recording import Audit
+
+MISTAKES = 20
+"""Mistakes of a config that is read again which the log tells; the others are counted."""
+
+
+class Proxy:
+    """Proxy of one process: its config, its rules, and the counters, limits and plans that its connections share.
+
+    `store` holds the rules in force, and they are changed there; `files` are the rule files that it was filled from.
+    A worker (worker.py) is a proxy whose ports, rule files and admin address belong to the supervisor.
+    """
+
+    index, workers = 0, 1
+    """Number of this process, from 0 on, and how many processes carry traffic."""
+    instance_mark = ""
+    """Text that tells this kproxy from others, to notice connections that lead back to it; drawn at random if empty."""
+
+    def __init__(
+        self, config: Config, rules: RuleSet, log: FilteringBoundLogger, *,
+        store: RuleStore | None = None, files: RuleFiles | None = None,
+    ) -> None:  # fmt: skip
+        self.config, self.log = config, log
+        self.take(rules)
+        self.counters, self.counts, self.tallies = Counters(), ConnectionCounts(), Tallies()
+        self.mark = CircleMark(self.instance_mark)
+        self.mark.found = self.leads_back
+        limits = config.limits
+        self.held = {"request": HeldMemory(limits.held_bytes), "response": HeldMemory(limits.held_bytes)}
+        self.room = Room(limits.session_partitions)
+        self.shared = {
+            name: Shared(
+                counters=self.counters,
+                requests=self.held["request"],
+                responses=self.held["response"],
+                max_frame_bytes=limits.max_frame_bytes,
+                hold_up_to=limits.hold_up_to,
+                max_in_flight=limits.max_in_flight,
+                max_nodes=limits.max_nodes,
+                mark=self.mark,
+                room=self.room,
+            )
+            for name in config.clusters
+        }
+        self.advertising = {listener.name: listener.advertise for listener in config.listeners}
+        patience = limits.handshake_timeout
+        self.terms = {one.name: terms_of(one, one.sasl, log, patience) for one in config.listeners if one.sasl}
+        logs_in = {one.name for one in config.listeners if config.clusters[one.cluster].sasl is not None}
+        self.ends_sasl = logs_in | self.terms.keys()
+        self.plans: dict[tuple[str, bool, bool, tuple[Running, ...]], Plan] = {}
+        self.number = 0  # connections that this process has opened so far
+        self.reactor = Reactor(log, self.counters.proxy_time.add)
+        self.server = self.make_server()
+        self.server.gate = self.gate
+        self.keeper = RuleKeeper(store or RuleStore(listeners=config.places()), self.swap, self.reactor, log)
+        self.files = files or RuleFiles((), log)
+        self.circles = {name: CircleCheck(each, self.mark) for name, each in self.server.upstreams.items()}
+        self.server.on_growth = self.look_for_circles
+        self.probes = {name: Probe(upstream) for name, upstream in self.server.upstreams.items()}
+        self.listening = False
+        self.captures: Captures | None = None
+        self.audit: Audit | None = None
+        if config.audit is not None:
+            from .recording import Audit
+
+            self.audit = Audit(config, config.audit, self.server, lambda: self.rules.live, log, worker=self.index)
+            self.keeper.events = self.audit.rules
+
+    def make_server(self) -> Server:
+        """Make the server; called once, when the reactor and the rules are there."""
+        return Server(self.reactor, self.config, self.session, self.counts, self.log, advertise=self.advertise,
+                      rules=advertising(self.rules))  # fmt: skip
+
+    def session(self, listener: str, facts: Facts, node: int | None) -> Session:
+        """Return the session of a new connection, bound to the rules that hold for it."""
+        bound = self.rules.bind(facts)
+        self.number += 1
+        plan = self.plan_for(listener, bound, bound.live)
+        number = self.number * self.workers + self.index  # unique over all workers, and it tells which one has it
+        session = Session(plan, self.shared[facts.cluster], facts, number, bound)
+        if listener in self.terms:
+            session.authenticate(SaslServer(session, self.terms[listener]))
+        elif listener in self.ends_sasl:
+            session.sasl = NO_SASL
+        return session
+
+    def plan_for(self, listener: str, bound: rule_set.BoundRules, live: tuple[Running, ...]) -> Plan:
+        """Return the plan of a connection that is bound to these rules, while these live rules are in force.
+
+        Connections for which the same holds share a plan; plans of earlier live rules are forgotten by `swap`.
+        """
+        advertise = bound.advertise is not None or self.advertising[listener] is not False
+        ends_sasl = listener in self.ends_sasl
+        key = bound.key, advertise, ends_sasl, live
+        plan = self.plans.get(key)
+        if plan is None:
+            hide = self.config.limits.unknown_apis == "hide"
+            fixed = Bound(bound.names, advertise, hide, bound.versions, ends_sasl)
+            plan = self.plans[key] = Plan(fixed, live, self.tallies)
+        return plan
+
+    def take(self, rules: RuleSet) -> None:
+        """Take these rules into use, for connections that open from now on."""
+        self.rules = rules
+        for running in rules.live:
+            running.effect.clock = monotonic
+
+    def swap(self, rules: RuleSet) -> Iterator[None]:
+        """Put another rule set in force: its live rules from the next frame of each connection on, all other rules for
+        new connections. Each step is one connection; those that open meanwhile have the new rules."""
+        self.take(rules)
+        self.plans = {}
+        self.server.port_service.use_rules(advertising(rules))
+        for connection in list(self.server.connections):
+            if self.rules is not rules:  # another swap has begun since, and goes through all connections itself
+                return
+            if connection.closed:
+                continue
+            if rules.gate and (barred := rules.gate.look(connection.facts)) is not None and barred.closes:
+                connection.cut(barred.how, barred.why, "not_allowed")
+                yield
+                continue
+            session = connection.session
+            live = rules.bind(connection.facts).live
+            connection.use(self.plan_for(connection.listener.name, session.rules, live))
+            yield
+
+    def advertise(
+        self, listener: Listener, facts: Facts, bound: rule_set.BoundRules | None = None
+    ) -> Advertise | Literal[False]:
+        """Return how brokers appear to a connection: a rule goes before the listener's setting. `bound`: the rules of
+        a connection that is open already."""
+        return (bound or self.rules.bind(facts)).advertise or listener.config.advertise
+
+    def gate(self) -> Gate:
+        """Return the rules in force about who may connect."""
+        return self.rules.gate
+
+    def leads_back(self, cluster: str) -> None:
+        """Note that a request sent to this cluster came back as a client's: its address leads to kproxy itself."""
+        if cluster in self.circles:
+            self.circles[cluster].found()
+
+    def look_for_circles(self) -> None:
+        """Start a check of each cluster for connections to its brokers that lead back to kproxy."""
+        for check in self.circles.values():
+            check.start()
+
+    # ---- for the admin address
+
+    def counted(self) -> Iterable[Tally]:
+        return self.tallies.values()
+
+    def open_by_listener(self) -> Mapping[str, int]:
+        found = dict.fromkeys(self.advertising, 0)
+        for connection in self.server.connections:
+            found[connection.listener.name] += 1
+        return found
+
+    def bytes_read(self) -> tuple[int, int]:
+        return self.server.bytes()
+
+    @property
+    def readiness(self) -> Readiness:
+        """Return what is missing of listeners, rules (read before anything starts) and brokers."""
+        missing = [] if self.listening else ["listeners"]
+        if self.server.draining:
+            missing.append(DRAINING)
+        elif self.server.shutdown_delay.begun:
+            missing.append(GOING_TO_END)
+        if self.audit is not None and self.audit.trouble:
+            missing.append(self.audit.trouble)
+        clusters = {
+            name: [] if each.answered else [f"cluster {name}: {each.reason}"] for name, each in self.probes.items()
+        }
+        return Readiness(missing, clusters)
+
+    async def waiting_for(self) -> list[str]:
+        """Return the reasons why the proxy is not ready; none when it is."""
+        return self.readiness.waiting_for(need_of(self.config))
+
+    # ---- running
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until drained. Raises KproxyError when the proxy cannot start."""
+        async with trio.open_nursery(strict_exception_groups=True) as nursery:
+            await nursery.start(self.reactor.run)
+            await self.start_listening(nursery)
+            if self.audit is not None:
+                self.audit.start(nursery)
+            try:
+                await self.start_admin(nursery)
+                await self.serve(nursery, task_status)
+            finally:
+                with trio.CancelScope(shield=True):
+                    await self.close()
+            nursery.cancel_scope.cancel()
+
+    async def start_listening(self, nursery: trio.Nursery) -> None:
+        """Start to follow signals and changes of the rule files."""
+        await nursery.start(drain_on_signal, self.server)
+        await nursery.start(self.files.watch, self.keeper)
+
+    async def close(self) -> None:
+        """Write what was recorded, after all connections have ended."""
+        if self.captures is not None:
+            await trio.to_thread.run_sync(self.captures.close)
+        if self.audit is not None:
+            await self.audit.close()
+
+    async def serve(self, nursery: trio.Nursery, task_status: trio.TaskStatus[None]) -> None:
+        """Accept clients until drained. `nursery` is for the tasks that run beside that."""
+        async with trio.open_nursery(strict_exception_groups=True) as serving:
+            await serving.start(self.server.serve)
+            self.listening = True
+            garbage.settle()
+            nursery.start_soon(sweep)
+            self.started()
+            self.watch_readiness(nursery)
+            task_status.started()
+
+    def started(self) -> None:
+        """Log that the proxy serves, and begin what waits for that."""
+        self.look_for_circles()
+        self.keeper.started()
+        self.announce()
+
+    def watch_readiness(self, nursery: trio.Nursery) -> None:
+        """Probe the clusters from now on, and log when the proxy is ready."""
+        for probe in self.probes.values():
+            nursery.start_soon(partial(probe.run, once=self.config.admin is None))
+        nursery.start_soon(tell, self.waiting_for, self.log, self.about())
+
+    def about(self) -> Mapping[str, Any]:
+        """Return the fields of the log line that says that the proxy serves."""
+        return {"rules": len(self.rules), "pid": os.getpid()}
+
+    def make_captures(self) -> Captures | None:
+        """Make the captures that can be started over the admin address; None where the config allows none."""
+        if self.config.captures is None:
+            return None
+        from .recording import make_captures
+
+        self.captures = make_captures(self.config, self.server)
+        return self.captures
+
+    async def start_admin(self, nursery: trio.Nursery) -> None:
+        """Open the admin address, if the config has one. HTTP is imported only then: it takes a third of the start."""
+        admin = self.config.admin
+        if admin is None:
+            return
+        from kproxy.admin.api import make_app
+        from kproxy.admin.backend import Backend
+        from kproxy.sinks.metrics import exposition, registry
+        from kproxy.sinks.rule_metrics import RuleCollector
+
+        rules = RuleCollector(self.keeper.store, self.keeper.loads, self.config.limits.rule_labels)
+        collected = registry(*self.collectors(), rules)
+        backend = Backend(
+            self.keeper, self.server, lambda: self.readiness, lambda: exposition(collected), self.log,
+            captures=self.make_captures(), need=admin.ready,
+        )  # fmt: skip
+        app = make_app(backend, token_of(admin), admin.bind.host, certificates=certificates_of(self.config))
+        await open_admin(nursery, app, admin, self.log, self.reactor)
+
+    def collectors(self) -> list[Collector]:
+        """Return the Prometheus collectors of all that this process counts, except for its rules."""
+        from kproxy.sinks.metrics import LogCollector, TrafficCollector
+
+        found: list[Collector] = [
+            TrafficCollector(self.counters, self.counts, self.counted, self, self.held), LogCollector(lost_lines)
+        ]  # fmt: skip
+        if self.audit is not None:
+            from kproxy.sinks.audit_metrics import AuditCollector
+
+            found.append(AuditCollector(self.audit.recorder))
+        return found
+
+    def announce(self) -> None:
+        for listener in self.server.listeners:
+            bind = listener.config.bind
+            self.log.info("listening", listener=listener.name, address=show((bind.host, listener.port)),
+                          cluster=listener.config.cluster, tls=listener.tls is not None)  # fmt: skip
+        self.log.info("serving", **self.about())
+
+
+async def open_admin(
+    nursery: trio.Nursery, app: Starlette, admin: AdminConfig, log: FilteringBoundLogger, reactor: Reactor
+) -> None:
+    """Serve the admin API from now on. Raises InternalError when its address cannot be bound."""
+    from kproxy.admin.live import serve_admin
+
+    try:
+        url = await nursery.start(serve_admin, app, admin.bind.host, admin.bind.port, log, lambda: reactor.turns)
+    except* OSError as group:
+        why = "; ".join(error.strerror or str(error) for error in leaves(group) if isinstance(error, OSError))
+        raise InternalError(f"admin cannot bind {admin.bind}: {why}") from None
+    log.info("admin", url=url)
+
+
+def certificates_of(config: Config) -> CertificateFiles:
+    """Return the files of the certificates that kproxy shows to clients and to brokers."""
+    from kproxy.sinks.process_metrics import certificate_files
+
+    return certificate_files(
+        [(one.name, one.tls.cert if one.tls else None) for one in config.listeners],
+        [(name, one.tls.cert if one.tls else None) for name, one in config.clusters.items()],
+    )
+
+
+def need_of(config: Config) -> ClusterNeed:
+    """Return how many clusters have to answer before the proxy is ready: any one, or all."""
+    return "any" if config.admin is None else config.admin.ready
+
+
+def token_of(admin: AdminConfig) -> str | None:
+    """Return the token that clients of the admin API must show; None if they need none."""
+    return None if admin.token is None else admin.token.get_secret_value()
+
+
+def run(config: Config, origin: Origin = FLAGS) -> int:
+    """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a drain, 1 when it could not start."""
+    log, lines = log_of_process(config.log.format, config.log.level)
+    tell_start(config, origin, log)
+
+    def made() -> Callable[[], Awaitable[None]]:
+        proxy = prepared(config, log)
+        proxy.files.on_hangup = partial(tell_changes, config, origin, log)
+        return proxy.run
+
+    return run_all(made, lines)
+
+
+def tell_start(config: Config, origin: Origin, log: FilteringBoundLogger) -> None:
+    """Log the version, config and listeners of the proxy that begins."""
+    listeners = [f"{one.name} {one.bind} to {one.cluster}" for one in config.listeners]
+    log.info("kproxy starts", version=own_version(), config=origin.name, listeners=listeners,
+             workers=config.workers, pid=os.getpid())  # fmt: skip
+
+
+async def tell_changes(config: Config, origin: Origin, log: FilteringBoundLogger) -> None:
+    """Read the config again and log which settings differ from those in force: only its rule files are followed."""
+    if origin.reread is None:
+        return
+    try:
+        places = changed_places(config, await trio.to_thread.run_sync(origin.reread))
+    except (KproxyError, OSError) as error:
+        lines = error.mistakes if isinstance(error, DocumentError) else [str(error)]
+        log.error("config cannot be read again, kproxy goes on with what it has", mistakes=lines[:MISTAKES],
+                  count=len(lines))  # fmt: skip
+        return
+    if places:
+        log.warning("config has changed, a restart is needed for this", config=origin.name, changed=places)
+
+
+def run_all(made: Callable[[], Callable[[], Awaitable[None]]], lines: LogQueue) -> int:
+    """Run the function that `made` returns. Returns 0, or 1 after a failure, whose reasons go to standard error behind
+    the lines of the log."""
+    try:
+        trio.run(made())
+    except* (KproxyError, OSError) as group:
+        failed = [str(error) if isinstance(error, DocumentError) else f"kproxy: {error}" for error in leaves(group)]
+    else:
+        return 0
+    for line in failed:
+        lines.write(f"{printable(line)}\n")
+    return 1
+
+
+def prepared(config: Config, log: FilteringBoundLogger) -> Proxy:
+    """Return a proxy with the rules of its files in force. Raises DocumentError."""
+    store, files = read_rules(config, log)
+    return Proxy(config, store.rule_set, log, store=store, files=files)
+
+
+def read_rules(config: Config, log: FilteringBoundLogger) -> tuple[RuleStore, RuleFiles]:
+    """Return a store with the rules of the config's files, and those files. Raises DocumentError."""
+    seed = randbits(32) if config.seed is None else config.seed
+    store, files = RuleStore(seed, config.places()), RuleFiles(config.rules, log)
+    store.replace_files(files.first(), monotonic())
+    return store, files
+
+
+def advertising(rules: RuleSet) -> list[Advertise]:
+    """Return the rules that say how brokers appear to clients."""
+    return [rule for rule in rules.rules if isinstance(rule, Advertise)]
+
+
+def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from leaves(error)
+        else:
+            yield error
+
+
+async def sweep() -> None:
+    """Have the garbage collector look at all objects every few minutes, until cancelled."""
+    while True:
+        await trio.sleep(garbage.SWEEP_EVERY)
+        garbage.sweep()

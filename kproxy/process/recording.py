@@ -1,0 +1,152 @@
+"""Put recording together: which sinks are told of the traffic, and where their events go.
+
+Strategy. Without an `audit` section, captures or tails there is no sink, no connection has a tap, and recording costs
+no time. With an audit, a tick each second closes summaries, records changes of rules and topology, and follows the wall
+clock.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from time import monotonic, thread_time, time
+from typing import TYPE_CHECKING, cast
+from uuid import uuid4
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.config.document import Config
+from kproxy.net.in_turns import SLICE
+from kproxy.net.metadata_poller import MetadataPoller
+from kproxy.net.server import Server
+from kproxy.rules.running import Running
+from kproxy.sinks.audit.audit_sink import AuditSink
+from kproxy.sinks.audit.gate import EventGate
+from kproxy.sinks.audit.outlets import make_recorder
+from kproxy.sinks.audit.rule_events import RuleEvents
+from kproxy.sinks.audit.topology_events import TopologyEvents
+
+if TYPE_CHECKING:
+    from kproxy.config.audit import AuditConfig
+    from kproxy.net.who import ConnectionWho
+    from kproxy.sinks.captures import Captures
+
+TICK = 1.0
+"""Seconds from one tick of the audit to the next."""
+LOOK_AGAIN = 0.05
+"""Seconds from one look at whether events can be recorded again to the next, while clients are not read."""
+LAST_WORDS = 10.0
+"""Seconds at most to write what is left after the drain; Kubernetes kills a process 30 s after SIGTERM."""
+
+
+class WallClock:
+    """Clock of a sink: turns monotonic seconds into seconds since 1970. `adjust` makes it follow the system's clock."""
+
+    def __init__(self) -> None:
+        self.offset = time() - monotonic()
+
+    def __call__(self, when: float) -> float:
+        return when + self.offset
+
+    def adjust(self) -> None:
+        self.offset = time() - monotonic()
+
+
+class Audit:
+    """Audit of one process, from `start` to `close`. Of several workers, only number 0 asks brokers for topologies."""
+
+    def __init__(
+        self, config: Config, audit: AuditConfig, server: Server, live: Callable[[], Iterable[Running]],
+        log: FilteringBoundLogger, *, worker: int = 0,
+    ) -> None:  # fmt: skip
+        self.server, self.log, self.reactor = server, log, server.reactor
+        self.wall = WallClock()
+        source = f"{instance(config)}/{uuid4()}/{worker}"
+        self.recorder = make_recorder(audit, source, log)
+        self.gate = EventGate(self.recorder, self.on_blocked)
+        self.sink = AuditSink(audit, self.gate, self.wall)
+        self.rules = RuleEvents(self.gate, live)
+        fanout = server.taps.fanout
+        self.topology = TopologyEvents(self.gate, fanout.pictures)
+        self.pollers = [
+            MetadataPoller(upstream, fanout.picture(name), audit.topology_every, log)
+            for name, upstream in server.upstreams.items()
+            if not worker
+        ]
+        server.taps.summary_for, server.taps.journal_for = self.sink.summary_for, self.sink.journal_for
+
+    def start(self, nursery: trio.Nursery) -> None:
+        """Start to record. Raises OSError or KproxyError when there is nowhere to write to."""
+        self.recorder.start()
+        self.server.taps.fanout.add(self.sink)
+        for poller in self.pollers:
+            nursery.start_soon(poller.run)
+        self.reactor.call_at(monotonic() + TICK, self.tick)
+
+    def tick(self) -> None:
+        """Follow the wall clock and record what has come up; called once a second."""
+        self.wall.adjust()
+        self.go_on(self.sink.tick(monotonic()))
+
+    def go_on(self, lines: Iterator[None]) -> None:
+        """Work through the tick's lines, a few milliseconds at a time, so that traffic goes on in between."""
+        until = thread_time() + SLICE
+        for _ in lines:
+            if thread_time() > until:
+                self.reactor.soon(partial(self.go_on, lines))
+                return
+        self.rules.tick(time())
+        self.topology.tick(time())
+        self.reactor.call_at(monotonic() + TICK, self.tick)
+
+    @property
+    def trouble(self) -> str:
+        """Return why clients are not read; an empty text when they are."""
+        return "audit: events cannot be written, and when_full is block" if self.gate.shut else ""
+
+    def on_blocked(self) -> None:
+        """Stop reading clients, because events cannot be recorded, until they can be again."""
+        self.log.warning("clients are not read, because events cannot be recorded", policy="block")
+        self.server.taps.stop_reading()
+        self.reactor.call_at(monotonic() + LOOK_AGAIN, self.look_again)
+
+    def look_again(self) -> None:
+        if self.gate.is_open():
+            self.log.info("clients are read again, events can be recorded")
+            self.server.taps.read_again()
+        else:
+            self.reactor.call_at(monotonic() + LOOK_AGAIN, self.look_again)
+
+    async def close(self) -> None:
+        """Write the events that are left, after all connections have ended; log those that cannot be written."""
+        self.rules.tell()
+        self.topology.tick(time())
+        done = await trio.to_thread.run_sync(self.recorder.close, LAST_WORDS)
+        if not done:
+            lost = {name: dict(counters.dropped) for name, counters in self.recorder.counters.items()}
+            self.log.error("events were left behind", timeout=LAST_WORDS, dropped=lost)
+
+
+def make_captures(config: Config, server: Server) -> Captures:
+    """Return the captures of the config's folder. To be called in trio's loop."""
+    from kproxy.observe.filter.view import SeenView
+    from kproxy.sinks.audit.request_event import request_event
+    from kproxy.sinks.captures import Captures
+
+    token = trio.lowlevel.current_trio_token()
+    return Captures(
+        config.captures,
+        server.taps.fanout,
+        server=lambda who: cast("ConnectionWho", who).server,
+        wall=WallClock,
+        soon=token.run_sync_soon,
+        view=lambda seen: SeenView(seen, lambda one: request_event(one, WallClock())),
+        instance=instance(config),
+    )
+
+
+def instance(config: Config) -> str:
+    """Return the name that this process has in what it records: the config's, or the host's."""
+    return config.instance or socket.gethostname()

@@ -1,0 +1,303 @@
+"""The supervisor of worker processes: it accepts clients and hands them over, and carries no traffic itself.
+
+It has what there can be only one of:
+
+port_service   all ports of listeners, and the state file
+dispatcher     chooses the worker for each client, and keeps the limits over all workers
+pool           the workers' processes
+keeper         the rules, their files and their times to live
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.config.changes import FLAGS, Origin
+from kproxy.config.document import Config
+from kproxy.core.circle import CircleMark
+from kproxy.errors import KproxyError
+from kproxy.logs.setup import log_of_process, lost_lines
+from kproxy.net.connection_counts import ConnectionCounts
+from kproxy.net.descriptors import find_capacity, log_capacity
+from kproxy.net.driven import HostPort, show
+from kproxy.net.listener_ports import ClientAddresses
+from kproxy.net.port_service import AddressRequest, LocalPorts
+from kproxy.net.reactor import Reactor
+from kproxy.net.readiness import DRAINING, GOING_TO_END, Readiness, tell, together
+from kproxy.net.rule_files import RuleFiles
+from kproxy.net.server import drain_on_signal
+from kproxy.net.shutdown_delay import ShutdownDelay
+from kproxy.net.topology import Topology
+from kproxy.process.workers.broadcast import ask_all
+from kproxy.process.workers.channel import Unanswered
+from kproxy.process.workers.dispatcher import Dispatcher
+from kproxy.process.workers.messages import (  # fmt: skip
+    CircleFound,
+    FindAddresses,
+    FoundAddresses,
+    Listens,
+    Missing,
+    NodesMoved,
+    Start,
+    pack,
+    unpack_advertise,
+)
+from kproxy.process.workers.pool_rule_keeper import PoolRuleKeeper, RuleNewsSender
+from kproxy.process.workers.pool_worker import PoolWorker
+from kproxy.process.workers.shared_table import SharedTable
+from kproxy.process.workers.worker_pool import WorkerPool, pids
+from kproxy.rules.rule_set import RuleSet
+from kproxy.rules.store import RuleStore
+
+from . import garbage
+from .app import (  # fmt: skip
+    advertising,
+    certificates_of,
+    need_of,
+    open_admin,
+    read_rules,
+    run_all,
+    sweep,
+    tell_changes,
+    tell_start,
+    token_of,
+)
+
+if TYPE_CHECKING:
+    from kproxy.process.admin.pool_captures import PoolCaptures
+
+
+READY_PATIENCE = 0.8
+"""Seconds in which a worker has to say that it is ready; a probe of Kubernetes waits one second by default."""
+
+
+class SharedTopology(Topology):
+    """Topology of one cluster that is shared with the workers: `changed` gets the nodes that are new or have moved."""
+
+    def __init__(self, most: int, changed: Callable[[Mapping[int, HostPort]], object]) -> None:
+        super().__init__(most)
+        self.changed = changed
+
+    def learn(self, nodes: Mapping[int, HostPort]) -> dict[int, HostPort]:
+        found = super().learn(nodes)
+        if found:
+            self.changed(found)
+        return found
+
+
+class Supervisor:
+    """Process that starts the workers and accepts their clients.
+
+    `store` has the rules in force, `files` are the rule files that it was filled from. `lines` is the descriptor whose
+    lock keeps the log lines of several processes whole.
+    """
+
+    def __init__(
+        self, config: Config, store: RuleStore, files: RuleFiles, log: FilteringBoundLogger, lines: int
+    ) -> None:
+        self.config, self.log, self.store, self.files = config, log, store, files
+        self.reactor = Reactor(log)
+        self.counts = ConnectionCounts()
+        self.packed = pack(config)
+        self.topologies = {
+            name: SharedTopology(config.limits.max_nodes, partial(self.met, name)) for name in config.clusters
+        }
+        self.table = table = SharedTable.create()
+        self.captures: PoolCaptures | None = None
+        self.pool = WorkerPool(config.workers, self.reactor, self.start_for, log,
+                         descriptors={"lines": lines, "table": table.fd},
+                         by_address=bool(config.limits.max_connections_per_address))  # fmt: skip
+        self.dispatcher = Dispatcher(config, self.pool, self.topologies, self.counts, log)
+        arrived = {listener.name: partial(self.dispatcher.arrived, listener.name) for listener in config.listeners}
+        self.port_service = LocalPorts(config, self.reactor, arrived, self.topologies, self.counts, log,
+                                 advertising(store.rule_set))  # fmt: skip
+        self.port_service.own.changed = lambda address, now: self.pool.tell(Listens(address, now))
+        self.mark = CircleMark()
+        self.keeper = PoolRuleKeeper(store, self.pool, self.swap, self.reactor, log, table)
+        self.keeper.events = None if config.audit is None else RuleNewsSender(self.pool)
+        self.pool.on_worker += [self.talk, self.keeper.worker_begins]
+        self.pool.on_admit = self.keeper.admit
+        self.listening = self.draining = False
+        self.drained_since = 0.0
+        self.shutdown_delay = ShutdownDelay(config.limits.shutdown_delay, self.reactor, log)
+
+    # ---- with workers
+
+    def start_for(self, worker: PoolWorker) -> Start:
+        """Return the first message to a worker: its config, ports, known nodes and rules."""
+        ports = {name: listener_ports.port for name, listener_ports in self.port_service.by_listener.items()}
+        nodes = {name: dict(topology.nodes) for name, topology in self.topologies.items()}
+        own = tuple(self.port_service.own.addresses())
+        return Start(
+            self.packed, worker.index, self.config.workers, ports, nodes, self.keeper.state(), self.mark.instance, own
+        )
+
+    def talk(self, worker: PoolWorker) -> None:
+        assert worker.channel is not None
+        worker.channel.on_question(FindAddresses, self.ensure)
+        worker.channel.on_notice(CircleFound, self.pool.tell)
+
+    def ensure(self, question: FindAddresses) -> FoundAddresses | Awaitable[FoundAddresses]:
+        """Return the addresses that clients use for these nodes, at once or when all their ports are open."""
+        advertise = unpack_advertise(question.advertise)
+        outcome: list[ClientAddresses] = []
+        done = trio.Event()
+
+        def then(addresses: ClientAddresses) -> None:
+            outcome.append(addresses)
+            self.reactor.notify(done)
+
+        async def later() -> FoundAddresses:
+            await done.wait()
+            return FoundAddresses(outcome[0])
+
+        addresses = self.port_service.ensure(
+            AddressRequest(question.listener, question.nodes, advertise, question.local_host), then
+        )
+        return later() if addresses is None else FoundAddresses(addresses)
+
+    def met(self, cluster: str, nodes: Mapping[int, HostPort]) -> None:
+        """Tell the workers of nodes that are new, or have moved."""
+        self.pool.tell(NodesMoved(cluster, nodes))
+
+    def swap(self, rules: RuleSet) -> None:
+        """Open and close ports as another rule set, now in force, needs them."""
+        self.port_service.use_rules(advertising(rules))
+
+    # ---- running
+
+    async def run(self) -> None:
+        """Run until drained. Raises KproxyError and OSError when the supervisor cannot start."""
+        try:
+            async with trio.open_nursery(strict_exception_groups=True) as nursery:
+                await nursery.start(self.reactor.run)
+                await nursery.start(drain_on_signal, self)
+                await nursery.start(self.files.watch, self.keeper)
+                await nursery.start(self.keeper.follow)
+                await self.start_admin(nursery)
+                await self.serve(nursery)
+                nursery.cancel_scope.cancel()
+        finally:
+            self.port_service.close()
+            self.pool.close()
+            if self.captures is not None:
+                self.captures.close()
+
+    async def start_admin(self, nursery: trio.Nursery) -> None:
+        """Open one admin API for all workers, if the config has an admin address."""
+        admin = self.config.admin
+        if admin is None:
+            return
+        from prometheus_client import PlatformCollector, ProcessCollector
+
+        from kproxy.admin.api import make_app
+        from kproxy.process.admin.operations import POOL_OPERATIONS
+        from kproxy.process.admin.pool_backend import PoolBackend
+        from kproxy.process.admin.pool_captures import PoolCaptures
+        from kproxy.sinks.metrics import LogCollector
+        from kproxy.sinks.rule_metrics import RuleCollector
+        from kproxy.sinks.worker_metrics import WorkerCollector
+
+        from .recording import WallClock, instance
+
+        rules = RuleCollector(self.store, self.keeper.loads, self.config.limits.rule_labels)
+        own = [WorkerCollector(self.pool, self.counts), LogCollector(lost_lines), rules,
+               PlatformCollector(registry=None), ProcessCollector(registry=None)]  # fmt: skip
+        self.captures = PoolCaptures(self.config.captures, self.pool, self.table, WallClock, instance(self.config))
+        backend = PoolBackend(
+            self.keeper, self.pool, self.readiness, own, self.captures, self.port_service.known_addresses, self.log,
+            need=admin.ready,
+        )  # fmt: skip
+        self.pool.on_worker.append(backend.worker_begins)
+        await nursery.start(backend.follow)
+        await nursery.start(self.captures.follow)
+        app = make_app(backend, token_of(admin), admin.bind.host, POOL_OPERATIONS, certificates_of(self.config))
+        await open_admin(nursery, app, admin, self.log, self.reactor)
+
+    async def readiness(self) -> Readiness:
+        """Return what is missing of the supervisor and of the workers, each of which has to be ready."""
+        missing = [] if self.listening else ["listeners"]
+        if self.draining:
+            missing.append(DRAINING)
+        elif self.shutdown_delay.begun:
+            missing.append(GOING_TO_END)
+        said = {worker.index: answer for worker, answer in await ask_all(self.pool, Missing(), READY_PATIENCE)}
+        workers: dict[int, Readiness | str] = {}
+        for worker in self.pool.workers:
+            found = said.get(worker.index, "it is not running")
+            workers[worker.index] = str(found) if isinstance(found, Unanswered) else found
+        return together(missing, list(self.config.clusters), workers)
+
+    async def waiting_for(self) -> list[str]:
+        """Return the reasons why kproxy is not ready; none when it is."""
+        return (await self.readiness()).waiting_for(need_of(self.config))
+
+    async def serve(self, nursery: trio.Nursery) -> None:
+        """Accept clients until drained. `nursery` is for the tasks that run beside that."""
+        capacity, limits = find_capacity(self.config.limits), self.config.limits
+        self.dispatcher.admit(capacity)
+        self.port_service.admit(capacity)
+        log_capacity(capacity.times(self.config.workers), limits, self.log)
+        await self.port_service.open()
+        try:
+            await self.pool.start()
+        except (KproxyError, OSError):
+            if self.draining:  # the order to end came before all workers had begun
+                return
+            raise
+        self.listening = True
+        self.keeper.started()
+        self.announce()
+        garbage.settle()
+        nursery.start_soon(sweep)
+        nursery.start_soon(tell, self.waiting_for, self.log, self.about())
+        await self.pool.finished.wait()
+        self.log.info("workers have ended", seconds=round(monotonic() - self.drained_since, 3))
+
+    def announce(self) -> None:
+        for listener in self.config.listeners:
+            port = self.port_service.port(listener.name)
+            self.log.info("listening", listener=listener.name, address=show((listener.bind.host, port)),
+                          cluster=listener.cluster, tls=listener.tls is not None)  # fmt: skip
+        self.log.info("serving", **self.about())
+
+    def about(self) -> Mapping[str, Any]:
+        """Return the fields of the log line that says that kproxy serves."""
+        return {"rules": len(self.store.rule_set), "pid": os.getpid(), "workers": pids(self.pool)}
+
+    def drain(self) -> None:
+        """Take no new connections, and have the workers end the open ones when their requests are answered."""
+        if self.draining:
+            return
+        self.draining, self.drained_since = True, monotonic()
+        timeout = self.config.limits.drain_timeout
+        self.log.info("draining", connections=self.dispatcher.connections, timeout=timeout)
+        self.port_service.close()
+        self.dispatcher.drain()
+        self.pool.drain(timeout)
+
+    def give_up(self, cause: str, reason: str) -> None:
+        """End all open connections, whatever is in flight."""
+        self.pool.give_up()
+
+
+def run(config: Config, origin: Origin = FLAGS) -> int:
+    """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a drain, 1 when it could not start."""
+    lines = os.memfd_create("kproxy log", os.MFD_CLOEXEC)
+    log, queue = log_of_process(config.log.format, config.log.level, lines)
+
+    tell_start(config, origin, log)
+
+    def made() -> Callable[[], Awaitable[None]]:
+        store, files = read_rules(config, log)
+        files.on_hangup = partial(tell_changes, config, origin, log)
+        return Supervisor(config, store, files, log, lines).run
+
+    return run_all(made, queue)

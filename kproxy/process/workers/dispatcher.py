@@ -1,0 +1,137 @@
+"""Dispatcher of clients: the limits over all workers, the worker with the fewest connections, and who has to wait.
+
+Strategy. Few clients that stay for long must be spread evenly, and `SO_REUSEPORT` would spread them by chance. So one
+process accepts, which costs it about 20 µs a connection, and hands each to the worker that has the fewest; among equals
+they take turns. When none can take one (all are starting again, or the queues to them are full), it waits here.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any
+
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.config.document import Config
+from kproxy.net.connection_counts import ConnectionCounts
+from kproxy.net.descriptors import Capacity
+from kproxy.net.driven import HostPort, host_port, show
+from kproxy.net.log_throttle import LogThrottle
+from kproxy.net.topology import Topology
+
+from .hand_over import HandedClient
+from .pool_worker import PoolWorker
+from .worker_pool import WorkerPool
+
+MOST_WAITING = 1024
+"""Clients that wait for a worker. Each holds a descriptor; more are refused at once."""
+
+
+class Dispatcher:
+    """Dispatcher of the supervisor; `arrived` is called for each client. `counts` has those that were refused here."""
+
+    def __init__(
+        self,
+        config: Config,
+        pool: WorkerPool,
+        topologies: Mapping[str, Topology],
+        counts: ConnectionCounts,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.pool, self.topologies, self.counts, self.limits = pool, topologies, counts, config.limits
+        self.clusters = {listener.name: listener.cluster for listener in config.listeners}
+        self.logs = {name: LogThrottle(log.bind(listener=name)) for name in self.clusters}
+        self.waiting: deque[tuple[HandedClient, socket.socket]] = deque()
+        self.last = 0
+        self.capacity = Capacity(0, self.limits.max_connections, self.limits.max_connections)
+        self.most_waiting = MOST_WAITING
+        self.draining = False
+        pool.on_room = self.serve_waiting
+        pool.on_returned = self.take_back
+
+    def admit(self, capacity: Capacity) -> None:
+        """Set the number of connections that a process has room for; in this one they only wait."""
+        self.capacity = capacity.times(len(self.pool.workers))
+        self.most_waiting = min(MOST_WAITING, capacity.connections)
+
+    @property
+    def connections(self) -> int:
+        """Return the number of connections of all clients, those that wait included."""
+        return len(self.waiting) + sum(worker.ledger.connections for worker in self.pool.workers)
+
+    def arrived(self, listener: str, node: int | None, sock: socket.socket, address: Any) -> None:
+        """Take a client that has connected; `address` is as the socket module gives it."""
+        client: HostPort = address if len(address) == 2 else host_port(address)
+        refusal = self.refusal(client)
+        if refusal is not None:
+            self.refuse(listener, sock, client, *refusal)
+            return
+        broker = None if node is None else self.topologies[self.clusters[listener]].nodes.get(node)
+        handed = HandedClient(listener, node, sock.family, client, broker)
+        if self.waiting or not self.hand(handed, sock):
+            self.wait(handed, sock)
+
+    def refusal(self, client: HostPort) -> tuple[str, str] | None:
+        """Return (cause, reason) if a connection from there may not begin now, else None."""
+        limits = self.limits
+        if self.connections >= self.capacity.connections:
+            return "max_connections", self.capacity.reason
+        most = limits.max_connections_per_address
+        if most and self.connections_from(client[0]) >= most:
+            return "max_connections_per_address", f"{client[0]} has {most} connections, no more are allowed"
+        return ("shutdown", "kproxy is shutting down") if self.draining else None
+
+    def connections_from(self, host: str) -> int:
+        """Return the number of connections of all clients at `host`."""
+        waiting = sum(handed.client[0] == host for handed, _ in self.waiting)
+        return waiting + sum(worker.ledger.of(host) for worker in self.pool.workers)
+
+    def refuse(self, listener: str, sock: socket.socket, client: HostPort, cause: str, why: str) -> None:
+        self.counts.refused[cause] += 1
+        self.logs[listener].warning("connection refused", key=cause, cause=cause, reason=why, client=show(client))
+        sock.close()
+
+    def hand(self, handed: HandedClient, sock: socket.socket) -> bool:
+        """Hand the client to the worker that has the fewest connections; return False if none can take it now."""
+        for worker in self.best_first():
+            if worker.queue.put(handed, sock):
+                self.last = worker.index
+                worker.ledger.hand(handed.client[0], monotonic())
+                return True
+        return False
+
+    def best_first(self) -> list[PoolWorker]:
+        """Return the workers that are ready, those that answer first; among equals whose turn it is."""
+        count, last = len(self.pool.workers), self.last
+        ready = [worker for worker in self.pool.workers if worker.ready]
+        ready.sort(key=lambda one: (one.silent, one.ledger.connections, (one.index - last - 1) % count))
+        return ready
+
+    def wait(self, handed: HandedClient, sock: socket.socket) -> None:
+        if len(self.waiting) >= self.most_waiting:
+            why = f"no worker can take it, and {self.most_waiting} connections wait for one"
+            self.refuse(handed.listener, sock, handed.client, "no_worker", why)
+        else:
+            self.waiting.append((handed, sock))
+
+    def serve_waiting(self, worker: PoolWorker) -> None:
+        """Hand out clients that wait, as a worker may be able to take some."""
+        while self.waiting and self.hand(*self.waiting[0]):
+            self.waiting.popleft()
+
+    def take_back(self, worker: PoolWorker) -> None:
+        """Give others what this worker has not taken: it has died, or does not answer."""
+        for handed, sock in worker.queue.take_back():
+            worker.ledger.take_back()
+            if not self.hand(handed, sock):
+                self.wait(handed, sock)
+
+    def drain(self) -> None:
+        """Refuse the clients that wait, and all that come."""
+        self.draining = True
+        while self.waiting:
+            handed, sock = self.waiting.popleft()
+            self.refuse(handed.listener, sock, handed.client, "shutdown", "kproxy is shutting down")

@@ -1,0 +1,141 @@
+"""Accepted connections on their way to a worker: a queue in the kernel, one message with a descriptor for each.
+
+Strategy. The supervisor keeps the worker's end open, too: what a worker that has died or hangs has not taken, the
+supervisor takes back and gives to another one, and each connection is somebody's exactly once, because taking a
+message is atomic. The queue is as long as the kernel's socket buffer allows, some 270 connections.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+
+from kproxy.net.driven import HostPort
+from kproxy.net.log_throttle import LogThrottle
+from kproxy.net.named_port import OnClient
+from kproxy.net.reactor import IN, Reactor
+
+LONGEST = 4096
+"""Bytes of a message; names of listeners have at most 100, of hosts 255."""
+ROOM = socket.CMSG_LEN(4)
+"""For one descriptor."""
+FULL = {errno.EAGAIN, errno.ENOBUFS, errno.ETOOMANYREFS}
+"""No room for now; the last one: of all descriptors on their way, a user may have as many as open files."""
+
+
+class HandedClient(msgspec.Struct, frozen=True, array_like=True):
+    """Client that has connected to a listener, to the port of `node` or, if None, to the bootstrap port.
+
+    `broker`: where that node is, as far as it is known.
+    """
+
+    listener: str
+    node: int | None
+    family: int
+    client: HostPort
+    broker: HostPort | None
+
+
+class HandOver:
+    """Queue of connections to one worker, with both its ends. `far` is the worker's."""
+
+    def __init__(self) -> None:
+        self.near, self.far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+
+    def put(self, handed: HandedClient, sock: socket.socket) -> bool:
+        """Hand the connection over, and close our end of it; return False if there is no room for now."""
+        try:
+            socket.send_fds(self.near, [_encode(handed)], [sock.fileno()])
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            return False
+        sock.close()
+        return True
+
+    def take_back(self) -> Iterator[tuple[HandedClient, socket.socket]]:
+        """Yield the connections that wait to be taken, oldest first."""
+        while (taken := take(self.far)) is not None:
+            handed, sock = taken
+            if sock is not None:
+                yield handed, sock
+
+    def close(self) -> None:
+        """Close both ends, and with them the connections that wait."""
+        self.near.close()
+        self.far.close()
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(HandedClient).decode
+
+
+def take(queue: socket.socket) -> tuple[HandedClient, socket.socket | None] | None:
+    """Take the next connection, None if there is none; without its socket, when no more files may be open.
+
+    Raises EOFError when nobody is at the other end.
+    """
+    try:
+        data, given, _, _ = queue.recvmsg(LONGEST, ROOM, socket.MSG_CMSG_CLOEXEC)  # recv_fds forgets the flag
+    except BlockingIOError:
+        return None
+    except ConnectionError:
+        data = b""
+    if not data:
+        raise EOFError
+    handed = _decode(data)
+    if not given:
+        return handed, None
+    sock = socket.socket(handed.family, socket.SOCK_STREAM, 0, int.from_bytes(given[0][2], sys.byteorder))
+    sock.setblocking(False)
+    return handed, sock
+
+
+class Arrivals:
+    """Worker's end of the queue: `arrived` gets the clients of each listener, `met` what is known of the nodes they
+    mean."""
+
+    def __init__(
+        self, queue: socket.socket, reactor: Reactor, arrived: Mapping[str, OnClient],
+        met: Callable[[str, int, HostPort], object], changed: Callable[[], object], log: LogThrottle,
+    ) -> None:  # fmt: skip
+        queue.setblocking(False)
+        self.queue, self.reactor, self.log = queue, reactor, log
+        self.arrived, self.met, self.changed = arrived, met, changed
+        self.taken = 0
+        reactor.add(queue.fileno(), self.ready, IN)
+
+    def ready(self, mask: int) -> bool:
+        """Take one connection; return True if there was one."""
+        try:
+            taken = take(self.queue)
+        except EOFError:
+            self.close()
+            return False
+        if taken is None:
+            return False
+        handed, sock = taken
+        self.taken += 1
+        self.changed()
+        if sock is None:
+            self.log.warning("a connection is lost, no more files may be open", key=handed.listener)
+            return True
+        if handed.node is not None and handed.broker is not None:
+            self.met(handed.listener, handed.node, handed.broker)
+        self.arrived[handed.listener](handed.node, sock, handed.client)
+        return True
+
+    def take_all(self) -> None:
+        """Take all connections that have been handed over so far."""
+        while self.queue.fileno() >= 0 and self.ready(IN):
+            pass
+
+    def close(self) -> None:
+        """Take no more connections, close the queue."""
+        if self.queue.fileno() >= 0:
+            self.reactor.remove(self.queue.fileno())
+            self.queue.close()

@@ -1,0 +1,328 @@
+"""Rules at work in several processes: the supervisor's store says what they are, workers carry them out.
+
+Strategy. An operation is done in the store; then all workers are asked to prepare for what has come of it. If one
+cannot, the store goes back and nothing has changed anywhere; if all can, all are told to put it into force. A worker
+that ends meanwhile has no say: the next in its place begins with what is in force then. One that does not do what it
+was ready for is started again.
+
+The live rules of this store see no traffic. They stand for those of the workers: their counters are the sums of what
+workers say, each second, and all the time while somebody waits for a number. What a worker that has ended had said last
+stays in the sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from time import monotonic
+from typing import Any
+
+import msgspec
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.errors import InternalError, NotEverywhere
+from kproxy.net.reactor import Reactor
+from kproxy.net.rule_keeper import LOOK_AFTER, ApplyRuleSet, RuleKeeper, StoreOperation
+from kproxy.net.rule_waiters import CounterName, RuleWaiters
+from kproxy.rules.running import Running
+from kproxy.rules.store import RuleStore, Saved
+from kproxy.rules.stored_rules import RuleOrigin, StoreChange, StoredRule
+
+from .broadcast import Recipient, Recipients, ask_all
+from .channel import Unanswered
+from .rule_messages import Commit, CountRules, HandedRule, Prepare, ReleaseRule, RuleCount, RuleNews, RulesState
+from .shared_table import SharedTable
+from .worker_rules import owner
+
+PATIENCE = 30.0
+"""Seconds that a worker may take to make the models of new rules: ten thousand take some three."""
+COMMIT_PATIENCE = 10.0
+"""Seconds to put into force what is ready: it takes as long as one look at each connection."""
+COUNT_PATIENCE = 2.0
+LOOK = 0.02
+"""Seconds between two looks at counters while somebody waits for one."""
+
+
+class PoolRuleKeeper(RuleKeeper):
+    """Keeper of rules in several processes. `swap` is told of each new rule set here. `worker_begins` and `admit` are
+    for the pool to call."""
+
+    waiters: PolledRuleWaiters
+
+    def __init__(
+        self, store: RuleStore, pool: Recipients, swap: ApplyRuleSet, reactor: Reactor,
+        log: FilteringBoundLogger, table: SharedTable,
+    ) -> None:  # fmt: skip
+        super().__init__(store, swap, reactor, log)
+        self.pool, self.table = pool, table
+        self.waiters = PolledRuleWaiters(self)
+        self.in_force = RulesState(0, store.seed, handed(store))
+        self.packed = packed(self.in_force)
+        self.latest: dict[int, dict[int, RuleCount]] = {}  # by worker and rule
+        self.lost: dict[int, RuleCount] = {}  # of workers that have ended, added up by rule
+        self.numbers: dict[int, int] = {}  # by worker: the state that it has
+        self.owners = self._owners()
+
+    # ---- for the pool
+
+    def state(self) -> bytes:
+        """Return the rules in force, packed, with which a worker begins."""
+        return self.packed
+
+    def worker_begins(self, worker: Recipient) -> None:
+        """Note that another process is in the worker's place, which is told what is in force now."""
+        self.numbers[worker.index] = self.in_force.number
+        for born, count in self.latest.pop(worker.index, {}).items():
+            self.lost[born] = added(self.lost.get(born), count, ended=True)
+
+    async def admit(self, worker: Recipient) -> None:
+        """Bring a worker up to date whose rules are made, should others have come meanwhile. Raises Unanswered."""
+        async with self.one_at_a_time():
+            if self.numbers[worker.index] != self.in_force.number and worker.channel is not None:
+                await worker.channel.ask(Prepare(self.packed), PATIENCE)
+                await worker.channel.ask(Commit(self.in_force.number), COMMIT_PATIENCE)
+                self.numbers[worker.index] = self.in_force.number
+
+    async def follow(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Add up what workers count, until cancelled."""
+        task_status.started()
+        while True:
+            await trio.sleep(LOOK_AFTER)
+            await self.count()
+
+    # ---- operations
+
+    async def load_everywhere(self, origin: RuleOrigin, operation: StoreOperation) -> StoreChange:
+        """Take in rules from outside, all or none, in all processes. Raises NotEverywhere."""
+        async with self.one_at_a_time():
+            before, saved = self.store.rule_set.id, self.store.saved()
+            change = await self._tried(origin, operation)
+            try:
+                await self._hand_out(saved)
+            except NotEverywhere as error:
+                self.loads.rejected[origin] += 1
+                self.log.error("rules rejected, those in force stay", origin=origin, error=str(error), version=before)
+                raise
+            await self._put_into_force_in_turns(change)
+            self._has_loaded(origin, before)
+            return change
+
+    async def do_everywhere(self, what: str, operation: StoreOperation, *, rule: str | None = None) -> StoreChange:
+        """Turn something on or off in all processes, or in none. Raises NotEverywhere."""
+        async with self.one_at_a_time():
+            saved = self.store.saved()
+            change = await self._aside(operation)
+            await self._hand_out(saved)
+            await self._put_into_force_in_turns(change)
+            self._has_done(what, rule)
+            return change
+
+    async def reset_everywhere(self, name: str | None) -> int:
+        """Reset in all processes at the same time, as nearly as that is possible."""
+        async with self.one_at_a_time():
+            number = self.store.reset(name, monotonic())
+            await self._hand_out(self.store.saved())
+            self._add_up()
+            return number
+
+    async def release_everywhere(self, name: str) -> int:
+        """Let go all requests that are held by this rule now; return how many. Raises NoSuchRule."""
+        running = self.running(name)
+        if running is None:
+            return 0
+        released = await ask_all(self.pool, ReleaseRule(running.born), COUNT_PATIENCE)
+        await self.count()
+        return sum(number for _, number in released if isinstance(number, int))
+
+    async def count(self) -> None:
+        """Ask all workers, and add up. What the store says is in force everywhere when this returns: a change that is
+        under way is waited for."""
+        for worker, counts in await ask_all(self.pool, CountRules(), COUNT_PATIENCE):
+            if not isinstance(counts, Unanswered):
+                self.latest[worker.index] = {one.born: one for one in counts}
+        async with self.one_at_a_time():
+            self._add_up()
+
+    # ---- inside
+
+    async def _expire_everywhere(self) -> None:
+        async with self.one_at_a_time():
+            now, before, saved = monotonic(), list(self.store.stored_rules), self.store.saved()
+            change = self.store.expire(now)
+            try:
+                await self._hand_out(saved)
+            except NotEverywhere as error:  # nothing new was to be made: the worker hangs
+                self.log.error("rules cannot change now, kproxy tries again", error=str(error))
+                self.timer = self.reactor.call_at(monotonic() + LOOK_AFTER, self._expire)
+                return
+            await self._put_into_force_in_turns(change)
+            await self._has_expired(before, now)
+
+    async def _hand_out(self, saved: Saved) -> None:
+        """Put what the store says into force in all processes, or the store back to what it was. Raises
+        NotEverywhere."""
+        state, message = self.in_force, self.packed
+        try:
+            state, message = await trio.to_thread.run_sync(self._as_told)
+            answers = await ask_all(self.pool, Prepare(message), PATIENCE)
+            refused = [f"worker {worker.index}: {answer}" for worker, answer in answers if answer is not None]
+        except InternalError as error:
+            refused = [str(error)]
+        if refused:
+            self.store.restore(saved, monotonic())
+            raise NotEverywhere(f"nothing was changed: {'; '.join(refused)}")
+        self.in_force, self.packed = state, message
+        done = await ask_all(self.pool, Commit(state.number), COMMIT_PATIENCE)
+        prepared = {id(worker.channel) for worker, _ in answers}
+        for worker, answer in done:
+            if answer is None:
+                self.numbers[worker.index] = state.number
+            elif id(worker.channel) in prepared:
+                self.log.error("a worker has not taken over rules that it was ready for", worker=worker.index,
+                               error=str(answer))  # fmt: skip
+                self.pool.restart(worker, "it has not taken over rules that it was ready for")
+        self._forget()
+
+    def _as_told(self) -> tuple[RulesState, bytes]:
+        """Return what the store says now, and that as workers are told. Raises InternalError."""
+        state = RulesState(self.in_force.number + 1, self.store.seed, handed(self.store))
+        return state, packed(state)
+
+    def _owners(self) -> dict[bytes, None]:
+        return dict.fromkeys(owner(one.born, one.lives) for one in self.in_force.rules if one.born)
+
+    def _forget(self) -> None:
+        """Free the shared numbers of rules whose life is over."""
+        before, self.owners = self.owners, self._owners()
+        for gone in before:
+            if gone not in self.owners:
+                self.table.forget(gone)
+        here = {one.born for one in self.in_force.rules}
+        self.lost = {born: count for born, count in self.lost.items() if born in here}
+
+    def _add_up(self) -> None:
+        """Add up what rules have done, in all processes that are and were."""
+        for stored_rule in self.store.stored_rules.values():
+            running = stored_rule.running
+            if running is None:
+                continue
+            total = self.lost.get(running.born)
+            if total is not None and total.resets != running.resets:
+                total = None
+            for counts in self.latest.values():
+                count = counts.get(running.born)
+                if count is not None and count.resets == running.resets:
+                    total = added(total, count)
+            running.held = [_nothing] * (0 if total is None else total.held)
+            if total is not None:
+                show(running, total)
+
+
+class PolledRuleWaiters(RuleWaiters):
+    """Waiting tasks whose counters are in other processes, and are looked at again and again."""
+
+    def __init__(self, keeper: PoolRuleKeeper) -> None:
+        super().__init__(keeper.running, keeper.reactor.notify)
+        self.keeper = keeper
+        self.waiting = 0
+
+    async def wait(self, name: str, hits: int, count: CounterName) -> None:
+        self.waiting += 1
+        if self.waiting == 1:
+            self.keeper.reactor.spawn(self._look)
+        try:
+            await super().wait(name, hits, count)
+        finally:
+            self.waiting -= 1
+
+    async def _look(self) -> None:
+        while self.waiting:
+            await self.keeper.count()
+            await trio.sleep(LOOK)
+
+
+class RuleNewsSender:
+    """Stand-in for the audit's `RuleEvents`, which are with the workers: one of them records what is told here."""
+
+    def __init__(self, pool: Recipients) -> None:
+        self.pool = pool
+
+    def loaded(self, now: float, origin: str, version: str, rules: int, before: str | None = None) -> None:
+        self._tell("loaded", now, origin, version, rules, before)
+
+    def rejected(self, now: float, origin: str, version: str, mistakes: Iterable[str]) -> None:
+        self._tell("rejected", now, origin, version, list(mistakes))
+
+    def changed(self, now: float, change: str, rule: str | None, version: str, rules: int) -> None:
+        self._tell("changed", now, change, rule, version, rules)
+
+    def tell(self) -> None:
+        """Do nothing: counts are the workers' own to tell."""
+
+    def _tell(self, method: str, *given: Any) -> None:
+        for worker in self.pool.workers:
+            if worker.ready and worker.channel is not None:
+                worker.channel.tell(RuleNews(method, list(given)))
+                return
+
+
+def packed(state: RulesState) -> bytes:
+    """Encode a state for workers. Raises InternalError for what has no place in a message: numbers of more than 64
+    bits."""
+    try:
+        return msgspec.msgpack.encode(state)
+    except (OverflowError, TypeError) as error:
+        raise InternalError(f"rules cannot be told to workers: {error}") from None
+
+
+def handed(store: RuleStore) -> list[HandedRule]:
+    """Return all rules of a store, as workers are told of them."""
+    return [handed_rule(stored_rule) for stored_rule in store.stored_rules.values()]
+
+
+def handed_rule(stored_rule: StoredRule) -> HandedRule:
+    running = stored_rule.running
+    return HandedRule(
+        content=digest(stored_rule),
+        raw=stored_rule.parsed.raw,
+        position=stored_rule.parsed.position,
+        origin=stored_rule.origin,
+        active=stored_rule.active,
+        born=0 if running is None else running.born,
+        lives=0 if running is None else running.lives,
+        resets=0 if running is None else running.resets,
+        began=0.0 if running is None else running.trigger.began,
+    )
+
+
+def added(total: RuleCount | None, count: RuleCount, *, ended: bool = False) -> RuleCount:
+    """Add up two counts of a rule. A worker that has ended holds nothing."""
+    held = 0 if ended else count.held
+    if total is not None and total.resets > count.resets:
+        return total
+    if total is None or total.resets != count.resets:
+        return msgspec.structs.replace(count, held=held)
+    return RuleCount(
+        count.born, count.resets, total.matched + count.matched, total.fired + count.fired,
+        total.applied + count.applied, total.held + held, total.problems + count.problems,
+        count.problem or total.problem,
+    )  # fmt: skip
+
+
+def show(running: Running, total: RuleCount) -> None:
+    """Set the counters of the rule here to the sums of the workers'."""
+    grown = (total.matched, total.fired, total.applied) != (running.matched, running.fired, running.applied)
+    running.matched, running.fired, running.applied = total.matched, total.fired, total.applied
+    running.raised, running.said = total.problems, total.problem
+    if grown and running.on_count is not None:
+        running.on_count()
+
+
+def digest(stored_rule: StoredRule) -> bytes:
+    """Return the digest of a rule's content."""
+    return blake2b(stored_rule.content.encode(), digest_size=16).digest()
+
+
+def _nothing() -> None:
+    """Do nothing: the request is held in another process."""

@@ -1,0 +1,148 @@
+"""Supervisor as a worker sees it: asked for clients' addresses of nodes, and told of the worker's load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import monotonic
+
+from kproxy.net.descriptors import Capacity
+from kproxy.net.driven import HostPort
+from kproxy.net.listener_ports import ClientAddresses
+from kproxy.net.own_ports import OwnPorts
+from kproxy.net.port_service import AddressRequest
+from kproxy.net.reactor import Reactor
+from kproxy.net.server import Server
+from kproxy.net.topology import Topology
+from kproxy.rules.kinds.advertise import Advertise
+
+from .channel import Channel, Unanswered
+from .messages import FindAddresses, FoundAddresses, Listens, Load, NodesMoved, pack
+
+FRESH = 60.0
+"""Seconds for which an address is known here: a port stays a node's for 300 after its last use (port_pool.py)."""
+MOST_ADDRESSES = 20_000
+"""Addresses remembered, by node and way of advertising (listener, rule, local address); then all are forgotten."""
+SOON = 0.005
+"""Seconds in which changes are told together: as old as that may be what the supervisor knows of the load."""
+BEAT = 1.0
+"""Seconds after which the load is told though nothing has changed, as a sign of life."""
+
+AddressKey = tuple[str, bytes, str]
+
+
+class RemotePorts:
+    """Port service of the supervisor, as a server of a worker sees it. `clusters` are of the listeners; `topologies`,
+    of the clusters, are to be set."""
+
+    topologies: Mapping[str, Topology]
+
+    def __init__(
+        self, channel: Channel, clusters: Mapping[str, str], ports: Mapping[str, int], own: Iterable[HostPort] = ()
+    ) -> None:
+        self.channel, self.clusters, self.ports = channel, clusters, ports
+        self.known: dict[AddressKey, dict[int, tuple[HostPort, HostPort | None, float]]] = {}
+        self.own = OwnPorts(own)
+        channel.on_notice(NodesMoved, self.met)
+        channel.on_notice(Listens, self.listens)
+
+    async def open(self) -> None:
+        """Do nothing: the supervisor has opened the ports."""
+
+    def close(self) -> None:
+        """Do nothing: the supervisor closes the ports."""
+
+    def use_rules(self, rules: Sequence[Advertise]) -> None:
+        """Do nothing: the supervisor has the rules, too."""
+
+    waiting = 0
+    """The supervisor has them."""
+
+    def admit(self, capacity: Capacity) -> None:
+        """Do nothing: the supervisor admits clients."""
+
+    def port(self, listener: str) -> int:
+        return self.ports[listener]
+
+    def known_addresses(self, listener: str, nodes: Mapping[int, HostPort]) -> Mapping[int, HostPort]:
+        """Return none: the supervisor has the ports, and is asked for them."""
+        return {}
+
+    def listens(self, notice: Listens) -> None:
+        """Note that the supervisor listens there now, or no more."""
+        if notice.now:
+            self.own.add(notice.address)
+        else:
+            self.own.discard(notice.address)
+
+    def met(self, notice: NodesMoved) -> None:
+        self.topologies[notice.cluster].learn(notice.nodes)
+
+    def ensure(self, request: AddressRequest, then: Callable[[ClientAddresses], object]) -> ClientAddresses | None:
+        """Return at once what was asked for of late, else None, and `then` is called."""
+        self.topologies[self.clusters[request.listener]].learn(request.nodes)
+        key = request.listener, pack(request.advertise), request.local_host
+        now = monotonic()
+        known = self.known.get(key, {})
+        addresses: ClientAddresses = {}
+        for node, address in request.nodes.items():
+            at, client_address, until = known.get(node, (None, None, 0.0))
+            if at != tuple(address) or until < now:
+                self._ask(request, key, then)
+                return None
+            addresses[node] = client_address
+        return addresses
+
+    def _ask(self, request: AddressRequest, key: AddressKey, then: Callable[[ClientAddresses], object]) -> None:
+        def answered(given: FoundAddresses | None, failure: Unanswered | None) -> None:
+            if given is None:  # the supervisor is gone, and so are we in a moment
+                return
+            self._remember(request, key, given.addresses)
+            then(given.addresses)
+
+        self.channel.ask_then(FindAddresses(request.listener, request.nodes, key[1], request.local_host), answered)
+
+    def _remember(self, request: AddressRequest, key: AddressKey, addresses: ClientAddresses) -> None:
+        if sum(map(len, self.known.values())) + len(request.nodes) > MOST_ADDRESSES:
+            self.known.clear()
+        until = monotonic() + FRESH
+        self.known.setdefault(key, {}).update(
+            {node: ((address[0], address[1]), addresses.get(node), until) for node, address in request.nodes.items()}
+        )
+
+
+class Reporter:
+    """Reporter of the worker's number of connections: soon, and before any answer to the supervisor.
+
+    `taken`: how many have arrived since the process began.
+    """
+
+    def __init__(self, channel: Channel, reactor: Reactor, server: Server, taken: Callable[[], int]) -> None:
+        self.channel, self.reactor, self.server, self.taken = channel, reactor, server, taken
+        self.hosts: set[str] = set()
+        self.soon = False
+        channel.before_answers = self.catch_up
+
+    def changed(self, host: str | None = None) -> None:
+        """Report soon that a connection has come or gone, from that address."""
+        if host is not None:
+            self.hosts.add(host)
+        if not self.soon:
+            self.soon = True
+            self.reactor.call_at(monotonic() + SOON, self.catch_up)
+
+    def catch_up(self) -> None:
+        """Report what has changed, if anything has."""
+        if self.soon:
+            self.report()
+
+    def report(self) -> None:
+        self.soon = False
+        server = self.server
+        hosts, self.hosts = self.hosts, set()
+        addresses = {host: server.per_address.get(host, 0) for host in hosts}
+        self.channel.tell(Load(self.taken(), len(server.connections) + server.handshaking, addresses))
+
+    def beat(self) -> None:
+        """Report every `BEAT` seconds, from now on."""
+        self.report()
+        self.reactor.call_at(monotonic() + BEAT, self.beat)

@@ -1,0 +1,178 @@
+"""Pool of all workers: started together, looked after, and ended together."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from time import monotonic
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.errors import DocumentError, InternalError
+from kproxy.net.deadlines import Deadline
+from kproxy.net.reactor import Reactor
+
+from .channel import Notice
+from .messages import GiveUp, Start, StartDrain, WorkerFailed
+from .pool_worker import PoolWorker
+
+LOOK = 0.5
+"""Seconds between two looks at whether all of them answer."""
+LAST_WORDS = 15.0
+"""Seconds beyond their drain, or after they were told to end at once, in which they write what they have recorded."""
+
+StartFor = Callable[[PoolWorker], Start]
+
+
+class WorkerPool:
+    """Pool of the supervisor's workers.
+
+    `start_for` makes the first message to a worker's process; `descriptors` are what all of them inherit, by name.
+    Functions in `on_worker` are called with each worker whose process has begun: its channel is new. `on_admit` is
+    awaited before it gets its first connection. `on_room` is called when a worker may be able to take connections,
+    `on_returned` when it has some that are to be taken back.
+    """
+
+    def __init__(
+        self, workers: int, reactor: Reactor, start_for: StartFor, log: FilteringBoundLogger, *,
+        descriptors: Mapping[str, int] | None = None, by_address: bool = False,
+    ) -> None:  # fmt: skip
+        self.reactor, self.log, self.make_start = reactor, log, start_for
+        self.inherited = dict(descriptors or {})
+        self.workers = [PoolWorker(self, index, by_address=by_address) for index in range(workers)]
+        self.on_worker: list[Callable[[PoolWorker], object]] = []
+        self.on_admit: Callable[[PoolWorker], Awaitable[object]] | None = None
+        self.on_room: Callable[[PoolWorker], object] = lambda worker: None
+        self.on_returned: Callable[[PoolWorker], object] = lambda worker: None
+        self.ending = self.started = False
+        self.told = trio.Event()
+        self.failed: WorkerFailed | None = None
+        self.finished = trio.Event()
+        self.deadline: Deadline | None = None
+
+    @property
+    def ready(self) -> list[PoolWorker]:
+        return [worker for worker in self.workers if worker.ready]
+
+    @property
+    def restarts(self) -> int:
+        return sum(worker.restarts for worker in self.workers)
+
+    async def start(self) -> None:
+        """Return when all are ready. Raises what the first one that cannot start has said, and OSError."""
+        for worker in self.workers:
+            worker.start()
+        await self.told.wait()
+        if self.failed is not None:
+            raise (
+                DocumentError(list(self.failed.mistakes))
+                if self.failed.mistakes
+                else InternalError(self.failed.message)
+            )
+        self.started = True
+        self.look()
+
+    def look(self) -> None:
+        """Look at all workers every so often, until the end."""
+        now = monotonic()
+        for worker in self.workers:
+            worker.look(now)
+        if not self.ending:
+            self.reactor.call_at(now + LOOK, self.look)
+
+    def tell(self, notice: Notice) -> None:
+        """Send it to all workers that run; one that starts later has it in its first message."""
+        for worker in self.workers:
+            if worker.channel is not None:
+                worker.channel.tell(notice)
+
+    def restart(self, worker: PoolWorker, reason: str) -> None:
+        """End a worker's process at once; another takes its place."""
+        self.log.error("worker is ended", of_worker=worker.index, reason=reason)
+        worker.kill()
+
+    # ---- the end
+
+    def drain(self, timeout: float) -> None:
+        """End open connections when nothing is in flight, all of them after `timeout` seconds."""
+        self._end(StartDrain(), timeout + LAST_WORDS)
+
+    def give_up(self) -> None:
+        """End all connections at once, and the workers."""
+        self._end(GiveUp(), LAST_WORDS)
+
+    def _end(self, notice: Notice, within: float) -> None:
+        self.ending = True
+        self.tell(notice)
+        for worker in self.workers:
+            if not worker.ready:  # it has no connections, and may not be listening yet
+                worker.kill()
+        if self.deadline is not None:
+            self.reactor.cancel(self.deadline)
+        self.deadline = self.reactor.call_at(monotonic() + within, self.out_of_time)
+        self._check_finished()
+
+    def out_of_time(self) -> None:
+        """Kill the workers that have not ended by themselves."""
+        for worker in self.workers:
+            if worker.process is not None:
+                self.log.error("worker has not ended in time, it is killed", of_worker=worker.index)
+                worker.kill()
+
+    def close(self) -> None:
+        """Kill all processes at once and without a word; wait for them."""
+        self.ending = True
+        for worker in self.workers:
+            if worker.process is not None:
+                worker.process.kill()
+                worker.process.popen.wait()
+                worker.process.close()
+            if worker.channel is not None:
+                worker.channel.close()
+            worker.close()
+
+    def _check_finished(self) -> None:
+        if self.ending and all(worker.process is None for worker in self.workers):
+            self.reactor.notify(self.finished)
+
+    # ---- what workers say
+
+    def start_for(self, worker: PoolWorker) -> Start:
+        return self.make_start(worker)
+
+    def descriptors(self) -> Mapping[str, int]:
+        return self.inherited
+
+    def begins(self, worker: PoolWorker) -> None:
+        for hook in self.on_worker:
+            hook(worker)
+
+    async def admit(self, worker: PoolWorker) -> None:
+        if self.on_admit is not None:
+            await self.on_admit(worker)
+
+    def is_ready(self, worker: PoolWorker) -> None:
+        assert worker.process is not None
+        if not self.started and len(self.ready) == len(self.workers):
+            self.reactor.notify(self.told)
+        if self.started:
+            worker.log.info("worker is back", pid=worker.process.pid)
+        self.on_room(worker)
+
+    def has_room(self, worker: PoolWorker) -> None:
+        self.on_room(worker)
+
+    def returned(self, worker: PoolWorker) -> None:
+        self.on_returned(worker)
+
+    def is_down(self, worker: PoolWorker, failed: WorkerFailed) -> None:
+        if not self.started and self.failed is None:
+            self.failed = failed
+            self.ending = True
+            self.reactor.notify(self.told)
+        self._check_finished()
+
+
+def pids(pool: WorkerPool) -> list[int]:
+    """Return the ids of the processes that run."""
+    return [worker.process.pid for worker in pool.workers if worker.process is not None]

@@ -1,0 +1,35 @@
+"""The error at the top of a response is read from its first bytes, for the APIs that have it there."""
+
+from __future__ import annotations
+
+from kproxy.observe.error_places import error_at, place
+from kproxy.testing.dialogue import defaults, response
+from kproxy.wire import schema
+
+
+def test_it_is_what_was_written() -> None:
+    """For each API and version that has such a place, it is the error code of the body."""
+    found = set()
+    for api in schema.apis():
+        for version in api.versions:
+            if place(api.key, version) is not None:
+                assert "error_code" in defaults(api.key, version, "response")
+                frame = response(api.key, version, 5, error_code=-7)
+                assert -7 == error_at(api.key, version, frame[:24]), f"{api} v{version}"
+                found.add(api.name)
+
+    assert {"Heartbeat", "JoinGroup", "SyncGroup", "LeaveGroup", "InitProducerId", "EndTxn", "Fetch", "ApiVersions",
+            "SaslAuthenticate", "SaslHandshake", "ConsumerGroupHeartbeat"} <= found  # fmt: skip
+    assert not found & {"Produce", "Metadata", "OffsetCommit", "CreateTopics"}
+
+
+def test_nothing_is_guessed() -> None:
+    """A header with tags, a response that is too short, and an unknown API or version have no such place."""
+    frame = bytearray(response(12, 4, 5))
+
+    assert 0 == error_at(12, 4, frame)
+    assert error_at(12, 4, frame[:14]) is None
+    assert error_at(12, 99, frame) is None
+    assert error_at(9999, 0, frame) is None
+    frame[8] = 1
+    assert error_at(12, 4, frame) is None
