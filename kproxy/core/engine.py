@@ -1,8 +1,8 @@
 """Live rules and requests: which rules apply to a request, which of them fire, and how that changes the request.
 
 Strategy. Everything is decided in one call, once a frame: rules in file order, each about the entities that no rule
-before it has taken out (see `Ruling`). What waits, waits with its ruling; nothing is counted twice. Rules that act on
-the response are remembered with the exchange, and have their say in `verdict.py`.
+before it has taken out (see `Evaluation`). What waits, waits with its evaluation; nothing is counted twice. Rules that
+act on the response are remembered with the exchange, and have their say in `response_evaluation.py`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from kproxy.wire.message import Message
 from . import fetch_sessions, share_sessions
 from .cluster import Cluster
 from .commands import CLIENT, Reshape
+from .evaluated_exchange import EvaluatedExchange, Pending
+from .evaluation import PASS, Evaluation, Pass, Watched
 from .observer import NO_ANSWER
 from .partition_session import OPENING
 from .respond.answer import fail, fail_each
 from .respond.failure import Failure
 from .respond.part import without
 from .rewrite import Buffer
-from .ruled import Part, Ruled
-from .ruled_exchange import Pending, RuledExchange
-from .ruling import PASS, Pass, Ruling, Watched
+from .rule_program import Part, RuleProgram
 from .screening import Screening
 from .selection import MOST_MATCHED, Selection, SessionSelection, key_of
 from .subjects import Subjects
@@ -140,91 +140,99 @@ class Engine:
         have: int,
         now: float,
         drawn: dict[Running, bool] | None = None,
-    ) -> Ruling | Watched | Pass | None:
-        """Evaluate the rules about the request buf[pos:end], size included, of which as much is here as `step.ruled`
+    ) -> Evaluation | Watched | Pass | None:
+        """Evaluate the rules about the request buf[pos:end], size included, of which as much is here as `step.program`
         wants, up to `have`. `drawn` says for rules whose triggers were asked before if they fire.
 
         Return PASS if no rule applies, or Watched if only its answer is looked at, or None if something has to be found
         out first. Raises DecodeError.
         """
-        ruled = step.ruled
-        assert ruled is not None
-        client_id = client_of(buf, pos) if ruled.names_client else None
-        about = None if ruled.screen is None else ruled.screen.about(self, client_id, buf, pos, end)
+        program = step.program
+        assert program is not None
+        client_id = client_of(buf, pos) if program.names_client else None
+        about = None if program.prefilter is None else program.prefilter.candidates(self, client_id, buf, pos, end)
         if about is not None:
-            if not about and not ruled.screens:
+            if not about and not program.screens:
                 return PASS
             if not about and not self.screening.ids:
                 return Watched(bytes(buf[pos:end]), now)
-            ruled = ruled.chosen(about) if about else ruled
-        exchange = self.exchange(step, ruled, client_id, buf, pos, end, have, now)
-        ruling = Ruling(exchange)
-        ruling.drawn = drawn or {}
-        every = step.ruled
+            program = program.chosen(about) if about else program
+        exchange = self.exchange(step, program, client_id, buf, pos, end, have, now)
+        evaluation = Evaluation(exchange)
+        evaluation.drawn = drawn or {}
+        every = step.program
         assert every is not None
-        if ruled.screens:
+        if program.screens:
             self.screening.prepare(exchange)
         selection: Selection | SessionSelection
-        if not ruled.reads_entities:
+        if not program.reads_entities:
             selection = Selection(every, ())
         else:
             found = self.subjects.of(exchange, every, buf, pos + 4, end)
             if self.session.context.incomplete:
                 return None
             if isinstance(found, int):
-                self.begin_anew(ruling, exchange, found)
-                return ruling
+                self.begin_anew(evaluation, exchange, found)
+                return evaluation
             selection = found
             exchange.find = found.all
             if isinstance(found, Selection):
                 exchange.listed = found.entities
         for number in every.index.candidates(exchange, selection.groups):
-            self.consider(every.parts[number], number, exchange, selection, ruling, now)
-            if ruling.final:
-                return ruling
+            self.consider(every.parts[number], number, exchange, selection, evaluation, now)
+            if evaluation.final:
+                return evaluation
             if selection and (exchange.decided or len(exchange.failures) == len(selection)):
                 break
         else:
             if about is not None or every.told_by_header:
-                ruling.waiting = ruled.waiting(ruling.asked)
-        self.conclude(ruling, exchange, selection)
-        if ruling.answer is not None or not exchange.response_depth():
+                evaluation.waiting = program.waiting(evaluation.asked)
+        self.conclude(evaluation, exchange, selection)
+        if evaluation.answer is not None or not exchange.response_depth():
             exchange.end()
         else:
             exchange.outlive(buf, pos + 4, end)
-        return ruling
+        return evaluation
 
-    def may_show(self, ruled: Ruled, frame: Buffer) -> bool:
+    def may_show(self, program: RuleProgram, frame: Buffer) -> bool:
         """Return True if the answer `frame`, without its size, has to be read to find out whether it mentions what is
         forbidden."""
-        scan = ruled.answer_scan
+        scan = program.answer_scan
         return scan is None or scan.may_name(self.cluster, frame, 0, len(frame), "response")
 
-    def watched(self, step: Step, request: bytes, came: float) -> RuledExchange:
+    def watched(self, step: Step, request: bytes, came: float) -> EvaluatedExchange:
         """Return the exchange of a request to which no rule applied, for those rules that look at its answer."""
-        assert step.ruled is not None
-        client_id = client_of(request, 0) if step.ruled.names_client else None
+        assert step.program is not None
+        client_id = client_of(request, 0) if step.program.names_client else None
         end = len(request)
-        exchange = self.exchange(step, step.ruled, client_id, request, 0, end, end, came)
+        exchange = self.exchange(step, step.program, client_id, request, 0, end, end, came)
         exchange.pend_screens()
         return exchange
 
-    def begin_anew(self, ruling: Ruling, exchange: RuledExchange, code: int) -> None:
+    def begin_anew(self, evaluation: Evaluation, exchange: EvaluatedExchange, code: int) -> None:
         """Answer that the client's fetch or share session is not there (error `code`), so that it lists all its
         partitions."""
         answer = fail(exchange.request, Failure(code))
         if "session_id" in answer.body:
             answer.body["session_id"] = 0  # brokers say so that there is none
-        ruling.answer = encode(answer)
+        evaluation.answer = encode(answer)
         exchange.decided = True
 
     def exchange(
-        self, step: Step, ruled: Ruled, client_id: str | None, buf: Buffer, pos: int, end: int, have: int, now: float
-    ) -> RuledExchange:
+        self,
+        step: Step,
+        program: RuleProgram,
+        client_id: str | None,
+        buf: Buffer,
+        pos: int,
+        end: int,
+        have: int,
+        now: float,
+    ) -> EvaluatedExchange:
         """Return a new exchange for the request at `pos`; its body is decoded only when a rule asks for it."""
         correlation = int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True)
-        exchange = RuledExchange(step, ruled, self.view, correlation, client_id, end - pos - 4, now)
-        if ruled.request == Depth.BODY:
+        exchange = EvaluatedExchange(step, program, self.view, correlation, client_id, end - pos - 4, now)
+        if program.request == Depth.BODY:
             exchange.read_request = lambda: decode_request(buf[pos + 4 : end], trailing=True)
         if step.key == PRODUCE:
             length = int.from_bytes(buf[pos + 12 : pos + 14], "big", signed=True)
@@ -232,8 +240,8 @@ class Engine:
         return exchange
 
     def consider(
-        self, part: Part, number: int, exchange: RuledExchange, selection: Selection | SessionSelection,
-        ruling: Ruling, now: float,
+        self, part: Part, number: int, exchange: EvaluatedExchange, selection: Selection | SessionSelection,
+        evaluation: Evaluation, now: float,
     ) -> None:  # fmt: skip
         """Apply one rule: match its selectors, ask its trigger, and take what its effect decides."""
         running, matcher = part.running, part.matcher
@@ -245,42 +253,42 @@ class Engine:
             matched = selection.matched(part, number, excluded, exchange.failures)
             if not matched and not matcher.of_none(exchange):
                 if part.screens:
-                    self.screening.begin(part, exchange, ruling, judged=False)
+                    self.screening.begin(part, exchange, evaluation, judged=False)
                 return
         if len(matched) > MOST_MATCHED and exchange.session is not None and not running.observes:
             unknown = self.subjects.too_many(exchange, exchange.session)
             if unknown:
-                self.begin_anew(ruling, exchange, unknown)
+                self.begin_anew(evaluation, exchange, unknown)
                 return
         if part.by_error:
             exchange.pending.append(Pending(part, matched, judged=False))
             return
-        if not self.fires(running, exchange, ruling, now) or running.observes:
+        if not self.fires(running, exchange, evaluation, now) or running.observes:
             return
         if running.holds:
-            ruling.held_by.append(running)
-            ruling.act(running)
+            evaluation.held_by.append(running)
+            evaluation.act(running)
         if part.response:
             exchange.pending.append(Pending(part, matched, judged=True))
         if part.screens:
-            self.screening.begin(part, exchange, ruling, judged=True)
+            self.screening.begin(part, exchange, evaluation, judged=True)
         if part.request:
             for decision in self.asked(running, "on_request", exchange, matched, now):
-                ruling.act(running)
-                self.take(decision, running, matched, selection, ruling, now)
+                evaluation.act(running)
+                self.take(decision, running, matched, selection, evaluation, now)
 
-    def fires(self, running: Running, exchange: RuledExchange, ruling: Ruling, now: float) -> bool:
+    def fires(self, running: Running, exchange: EvaluatedExchange, evaluation: Evaluation, now: float) -> bool:
         """Ask the trigger of a rule that matches a request, unless that was done before, and count what it says."""
-        fired = ruling.drawn.get(running)
+        fired = evaluation.drawn.get(running)
         if fired is False:  # which was counted when the trigger was asked
             return False
         if fired is None:
-            ruling.asked.append(running)
+            evaluation.asked.append(running)
             fired = running.trigger.fires(now, self.view.number, exchange.client_id)
         self.counted(running, exchange, fired, response=False)
         return fired
 
-    def counted(self, running: Running, exchange: RuledExchange, fired: bool, *, response: bool) -> None:
+    def counted(self, running: Running, exchange: EvaluatedExchange, fired: bool, *, response: bool) -> None:
         """Count that the rule's selectors held for this exchange, and perhaps its trigger (`fired`), at its request or
         at its response; tell the observer if it fired."""
         running.count(fired=fired)
@@ -290,7 +298,7 @@ class Engine:
             observer.acted(correlation, (running.name,), older=older)
 
     def asked(
-        self, running: Running, method: str, exchange: RuledExchange, matched: Sequence[Entity], now: float
+        self, running: Running, method: str, exchange: EvaluatedExchange, matched: Sequence[Entity], now: float
     ) -> Sequence[Decision]:
         """Return the decisions of the rule's effect, got by calling `method`. An effect that raises is counted and
         named (promise 5) and decides nothing; but the connection is closed if the rule forbids access, as it could not
@@ -309,11 +317,11 @@ class Engine:
 
     def take(
         self, decision: Decision, running: Running, matched: Sequence[Entity],
-        selection: Selection | SessionSelection, ruling: Ruling, now: float,
+        selection: Selection | SessionSelection, evaluation: Evaluation, now: float,
     ) -> None:  # fmt: skip
-        """Note in the ruling and its exchange how one decision changes them. Raises TypeError for one meant for
+        """Note in the evaluation and its exchange how one decision changes them. Raises TypeError for one meant for
         responses."""
-        exchange = ruling.exchange
+        exchange = evaluation.exchange
         match decision:
             case Fail(code=code, message=message, entities=chosen, whole=whole):
                 failure = Failure(code, message)
@@ -327,51 +335,53 @@ class Engine:
                             exchange.refuses |= running.rule.family != "fault"
             case Answer(body=body):
                 header = {"correlation_id": exchange.correlation_id}
-                self.answer(ruling, Message(exchange.api, exchange.version, header, body))
+                self.answer(evaluation, Message(exchange.api, exchange.version, header, body))
                 exchange.decided = True
             case Edit():
-                ruling.frame = b""  # made when all rules have had their say
+                evaluation.frame = b""  # made when all rules have had their say
             case Delay(seconds=seconds):
-                ruling.delay(seconds, now)
+                evaluation.delay(seconds, now)
             case Throttle(seconds=seconds, hint=hint, mute=mute):
                 exchange.throttle = max(exchange.throttle, seconds if hint else 0.0)
-                ruling.throttle = max(ruling.throttle, seconds if mute else 0.0)
+                evaluation.throttle = max(evaluation.throttle, seconds if mute else 0.0)
             case Reframe(change=change, then=then):
-                ruling.changes.append(change)
-                ruling.then = then or ruling.then
+                evaluation.changes.append(change)
+                evaluation.then = then or evaluation.then
             case Drop(then=then_):
-                ruling.drop = then_
+                evaluation.drop = then_
             case Close(how=how):
-                ruling.close = how
+                evaluation.close = how
             case Swallow():
-                ruling.swallow = True
+                evaluation.swallow = True
             case _:
                 raise TypeError(f"{type(decision).__name__} is for responses")
 
-    def conclude(self, ruling: Ruling, exchange: RuledExchange, selection: Selection | SessionSelection) -> None:
+    def conclude(
+        self, evaluation: Evaluation, exchange: EvaluatedExchange, selection: Selection | SessionSelection
+    ) -> None:
         """Make the answer or the frame that leaves, once all rules have been applied."""
-        if exchange.whole is not None and ruling.answer is None:
+        if exchange.whole is not None and evaluation.answer is None:
             if exchange.acks == 0:
-                ruling.close = "fin"
+                evaluation.close = "fin"
             else:
-                self.answer(ruling, fail(exchange.request, exchange.whole))
+                self.answer(evaluation, fail(exchange.request, exchange.whole))
                 exchange.whole = None
-        elif exchange.failures and ruling.answer is None:
+        elif exchange.failures and evaluation.answer is None:
             if exchange.api.key == FETCH and not exchange.refuses:
                 exchange.refuses = self.hides(exchange, selection)
-            self.fail_some(ruling, exchange, len(exchange.failures) == len(selection))
-        if exchange.find is not None and ruling.answer is None and not ruling.final:
+            self.fail_some(evaluation, exchange, len(exchange.failures) == len(selection))
+        if exchange.find is not None and evaluation.answer is None and not evaluation.final:
             sent = self.subjects.forwarded(exchange, exchange.failures)
             if sent is not None:
                 keep(sent.body)
-                ruling.frame = encode(sent)
-        if ruling.frame == b"":
-            ruling.frame = encode(exchange.request)
+                evaluation.frame = encode(sent)
+        if evaluation.frame == b"":
+            evaluation.frame = encode(exchange.request)
 
-    def hides(self, exchange: RuledExchange, selection: Selection | SessionSelection) -> bool:
+    def hides(self, exchange: EvaluatedExchange, selection: Selection | SessionSelection) -> bool:
         """Return True if an access rule, which keeps entities from the broker, selects one that a fault before it has
         failed."""
-        for number, part in enumerate(selection.ruled.parts):
+        for number, part in enumerate(selection.program.parts):
             if part.running.rule.family == "access" and not part.running.observes:
                 excluded = part.matcher.holds(exchange)
                 matched = () if excluded is None else selection.matched(part, number, excluded, ())
@@ -379,41 +389,41 @@ class Engine:
                     return True
         return False
 
-    def answer(self, ruling: Ruling, response: Message) -> None:
+    def answer(self, evaluation: Evaluation, response: Message) -> None:
         """Answer the request in the broker's place with `response`."""
-        exchange = ruling.exchange
+        exchange = evaluation.exchange
         keep(response.body)
         if exchange.throttle > 0 and "throttle_time_ms" in response.body:
             response.body["throttle_time_ms"] = milliseconds(exchange.throttle)
         if exchange.find is not None:
             self.subjects.answered_here(exchange, response)
-        ruling.answer = encode(response)
+        evaluation.answer = encode(response)
 
-    def fail_some(self, ruling: Ruling, exchange: RuledExchange, all_: bool) -> None:
+    def fail_some(self, evaluation: Evaluation, exchange: EvaluatedExchange, all_: bool) -> None:
         """Take the failed entities, perhaps `all_`, out of the request so that the broker does not see them; answer for
         them here."""
         failures = exchange.failures
         if exchange.api.key == FETCH and not exchange.refuses:  # a broker's session goes on whatever faults there are
             exchange.request.body["max_wait_ms"] = 0  # the broker answers at once, and its answer is overwritten
             exchange.late, exchange.failures = failures, {}
-            ruling.frame = b""
+            evaluation.frame = b""
             return
         if exchange.api.key in SESSIONS:
-            self.refuse_some(ruling, exchange, all_)
+            self.refuse_some(evaluation, exchange, all_)
             return
         rest = without(exchange.request, tuple(failures)) if not all_ else None
         if rest is None and exchange.api.key == METADATA and exchange.version > 0:
             rest = replace(exchange.request, body=exchange.request.body | NO_TOPICS)
         if exchange.acks == 0:  # there is no answer: a broker closes, so that the client looks for another leader
-            ruling.close_after = "fin"
-            ruling.frame = encode(rest) if rest is not None else None
-            ruling.close = "fin" if rest is None else None
+            evaluation.close_after = "fin"
+            evaluation.frame = encode(rest) if rest is not None else None
+            evaluation.close = "fin" if rest is None else None
         elif rest is None:
-            self.answer(ruling, fail_each(exchange.request, failures))
+            self.answer(evaluation, fail_each(exchange.request, failures))
         else:
-            ruling.frame = encode(rest)
+            evaluation.frame = encode(rest)
 
-    def refuse_some(self, ruling: Ruling, exchange: RuledExchange, all_: bool) -> None:
+    def refuse_some(self, evaluation: Evaluation, exchange: EvaluatedExchange, all_: bool) -> None:
         """Refuse partitions of a Fetch or share request that the broker must not see; its session knows how to leave
         them out.
 
@@ -430,9 +440,9 @@ class Engine:
         else:
             goes_on = not all_ and (left or request.body["share_session_epoch"] != OPENING)
         if goes_on:
-            ruling.frame = b""  # `forwarded` leaves them out
+            evaluation.frame = b""  # `forwarded` leaves them out
         else:
-            self.answer(ruling, fail_each(request, exchange.failures))
+            self.answer(evaluation, fail_each(request, exchange.failures))
 
 
 def client_of(buf: Buffer, pos: int) -> str | None:

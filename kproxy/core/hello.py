@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kproxy.core.lanes.frame import Blocked, Changed
 from kproxy.errors import DecodeError
 from kproxy.wire import decode_request
 from kproxy.wire.api_keys import API_VERSIONS
 
 from .commands import BROKER, CLIENT, AskVersions
-from .halts import Blocked, Changed
 from .software import is_valid
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .lane import Lane
+    from kproxy.core.lanes.lane import Lane
 
 
 class HeldMemory:

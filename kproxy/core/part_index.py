@@ -25,7 +25,7 @@ from kproxy.rules.pattern_set import PatternSet
 if TYPE_CHECKING:
     from kproxy.rules.exchange import Exchange
 
-    from .ruled import Part
+    from .rule_program import Part
 
 FIELDS = ("topic", "group", "transactional_id", "member", "client_id", "principal", "client_software")
 MOST_TEXTS = 4096

@@ -25,8 +25,8 @@ from .config_addresses import config_addresses
 from .identity import ANSWERED
 from .names import LoneName, by_id, lone_name, name_rewrite
 from .rewrite import Rewrite, Rewriter
-from .ruled import ruled, unread
-from .step import HEAD, RULED, STOP, STREAM, WHOLE, Step
+from .rule_program import compile_rules, unread
+from .step import HEAD, LIVE, STOP, STREAM, WHOLE, Step
 from .tally import Tallies
 from .versions import HIDDEN, VersionsAnswers
 
@@ -95,12 +95,12 @@ class Plan(dict[int, Step]):
             plain.request = STOP
             plain.stop = f'{plain.api} {plain.version} is not known, and the rule "{forbids}" may forbid what it asks'
             return plain
-        rules = ruled(plain.key, plain.version, self.live)
+        rules = compile_rules(plain.key, plain.version, self.live)
         if rules is None:
             return plain
         step = Step(plain.key, plain.version, plain.api)
-        step.request = step.response = RULED
-        step.ruled, step.plain = rules, plain
+        step.request = step.response = LIVE
+        step.program, step.plain = rules, plain
         return step
 
     @cached_property

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kproxy.core.lanes.frame import Blocked
 from kproxy.errors import LoginFailed
 
 from .commands import BROKER, Send
-from .halts import Blocked
 from .inflight import OWN
 from .login import CORRELATION, Credentials, LoggedIn, Steps, log_in
 

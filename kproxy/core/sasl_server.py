@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kproxy.core.lanes.frame import Blocked, Changed, Keep
 from kproxy.errors import DecodeError
 from kproxy.sasl.server import Accepted, Checker, Denied, LoginSteps, LoginWork
 from kproxy.wire import decode_request, schema
 from kproxy.wire.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 from .commands import BROKER, CLIENT, Compute
-from .halts import Blocked, Changed, Keep
 from .hello import Hello
 from .inflight import ANSWER
 from .sasl_end import ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED, answer_to

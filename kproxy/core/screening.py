@@ -16,16 +16,16 @@ from kproxy.wire.api_keys import DESCRIBE_TOPIC_PARTITIONS, JOIN_GROUP, SYNC_GRO
 from kproxy.wire.message import Message
 
 from .answer_screen import COORDINATOR_LOAD_IN_PROGRESS, AnswerScreen
+from .evaluated_exchange import EvaluatedExchange, Pending
 from .names.remembered import ASKED_IDS, recall, remember
 from .respond.failure import Failure
-from .ruled_exchange import Pending, RuledExchange
 from .topics import fresh_topics
 
 if TYPE_CHECKING:
     from .cluster import Cluster
+    from .evaluation import Evaluation
     from .rewrite import Context
-    from .ruled import Part
-    from .ruling import Ruling
+    from .rule_program import Part
 
 BY_ID = frozenset((68, 76))
 """ConsumerGroupHeartbeat and ShareGroupHeartbeat, whose answers assign topics by their ids."""
@@ -54,9 +54,9 @@ class Screening:
         self.cursors: OrderedDict[str, str] = OrderedDict()
         self.given = 0
 
-    def prepare(self, exchange: RuledExchange) -> None:
+    def prepare(self, exchange: EvaluatedExchange) -> None:
         """Ask for the names of the topics without which the response to this request could not be judged."""
-        if not exchange.ruled.enforces:
+        if not exchange.program.enforces:
             return
         context = self.context
         ids, self.ids = self.ids, set()
@@ -66,7 +66,7 @@ class Screening:
         if joining and fresh_topics(context.cluster_memory, exchange.came) is None:
             context.topics_wanted = True
 
-    def begin(self, part: Part, exchange: RuledExchange, ruling: Ruling, *, judged: bool) -> None:
+    def begin(self, part: Part, exchange: EvaluatedExchange, evaluation: Evaluation, *, judged: bool) -> None:
         """Note that the response to this request is to be screened, and screen the bytes of groups that the request
         holds."""
         exchange.pending.append(Pending(part, (), judged, screens=True))
@@ -74,19 +74,19 @@ class Screening:
         if running.observes:
             return
         if exchange.api.key in (JOIN_GROUP, SYNC_GROUP) and self.screen(running.rule, exchange, request, True).found:
-            ruling.act(running)
-            ruling.frame = b""
+            evaluation.act(running)
+            evaluation.frame = b""
         elif exchange.api.key == DESCRIBE_TOPIC_PARTITIONS and (cursor := request.body.get("cursor")) is not None:
             name = self.cursors.get(cursor["topic_name"])
             if name is not None:
                 cursor["topic_name"] = name
-                ruling.frame = b""
+                evaluation.frame = b""
 
-    def find(self, rule: LiveRule, exchange: RuledExchange, message: Message) -> bool:
+    def find(self, rule: LiveRule, exchange: EvaluatedExchange, message: Message) -> bool:
         """Return True if the message mentions what the rule forbids."""
         return self.screen(rule, exchange, message, False).found
 
-    def leave_out(self, rule: LiveRule, exchange: RuledExchange, message: Message) -> Failure | None:
+    def leave_out(self, rule: LiveRule, exchange: EvaluatedExchange, message: Message) -> Failure | None:
         """Take what the rule forbids out of the message, in place; return the error that the response becomes if it
         cannot be judged yet, else None."""
         body = message.body
@@ -101,7 +101,7 @@ class Screening:
             return Failure(COORDINATOR_LOAD_IN_PROGRESS)
         return None
 
-    def screen(self, rule: LiveRule, exchange: RuledExchange, message: Message, remove: bool) -> AnswerScreen:
+    def screen(self, rule: LiveRule, exchange: EvaluatedExchange, message: Message, remove: bool) -> AnswerScreen:
         screen = AnswerScreen(self.cluster, rule.forbids, exchange.request, remove)
         screen.run(message)
         return screen

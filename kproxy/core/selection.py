@@ -19,7 +19,7 @@ from kproxy.wire.layout import ZERO_UUID
 from .partition_session import Key
 
 if TYPE_CHECKING:
-    from .ruled import Part, Ruled
+    from .rule_program import Part, RuleProgram
 
 MOST_MATCHED = 1000
 """Partitions of a session that a rule may match: what it does about them, and the answer, can be as much for a request
@@ -29,14 +29,14 @@ that lists none. A client with more of them has no session, and lists them."""
 class Selection:
     """Entities of one request. `groups`: by the numbers of rules that select entities, those selected."""
 
-    __slots__ = ("entities", "groups", "members", "ruled")
+    __slots__ = ("entities", "groups", "members", "program")
 
-    def __init__(self, ruled: Ruled, entities: Sequence[Entity]) -> None:
-        self.ruled = ruled
+    def __init__(self, program: RuleProgram, entities: Sequence[Entity]) -> None:
+        self.program = program
         self.entities = keep(tuple(entities))
         self.members: frozenset[Entity] | None = None
         self.groups: dict[int, list[Entity]] = defaultdict(list)
-        index, groups = ruled.index, self.groups
+        index, groups = program.index, self.groups
         for entity in each(self.entities):
             for number in index.about(entity):
                 groups[number].append(entity)
@@ -69,10 +69,10 @@ class SessionSelection:
     """Partitions of one fetch or share session that rules select. `buts`: `groups` without the entities of the rules'
     `not:`."""
 
-    __slots__ = ("buts", "groups", "nameless", "partitions", "passing", "ruled")
+    __slots__ = ("buts", "groups", "nameless", "partitions", "passing", "program")
 
-    def __init__(self, ruled: Ruled) -> None:
-        self.ruled = ruled
+    def __init__(self, program: RuleProgram) -> None:
+        self.program = program
         self.partitions: dict[Key, Entity] = {}
         self.groups: dict[int, dict[Key, Entity]] = defaultdict(dict)
         self.buts: dict[int, dict[Key, Entity]] = defaultdict(dict)
@@ -82,9 +82,9 @@ class SessionSelection:
     def add(self, key: Key, entity: Entity) -> None:
         """Add a partition that has come into the session."""
         self.partitions[key] = entity
-        if self.ruled.reads_topics and is_nameless(entity):
+        if self.program.reads_topics and is_nameless(entity):
             self.nameless.add(key)
-        index = self.ruled.index
+        index = self.program.index
         numbers = index.about(entity)
         for number in numbers:
             self.groups[number][key] = entity
@@ -98,9 +98,9 @@ class SessionSelection:
         if entity is None:
             return
         self.nameless.discard(key)
-        for number in self.ruled.index.about(entity):
+        for number in self.program.index.about(entity):
             self.groups[number].pop(key, None)
-        for number, _ in self.ruled.index.excluding:
+        for number, _ in self.program.index.excluding:
             self.buts[number].pop(key, None)
 
     def __len__(self) -> int:

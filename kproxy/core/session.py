@@ -19,6 +19,9 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+from kproxy.core.lanes.frame import IDENTITY
+from kproxy.core.lanes.request import RequestLane
+from kproxy.core.lanes.response import NOT_PLAIN, ResponseLane
 from kproxy.rules.decision import How
 from kproxy.rules.facts import Facts
 from kproxy.rules.rule_set import BoundRules
@@ -29,7 +32,6 @@ from .circle import CircleMark
 from .commands import BROKER, CLIENT, Close, Command, Dial, EnsureNodes, Pause, Resume, Send, Shut, Wake
 from .counters import Counters
 from .engine import Engine
-from .halts import IDENTITY
 from .identity import Identity
 from .inflight import ANSWER, ANSWERED, ASKED, OWN, InFlight
 from .login import Credentials, LoggedIn
@@ -39,8 +41,6 @@ from .observer import Observer
 from .partition_session import Room
 from .plan import Plan
 from .renewal import Renewal
-from .requests import RequestLane
-from .responses import NOT_PLAIN, ResponseLane
 from .rewrite import GONE, MOST_NODES, Context
 from .sasl import RawTokens
 from .sasl_end import SASL_AUTHENTICATION_FAILED, SaslEnd, answer_to

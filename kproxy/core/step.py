@@ -10,7 +10,7 @@ from .tally import Tally
 
 if TYPE_CHECKING:
     from .names.lone import LoneName
-    from .ruled import Ruled
+    from .rule_program import RuleProgram
 
 HEAD: Final = 1
 """A few leading fields are read, then the frame passes as it streams in (Produce: acks)."""
@@ -20,7 +20,7 @@ STREAM: Final = 3
 """Like WHOLE when it is short or at hand; else it streams, and only its tail is looked at (Fetch: NodeEndpoints)."""
 STOP: Final = 4
 """The frame is not let through, and closes the connection."""
-RULED: Final = 5
+LIVE: Final = 5
 """Live rules may be about it; then it goes the way of the step's `plain` twin."""
 
 Acks = Callable[..., int | None]
@@ -35,9 +35,27 @@ class Step:
     """
 
     __slots__ = (
-        "acks", "api", "by_id", "clean", "flexible", "key", "latency", "lone_request", "lone_response", "no_nodes",
-        "only_ids", "plain", "request", "response", "rewrite_request", "rewrite_response", "ruled", "stop", "tally",
-        "version", "watched",
+        "acks",
+        "api",
+        "by_id",
+        "clean",
+        "flexible",
+        "key",
+        "latency",
+        "lone_request",
+        "lone_response",
+        "no_nodes",
+        "only_ids",
+        "plain",
+        "program",
+        "request",
+        "response",
+        "rewrite_request",
+        "rewrite_response",
+        "stop",
+        "tally",
+        "version",
+        "watched",
     )  # fmt: skip
 
     def __init__(self, key: int, version: int, api: str) -> None:
@@ -59,7 +77,7 @@ class Step:
         self.stop = ""  # the reason, when `request` is STOP
         self.clean: Clean | None = None  # tells if a whole response has nothing that is wanted
         self.plain: Step = self  # the step to follow when the live rules have been applied
-        self.ruled: Ruled | None = None
+        self.program: RuleProgram | None = None
         self.tally = Tally(api, "", "")
         self.latency = self.tally.latency
 
@@ -71,8 +89,8 @@ class Step:
     def depth(self) -> str:
         """Return the plan's word for metrics: opaque, head, walk, full or stop."""
         words = {None: "opaque", HEAD: "head", WHOLE: "walk", STREAM: "walk", STOP: "stop"}
-        if self.api == "ApiVersions" or (self.ruled is not None and self.ruled.reads_bodies):
+        if self.api == "ApiVersions" or (self.program is not None and self.program.reads_bodies):
             return "full"
-        if self.ruled is not None:
+        if self.program is not None:
             return "head"
         return words[max((self.request or 0), (self.response or 0)) or None]

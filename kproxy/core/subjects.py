@@ -29,8 +29,8 @@ from .share_sessions import ShareSessions, owner_of
 
 if TYPE_CHECKING:
     from .cluster import Cluster
-    from .ruled import Ruled
-    from .ruled_exchange import RuledExchange
+    from .evaluated_exchange import EvaluatedExchange
+    from .rule_program import RuleProgram
     from .session import Session
 
 SESSION_HEAD, SHARE_HEAD = 10, 6
@@ -50,7 +50,7 @@ class Subjects:
         self.share: ShareSessions | None = None
 
     def of(
-        self, exchange: RuledExchange, every: Ruled, buf: Buffer, start: int, end: int
+        self, exchange: EvaluatedExchange, every: RuleProgram, buf: Buffer, start: int, end: int
     ) -> Selection | SessionSelection | int:
         """Return the entities of the request buf[start:end] by the rules of `every`, or the error code that a request
         of an unknown session is answered by.
@@ -62,8 +62,8 @@ class Subjects:
         if body is None:
             raise DecodeError("header does not end in the frame", api=api.name, version=version, offset=end - start)
         found = keep(entity_reader(api.key, version).read(buf, body, end))
-        ruled = exchange.ruled
-        for entity in each(found) if ruled.reads_topics else ():
+        program = exchange.program
+        for entity in each(found) if program.reads_topics else ():
             if entity.topic_id is not None:
                 self.cluster.asks(entity.topic_id, listed=exchange.api.key == DELETE_TOPICS)
         if self.session.context.incomplete:
@@ -81,7 +81,7 @@ class Subjects:
                 return selection if selection or exchange.api.key == FETCH else Selection(every, found)
             session = sessions.unknown("it has topic ids without a name, or the rules have changed")
         if isinstance(session, int):
-            if ruled.enforces:
+            if program.enforces:
                 return session
             sessions.lose(exchange.request)  # rules that only observe change no answer
             session = None
@@ -91,14 +91,14 @@ class Subjects:
         return Selection(every, tuple(by_key.values()))
 
     def selected(
-        self, session: PartitionSession, exchange: RuledExchange, every: Ruled, listed: dict[Key, Entity]
+        self, session: PartitionSession, exchange: EvaluatedExchange, every: RuleProgram, listed: dict[Key, Entity]
     ) -> SessionSelection | None:
         """Return what a session's request is about. None: what was known of the session does not hold any more."""
         selection: SessionSelection | None = session.selection
-        if selection is not None and selection.ruled is not every:
-            if same(selection.ruled, every):
-                selection.ruled = every
-            elif selection.ruled.version != every.version or len(session.asked) > MOST_MATCHED:
+        if selection is not None and selection.program is not every:
+            if same(selection.program, every):
+                selection.program = every
+            elif selection.program.version != every.version or len(session.asked) > MOST_MATCHED:
                 self.end(exchange, session)
                 return None
             else:
@@ -119,12 +119,12 @@ class Subjects:
             if key not in listed:
                 selection.discard(key)
         selection.passing = [key for key in each(listed) if key not in session.asked]
-        if selection.nameless and exchange.ruled.enforces:
+        if selection.nameless and exchange.program.enforces:
             self.end(exchange, session)
             return selection if session.opening else None
         return selection
 
-    def too_many(self, exchange: RuledExchange, session: PartitionSession) -> int:
+    def too_many(self, exchange: EvaluatedExchange, session: PartitionSession) -> int:
         """End a session of which a rule matches so much that its requests have to list all that they are about. Return
         the error code to be answered, 0 for a request that lists all."""
         self.end(exchange, session)
@@ -132,7 +132,7 @@ class Subjects:
             return 0
         return fetch_sessions.NOT_FOUND if exchange.api.key == FETCH else share_sessions.NOT_FOUND
 
-    def sessions(self, exchange: RuledExchange) -> FetchSessions | ShareSessions | None:
+    def sessions(self, exchange: EvaluatedExchange) -> FetchSessions | ShareSessions | None:
         """Return the sessions that the request may belong to; None: its API has none."""
         if exchange.api.key == FETCH:
             if self.fetch is None:
@@ -144,12 +144,12 @@ class Subjects:
             return self.share
         return None
 
-    def named(self, exchange: RuledExchange, found: Iterable[Entity]) -> tuple[Entity, ...]:
+    def named(self, exchange: EvaluatedExchange, found: Iterable[Entity]) -> tuple[Entity, ...]:
         """Return the entities with the names of topics that are given by id. Rules that select topics by name do not
         apply to one whose name stays unknown, except for those that forbid: it may be the one."""
         named = tuple(one if one.topic_id is None else self.by_id(one) for one in each(found))
         keep(named)
-        if exchange.ruled.reads_topics and any(one.topic is None and one.topic_id for one in each(named)):
+        if exchange.program.reads_topics and any(one.topic is None and one.topic_id for one in each(named)):
             self.session.counters.count("topic_ids_unknown")
         return named
 
@@ -164,11 +164,11 @@ class Subjects:
 
     # ---- what becomes of requests and responses of sessions
 
-    def forwarded(self, exchange: RuledExchange, removed: Iterable[Entity] = ()) -> Message | None:
+    def forwarded(self, exchange: EvaluatedExchange, removed: Iterable[Entity] = ()) -> Message | None:
         """Return the request to send to the broker, without some of its partitions; None: as it came. It may differ
         because the broker lacks partitions for which kproxy has answered before."""
         sessions, session = self.sessions(exchange), exchange.session
-        if sessions is None or (session is not None and not (session.followed or exchange.ruled.enforces)):
+        if sessions is None or (session is not None and not (session.followed or exchange.program.enforces)):
             return None
         request = exchange.request
         exchange.awaits = session is not None
@@ -182,7 +182,7 @@ class Subjects:
             if sessions is not None:
                 sessions.end()
 
-    def end(self, exchange: RuledExchange, session: PartitionSession) -> None:
+    def end(self, exchange: EvaluatedExchange, session: PartitionSession) -> None:
         """Forget a session, which the client cannot continue then."""
         if exchange.api.key == FETCH:
             assert self.fetch is not None
@@ -191,7 +191,7 @@ class Subjects:
             assert self.share is not None
             self.share.forget_at(owner_of(exchange.request), session)
 
-    def answered_here(self, exchange: RuledExchange, response: Message) -> None:
+    def answered_here(self, exchange: EvaluatedExchange, response: Message) -> None:
         """Note an answer of kproxy's own to a request that a session may belong to."""
         session, error = exchange.session, response.body.get("error_code", 0)
         if session is None:
@@ -203,12 +203,12 @@ class Subjects:
             assert self.share is not None
             self.share.own_answer(session, exchange.request, error)
 
-    def answered(self, exchange: RuledExchange, response: Message | None) -> None:
+    def answered(self, exchange: EvaluatedExchange, response: Message | None) -> None:
         """Note a whole response of the broker; None: it cannot be read."""
         body = {"error_code": UNREADABLE} if response is None else response.body
         self.confirm(exchange, body["error_code"], body.get("session_id", 0))
 
-    def head(self, exchange: RuledExchange, buf: Buffer, pos: int, n: int) -> None:
+    def head(self, exchange: EvaluatedExchange, buf: Buffer, pos: int, n: int) -> None:
         """Note the head of a response to a request of a session, size included."""
         version = exchange.api.header_version("response", exchange.version)
         at = body_start(buf, pos + 4, n, version, "response")
@@ -219,7 +219,7 @@ class Subjects:
         error = int.from_bytes(buf[at + 4 : at + 6], "big", signed=True)
         self.confirm(exchange, error, int.from_bytes(buf[at + 6 : at + 10], "big", signed=True))
 
-    def confirm(self, exchange: RuledExchange, error: int, number: int) -> None:
+    def confirm(self, exchange: EvaluatedExchange, error: int, number: int) -> None:
         """Note the broker's answer to a request of a session. `number`: the id that a Fetch response gives."""
         session = exchange.session
         assert session is not None
@@ -238,7 +238,7 @@ def placeless(entity: Entity) -> Entity:
     )
 
 
-def same(first: Ruled, second: Ruled) -> bool:
+def same(first: RuleProgram, second: RuleProgram) -> bool:
     """Return True if these are the same rules for the same version."""
     return first.version == second.version and [part.running for part in first.parts] == [
         part.running for part in second.parts

@@ -9,9 +9,9 @@ import pytest
 
 from kproxy.core.addresses import PLACES, carries_addresses, newest_rewritable
 from kproxy.core.commands import BROKER, EnsureNodes
+from kproxy.core.lanes.tail_stream import filler
 from kproxy.core.plan import Bound
 from kproxy.core.session import Shared
-from kproxy.core.stream import filler
 from kproxy.wire import decode_response, schema
 from kproxy.wire.primitives import read_uvarint
 

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from kproxy.core import frame_templates
+from kproxy.core.lanes import frame_templates
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import NOWHERE
 from kproxy.rules.source import Source

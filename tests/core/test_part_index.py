@@ -10,7 +10,7 @@ import pytest
 
 from kproxy.core.matcher import Matcher
 from kproxy.core.part_index import HOLDS, LONGEST_TEXT, MATCHES, FieldIndex, PartIndex
-from kproxy.core.ruled import Part
+from kproxy.core.rule_program import Part
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.facts import Facts

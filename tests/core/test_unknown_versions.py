@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from kproxy.core.plan import Bound
-from kproxy.core.ruled import ruled
+from kproxy.core.rule_program import compile_rules
 from kproxy.core.versions import unsupported
 from kproxy.rules.depth import Depth
 from kproxy.rules.document import parse_rules
@@ -41,7 +41,7 @@ def test_no_rule_reads_the_body_of_a_version_that_is_not_known(kind: str) -> Non
         rules = parse_rules(dumps({"rules": [random_rule(kind, Random(seed), APIS)]}))
         for key in schema.paths():
             for version in (schema.load(key).versions.last + 1, 0xFFFF):
-                found = ruled(key, version, rules.live)
+                found = compile_rules(key, version, rules.live)
                 assert found is None or Depth.BODY not in (found.request, found.response)
 
 

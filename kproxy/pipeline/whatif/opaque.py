@@ -28,5 +28,5 @@ class Opaque(dict[int, bool]):
 def is_opaque(step: Step) -> bool:
     """Return True if both frames would pass as they are, whatever is in them (but for acks, which is only read)."""
     return (
-        step.request in (None, HEAD) and step.rewrite_request is None and step.response is None and step.ruled is None
+        step.request in (None, HEAD) and step.rewrite_request is None and step.response is None and step.program is None
     )

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.core import frame_templates
+from kproxy.core.lanes import frame_templates
 from kproxy.core.names.remembered import TOPIC_IDS, recall
 from kproxy.core.part_index import PartIndex
-from kproxy.core.ruled import Ruled
+from kproxy.core.rule_program import RuleProgram
 from kproxy.core.session import Shared
 from kproxy.core.topics import CORRELATION
 from kproxy.rules.facts import Facts
@@ -156,7 +156,7 @@ def as_if_there_were(*, screens: bool, index: bool, templates: bool) -> Iterator
     """Without some of the short cuts."""
     with ExitStack() as stack:
         if not screens:
-            stack.enter_context(patch.object(Ruled, "screen", None))
+            stack.enter_context(patch.object(RuleProgram, "prefilter", None))
         if not index:
             stack.enter_context(
                 patch.object(PartIndex, "candidates", lambda self, exchange, groups: range(len(self.parts)))

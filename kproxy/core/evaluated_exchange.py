@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kproxy.rules.running import Running
 
     from .partition_session import PartitionSession
-    from .ruled import Part, Ruled
+    from .rule_program import Part, RuleProgram
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Pending:
     screens: bool = False
 
 
-class RuledExchange(Exchange):
+class EvaluatedExchange(Exchange):
     """Exchange that live rules apply to, with what the engine remembers of it.
 
     `failures` are entities that the broker does not see, to be merged into its answer; `late` are those whose part of
@@ -47,14 +47,28 @@ class RuledExchange(Exchange):
     """
 
     __slots__ = (
-        "awaits", "counted", "decided", "failures", "late", "listed", "mute", "pending", "refuses", "ruled",
-        "session", "step", "throttle", "whole",
+        "awaits",
+        "counted",
+        "decided",
+        "failures",
+        "late",
+        "listed",
+        "mute",
+        "pending",
+        "program",
+        "refuses",
+        "session",
+        "step",
+        "throttle",
+        "whole",
     )  # fmt: skip
 
-    def __init__(self, step: Step, ruled: Ruled, connection: ConnectionView, correlation: int, client_id: str | None,
-                 size: int, came: float) -> None:  # fmt: skip
-        super().__init__(connection, ruled.api, step.version, correlation, client_id, size, came)
-        self.step, self.ruled = step, ruled
+    def __init__(
+        self, step: Step, program: RuleProgram, connection: ConnectionView, correlation: int, client_id: str | None,
+        size: int, came: float,
+    ) -> None:  # fmt: skip
+        super().__init__(connection, program.api, step.version, correlation, client_id, size, came)
+        self.step, self.program = step, program
         self.pending: list[Pending] = []
         self.counted: set[Running] = set()
         self.failures: dict[Entity, Failure] = {}
@@ -74,13 +88,13 @@ class RuledExchange(Exchange):
         if self.awaits:
             depth = max(depth, Depth.HEADER)
         if self.throttle:
-            depth = max(depth, Depth.HEADER if self.ruled.throttle_first else Depth.BODY)
+            depth = max(depth, Depth.HEADER if self.program.throttle_first else Depth.BODY)
         return depth
 
     def pend_screens(self) -> None:
         """Have the rules that hold for the request, although none applied to its entities, look at the response, which
         may mention what they forbid."""
-        for part in self.ruled.parts:
+        for part in self.program.parts:
             if part.screens and part.matcher.holds(self) is not None:
                 self.pending.append(Pending(part, (), judged=False, screens=True))
 

@@ -14,10 +14,9 @@ from functools import cache
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from kproxy.core.rewrite import Buffer
+from kproxy.core.step import HEAD, Step
 from kproxy.wire.head import body_start, lone_topic, plain_head, produce_acks
-
-from .rewrite import Buffer
-from .step import HEAD, Step
 
 if TYPE_CHECKING:
     from kproxy.rules.running import Running
@@ -93,10 +92,10 @@ def reader(size: int) -> Callable[[Buffer, int], tuple[Any, ...]]:
 def beginning(step: Step, buf: Buffer, pos: int, n: int) -> bytes | None:
     """Return what the selectors of all rules look at in the request at `pos`; None: they look at more, or it is not
     all here."""
-    ruled = step.ruled
-    if ruled is None or not ruled.names_client or not (ruled.screen is not None or ruled.told_by_header):
+    program = step.program
+    if program is None or not program.names_client or not (program.prefilter is not None or program.told_by_header):
         return None
-    if ruled.screen is not None and ruled.screen.scan is not None:  # names may stand anywhere
+    if program.prefilter is not None and program.prefilter.scan is not None:  # names may stand anywhere
         return None
     start = pos + CLIENT_ID
     end = min(n, pos + 4 + int.from_bytes(buf[pos : pos + 4], "big"))
@@ -106,7 +105,7 @@ def beginning(step: Step, buf: Buffer, pos: int, n: int) -> bytes | None:
         topic = head.topic(buf, after, end)
         stop = lone_topic_end(step, buf, pos, end) if topic is None else topic[1]
         stop = after_count(buf, stop, end, compact=head.compact)
-    elif ruled.screen is None or ruled.screen.walk is None:
+    elif program.prefilter is None or program.prefilter.walk is None:
         stop = after
     else:
         return None
@@ -115,8 +114,8 @@ def beginning(step: Step, buf: Buffer, pos: int, n: int) -> bytes | None:
 
 def lone_topic_end(step: Step, buf: Buffer, pos: int, end: int) -> int:
     """Return where the only topic's name or id ends in a request with anything in its head, 0 if there is no such."""
-    assert step.ruled is not None
-    header = step.ruled.api.header_version("request", step.version)
+    assert step.program is not None
+    header = step.program.api.header_version("request", step.version)
     body = body_start(buf, pos + 4, end, header, "request")
     spans = None if body is None else lone_topic(step.key, step.version, "request")(buf, body, end)
     return 0 if spans is None else spans[-1][1]

@@ -1,4 +1,4 @@
-"""Rulings: the decisions of the live rules about one frame."""
+"""Evaluations: the decisions of the live rules about one frame."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from kproxy.rules.decision import AfterDrop, How
 if TYPE_CHECKING:
     from kproxy.rules.running import Running
 
-    from .ruled_exchange import RuledExchange
+    from .evaluated_exchange import EvaluatedExchange
 
 Change = Callable[[bytes], bytes]
 
 
 class Pass:
-    """Ruling about a request to which no rule applies: there is nothing to remember."""
+    """Evaluation about a request to which no rule applies: there is nothing to remember."""
 
 
 PASS: Final = Pass()
 
 
 class Watched(NamedTuple):
-    """Ruling about a request to which no rule applies, but whose answer may mention what some forbid; afterwards the
-    note of its entry. `request` has its size in front; `rewrite` is what the name rewrites left."""
+    """Evaluation of a request to which no rule applies, but whose answer may mention what some forbid; afterwards
+    the note of its entry. `request` has its size in front; `rewrite` is what the name rewrites left."""
 
     request: bytes
     came: float
     rewrite: dict[str, Any] | None = None
 
 
-class Ruling:
-    """Ruling about one frame, kept by its lane until the frame has gone or been dealt with.
+class Evaluation:
+    """Evaluation about one frame, kept by its lane until the frame has gone or been dealt with.
 
     until       when it may go on, None: at once
     held_by     rules that hold it until they release it
@@ -55,7 +55,7 @@ class Ruling:
                  "held_by", "hint", "repeat", "swallow", "swap", "then", "throttle", "until", "waiting",
                  "whole")  # fmt: skip
 
-    def __init__(self, exchange: RuledExchange) -> None:
+    def __init__(self, exchange: EvaluatedExchange) -> None:
         self.exchange = exchange
         self.until: float | None = None
         self.held_by: list[Running] = []

@@ -5,27 +5,27 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
+from kproxy.core.commands import BROKER, CLIENT
+from kproxy.core.identity import ANSWERED
+from kproxy.core.inflight import ANSWER, OWN
+from kproxy.core.names import DISGUISED, OPENS, learn_session
+from kproxy.core.rewrite import Buffer, Pieces
+from kproxy.core.sasl import MAX_TOKEN, RawTokens
+from kproxy.core.step import LIVE, STREAM, Step
 from kproxy.errors import DecodeError
 from kproxy.wire.api_keys import API_VERSIONS, SASL_HANDSHAKE
 from kproxy.wire.breath import rest
 from kproxy.wire.head import body_start
 
-from .commands import BROKER, CLIENT
-from .halts import Blocked, Changed, Halt, Keep, Streaming
-from .identity import ANSWERED
-from .inflight import ANSWER, OWN
+from .frame import Blocked, Changed, Halt, Keep, Streaming
 from .lane import Lane
-from .names import DISGUISED, OPENS, learn_session
-from .rewrite import Buffer, Pieces
-from .ruled_responses import RuledResponses
-from .sasl import MAX_TOKEN, RawTokens
-from .step import RULED, STREAM, Step
-from .stream import TailStream
+from .response_rules import ResponseRules
+from .tail_stream import TailStream
 
 if TYPE_CHECKING:
-    from .inflight import Entry
-    from .memory import HeldMemory
-    from .session import Session
+    from kproxy.core.inflight import Entry
+    from kproxy.core.memory import HeldMemory
+    from kproxy.core.session import Session
 
 HEADER = Struct(">ii").unpack_from  # size, correlation id
 HEADER_BYTES = 8
@@ -46,7 +46,7 @@ class ResponseLane(Lane):
     """Response lane of one connection. `scan` is `scan_frames`, or `scan_tokens` while raw SASL tokens may come."""
 
     source, target = BROKER, CLIENT
-    rules: RuledResponses | None = None  # made when live rules look at a frame
+    rules: ResponseRules | None = None  # made when live rules look at a frame
 
     def __init__(self, session: Session, memory: HeldMemory) -> None:
         super().__init__(session, memory)
@@ -99,9 +99,9 @@ class ResponseLane(Lane):
         if step is ANSWER:
             self.halt = Changed(self.session.inflight.ready_answers(), pos)
             return False
-        if step.response == RULED:
+        if step.response == LIVE:
             if self.rules is None:
-                self.rules = RuledResponses(self)
+                self.rules = ResponseRules(self)
             return self.rules.look(entry, buf, pos, n, size, now)
         note = entry[3]
         if note is not None and step is not OWN and OPENS in note:

@@ -19,19 +19,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kproxy.core.commands import BROKER, CLIENT, LONG, Send
+from kproxy.core.identity import LONGEST_TOKEN
+from kproxy.core.memory import HeldMemory
+from kproxy.core.rewrite import Buffer
 from kproxy.wire.breath import FEW, rest
 
-from .commands import BROKER, CLIENT, LONG, Send
-from .halts import Blocked, Changed, Halt, Keep, Streaming
-from .identity import LONGEST_TOKEN
-from .memory import HeldMemory
-from .rewrite import Buffer
+from .frame import Blocked, Changed, Halt, Keep, Streaming
 
 if TYPE_CHECKING:
-    from .names.lone import LoneName
-    from .observer import Observer
-    from .session import Session
-    from .stream import TailStream
+    from kproxy.core.names.lone import LoneName
+    from kproxy.core.observer import Observer
+    from kproxy.core.session import Session
+
+    from .tail_stream import TailStream
 
 
 LONE_HEAD = 1024

@@ -6,27 +6,27 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kproxy.core.commands import CLIENT
+from kproxy.core.engine import milliseconds
+from kproxy.core.evaluated_exchange import EvaluatedExchange
+from kproxy.core.evaluation import Evaluation, Watched
+from kproxy.core.identity import ANSWERED
+from kproxy.core.inflight import Entry
+from kproxy.core.response_evaluation import ResponseEvaluation
+from kproxy.core.rewrite import Buffer
+from kproxy.core.step import LIVE, Step
+from kproxy.core.subjects import SESSION_HEAD
 from kproxy.rules.depth import Depth
 from kproxy.wire.api_keys import SASL_HANDSHAKE
 from kproxy.wire.breath import freeing, rest
 from kproxy.wire.head import body_start
 
-from .commands import CLIENT
-from .engine import milliseconds
-from .halts import Blocked, Changed, Keep
-from .identity import ANSWERED
-from .inflight import Entry
+from .frame import Blocked, Changed, Keep
 from .lane import joined
-from .rewrite import Buffer
-from .ruled_exchange import RuledExchange
-from .ruled_requests import Noted, sized
-from .ruling import Ruling, Watched
-from .step import RULED, Step
-from .subjects import SESSION_HEAD
-from .verdict import Verdict
+from .request_rules import Noted, sized
 
 if TYPE_CHECKING:
-    from .responses import ResponseLane
+    from .response import ResponseLane
 
 HEAD = 32
 """Bytes in which a leading throttle_time_ms and a session id stand, if the header has no tags (brokers put none)."""
@@ -34,14 +34,14 @@ LONGEST_HEAD = 65536
 """No tags make a header longer than this."""
 
 
-class RuledResponses:
-    """Live rules of one response lane. `ruling` is that of the frame at the lane's head, once it is made."""
+class ResponseRules:
+    """Live rules of one response lane. `evaluation` is that of the frame at the lane's head, once it is made."""
 
-    __slots__ = ("lane", "ruling", "session")
+    __slots__ = ("evaluation", "lane", "session")
 
     def __init__(self, lane: ResponseLane) -> None:
         self.lane, self.session = lane, lane.session
-        self.ruling: Ruling | None = None
+        self.evaluation: Evaluation | None = None
 
     def look(self, entry: Entry, buf: Buffer, pos: int, n: int, size: int, now: float) -> bool:
         """Evaluate a frame and act on it. True: it passes as it is. False: `lane.halt` says how it goes on."""
@@ -52,36 +52,36 @@ class RuledResponses:
         noted: Noted = entry[3]
         if noted.exchange is None:
             return self.with_another(entry, noted, buf, pos, n, end, now)
-        if self.ruling is None:
+        if self.evaluation is None:
             exchange = noted.exchange
             long = max(size, exchange.request_size)
-            self.ruling = freeing(long, lambda: self.judge(noted, exchange, step, buf, pos, n, end, now))
-            if self.ruling is None:
+            self.evaluation = freeing(long, lambda: self.judge(noted, exchange, step, buf, pos, n, end, now))
+            if self.evaluation is None:
                 return False
-        ruling = self.ruling
-        if ruling.until is not None and now < ruling.until:
-            session.timers.at(ruling.until, lane.try_again)
+        evaluation = self.evaluation
+        if evaluation.until is not None and now < evaluation.until:
+            session.timers.at(evaluation.until, lane.try_again)
             lane.halt = Blocked("delay")
             return False
-        if ruling.final and ruling.drop != "continue":
-            self.done(ruling)
-            if ruling.swallow or ruling.drop == "stall":
+        if evaluation.final and evaluation.drop != "continue":
+            self.done(evaluation)
+            if evaluation.swallow or evaluation.drop == "stall":
                 session.stall()
             else:
-                session.close_by_rule(ruling.close or "fin", ruling.acted)
+                session.close_by_rule(evaluation.close or "fin", evaluation.acted)
             return False
-        if not ruling.whole and ruling.drop is None:
-            return self.go_plain(ruling, entry, noted, buf, pos, n, end, now)
+        if not evaluation.whole and evaluation.drop is None:
+            return self.go_plain(evaluation, entry, noted, buf, pos, n, end, now)
         if end > n:
             lane.halt = Keep(end - pos, hold=True)
             return False
-        return self.send(ruling, entry, noted, buf, pos, end, now)
+        return self.send(evaluation, entry, noted, buf, pos, end, now)
 
     def look_watched(self, entry: Entry, watched: Watched, buf: Buffer, pos: int, n: int, end: int, now: float) -> bool:
         """Look at the response to a request to which no rule applied, but whose response may mention what some
         forbid."""
         lane, step = self.lane, entry[1]
-        assert step.ruled is not None
+        assert step.program is not None
         if end > n:
             lane.halt = Keep(end - pos, hold=True)
             return False
@@ -89,11 +89,11 @@ class RuledResponses:
         if found is None:
             return False
         frame, changed = found
-        if self.session.engine.may_show(step.ruled, frame):
+        if self.session.engine.may_show(step.program, frame):
             exchange = self.session.engine.watched(step, watched.request, watched.came)
             entry = lane.fifo[0] = (entry[0], step, entry[2], Noted(watched.rewrite, exchange))
             long = max(len(frame), exchange.request_size)
-            self.ruling = freeing(long, lambda: self.judge_whole(exchange, frame, changed, end - pos - 4, now))
+            self.evaluation = freeing(long, lambda: self.judge_whole(exchange, frame, changed, end - pos - 4, now))
             return self.look(entry, buf, pos, n, end - pos - 4, now)
         if not changed:
             return True
@@ -103,9 +103,9 @@ class RuledResponses:
         return False
 
     def judge(
-        self, noted: Noted, exchange: RuledExchange, step: Step, buf: Buffer, pos: int, n: int, end: int, now: float
-    ) -> Ruling | None:
-        """Evaluate the rules; return their ruling, or None with `lane.halt` set."""
+        self, noted: Noted, exchange: EvaluatedExchange, step: Step, buf: Buffer, pos: int, n: int, end: int, now: float
+    ) -> Evaluation | None:
+        """Evaluate the rules; return their evaluation, or None with `lane.halt` set."""
         lane = self.lane
         if exchange.response_depth() == Depth.BODY:
             if end > n:
@@ -119,25 +119,27 @@ class RuledResponses:
             return None
         if exchange.awaits:
             self.session.engine.subjects.head(exchange, buf, pos, n)
-        ruling = Verdict(self.session.engine, exchange, lane.since(now)).reach(end - pos - 4, None)
+        evaluation = ResponseEvaluation(self.session.engine, exchange, lane.since(now)).reach(end - pos - 4, None)
         exchange.end()
-        return ruling
+        return evaluation
 
-    def judge_whole(self, exchange: RuledExchange, frame: bytes, changed: bool, size: int, now: float) -> Ruling:
+    def judge_whole(
+        self, exchange: EvaluatedExchange, frame: bytes, changed: bool, size: int, now: float
+    ) -> Evaluation:
         """Evaluate the rules over a whole response of `size` bytes, which the client would get as `frame`; it is
         `changed` if it is not the broker's."""
-        ruling = Verdict(self.session.engine, exchange, self.lane.since(now)).reach(size, frame)
-        ruling.whole = True
-        if ruling.frame is None and changed:
-            ruling.frame = frame
+        evaluation = ResponseEvaluation(self.session.engine, exchange, self.lane.since(now)).reach(size, frame)
+        evaluation.whole = True
+        if evaluation.frame is None and changed:
+            evaluation.frame = frame
         exchange.end()
-        return ruling
+        return evaluation
 
-    def more_of_head(self, exchange: RuledExchange, step: Step, buf: Buffer, pos: int, n: int, end: int) -> int:
+    def more_of_head(self, exchange: EvaluatedExchange, step: Step, buf: Buffer, pos: int, n: int, end: int) -> int:
         """Return how many bytes of the frame must be here, so that throttle_time_ms can be put in; 0: there are
         enough."""
-        assert step.ruled is not None
-        if not (exchange.awaits or step.ruled.throttle_first):
+        assert step.program is not None
+        if not (exchange.awaits or step.program.throttle_first):
             return 0
         have, need = n - pos, min(HEAD, end - pos)
         if have < need:
@@ -163,14 +165,14 @@ class RuledResponses:
         return frame, pieces is not None
 
     def go_plain(
-        self, ruling: Ruling, entry: Entry, noted: Noted, buf: Buffer, pos: int, n: int, end: int, now: float
+        self, evaluation: Evaluation, entry: Entry, noted: Noted, buf: Buffer, pos: int, n: int, end: int, now: float
     ) -> bool:
         """Send the frame as if there were no live rules, once those that act on the header have acted."""
         lane, plain = self.lane, entry[1].plain
-        if ruling.hint:
-            self.patch(ruling, plain, buf, pos, n)
-        self.done(ruling)
-        self.session.mute(max(ruling.throttle, noted.exchange.mute if noted.exchange else 0.0), now)
+        if evaluation.hint:
+            self.patch(evaluation, plain, buf, pos, n)
+        self.done(evaluation)
+        self.session.mute(max(evaluation.throttle, noted.exchange.mute if noted.exchange else 0.0), now)
         if noted.behind:
             noted = Noted(noted.rewrite, None, noted.behind)
             entry = lane.fifo[0] = (entry[0], entry[1], entry[2], noted)
@@ -180,34 +182,44 @@ class RuledResponses:
             return True
         return lane.look(entry, buf, pos, n, end - pos - 4, now)
 
-    def patch(self, ruling: Ruling, plain: Step, buf: Buffer, pos: int, n: int) -> None:
+    def patch(self, evaluation: Evaluation, plain: Step, buf: Buffer, pos: int, n: int) -> None:
         """Write throttle_time_ms where it lies, in the driver's own buffer: it has a fixed width and comes first."""
-        version = ruling.exchange.api.header_version("response", plain.version)
+        version = evaluation.exchange.api.header_version("response", plain.version)
         at = body_start(buf, pos + 4, n, version, "response")
         if at is None or at + 4 > n:
             self.session.counters.count("throttle_not_told")
             return
-        told = max(milliseconds(ruling.hint), int.from_bytes(buf[at : at + 4], "big", signed=True))
+        told = max(milliseconds(evaluation.hint), int.from_bytes(buf[at : at + 4], "big", signed=True))
         buf[at : at + 4] = told.to_bytes(4, "big")  # type: ignore[index]  # a bytearray, or a view of one
 
-    def send(self, ruling: Ruling, entry: Entry, noted: Noted, buf: Buffer, pos: int, end: int, now: float) -> bool:
-        """Send the frame, which is all here and evaluated, as its ruling says; return True if it passes as it is."""
+    def send(
+        self, evaluation: Evaluation, entry: Entry, noted: Noted, buf: Buffer, pos: int, end: int, now: float
+    ) -> bool:
+        """Send the frame, which is all here, as its evaluation says; return True if it passes as it is."""
         lane, session, fifo = self.lane, self.session, self.lane.fifo
-        self.done(ruling)
-        session.mute(max(ruling.throttle, noted.exchange.mute if noted.exchange else 0.0), now)
-        others = ruling.changes or ruling.repeat or ruling.swap or ruling.drop is not None or noted.behind
-        if ruling.frame is None and not others and ruling.then is None:
+        self.done(evaluation)
+        session.mute(max(evaluation.throttle, noted.exchange.mute if noted.exchange else 0.0), now)
+        others = (
+            evaluation.changes or evaluation.repeat or evaluation.swap or evaluation.drop is not None or noted.behind
+        )
+        if evaluation.frame is None and not others and evaluation.then is None:
             return True
         fifo.popleft()
         entry[1].latency.add(now - entry[2])
-        out = b"" if ruling.drop is not None else copied(buf, pos, end) if ruling.frame is None else sized(ruling.frame)
-        for change in ruling.changes if out else ():
+        out = (
+            b""
+            if evaluation.drop is not None
+            else copied(buf, pos, end)
+            if evaluation.frame is None
+            else sized(evaluation.frame)
+        )
+        for change in evaluation.changes if out else ():
             rest()
             out = change(out)
-        often = 1 + ruling.repeat
-        if ruling.swap and self.leave_behind(out * often):
+        often = 1 + evaluation.repeat
+        if evaluation.swap and self.leave_behind(out * often):
             often = 0
-        then = None if ruling.then is None else partial(session.close_by_rule, ruling.then, ruling.acted)
+        then = None if evaluation.then is None else partial(session.close_by_rule, evaluation.then, evaluation.acted)
         lane.halt = Changed([*[out] * often, noted.behind], end, then=then)
         rest()
         return False
@@ -224,7 +236,7 @@ class RuledResponses:
             fifo[0] = (correlation, step, then, note._replace(behind=note.behind + out))
         else:
             carrier = Step(step.key, step.version, step.api)
-            carrier.response, carrier.plain = RULED, step
+            carrier.response, carrier.plain = LIVE, step
             carrier.count_in(step.tally)
             fifo[0] = (correlation, carrier, then, Noted(note, None, out))
         return True
@@ -244,9 +256,9 @@ class RuledResponses:
         lane.halt = Changed([len(frame).to_bytes(4, "big"), frame, noted.behind], end)
         return False
 
-    def done(self, ruling: Ruling) -> None:
-        self.ruling = None
-        self.session.mark(CLIENT, ruling.to_count())
+    def done(self, evaluation: Evaluation) -> None:
+        self.evaluation = None
+        self.session.mark(CLIENT, evaluation.to_count())
 
 
 def copied(buf: Buffer, start: int, end: int) -> bytes:

@@ -5,24 +5,24 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kproxy.core.commands import BROKER
+from kproxy.core.evaluated_exchange import EvaluatedExchange
+from kproxy.core.evaluation import Evaluation, Pass, Watched
+from kproxy.core.inflight import Entry
+from kproxy.core.rewrite import Buffer
+from kproxy.core.step import HEAD, Step
 from kproxy.errors import DecodeError
 from kproxy.rules.depth import Depth
 from kproxy.wire.api_keys import PRODUCE
 from kproxy.wire.breath import LONG, freeing
 
-from .commands import BROKER
+from .frame import Blocked, Changed, Keep
 from .frame_templates import FrameTemplate, FrameTemplates
-from .halts import Blocked, Changed, Keep
-from .inflight import Entry
-from .rewrite import Buffer
-from .ruled_exchange import RuledExchange
-from .ruling import Pass, Ruling, Watched
-from .step import HEAD, Step
 
 if TYPE_CHECKING:
     from kproxy.rules.running import Running
 
-    from .requests import RequestLane
+    from .request import RequestLane
 
 HEADER_BYTES = 14
 NO_RECORDS = 8
@@ -34,31 +34,31 @@ class Noted(NamedTuple):
     to leave behind the response."""
 
     rewrite: dict[str, Any] | None
-    exchange: RuledExchange | None
+    exchange: EvaluatedExchange | None
     behind: bytes = b""
 
 
-class RuledRequests:
+class RequestRules:
     """Live rules of one request lane.
 
-    `ruling` is that of the frame at the lane's head, once it is made; `watched` stands in its place, with the frame's
-    step, if no rule applies to it; `drawn` says of rules whose triggers were asked about it before that, if they fire,
-    and is None when none was asked.
+    `evaluation` is that of the frame at the lane's head, once it is made; `watched` stands in its place, with the
+    frame's step, if no rule applies to it; `drawn` says of rules whose triggers were asked about it before that,
+    if they fire, and is None when none was asked.
     """
 
-    __slots__ = ("drawn", "lane", "ruling", "session", "templates", "watched")
+    __slots__ = ("drawn", "evaluation", "lane", "session", "templates", "watched")
 
     def __init__(self, lane: RequestLane) -> None:
         self.lane, self.session = lane, lane.session
         self.templates = FrameTemplates()
-        self.ruling: Ruling | None = None
+        self.evaluation: Evaluation | None = None
         self.drawn: dict[Running, bool] | None = None
         self.watched: tuple[Step, Watched] | None = None
 
     @property
     def has_begun(self) -> bool:
         """Return True if rules were asked about the frame at hand, so that the rules in force have to stay for it."""
-        return self.ruling is not None or self.drawn is not None or self.watched is not None
+        return self.evaluation is not None or self.drawn is not None or self.watched is not None
 
     def look(self, step: Step, buf: Buffer, pos: int, n: int, now: float) -> bool:
         """Evaluate a frame and act on it. True: it passes as it is, and is entered in the FIFO. False: `lane.halt` says
@@ -68,7 +68,7 @@ class RuledRequests:
         end = pos + 4 + size
         if self.watched is not None:
             return self.pass_on(step.plain, buf, pos, n, now)
-        if self.ruling is None:
+        if self.evaluation is None:
             known = None if self.drawn is not None else self.templates.recognise(step, buf, pos, n)
             if known is not None and (not known.waiting or self.none_fires(known, now)):
                 self.expect(known)
@@ -81,39 +81,43 @@ class RuledRequests:
             try:
                 have, since = min(n, end), lane.since(now)
                 if size < LONG:
-                    ruling = session.engine.request(step, buf, pos, end, have, since, self.drawn)
+                    evaluation = session.engine.request(step, buf, pos, end, have, since, self.drawn)
                 else:
-                    ruling = freeing(size, lambda: session.engine.request(step, buf, pos, end, have, since, self.drawn))
+                    evaluation = freeing(
+                        size, lambda: session.engine.request(step, buf, pos, end, have, since, self.drawn)
+                    )
             except DecodeError as error:
                 session.close("decode", str(error), "client")
                 return False
-            session.context.has_asked = session.context.has_asked and ruling is None
-            if ruling is None:
+            session.context.has_asked = session.context.has_asked and evaluation is None
+            if evaluation is None:
                 lane.halt = Blocked()
                 return False
             drawn, self.drawn = self.drawn, None
-            if isinstance(ruling, Pass):
+            if isinstance(evaluation, Pass):
                 lane.plan = session.plan  # which waited, if triggers were asked before
                 self.expect(self.templates.learn(step, buf, pos, n))
                 return self.pass_on(step.plain, buf, pos, n, now)
-            lane.template = None  # this frame may begin so, and its ruling stays however often the frame is looked at
-            if isinstance(ruling, Watched):
-                self.watched = step, ruling
+            lane.template = (
+                None  # this frame may begin so, and its evaluation stays however often the frame is looked at
+            )
+            if isinstance(evaluation, Watched):
+                self.watched = step, evaluation
                 return self.pass_on(step.plain, buf, pos, n, now)
-            if ruling.waiting and drawn is None:
-                client_id = ruling.exchange.client_id
-                self.templates.learn_waiting(step, buf, pos, n, ruling.waiting, client_id)
+            if evaluation.waiting and drawn is None:
+                client_id = evaluation.exchange.client_id
+                self.templates.learn_waiting(step, buf, pos, n, evaluation.waiting, client_id)
                 session.identity.on_news = self.forget
-            self.hold(ruling)
-            self.ruling = ruling
-        ruling = self.ruling
-        if ruling.held_by:
+            self.hold(evaluation)
+            self.evaluation = evaluation
+        evaluation = self.evaluation
+        if evaluation.held_by:
             lane.halt = Blocked("held")
-        elif ruling.until is not None and now < ruling.until:
-            session.timers.at(ruling.until, lane.try_again)
+        elif evaluation.until is not None and now < evaluation.until:
+            session.timers.at(evaluation.until, lane.try_again)
             lane.halt = Blocked("delay")
         else:
-            return self.obey(ruling, step, buf, pos, n, end, now)
+            return self.obey(evaluation, step, buf, pos, n, end, now)
         return False
 
     def expect(self, known: FrameTemplate | None) -> None:
@@ -143,8 +147,8 @@ class RuledRequests:
 
     def needed(self, step: Step, buf: Buffer, pos: int, size: int, n: int) -> int:
         """Return the bytes, size included, without which the rules cannot decide."""
-        assert step.ruled is not None
-        if step.ruled.request == Depth.BODY or not step.ruled.names_client:
+        assert step.program is not None
+        if step.program.request == Depth.BODY or not step.program.names_client:
             return size + 4
         length = int.from_bytes(buf[pos + 12 : pos + 14], "big", signed=True)
         need = min(HEADER_BYTES + max(length, 0), size + 4)
@@ -152,64 +156,69 @@ class RuledRequests:
             need = min(n - pos + 1, size + 4)  # acks has to be here: observers are told if an answer is due
         return need
 
-    def hold(self, ruling: Ruling) -> None:
+    def hold(self, evaluation: Evaluation) -> None:
         """Have each rule that holds the request tell when it releases it."""
-        for running in ruling.held_by:
-            running.held.append(partial(self.let_go, ruling, running))
+        for running in evaluation.held_by:
+            running.held.append(partial(self.let_go, evaluation, running))
 
-    def let_go(self, ruling: Ruling, running: Running) -> None:
+    def let_go(self, evaluation: Evaluation, running: Running) -> None:
         """Note that a rule does not hold this request any more."""
-        ruling.held_by.remove(running)
+        evaluation.held_by.remove(running)
         owner = self.session.owner
-        if not ruling.held_by and owner is not None:
+        if not evaluation.held_by and owner is not None:
             owner.released()
 
-    def obey(self, ruling: Ruling, step: Step, buf: Buffer, pos: int, n: int, end: int, now: float) -> bool:
-        """Do to the frame what its ruling says; return True if it passes as it is."""
+    def obey(self, evaluation: Evaluation, step: Step, buf: Buffer, pos: int, n: int, end: int, now: float) -> bool:
+        """Do to the frame what its evaluation says; return True if it passes as it is."""
         lane, session = self.lane, self.session
-        if ruling.final and ruling.drop != "continue":
-            self.done(ruling, now)
-            if ruling.swallow or ruling.drop == "stall":
+        if evaluation.final and evaluation.drop != "continue":
+            self.done(evaluation, now)
+            if evaluation.swallow or evaluation.drop == "stall":
                 session.stall()
             else:
-                session.close_by_rule(ruling.close or "fin", ruling.acted)
+                session.close_by_rule(evaluation.close or "fin", evaluation.acted)
             return False
-        moves = ruling.frame is not None or ruling.changes or ruling.answer is not None or ruling.drop is not None
+        moves = (
+            evaluation.frame is not None
+            or evaluation.changes
+            or evaluation.answer is not None
+            or evaluation.drop is not None
+        )
         if not moves:
             return self.pass_on(step.plain, buf, pos, n, now)
         if end > n:
             lane.halt = Keep(end - pos, hold=True)
             return False
-        if ruling.drop is not None:
-            self.done(ruling, now)
+        if evaluation.drop is not None:
+            self.done(evaluation, now)
             step.tally.requests += 1
             lane.halt = Changed([], end)
-        elif ruling.answer is not None:
-            exchange = ruling.exchange
+        elif evaluation.answer is not None:
+            exchange = evaluation.exchange
             step.tally.requests += 1
             if exchange.acks != 0:
-                lane.answer(exchange.correlation_id, sized(ruling.answer), now)
-            self.done(ruling, now)
-            session.mute(ruling.throttle, now)
+                lane.answer(exchange.correlation_id, sized(evaluation.answer), now)
+            self.done(evaluation, now)
+            session.mute(evaluation.throttle, now)
             lane.halt = Changed([], end)
         else:
-            self.send_other(ruling, step, buf, pos, end, now)
+            self.send_other(evaluation, step, buf, pos, end, now)
         return False
 
-    def send_other(self, ruling: Ruling, step: Step, buf: Buffer, pos: int, end: int, now: float) -> None:
+    def send_other(self, evaluation: Evaluation, step: Step, buf: Buffer, pos: int, end: int, now: float) -> None:
         """Send other bytes than those that came: they go the plain way first, then rules change them."""
         lane = self.lane
-        data = bytes(buf[pos:end]) if ruling.frame is None else sized(ruling.frame)
+        data = bytes(buf[pos:end]) if evaluation.frame is None else sized(evaluation.frame)
         if self.pass_on(step.plain, data, 0, len(data), now):
             step.tally.requests += 1
             lane.halt = Changed([data], len(data))
         halt = lane.halt
         if isinstance(halt, Changed):
             out = b"".join(halt.pieces) + data[halt.after :]
-            for change in ruling.changes if out else ():
+            for change in evaluation.changes if out else ():
                 out = change(out)
-            then = ruling.then or ruling.close_after
-            after = None if then is None else partial(self.session.close_by_rule, then, ruling.acted)
+            then = evaluation.then or evaluation.close_after
+            after = None if then is None else partial(self.session.close_by_rule, then, evaluation.acted)
             lane.halt = Changed([out], end, then=after)
 
     def pass_on(self, plain: Step, buf: Buffer, pos: int, n: int, now: float) -> bool:
@@ -222,8 +231,8 @@ class RuledRequests:
             passes = lane.look(plain, buf, pos, n, now)
             if isinstance(lane.halt, Changed):  # perhaps answered, and not entered
                 self.watched = None
-                if self.ruling is not None:
-                    self.done(self.ruling, now)
+                if self.evaluation is not None:
+                    self.done(self.evaluation, now)
             return passes
         assert plain.acks is not None
         size = int.from_bytes(buf[pos : pos + 4], "big")
@@ -242,30 +251,30 @@ class RuledRequests:
             self.lane.plan = self.session.plan
             self.lane.weigh(len(watched.request))
             return correlation, step, now, watched if note is None else watched._replace(rewrite=note)
-        ruling = self.ruling
-        assert ruling is not None
-        exchange = ruling.exchange
-        self.done(ruling, now)
+        evaluation = self.evaluation
+        assert evaluation is not None
+        exchange = evaluation.exchange
+        self.done(evaluation, now)
         if not answered:
-            self.session.mute(ruling.throttle, now)
-        elif exchange.response_depth() or ruling.throttle:
-            exchange.mute = ruling.throttle
+            self.session.mute(evaluation.throttle, now)
+        elif exchange.response_depth() or evaluation.throttle:
+            exchange.mute = evaluation.throttle
             exchange.forget_records()
             found = correlation, exchange.step, now, Noted(note, exchange)
             self.lane.weigh(remembered_bytes(found))
             return found
         return correlation, step, now, note
 
-    def done(self, ruling: Ruling, now: float) -> None:
-        """Forget the ruling of the frame, which has gone or will not go, and count its rules."""
-        self.ruling = None
+    def done(self, evaluation: Evaluation, now: float) -> None:
+        """Forget the evaluation of the frame, which has gone or will not go, and count its rules."""
+        self.evaluation = None
         self.lane.plan = self.session.plan  # another one may have come while the frame waited
-        self.session.mark(BROKER, ruling.to_count())
+        self.session.mark(BROKER, evaluation.to_count())
 
     def end(self) -> None:
         """Take back the calls by which rules would release this connection's request, since the connection is over."""
-        if self.ruling is not None:
-            for running in self.ruling.held_by:
+        if self.evaluation is not None:
+            for running in self.evaluation.held_by:
                 running.held[:] = [one for one in running.held if getattr(one, "func", None) != self.let_go]
 
 

@@ -39,7 +39,7 @@ NO_SESSION = {"session_id": 0, "session_epoch": CLOSING}
 """Fields of a Fetch that belongs to no session (KIP-227)."""
 
 
-class Screen:
+class NamePrefilter:
     """Prefilter of one (api, version) by names, over the index of its rules."""
 
     __slots__ = ("frames", "general", "header", "index", "joins", "lacking", "lists", "scan", "scanned", "seen", "walk")
@@ -80,7 +80,9 @@ class Screen:
         )
         self.lacking = frozenset(name for name in OF_ENTITY if name in fields and fields[name].lenient)
 
-    def about(self, engine: Engine, client_id: str | None, buf: Buffer, pos: int, end: int) -> frozenset[int] | None:
+    def candidates(
+        self, engine: Engine, client_id: str | None, buf: Buffer, pos: int, end: int
+    ) -> frozenset[int] | None:
         """Return the numbers of the rules that can apply to the request buf[pos:end], size included. None: names do not
         tell. Without any, its response may still mention what rules forbid that screen responses.
 
@@ -145,8 +147,8 @@ class Screen:
 NAMES = {"principal": "principal", "client_software": "software"}
 
 
-def screen(key: int, version: int, index: PartIndex) -> Screen | None:
-    """Return the Screen of this API and version; None where a first look would tell nothing."""
+def name_prefilter(key: int, version: int, index: PartIndex) -> NamePrefilter | None:
+    """Return the NamePrefilter of this API and version; None where a first look would tell nothing."""
     if key in SHARED or version not in schema.load(key).versions:
         return None
     scanned = frozenset[int]() if key == DESCRIBE_TOPIC_PARTITIONS else index.scanned
@@ -154,4 +156,4 @@ def screen(key: int, version: int, index: PartIndex) -> Screen | None:
         return None
     form = shape(key, version)
     roles = {role for keys in (form.top, *(level.keys for level in form.request)) for role, _ in keys}
-    return None if roles & SPECIAL else Screen(key, version, index, scanned)
+    return None if roles & SPECIAL else NamePrefilter(key, version, index, scanned)

@@ -17,7 +17,7 @@ from kproxy.wire.api_keys import ENVELOPE, FETCH, SASL_HANDSHAKE, SHARE_ACKNOWLE
 from .matcher import Matcher
 from .name_scan import NameScan
 from .part_index import PartIndex
-from .screen import Screen, screen
+from .prefilter import NamePrefilter, name_prefilter
 
 SESSIONS = frozenset((FETCH, SHARE_FETCH, SHARE_ACKNOWLEDGE))
 """APIs whose requests continue sessions, which have to be followed request by request."""
@@ -42,7 +42,7 @@ MOST_CHOICES = 256
 """Sets of rules of one API and version that requests were found to be about; each is a small object."""
 
 
-class Ruled:
+class RuleProgram:
     """Rules that can apply to one API and version, with what they need together. `parts` are in file order. `request`
     is how deep a request must be seen before the first rule can decide."""
 
@@ -86,8 +86,8 @@ class Ruled:
         return PartIndex(self.parts)
 
     @cached_property
-    def screen(self) -> Screen | None:
-        return screen(self.api.key, self.version, self.index)
+    def prefilter(self) -> NamePrefilter | None:
+        return name_prefilter(self.api.key, self.version, self.index)
 
     @cached_property
     def answer_scan(self) -> NameScan | None:
@@ -95,11 +95,11 @@ class Ruled:
         letters = frozenset(chain.from_iterable(part.letters or () for part in self.parts))
         return NameScan(self.api.key, self.version, "response", letters) if letters else None
 
-    def choose(self, numbers: frozenset[int]) -> Ruled:
+    def choose(self, numbers: frozenset[int]) -> RuleProgram:
         """Return the same with only those rules whose numbers are given."""
         if len(numbers) == len(self.parts):
             return self
-        return Ruled(self.api.key, self.version, [self.parts[number] for number in sorted(numbers)])
+        return RuleProgram(self.api.key, self.version, [self.parts[number] for number in sorted(numbers)])
 
     @property
     def reads_bodies(self) -> bool:
@@ -127,7 +127,7 @@ def sees_error(rule: LiveRule) -> bool:
     return any(one is not None and one.sees_error for one in (rule.match, rule.not_))
 
 
-def ruled(key: int, version: int, live: Sequence[Running]) -> Ruled | None:
+def compile_rules(key: int, version: int, live: Sequence[Running]) -> RuleProgram | None:
     """Return the rules that can apply to this API and version, None when there are none.
 
     A version that the table lacks has no body that could be read, so only rules that look at headers are about it.
@@ -152,7 +152,7 @@ def ruled(key: int, version: int, live: Sequence[Running]) -> Ruled | None:
             shows = known and rule.shows(key, version)
             letters = rule.letters(key, version) if known else None
             parts.append(Part(running, Matcher(rule, key, version), request, response, late, shows, letters))
-    return Ruled(key, version, parts) if parts else None
+    return RuleProgram(key, version, parts) if parts else None
 
 
 def unread(key: int, version: int, live: Sequence[Running]) -> str:

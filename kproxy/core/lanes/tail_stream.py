@@ -13,19 +13,19 @@ from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING
 
+from kproxy.core.addresses import address_rewrite
+from kproxy.core.commands import LONG
+from kproxy.core.rewrite import Apply, Buffer, Context, Hits
 from kproxy.errors import DecodeError
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import write_uvarint
 from kproxy.wire.response_tail import PrefixSkipper, tail_layout
 from kproxy.wire.walk import Walk, compile_walk
 
-from .addresses import address_rewrite
-from .commands import LONG
-from .rewrite import Apply, Buffer, Context, Hits
-
 if TYPE_CHECKING:
+    from kproxy.core.step import Step
+
     from .lane import Lane
-    from .step import Step
 
 REST = 8192
 """Bytes at the end of long records that are looked at: they come in one read with what is behind."""

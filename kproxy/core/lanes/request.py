@@ -5,29 +5,29 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from kproxy.core.commands import BROKER, CLIENT
+from kproxy.core.identity import ANSWERED
+from kproxy.core.inflight import ANSWER
+from kproxy.core.rewrite import Buffer
+from kproxy.core.sasl import GSSAPI_FIRST, MAX_TOKEN, RawTokens
+from kproxy.core.step import HEAD, LIVE, STOP, Step
+from kproxy.core.topics import fresh_topics, topics_heard
+from kproxy.core.versions import unsupported
 from kproxy.errors import DecodeError
 from kproxy.wire.api_keys import API_VERSIONS, SASL_HANDSHAKE
 from kproxy.wire.breath import rest
 from kproxy.wire.head import body_start
 
-from .commands import BROKER, CLIENT
+from .frame import IDENTITY, Blocked, Changed, Keep
 from .frame_templates import CLIENT_ID, FrameTemplate
-from .halts import IDENTITY, Blocked, Changed, Keep
-from .identity import ANSWERED
-from .inflight import ANSWER
 from .lane import Lane
-from .rewrite import Buffer
-from .ruled_requests import RuledRequests, remembered_bytes
-from .sasl import GSSAPI_FIRST, MAX_TOKEN, RawTokens
-from .step import HEAD, RULED, STOP, Step
-from .topics import fresh_topics, topics_heard
-from .versions import unsupported
+from .request_rules import RequestRules, remembered_bytes
 
 if TYPE_CHECKING:
-    from .inflight import Entry
-    from .memory import HeldMemory
-    from .names.lone import LoneName
-    from .session import Session
+    from kproxy.core.inflight import Entry
+    from kproxy.core.memory import HeldMemory
+    from kproxy.core.names.lone import LoneName
+    from kproxy.core.session import Session
 
 HEADER = Struct(">iIih").unpack_from  # size, api key << 16 | version, correlation id, length of the client id
 HEADER_BYTES = 14
@@ -49,7 +49,7 @@ class RequestLane(Lane):
     come, then `scan_frames`."""
 
     source, target = CLIENT, BROKER
-    rules: RuledRequests | None = None  # made when live rules look at a frame
+    rules: RequestRules | None = None  # made when live rules look at a frame
     template: FrameTemplate | None = None  # template of the last request that no rule acted on, if such may pass
 
     def __init__(self, session: Session, memory: HeldMemory, limit: int) -> None:
@@ -85,7 +85,7 @@ class RequestLane(Lane):
                 else:
                     self.session.inflight.asks_no_answer(correlation)
             elif (
-                how == RULED
+                how == LIVE
                 and (known := self.template) is not None
                 and known.step is step
                 and pos + known.end <= n
@@ -116,9 +116,9 @@ class RequestLane(Lane):
         """Look at a request that is stopped, or needed whole. Return True if it passes, entered in the FIFO."""
         rest()
         session = self.session
-        if step.request == RULED:
+        if step.request == LIVE:
             if self.rules is None:
-                self.rules = RuledRequests(self)
+                self.rules = RequestRules(self)
             return self.knows_client() and self.rules.look(step, buf, pos, n, now)
         if step.request == STOP:
             session.counters.stopped[step.api] += 1
@@ -243,7 +243,7 @@ class RequestLane(Lane):
         """Enter a request that was looked at in the FIFO. `answered`: a response is due."""
         entry: Entry = (correlation, step, now, note)
         rules = self.rules
-        if rules is not None and (rules.ruling is not None or rules.watched is not None):
+        if rules is not None and (rules.evaluation is not None or rules.watched is not None):
             entry = rules.entry(correlation, step, now, note, answered)
         if answered:
             self.fifo.append(entry)

@@ -26,55 +26,55 @@ from kproxy.wire.error_walk import error_codes_in
 from kproxy.wire.message import Message
 
 from .engine import Engine, milliseconds
+from .evaluated_exchange import EvaluatedExchange, Pending
+from .evaluation import Evaluation
 from .respond.errors import errors_of
 from .respond.failure import Failure
 from .respond.listing import leave_out
 from .respond.merge import merge
 from .respond.overwrite import overwrite, overwrite_top
-from .ruled import Part
-from .ruled_exchange import Pending, RuledExchange
-from .ruling import Ruling
+from .rule_program import Part
 
 
-class Verdict:
+class ResponseEvaluation:
     """Evaluation of one response, made when as much of it is here as its exchange wants."""
 
-    __slots__ = ("changed", "edited", "engine", "errors", "exchange", "now", "ruling", "session", "shows")
+    __slots__ = ("changed", "edited", "engine", "errors", "evaluation", "exchange", "now", "session", "shows")
 
-    def __init__(self, engine: Engine, exchange: RuledExchange, now: float) -> None:
+    def __init__(self, engine: Engine, exchange: EvaluatedExchange, now: float) -> None:
         self.engine, self.session, self.exchange, self.now = engine, engine.session, exchange, now
-        self.ruling = Ruling(exchange)
+        self.evaluation = Evaluation(exchange)
         self.edited = self.changed = self.shows = False
         self.errors: Mapping[Entity, int] | None = None
 
-    def reach(self, size: int, frame: bytes | None) -> Ruling:
+    def reach(self, size: int, frame: bytes | None) -> Evaluation:
         """Evaluate the response; `frame` is the client's, without its size, or None where rules act on the header only.
         One that cannot be read passes as it is, counted, unless a rule forbids what it may show."""
-        exchange, ruling = self.exchange, self.ruling
+        exchange, evaluation = self.exchange, self.evaluation
         exchange.response_size = size
         if frame is not None and exchange.pending:
-            self.shows = self.engine.may_show(exchange.ruled, frame)
+            self.shows = self.engine.may_show(exchange.program, frame)
             if exchange.only_leaves_out and not self.shows:
-                return ruling
+                return evaluation
         readable = frame is not None and self.read(frame)
         if frame is not None and not readable:
             self.session.counters.count("response_unreadable")
             if any(pending.part.running.rule.family == "access" for pending in exchange.pending):
-                ruling.close = "fin"  # the response may show what the rule forbids
+                evaluation.close = "fin"  # the response may show what the rule forbids
         if frame is not None and exchange.awaits:
             self.engine.subjects.answered(exchange, exchange.response if readable else None)
         if readable:
             self.merge()
         for pending in exchange.pending:
-            if (readable or frame is None) and not ruling.final:
+            if (readable or frame is None) and not evaluation.final:
                 self.consider(pending)
         if frame is None:
-            ruling.hint = exchange.throttle
+            evaluation.hint = exchange.throttle
         elif readable:
-            ruling.frame = self.encoded(frame)
-            if self.changed and ruling.frame is not None:
-                self.tell_codes(frame, ruling.frame)
-        return ruling
+            evaluation.frame = self.encoded(frame)
+            if self.changed and evaluation.frame is not None:
+                self.tell_codes(frame, evaluation.frame)
+        return evaluation
 
     def tell_codes(self, frame: bytes, sent: bytes) -> None:
         """Tell the observer of error codes that an effect has put into the response itself."""
@@ -133,7 +133,7 @@ class Verdict:
                 if not leave_out(self.exchange.request, self.exchange.response, decision.visible):
                     continue
                 decision = Edit()
-            self.ruling.act(running)
+            self.evaluation.act(running)
             self.take(decision, matched)
 
     def screen(self, pending: Pending) -> None:
@@ -148,7 +148,7 @@ class Verdict:
             self.engine.counted(running, exchange, fired, response=True)
             if not fired or running.observes:
                 return
-        self.ruling.act(running)
+        self.evaluation.act(running)
         failure = self.engine.screening.leave_out(running.rule, exchange, exchange.response)
         if failure is not None:
             self.becomes(overwrite_top(exchange.response, failure), failure)
@@ -171,7 +171,7 @@ class Verdict:
         return found or None
 
     def take(self, decision: Decision, matched: Sequence[Entity]) -> None:
-        exchange, ruling = self.exchange, self.ruling
+        exchange, evaluation = self.exchange, self.evaluation
         match decision:
             case Edit():
                 self.edited = self.changed = True
@@ -183,23 +183,23 @@ class Verdict:
                     failures = dict.fromkeys(each(chosen or matched), failure)
                     self.becomes(overwrite(exchange.request, exchange.response, failures), failures)
             case Delay(seconds=seconds):
-                ruling.delay(seconds, self.now)
+                evaluation.delay(seconds, self.now)
             case Throttle(seconds=seconds, hint=hint, mute=mute):
                 exchange.throttle = max(exchange.throttle, seconds if hint else 0.0)
-                ruling.throttle = max(ruling.throttle, seconds if mute else 0.0)
+                evaluation.throttle = max(evaluation.throttle, seconds if mute else 0.0)
             case Reframe(change=change, then=then):
-                ruling.changes.append(change)
-                ruling.then = then or ruling.then
+                evaluation.changes.append(change)
+                evaluation.then = then or evaluation.then
             case Repeat(times=times):
-                ruling.repeat += times
+                evaluation.repeat += times
             case Swap():
-                ruling.swap = True
+                evaluation.swap = True
             case Drop(then=then_):
-                ruling.drop = then_
+                evaluation.drop = then_
             case Close(how=how):
-                ruling.close = how
+                evaluation.close = how
             case Swallow():
-                ruling.swallow = True
+                evaluation.swallow = True
             case _:
                 raise TypeError(f"{type(decision).__name__} is for requests")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .rewrite import Pieces
+from kproxy.core.rewrite import Pieces
 
 if TYPE_CHECKING:
-    from .stream import TailStream
+    from .tail_stream import TailStream
 
 IDENTITY = "identity"
 """The word for a frame that waits until it is known who the client is."""

@@ -1,0 +1,1 @@
+"""The two directions of a connection: bytes become frames, frames are looked at, and go on, changed or not."""
