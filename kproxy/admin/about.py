@@ -7,9 +7,9 @@ import platform
 
 from kproxy.core.addresses import controller_id
 from kproxy.distribution import own_version
+from kproxy.net.accept.listener import Listener
+from kproxy.net.dial.upstream import Upstream
 from kproxy.net.driven import show
-from kproxy.net.listener import Listener
-from kproxy.net.upstream import Upstream
 from kproxy.wire.releases import RELEASES
 
 from .backend import AnyBackend, Backend, clock

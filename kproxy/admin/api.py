@@ -25,7 +25,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kproxy.errors import KproxyError
-from kproxy.net.rule_keeper import DOCUMENTS
+from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.sinks.metrics import exposition, registry_of
 from kproxy.sinks.process_metrics import CertificateFiles, ProcessCollector
 

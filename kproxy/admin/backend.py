@@ -10,9 +10,9 @@ from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.net.in_turns import in_turns
+from kproxy.net.loop.in_turns import in_turns
 from kproxy.net.readiness import ClusterNeed, Readiness
-from kproxy.net.rule_keeper import RuleKeeper
+from kproxy.net.rules.keeper import RuleKeeper
 from kproxy.net.server import Server
 from kproxy.sinks.captures import Captures
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from time import monotonic
 
 from kproxy.net.connection import Connection
-from kproxy.net.in_turns import in_turns
+from kproxy.net.loop.in_turns import in_turns
 from kproxy.net.phase import Phase
 from kproxy.net.report import describe
 

@@ -22,7 +22,7 @@ from hypercorn.utils import repr_socket_addr, wrap_app
 from starlette.applications import Starlette
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.net.acceptor import EXHAUSTED
+from kproxy.net.accept.acceptor import EXHAUSTED
 from kproxy.net.log_throttle import LogThrottle
 
 from .paced import PacedStream, Turnstile

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from kproxy.net.rule_keeper import DOCUMENTS
+from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.rules.explain import unknown
 from kproxy.rules.json_tree import json_source
 from kproxy.rules.source import Source

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
-from kproxy.net.rule_waiters import CounterName
+from kproxy.net.rules.waiters import CounterName
 from kproxy.rules.document import LONGEST_TTL
 from kproxy.rules.units import parse_duration
 

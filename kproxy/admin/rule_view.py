@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from time import monotonic
 
-from kproxy.net.rule_keeper import Rejection, RuleKeeper
+from kproxy.net.rules.keeper import Rejection, RuleKeeper
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.scenario import Scenario
 from kproxy.rules.store import RuleStore

@@ -35,27 +35,27 @@ from kproxy.core.commands import (
     Wake,
     WakeAt,
 )
+from kproxy.net.loop.turn_order import network_of
+from kproxy.net.socket.shaper import ConnectionShaper
+from kproxy.net.socket.side import CLOSING, DIALLING, ENDED, NAMES, PAUSED, Side
 
 from .driven import AddressPair, DrivenSession, Feed, HostPort, host_port
 from .phase import Phase
-from .shaper import ConnectionShaper
-from .side import CLOSING, DIALLING, ENDED, NAMES, PAUSED, Side
-from .turn_order import network_of
 
 if TYPE_CHECKING:
     from kproxy.core.login import LoggedIn
     from kproxy.core.plan import Plan
+    from kproxy.net.accept.listener_ports import ClientAddresses
+    from kproxy.net.dial.dialling import Cancellable
+    from kproxy.net.dial.upstream import Upstream
+    from kproxy.net.loop.deadlines import Deadline
+    from kproxy.net.loop.reactor import Reactor
+    from kproxy.net.loop.slow_work import SlowWork
+    from kproxy.net.loop.turns import Turn
+    from kproxy.net.socket.splice import SplicedTap
     from kproxy.rules.facts import Facts
 
-    from .deadlines import Deadline
-    from .dialling import Cancellable
-    from .listener_ports import ClientAddresses
-    from .reactor import Reactor
-    from .slow_work import SlowWork
-    from .splice import SplicedTap
     from .transparent import Route
-    from .turns import Turn
-    from .upstream import Upstream
 
 
 OPEN, CLOSED = Phase.OPEN, Phase.CLOSED

@@ -20,9 +20,9 @@ from .driven import show
 
 if TYPE_CHECKING:
     from kproxy.config.limits import Limits
+    from kproxy.net.loop.reactor import Reactor
 
     from .connection import Connection
-    from .reactor import Reactor
 
 SOON = 1.0
 """Seconds after which it is told what is waited for."""

@@ -6,11 +6,11 @@ Movement is seen in the byte counts, so that the fast path keeps no times.
 from __future__ import annotations
 
 from kproxy.config.limits import Limits
+from kproxy.net.socket.keepalive import keep_alive
+from kproxy.net.socket.side import ENDED, NAMES
 
 from .connection import Connection
-from .keepalive import keep_alive
 from .phase import Phase
-from .side import ENDED, NAMES
 
 FLUSH = 30.0
 """Seconds without progress after which a closing connection gives up what its peer does not take."""

@@ -15,6 +15,14 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.document import Config
 from kproxy.errors import InternalError
+from kproxy.net.accept.half_open import HalfOpen
+from kproxy.net.accept.listener import Listener
+from kproxy.net.accept.own_ports import REASON
+from kproxy.net.accept.port_service import LocalPorts, PortService
+from kproxy.net.dial.metadata_poller import NodeLocator
+from kproxy.net.dial.upstream import Upstream
+from kproxy.net.loop.reactor import Reactor
+from kproxy.net.loop.slow_work import SlowWork
 from kproxy.rules.facts import Facts
 from kproxy.rules.gate import Gate
 from kproxy.rules.kinds.advertise import Advertise
@@ -26,19 +34,11 @@ from .connection_counts import ConnectionCounts
 from .descriptors import Capacity, find_capacity, log_capacity
 from .drain import Drain
 from .driven import HostPort, MemoryWaiter, SessionFactory, show
-from .half_open import HalfOpen
-from .listener import Listener
 from .log_throttle import LogThrottle
-from .metadata_poller import NodeLocator
 from .overdue import end_if_overdue
-from .own_ports import REASON
-from .port_service import LocalPorts, PortService
-from .reactor import Reactor
 from .report import report_end
 from .shutdown_delay import ShutdownDelay
-from .slow_work import SlowWork
 from .taps import Taps
-from .upstream import Upstream
 
 SWEEP = 1.0
 """Seconds between two looks at all connections: time-outs are late by that much; 10,000 of them cost 1 % of a core."""

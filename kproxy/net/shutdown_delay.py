@@ -7,7 +7,7 @@ from time import monotonic
 
 from structlog.typing import FilteringBoundLogger
 
-from .reactor import Reactor
+from kproxy.net.loop.reactor import Reactor
 
 
 class ShutdownDelay:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from kproxy.core.commands import CLIENT
 from kproxy.core.inflight import ANSWERED, ASKED
 from kproxy.core.observer import NO_ANSWER
+from kproxy.net.loop.turns import BUFFER
+from kproxy.net.socket.splice import NOT_LOOKED_AT
 from kproxy.observe.exchanges import add_wait
 from kproxy.observe.seen import Seen
 from kproxy.observe.watcher import Watcher
 
 from .driven import Feed
 from .phase import Phase
-from .splice import NOT_LOOKED_AT
-from .turns import BUFFER
 from .who import ConnectionWho
 
 if TYPE_CHECKING:

@@ -7,11 +7,10 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from kproxy.net.socket.side import RECORDING
 from kproxy.observe.seen import Who
 from kproxy.sinks.audit.connection_event import Ended
 from kproxy.sinks.fanout import Fanout
-
-from .side import RECORDING
 
 if TYPE_CHECKING:
     from kproxy.observe.journal import Journal

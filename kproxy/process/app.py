@@ -27,16 +27,16 @@ from kproxy.distribution import own_version
 from kproxy.errors import DocumentError, InternalError, KproxyError
 from kproxy.logs.setup import log_of_process, lost_lines
 from kproxy.logs.writer import LogQueue
-from kproxy.net.circle import CircleCheck
+from kproxy.net.accept.listener import Listener
+from kproxy.net.accept.listener_sasl import terms_of
 from kproxy.net.connection_counts import ConnectionCounts
+from kproxy.net.dial.circle import CircleCheck
+from kproxy.net.dial.probe import Probe
 from kproxy.net.driven import show
-from kproxy.net.listener import Listener
-from kproxy.net.listener_sasl import terms_of
-from kproxy.net.probe import Probe
-from kproxy.net.reactor import Reactor
+from kproxy.net.loop.reactor import Reactor
 from kproxy.net.readiness import DRAINING, GOING_TO_END, ClusterNeed, Readiness, tell
-from kproxy.net.rule_files import RuleFiles
-from kproxy.net.rule_keeper import RuleKeeper
+from kproxy.net.rules.files import RuleFiles
+from kproxy.net.rules.keeper import RuleKeeper
 from kproxy.net.server import Server, drain_on_signal
 from kproxy.rules import rule_set
 from kproxy.rules.facts import Facts

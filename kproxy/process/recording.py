@@ -18,8 +18,8 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.document import Config
-from kproxy.net.in_turns import SLICE
-from kproxy.net.metadata_poller import MetadataPoller
+from kproxy.net.dial.metadata_poller import MetadataPoller
+from kproxy.net.loop.in_turns import SLICE
 from kproxy.net.server import Server
 from kproxy.rules.running import Running
 from kproxy.sinks.audit.audit_sink import AuditSink

@@ -22,7 +22,7 @@ from kproxy.config.document import Config
 from kproxy.core.session import Session
 from kproxy.errors import InternalError
 from kproxy.logs.setup import make_log
-from kproxy.net.rule_waiters import CounterName
+from kproxy.net.rules.waiters import CounterName
 from kproxy.process.app import Proxy, leaves
 from kproxy.rules.facts import Facts
 from kproxy.rules.store import RuleStore
@@ -40,7 +40,7 @@ to what they need."""
 LOG_LINES = 200
 """Number of lines of the proxy's log that are kept."""
 
-_alone = threading.Lock()  # all connections of a process share one read buffer (net/side.py), so one thread serves them
+_alone = threading.Lock()  # connections of a process share one read buffer (net/socket/side.py): one thread serves them
 
 
 class LastLines(io.StringIO):

@@ -13,7 +13,7 @@ from secrets import token_hex
 from typing import Any
 
 from kproxy.errors import DocumentError, KproxyError
-from kproxy.net.rule_waiters import CounterName
+from kproxy.net.rules.waiters import CounterName
 from kproxy.rules.document import check_ttl, read_document
 from kproxy.rules.running import Running
 from kproxy.rules.source import Source

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import trio
 
 from kproxy.errors import NoSuchRule
-from kproxy.net.rule_waiters import CounterName
+from kproxy.net.rules.waiters import CounterName
 from kproxy.rules.running import Running
 
 from . import hooks

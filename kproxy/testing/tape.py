@@ -5,7 +5,7 @@ out after all of them. So what is kept is what the client has said and heard, wh
 depends on it: no frame is decoded or held for it, no version is capped. (A live rule that records could not do that: it
 sees a request before the rules behind it, never the answers that kproxy itself gives, and makes the engine read every
 body.) Frames are decoded when somebody asks for them, by the thread that asks. The bytes of long frames come through
-this process, too, while they are kept: they are not spliced (net/splice.py), for then nobody would see them.
+this process, too, while they are kept: they are not spliced (net/socket/splice.py), for then nobody would see them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any
 
 from kproxy.core.session import Session
-from kproxy.net.side import Side
+from kproxy.net.socket.side import Side
 from kproxy.wire import schema
 from kproxy.wire.api_keys import PRODUCE
 from kproxy.wire.head import produce_acks

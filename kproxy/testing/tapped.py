@@ -18,10 +18,10 @@ from typing import Any, cast
 import structlog
 
 from kproxy.core.commands import BROKER, CLIENT
+from kproxy.net.loop.turns import BUFFER
 from kproxy.net.phase import Phase
-from kproxy.net.side import VIEW
+from kproxy.net.socket.side import VIEW
 from kproxy.net.taps import JournalFor, Taps
-from kproxy.net.turns import BUFFER
 from kproxy.observe.seen import Depth, Seen, Who
 from kproxy.observe.summary import Summary
 from kproxy.sinks.fanout import Fanout

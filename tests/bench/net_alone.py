@@ -14,7 +14,7 @@ import trio
 
 from kproxy.config.reader import config_from_flags
 from kproxy.net.connection_counts import ConnectionCounts
-from kproxy.net.reactor import Reactor
+from kproxy.net.loop.reactor import Reactor
 from kproxy.net.server import Server, drain_on_signal
 from kproxy.rules.address import Address
 from kproxy.testing.passing import PassingSession

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kproxy.cli.admin_client import Admin
-from kproxy.net.proxy_protocol import binary, line
+from kproxy.net.accept.proxy_protocol import binary, line
 from kproxy.testing.certificates import Authority, client_context
 from kproxy.testing.client import EndOfStream, RawClient
 from kproxy.testing.fake import FakeBroker

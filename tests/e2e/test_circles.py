@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from kproxy.cli import main
-from kproxy.net.own_ports import OwnPorts
+from kproxy.net.accept.own_ports import OwnPorts
 from kproxy.testing.client import RawClient
 from kproxy.testing.ports import free_port, free_ports
 from kproxy.testing.wait import until

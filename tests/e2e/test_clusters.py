@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.net.proxy_protocol import line
+from kproxy.net.accept.proxy_protocol import line
 from kproxy.testing.certificates import Authority, client_context
 from kproxy.testing.client import RawClient
 from kproxy.testing.fake import FakeBroker

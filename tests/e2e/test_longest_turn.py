@@ -37,7 +37,7 @@ WATCH = """\
 import os
 from time import thread_time
 
-from kproxy.net.reactor import Reactor
+from kproxy.net.loop.reactor import Reactor
 
 begin = Reactor.__init__
 

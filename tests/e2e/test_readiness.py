@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.net import probe
+from kproxy.net.dial import probe
 from kproxy.testing.client import RawClient
 from kproxy.testing.fake import FakeBroker, answer_versions, silence
 from kproxy.testing.ports import free_port, free_ports

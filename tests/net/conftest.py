@@ -15,7 +15,7 @@ import trio
 
 from kproxy.config.document import Config
 from kproxy.net.connection_counts import ConnectionCounts
-from kproxy.net.reactor import Reactor
+from kproxy.net.loop.reactor import Reactor
 from kproxy.net.server import Server
 from kproxy.testing.passing import PassingSession
 

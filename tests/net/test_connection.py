@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from kproxy.core.commands import BROKER, CLIENT, Close, Dial, EnsureNodes, Pause, Resume, Send, Wake
-from kproxy.net import side
+from kproxy.net.socket import side
 from kproxy.testing.passing import PassingSession
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.net.deadlines import FEW, Deadlines
+from kproxy.net.loop.deadlines import FEW, Deadlines
 
 
 def names(deadlines: Deadlines, now: float) -> list[object]:

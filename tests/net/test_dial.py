@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.net.probe import Probe
-from kproxy.net.resolve import Resolver
+from kproxy.net.dial.probe import Probe
+from kproxy.net.dial.resolve import Resolver
 
 pytestmark = pytest.mark.trio
 
@@ -122,7 +122,7 @@ async def test_the_resolver_keeps_the_last_good_answer(monkeypatch: pytest.Monke
             raise socket.gaierror(-3, "Temporary failure in name resolution")
         return [(socket.AF_INET, ("10.0.0.1", server[1]))]
 
-    monkeypatch.setattr("kproxy.net.resolve.monotonic", lambda: now)
+    monkeypatch.setattr("kproxy.net.dial.resolve.monotonic", lambda: now)
     resolver = Resolver(ask)
     server = ("b1.example.com", 9092)
     assert resolver.known(server) is None

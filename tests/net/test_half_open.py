@@ -11,11 +11,11 @@ import pytest
 import trio
 import trustme
 
-from kproxy.net import half_open
-from kproxy.net.acceptor import Acceptor
+from kproxy.net.accept import half_open
+from kproxy.net.accept.acceptor import Acceptor
+from kproxy.net.accept.half_open import HalfOpen
 from kproxy.net.descriptors import Capacity
-from kproxy.net.half_open import HalfOpen
-from kproxy.net.reactor import Reactor
+from kproxy.net.loop.reactor import Reactor
 
 pytestmark = pytest.mark.trio
 ROOM = 80

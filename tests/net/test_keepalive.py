@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.net import keepalive
+from kproxy.net.socket import keepalive
 from kproxy.testing.passing import PassingSession
 from kproxy.testing.vanish import vanish
 

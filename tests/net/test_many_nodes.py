@@ -13,10 +13,11 @@ import pytest
 import trio
 import trio.testing
 
-from kproxy.net import acceptor, listener_ports, metadata_poller
-from kproxy.net.metadata_poller import NodeLocator
-from kproxy.net.resolve import AT_ONCE, Resolver
-from kproxy.net.topology import Topology
+from kproxy.net.accept import acceptor, listener_ports
+from kproxy.net.dial import metadata_poller
+from kproxy.net.dial.metadata_poller import NodeLocator
+from kproxy.net.dial.resolve import AT_ONCE, Resolver
+from kproxy.net.dial.topology import Topology
 from kproxy.rules.kinds.advertise import Advertise
 
 pytestmark = pytest.mark.trio

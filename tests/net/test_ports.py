@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.net import port_pool
-from kproxy.net.port_pool import FORGOTTEN, PortPool
+from kproxy.net.accept import port_pool
+from kproxy.net.accept.port_pool import FORGOTTEN, PortPool
 
 
 class Table:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.net import drivers
-from kproxy.net.reactor import IN, Reactor
+from kproxy.net.loop import drivers
+from kproxy.net.loop.reactor import IN, Reactor
 
 
 class Echo:

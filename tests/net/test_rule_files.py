@@ -11,8 +11,8 @@ import structlog
 import trio
 
 from kproxy.errors import DocumentError, NotEverywhere
-from kproxy.net import rule_files
-from kproxy.net.rule_files import RuleFiles, look, read
+from kproxy.net.rules import files as rule_files
+from kproxy.net.rules.files import RuleFiles, look, read
 
 
 def test_a_look_tells_versions_of_files_apart(tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ from kproxy.core.commands import Close
 from kproxy.errors import DocumentError, InternalError
 from kproxy.net import report
 from kproxy.net import server as server_module
+from kproxy.net.accept.state_file import read_state
 from kproxy.net.connection_counts import ConnectionCounts
-from kproxy.net.reactor import Reactor
+from kproxy.net.loop.reactor import Reactor
 from kproxy.net.server import Server, drain_on_signal
-from kproxy.net.state import read_state
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.testing.passing import PassingSession
 

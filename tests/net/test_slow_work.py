@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from kproxy.core.commands import Compute
-from kproxy.net.slow_work import SlowWork
+from kproxy.net.loop.slow_work import SlowWork
 from kproxy.testing.passing import PassingSession
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]

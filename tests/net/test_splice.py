@@ -15,8 +15,8 @@ import trio.lowlevel
 from kproxy.core.commands import LONG
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session, Shared
-from kproxy.net import splice
-from kproxy.net.splice import MOST, PIPE, Pipe
+from kproxy.net.socket import splice
+from kproxy.net.socket.splice import MOST, PIPE, Pipe
 from kproxy.observe.seen import Depth
 from kproxy.rules.name_maps import NameMaps
 from kproxy.testing.dialogue import request, response

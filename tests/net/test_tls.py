@@ -12,7 +12,7 @@ import pytest
 import trio
 import trustme
 
-from kproxy.net.tls import ClientSocket
+from kproxy.net.socket.tls import ClientSocket
 from kproxy.testing.passing import PassingSession
 
 pytestmark = pytest.mark.trio

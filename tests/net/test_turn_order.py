@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from kproxy.net.accept.half_open import HalfOpen
 from kproxy.net.descriptors import Capacity
-from kproxy.net.half_open import HalfOpen
-from kproxy.net.turn_order import LEVELS, SHARE, Order, network_of
+from kproxy.net.loop.turn_order import LEVELS, SHARE, Order, network_of
 
 
 @dataclass(eq=False)

@@ -12,8 +12,8 @@ import pytest
 import trio
 
 from kproxy.core.commands import Send
-from kproxy.net import turns
-from kproxy.net.turn_order import Queue
+from kproxy.net.loop import turns
+from kproxy.net.loop.turn_order import Queue
 from kproxy.testing.passing import PassingSession
 from kproxy.wire import breath
 

@@ -18,9 +18,9 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.config.document import Config
 from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.descriptors import Capacity
+from kproxy.net.dial.topology import Topology
 from kproxy.net.driven import HostPort, host_port, show
 from kproxy.net.log_throttle import LogThrottle
-from kproxy.net.topology import Topology
 
 from .hand_over import HandedClient
 from .pool_worker import PoolWorker

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from kproxy.config.document import Config
+from kproxy.net.accept.listener_ports import ClientAddresses
 from kproxy.net.driven import HostPort
-from kproxy.net.listener_ports import ClientAddresses
 from kproxy.net.readiness import Readiness
 from kproxy.rules.kinds.advertise import Advertise
 

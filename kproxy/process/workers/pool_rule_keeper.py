@@ -22,9 +22,9 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.errors import InternalError, NotEverywhere
-from kproxy.net.reactor import Reactor
-from kproxy.net.rule_keeper import LOOK_AFTER, ApplyRuleSet, RuleKeeper, StoreOperation
-from kproxy.net.rule_waiters import CounterName, RuleWaiters
+from kproxy.net.loop.reactor import Reactor
+from kproxy.net.rules.keeper import LOOK_AFTER, ApplyRuleSet, RuleKeeper, StoreOperation
+from kproxy.net.rules.waiters import CounterName, RuleWaiters
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore, Saved
 from kproxy.rules.stored_rules import RuleOrigin, StoreChange, StoredRule

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
 
+from kproxy.net.accept.listener_ports import ClientAddresses
+from kproxy.net.accept.own_ports import OwnPorts
+from kproxy.net.accept.port_service import AddressRequest
 from kproxy.net.descriptors import Capacity
+from kproxy.net.dial.topology import Topology
 from kproxy.net.driven import HostPort
-from kproxy.net.listener_ports import ClientAddresses
-from kproxy.net.own_ports import OwnPorts
-from kproxy.net.port_service import AddressRequest
-from kproxy.net.reactor import Reactor
+from kproxy.net.loop.reactor import Reactor
 from kproxy.net.server import Server
-from kproxy.net.topology import Topology
 from kproxy.rules.kinds.advertise import Advertise
 
 from .channel import Channel, Unanswered

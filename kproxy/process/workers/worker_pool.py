@@ -9,8 +9,8 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.errors import DocumentError, InternalError
-from kproxy.net.deadlines import Deadline
-from kproxy.net.reactor import Reactor
+from kproxy.net.loop.deadlines import Deadline
+from kproxy.net.loop.reactor import Reactor
 
 from .channel import Notice
 from .messages import GiveUp, Start, StartDrain, WorkerFailed

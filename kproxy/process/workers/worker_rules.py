@@ -14,8 +14,8 @@ import msgspec
 import trio
 
 from kproxy.errors import InternalError
-from kproxy.net.in_turns import in_turns
-from kproxy.net.rule_keeper import ApplyRuleSet
+from kproxy.net.loop.in_turns import in_turns
+from kproxy.net.rules.keeper import ApplyRuleSet
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base import Rule
 from kproxy.rules.kinds.live import LiveRule

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from kproxy.errors import InputError
-from kproxy.net.reactor import Reactor
+from kproxy.net.loop.reactor import Reactor
 from kproxy.process.workers import channel as module
 from kproxy.process.workers.channel import Channel, Notice, Question, Unanswered
 

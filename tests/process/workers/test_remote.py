@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import pytest
 import trio
 
-from kproxy.net.port_service import AddressRequest
-from kproxy.net.reactor import Reactor
-from kproxy.net.topology import Topology
+from kproxy.net.accept.port_service import AddressRequest
+from kproxy.net.dial.topology import Topology
+from kproxy.net.loop.reactor import Reactor
 from kproxy.process.workers import remote as module
 from kproxy.process.workers.channel import Channel, Question
 from kproxy.process.workers.messages import FindAddresses, FoundAddresses, Load, NodesMoved, unpack_advertise

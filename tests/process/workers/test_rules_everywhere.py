@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from kproxy.errors import InternalError, NoSuchRule, NotEverywhere
-from kproxy.net.reactor import Reactor
+from kproxy.net.loop.reactor import Reactor
 from kproxy.process.workers.channel import Channel
 from kproxy.process.workers.pool_rule_keeper import PoolRuleKeeper, RuleNewsSender, packed
 from kproxy.process.workers.rule_messages import Commit, HandedRule, Prepare, RuleNews, RulesState

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from kproxy.errors import DocumentError, InternalError
-from kproxy.net.reactor import Reactor
+from kproxy.net.loop.reactor import Reactor
 from kproxy.process.workers import pool_worker as pool_worker_module
 from kproxy.process.workers.channel import Notice, Unanswered, framed
 from kproxy.process.workers.messages import Load, Start, WorkerFailed, WorkerReady

@@ -1,0 +1,232 @@
+"""Listener of the config, and what becomes of those who connect to it."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache, partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from kproxy.config.document import ListenerConfig
+from kproxy.errors import InternalError
+from kproxy.net.connection import Connection, ConnectionServer
+from kproxy.net.dial.upstream import Upstream
+from kproxy.net.driven import HostPort, host_port, show
+from kproxy.net.log_throttle import LogThrottle
+from kproxy.net.socket.side import Side
+from kproxy.net.socket.tls import ClientSocket, ClientTls, SentHeader, UnmappedCertificate, reason
+from kproxy.net.socket.tls_side import TlsSide
+from kproxy.net.transparent import Route, destination, why_not
+from kproxy.rules.facts import Facts
+from kproxy.rules.gate import Barred
+
+from .listener_ports import ClientAddresses
+from .port_service import AddressRequest
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+    from kproxy.config.limits import Limits
+    from kproxy.config.network import Transparent
+    from kproxy.net.connection_counts import ConnectionCounts
+    from kproxy.net.dial.metadata_poller import NodeLocator
+    from kproxy.net.driven import SessionFactory
+    from kproxy.net.taps import Taps
+    from kproxy.rules.gate import Gate
+    from kproxy.rules.kinds.advertise import Advertise
+    from kproxy.rules.rule_set import BoundRules
+
+    from .half_open import HalfOpen
+    from .port_service import PortService
+
+
+RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER: a close is a reset."""
+UNREAD = 1 << 16
+"""Bytes that a client may have sent before it is turned away; closing over unread ones would be a reset."""
+SAME = 1024
+"""Addresses of clients for which what is known of their connections is kept: few come once only."""
+
+
+class ListenerServer(ConnectionServer, Protocol):
+    """Server that a listener belongs to."""
+
+    @property
+    def log(self) -> FilteringBoundLogger: ...
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def counts(self) -> ConnectionCounts: ...
+    @property
+    def half_open(self) -> HalfOpen: ...
+    @property
+    def port_service(self) -> PortService: ...
+    @property
+    def locators(self) -> Mapping[str, NodeLocator]: ...
+    @property
+    def session_factory(self) -> SessionFactory: ...
+    @property
+    def gate(self) -> Callable[[], Gate]: ...
+    @property
+    def advertise(self) -> Callable[[Listener, Facts, BoundRules | None], Advertise | Literal[False]]: ...
+    @property
+    def taps(self) -> Taps: ...
+    def own_ports(self) -> set[int]: ...
+    def refusal(self, client: HostPort) -> tuple[str, str] | None: ...
+    def began(self, connection: Connection) -> None: ...
+
+
+class Listener:
+    """Listener of one cluster. Its ports are elsewhere; `arrived` is called for those who connect to them."""
+
+    def __init__(self, server: ListenerServer, config: ListenerConfig, upstream: Upstream) -> None:
+        self.server, self.config, self.upstream = server, config, upstream
+        self.name, self.transparent = config.name, config.transparent
+        self.log = LogThrottle(server.log.bind(listener=config.name))
+        self.tls = None
+        if config.tls is not None:
+            log = server.log.bind(listener=config.name)
+            try:
+                self.tls = ClientTls(config.tls, server.limits.handshake_timeout, server.reactor.step, log)
+            except InternalError as error:
+                raise InternalError(f"listener {config.name}, {config.bind}: {error}") from error
+        self.side: type[Side] = Side if self.tls is None else TlsSide
+        self.plain = lru_cache(SAME)(partial(Facts, self.name, upstream.name))
+
+    @property
+    def port(self) -> int:
+        """Return its bootstrap port, known once it is open."""
+        return self.server.port_service.port(self.name)
+
+    def ensure(self, nodes: Mapping[int, HostPort], connection: Connection) -> ClientAddresses | None:
+        """Return where the clients of this connection reach these nodes; None: `connection.nodes_known` is called
+        later."""
+        advertise = self.server.advertise(self, connection.facts, connection.session.rules)
+        assert advertise, "a session that does not rewrite addresses asks for none"
+        request = AddressRequest(self.name, nodes, advertise, connection.local_host)
+        return self.server.port_service.ensure(request, connection.nodes_known)
+
+    # ---- connections
+
+    def arrived(self, node: int | None, sock: socket.SocketType, address: Any) -> None:
+        """Take a client that has connected; `address` is as the socket module gives it."""
+        server = self.server
+        client: HostPort = address if len(address) == 2 else host_port(address)
+        barred = self.barred(client, node)
+        refusal = None if barred is not None else server.refusal(client) or self.astray(sock)
+        if barred is not None:
+            self.bar(sock, client, barred)
+        elif refusal is not None:
+            self.refuse(sock, client, *refusal)
+        elif self.tls is None:
+            self.begin(sock, client, node)
+        else:
+            refusal = server.half_open.refusal(client[0])
+            if refusal is not None:
+                self.refuse(sock, client, *refusal)
+                return
+            server.half_open.begin(client[0])
+            server.reactor.spawn(self.shake_hands, self.tls, sock, client, node)
+
+    async def shake_hands(self, tls: ClientTls, sock: socket.SocketType, client: HostPort, node: int | None) -> None:
+        """Make the TLS handshake, then begin the connection or refuse it."""
+        try:
+            secured = await tls.handshake(sock)
+        except (OSError, ValueError) as error:
+            cause = "proxy_header" if isinstance(error, SentHeader) else "tls"
+            self.refuse(sock, client, cause, f"TLS handshake failed: {reason(error)}")
+            return
+        finally:
+            self.server.half_open.end(client[0])
+        barred = self.server.gate().look(self.plain(client[0], None, None, node))  # rules may have changed meanwhile
+        if barred is not None:
+            self.bar(secured, client, barred)
+            return
+        refusal = self.server.refusal(client)
+        if refusal is not None:
+            self.refuse(secured, client, *refusal)
+            return
+        try:
+            certificate = tls.name(secured)
+        except UnmappedCertificate as error:
+            self.refuse(secured, client, "tls", str(error))
+            return
+        self.begin(secured, client, node, certificate)
+
+    def refuse(self, sock: socket.SocketType, client: HostPort, cause: str, why: str) -> None:
+        """Close the client's socket, count the cause and log it."""
+        self.server.counts.refused[cause] += 1
+        self.log.warning("connection refused", key=cause, cause=cause, reason=why, client=show(client))
+        sock.close()
+
+    def barred(self, client: HostPort, node: int | None) -> Barred | None:
+        """Ask the rules about who may connect; None: this client may."""
+        gate = self.server.gate()
+        return gate.ask(self.plain(client[0], None, None, node)) if gate else None
+
+    def bar(self, sock: socket.SocketType, client: HostPort, barred: Barred) -> None:
+        """Close the socket as the rule says: by a reset, or in order, for which nothing may be left unread."""
+        with suppress(OSError):
+            if barred.how == "rst":
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            else:
+                socket.SocketType.shutdown(sock, socket.SHUT_WR)
+                socket.SocketType.recv(sock, UNREAD)
+        self.refuse(sock, client, "not_allowed", barred.why)
+
+    def begin(
+        self, sock: socket.SocketType, client: HostPort, node: int | None, certificate: str | None = None
+    ) -> None:
+        """Give the connection its session. `certificate` is what the client's certificate calls it."""
+        server = self.server
+        route = None if self.transparent is None else self.route(self.transparent, sock, client)
+        if route is not None:
+            node = server.locators[self.upstream.name].nodes.get(route.destination)
+        if isinstance(sock, ClientSocket):
+            sni = sock.sni
+            facts = Facts(self.name, self.upstream.name, client[0], sni, certificate, node)
+            if sni is not None and node is None:
+                node = self.node_by_name(sni, facts)
+                facts = replace(facts, node=node)
+        else:
+            facts = self.plain(client[0], None, None, node)
+        try:
+            session = server.session_factory(self.name, facts, node)
+        except BaseException:
+            sock.close()
+            raise
+        connection = Connection(server, self, facts, session, client, node, monotonic())
+        server.began(connection)
+        try:
+            if route is not None:
+                connection.route = route
+            connection.client.attach(sock)
+            if server.taps.needed:
+                server.taps.opened(connection)
+            connection.begin()
+        except BaseException as error:
+            connection.end("crashed", str(error))
+            raise
+
+    def astray(self, sock: socket.SocketType) -> tuple[str, str] | None:
+        """Return (cause, reason) if a diverted connection cannot go where its client wanted to, else None."""
+        if self.transparent is None:
+            return None
+        why = why_not(sock, self.transparent, self.server.own_ports())
+        return None if why is None else ("loop", why)
+
+    def route(self, transparent: Transparent, sock: socket.SocketType, client: HostPort) -> Route:
+        """Return the destination that the connection goes on to. Raises OSError; the socket is closed then."""
+        try:
+            return Route(destination(sock, transparent), client[0] if transparent.keep_source else None)
+        except BaseException:
+            sock.close()
+            raise
+
+    def node_by_name(self, sni: str, facts: Facts) -> int | None:
+        advertise = self.server.advertise(self, facts, None)
+        return advertise.sni_node(sni) if advertise and advertise.needs_tls else None

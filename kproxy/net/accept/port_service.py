@@ -1,0 +1,212 @@
+"""Port service of a process: the ports of all listeners, and the state file that keeps them over restarts."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.config.document import Config, ListenerConfig
+from kproxy.errors import InternalError
+from kproxy.net.connection_counts import ConnectionCounts
+from kproxy.net.descriptors import Capacity
+from kproxy.net.dial.resolve import Endpoint, ask
+from kproxy.net.dial.topology import Topology
+from kproxy.net.driven import HostPort
+from kproxy.net.loop.reactor import Reactor
+from kproxy.rules.address import Address
+from kproxy.rules.kinds.advertise import Advertise
+
+from .listener_ports import ClientAddresses, ListenerPorts
+from .named_port import NamedPort, OnClient
+from .own_ports import OwnPorts
+from .preread import Preread
+from .state_file import KnownNodes, KnownPorts, StateWriter, read_state
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class AddressRequest:
+    """Nodes that a response names to a client, and how they are to appear to it. `local_host`: the address that the
+    client has connected to."""
+
+    listener: str
+    nodes: Mapping[int, HostPort]
+    advertise: Advertise
+    local_host: str
+
+
+class PortService(Protocol):
+    """Ports at which clients come in, in this process or in another."""
+
+    own: OwnPorts
+
+    async def open(self) -> None: ...
+    def close(self) -> None: ...
+    def use_rules(self, rules: Sequence[Advertise]) -> None: ...
+    def admit(self, capacity: Capacity) -> None: ...
+    @property
+    def waiting(self) -> int: ...
+    def port(self, listener: str) -> int: ...
+    def known_addresses(self, listener: str, nodes: Mapping[int, HostPort]) -> Mapping[int, HostPort]: ...
+
+    def ensure(self, request: AddressRequest, then: Callable[[ClientAddresses], object]) -> ClientAddresses | None:
+        """Have an address for each of these nodes. Returns them, or None: `then` is called with them later."""
+
+
+class LocalPorts:
+    """Port service that listens in this process.
+
+    `arrived` gets the clients of each listener; `topologies` are of the clusters; `counts` has those that were refused
+    before that. `rules` are all that may say something about advertising, so that their ports can be opened before
+    anybody asks.
+    """
+
+    def __init__(
+        self, config: Config, reactor: Reactor, arrived: Mapping[str, OnClient], topologies: Mapping[str, Topology],
+        counts: ConnectionCounts, log: FilteringBoundLogger, rules: Sequence[Advertise] = (),
+    ) -> None:  # fmt: skip
+        self.topologies, self.rules, self.reactor = topologies, rules, reactor
+        self.jobs: deque[tuple[Generator[None, None, Any], Callable[[Any], object]]] = deque()
+        """Steps of port changes under way, a slice of each in turn, with the function that gets the outcome."""
+        self.own = OwnPorts()
+        self.preread = preread = Preread(reactor, config.limits, counts, log)
+        named: dict[Address, NamedPort] = {}
+        self.by_listener = {
+            each.name: ListenerPorts(
+                each, reactor, arrived[each.name], preread, log, named_port(each, named, preread), self.own
+            )
+            for each in config.listeners
+        }
+        path = config.state
+        self.state = None if path is None else StateWriter(Path(path), reactor, self.snapshot)
+
+    async def open(self) -> None:
+        """Open the ports of all listeners. Raises InternalError, and DocumentError for a state file that cannot be
+        used."""
+        ports, nodes = read_state(self.state.path) if self.state is not None else ({}, {})
+        for listener_ports in self.by_listener.values():
+            listener_ports.open(await endpoints(listener_ports.config))
+        for _ in self.restore(ports, nodes):
+            await trio.lowlevel.checkpoint()
+
+    def close(self) -> None:
+        """Close all ports, and refuse clients whose first bytes are awaited."""
+        for listener_ports in self.by_listener.values():
+            listener_ports.close()
+        self.preread.close()
+
+    def admit(self, capacity: Capacity) -> None:
+        """Set the number of connections that there is room for."""
+        self.preread.admit(capacity)
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of clients that have connected and have not said yet who they are."""
+        return len(self.preread.pending)
+
+    def port(self, listener: str) -> int:
+        """Return the bootstrap port of a listener."""
+        return self.by_listener[listener].port
+
+    def known_addresses(self, listener: str, nodes: Mapping[int, HostPort]) -> Mapping[int, HostPort]:
+        """Return where clients of this listener reach those of these nodes that they have been told of."""
+        return self.by_listener[listener].known_addresses(nodes)
+
+    def ensure(self, request: AddressRequest, then: Callable[[ClientAddresses], object]) -> ClientAddresses | None:
+        """Return where clients reach these nodes, and learn where the nodes are. None: `then` is called later, as many
+        ports have to be opened, or others are being opened."""
+        return self.in_turns(self.find_addresses(request), then)
+
+    def find_addresses(self, request: AddressRequest) -> Generator[None, None, ClientAddresses]:
+        """Learn where the nodes are, and find an address for each."""
+        listener_ports = self.by_listener[request.listener]
+        changed = self.topologies[listener_ports.config.cluster].learn(request.nodes)
+        before = listener_ports.assignments
+        addresses = yield from listener_ports.client_addresses(request.nodes, request.advertise, request.local_host)
+        if changed or before != listener_ports.assignments:
+            self.changed()
+        return addresses
+
+    def in_turns(self, job: Generator[None, None, T], then: Callable[[T], object]) -> T | None:
+        """Do a part of the job now, and the rest in later turns of the loop, one job after the other. Returns its
+        outcome, or None: `then` is called with it."""
+        if not self.jobs:
+            try:
+                next(job)
+            except StopIteration as done:
+                return done.value  # type: ignore[no-any-return]
+            self.reactor.soon(self.go_on)
+        self.jobs.append((job, then))
+        return None
+
+    def go_on(self) -> None:
+        """Do one more part of the job that is under way."""
+        job, then = self.jobs.popleft()
+        try:
+            next(job)
+        except StopIteration as done:
+            then(done.value)
+        else:
+            self.jobs.appendleft((job, then))
+        finally:
+            if self.jobs:
+                self.reactor.soon(self.go_on)
+
+    def use_rules(self, rules: Sequence[Advertise]) -> None:
+        """Set the rules about advertising; ports that they fix are opened."""
+        self.rules = rules
+        for listener_ports in self.by_listener.values():
+            if listener_ports.by_port:
+                self.in_turns(listener_ports.open_for(rules), lambda done: None)
+
+    # ---- state
+
+    def restore(self, ports: KnownPorts, nodes: KnownNodes) -> Generator[None]:
+        """Open the ports of nodes that clients may remember, before the first client asks.
+
+        Ranges that config and rules do not have any more are left out, and leave the file with the next change.
+        """
+        for name, known in nodes.items():
+            if name in self.topologies:
+                self.topologies[name].learn(known)
+        for listener_ports in self.by_listener.values():
+            yield from listener_ports.open_for(self.rules)
+            for first, last in listener_ports.known_ranges(self.rules):
+                remembered = ports.get(f"{listener_ports.name} {first}-{last}")
+                if remembered:
+                    yield from listener_ports.restore(first, last, remembered)
+
+    def snapshot(self) -> tuple[KnownPorts, KnownNodes]:
+        ports = {
+            f"{listener_ports.name} {first}-{last}": remembered
+            for listener_ports in self.by_listener.values()
+            for (first, last), remembered in listener_ports.remembered().items()
+        }
+        return ports, {name: dict(topology.nodes) for name, topology in self.topologies.items()}
+
+    def changed(self) -> None:
+        if self.state is not None:
+            self.state.changed()
+
+
+def named_port(config: ListenerConfig, named: dict[Address, NamedPort], preread: Preread) -> NamedPort | None:
+    """Return the port on which this listener's clients name a host; the same for all listeners on one port."""
+    if not config.hosts:
+        return None
+    return named.setdefault(config.bind, NamedPort(preread)) if config.bind.port else NamedPort(preread)
+
+
+async def endpoints(config: ListenerConfig) -> list[Endpoint]:
+    """Return the addresses of the listener's `bind`. Raises InternalError."""
+    bind = config.bind
+    try:
+        return await trio.to_thread.run_sync(ask, (bind.host, bind.port))
+    except OSError as error:
+        raise InternalError(f"listener {config.name} cannot bind {bind}: {error.strerror}") from error

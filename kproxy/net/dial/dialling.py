@@ -1,0 +1,57 @@
+"""Types between the dialler of a cluster and those who want to be connected to its brokers."""
+
+from __future__ import annotations
+
+import socket
+from typing import Protocol
+
+from kproxy.core.login import LoggedIn
+from kproxy.net.connection_counts import ConnectionCounts
+from kproxy.net.driven import AddressPair, HostPort
+from kproxy.net.log_throttle import LogThrottle
+from kproxy.net.loop.reactor import Reactor
+from kproxy.net.transparent import Route
+
+from .topology import Topology
+
+
+class Cancellable(Protocol):
+    """Race or login that is under way."""
+
+    def cancel(self) -> None: ...
+
+
+class Caller(Protocol):
+    """Party that wants to be connected, to `node` or, if that is None, to any broker."""
+
+    node: int | None
+    race: Cancellable | None
+    route: Route | None
+    """Broker and source address to dial, None if the dialler chooses them."""
+    anonymous: bool
+    """True if the socket is handed over without a login of kproxy's own."""
+
+    @property
+    def origin(self) -> AddressPair | None:
+        """Return the ends of the client's connection; None: it is kproxy's own wish."""
+
+    def connected(self, sock: socket.SocketType, server: HostPort, login: LoggedIn | None = None) -> None:
+        """Take the socket. `login`: how kproxy has logged in there, where it does that itself."""
+
+    def unreachable(self, reason: str, refused: bool = False) -> None:
+        """Take the reason why there is no socket. `refused`: the broker does not take kproxy's credentials."""
+
+
+class Dialler(Protocol):
+    """Cluster whose brokers can be dialled: the part of `upstream.Upstream` that requests of kproxy's own use."""
+
+    name: str
+    reactor: Reactor
+    counts: ConnectionCounts
+    log: LogThrottle
+    topology: Topology
+    connect_timeout: float
+    handshake_timeout: float
+
+    def dial(self, caller: Caller) -> None:
+        """Call `caller.connected` or `.unreachable`, now or later; until then `caller.race` can be cancelled."""

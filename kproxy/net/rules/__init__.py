@@ -1,0 +1,1 @@
+"""Rules at work in a process: put into force, read again from files, waited for."""

@@ -1,0 +1,121 @@
+"""Rule files that change: looked at once a second, read again when they have.
+
+Strategy. A look is a `stat` of each file, in a thread. inotify would tell sooner, and would tell less: it is blind on
+network and overlay file systems and to files that are mounted one by one, and what Kubernetes does to a ConfigMap (a
+symbolic link in the path is swapped) or an editor to a file (another one is renamed over it) needs watches on every
+folder and link of the path, set anew each time. A `stat` through the path sees all of these alike; a hundred files
+cost a millisecond a second.
+
+A change counts once two looks in a row agree, and a file that is gone may come back for a while: editors take it away
+for a moment. SIGHUP reads the files in any case. Rules that some worker could not take in are tried again at the next
+look: the files say what is to be.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.errors import DocumentError, NotEverywhere
+from kproxy.rules.document import Document, read_document, rule_files
+from kproxy.rules.source import Source
+
+from .keeper import RuleKeeper
+
+INTERVAL = 1.0
+"""Seconds between two looks."""
+SETTLE = 0.2
+"""Seconds for which nothing may change before it is read: a file may be written in pieces."""
+PATIENCE = 10
+"""Looks, SETTLE apart, after which it is read though it still changes, or though a file is still missing."""
+
+FileVersions = tuple[tuple[str, tuple[int, ...] | None], ...]
+"""Each file with what tells its versions apart; None: it is missing."""
+
+
+def look(paths: Sequence[str]) -> FileVersions:
+    """Return the files below `paths` with their versions now."""
+    try:
+        files = rule_files(paths)
+    except OSError:  # a folder went away while it was read
+        return ((str(paths[0]), None),)
+    return tuple((str(file), _version(file)) for file in files)
+
+
+def _version(file: Path) -> tuple[int, ...] | None:
+    try:
+        stat = os.stat(file)
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+
+
+def read(paths: Sequence[str]) -> list[Document]:
+    """Read all documents, with their mistakes noted in them."""
+    return [read_document(Source.open(file)) for file in rule_files(paths)]
+
+
+class RuleFiles:
+    """Rule files of the config. `seen` are the versions that were read last; empty, if they are to be read again."""
+
+    def __init__(self, paths: Sequence[str], log: FilteringBoundLogger) -> None:
+        self.paths, self.log = paths, log
+        self.seen: FileVersions = ()
+        self.reading = trio.Lock()
+        self.on_hangup: Callable[[], Awaitable[object]] | None = None
+        """Called at each SIGHUP, once the files have been read."""
+
+    def first(self) -> list[Document]:
+        """Return the documents to begin with. Blocks."""
+        self.seen = look(self.paths)
+        return read(self.paths)
+
+    async def watch(self, keeper: RuleKeeper, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Read files that change, and all at each SIGHUP, until cancelled."""
+        with trio.open_signal_receiver(signal.SIGHUP) as signals:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._poll, keeper)
+                task_status.started()
+                async for _ in signals:
+                    self.log.info("signal", name="SIGHUP")
+                    await self.reload(keeper)
+                    if self.on_hangup is not None:
+                        await self.on_hangup()
+
+    async def reload(self, keeper: RuleKeeper) -> bool:
+        """Read all files now; return True if their rules are in force. Those that are not are logged."""
+        async with self.reading:
+            self.seen = await trio.to_thread.run_sync(look, self.paths)
+            try:
+                documents = await trio.to_thread.run_sync(read, self.paths)
+                await keeper.load_everywhere("file", lambda store, now: store.replace_files(documents, now))
+            except DocumentError:
+                return False
+            except NotEverywhere:  # it is not the files that are wrong: the next look reads them again
+                self.seen = ()
+                return False
+            except OSError as error:
+                self.log.error("rules cannot be read", error=str(error))
+                return False
+            return True
+
+    async def _poll(self, keeper: RuleKeeper) -> None:
+        while self.paths:
+            await trio.sleep(INTERVAL)
+            if await trio.to_thread.run_sync(look, self.paths) != self.seen:
+                await self._settled()
+                await self.reload(keeper)
+
+    async def _settled(self) -> None:
+        before = None
+        for _ in range(PATIENCE):
+            now = await trio.to_thread.run_sync(look, self.paths)
+            if now == before and all(version is not None for _, version in now):
+                return
+            before = now
+            await trio.sleep(SETTLE)
