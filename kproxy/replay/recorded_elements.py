@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from kproxy.core.respond.element import element
+from kproxy.core.respond.element import element as made_element
 from kproxy.core.respond.failure import Failure
-from kproxy.rules.entity import places
 from kproxy.wire import Message, layout
+from kproxy.wire.elements import Roles, elements, request_elements, top_roles
 from kproxy.wire.layout import ZERO_UUID, Struct
 from kproxy.wire.shapes import Level, Shape, shape
 
@@ -24,8 +24,6 @@ from .recording import Recording
 
 TOPIC, TOPIC_ID = "topic", "topic_id"
 UNKNOWN_TOPIC, UNKNOWN_ID, UNKNOWN = 3, 100, -1
-
-ElementRoles = Mapping[str, Any]
 
 
 @dataclass(slots=True)
@@ -65,27 +63,14 @@ class RecordedElements:
         self.last[response.api.key] = response
         if form.positional or not form.response:
             return
-        around = {role: request.body[name] for role, name in form.top}
-        for roles, chain in self.chains(form, 0, response.body, around, ()):
-            elements = self.elements.setdefault(self.key(form, roles), ElementQueue())
-            elements.chains.append(chain)
-            code = form.response[-1].code
-            elements.codes.append(chain[-1].get(code, 0) if code else 0)
+        code = form.response[-1].code
+        for roles, where, chain in elements(form.response, response.body, top_roles(form, request.body)):
+            if len(where) == len(form.response):
+                queue = self.elements.setdefault(self.key(form, roles), ElementQueue())
+                queue.chains.append(chain)
+                queue.codes.append(chain[-1].get(code, 0) if code else 0)
 
-    def chains(
-        self, form: Shape, depth: int, parent: dict[str, Any], around: ElementRoles, chain: tuple[dict[str, Any], ...]
-    ) -> Iterator[tuple[ElementRoles, tuple[dict[str, Any], ...]]]:
-        level = form.response[depth]
-        for entry in level.elements(parent):
-            if level.struct is None:
-                return
-            roles, here = {**around, **level.roles(entry)}, (*chain, entry)
-            if depth + 1 < len(form.response):
-                yield from self.chains(form, depth + 1, entry, roles, here)
-            else:
-                yield roles, here
-
-    def key(self, form: Shape, roles: ElementRoles) -> Hashable:
+    def key(self, form: Shape, roles: Roles) -> Hashable:
         """Return the key of the entity that an element is about; topics by name."""
         wanted = {role for level in form.response for role, _ in level.keys} | {"group", "transactional_id"}
         told_apart_by = {
@@ -108,33 +93,30 @@ class RecordedElements:
         body[form.response[0].array] = []
         missing: list[str] = []
         for roles in self.entities_of(form, request):
-            elements = self.elements.get(self.key(form, roles))
-            if elements is None:
+            queue = self.elements.get(self.key(form, roles))
+            if queue is None:
                 missing.append(" ".join(str(value) for value in roles.values() if value is not None))
-            self.put(form, body, roles, elements.next() if elements is not None else None)
+            self.put(form, body, roles, queue.next() if queue is not None else None)
         header = {"correlation_id": request.header["correlation_id"]}
         return Message(request.api, request.version, header, body), missing
 
-    def entities_of(self, form: Shape, request: Message) -> Iterator[ElementRoles]:
+    def entities_of(self, form: Shape, request: Message) -> Iterator[Roles]:
         """Yield the entities of a request; for one about all there is, those of all recorded elements."""
         if form.request and form.asks_all(request.body.get(form.request[0].array)):
-            top = {role: request.body[name] for role, name in form.top}
-            for key, elements in list(self.elements.items()):
+            top = top_roles(form, request.body)
+            for key, queue in list(self.elements.items()):
                 assert isinstance(key, tuple)
                 if key[0] == form.api.key:
-                    chain = elements.chains[-1]
+                    chain = queue.chains[-1]
                     roles: dict[str, Any] = dict(top)
                     for level, entry in zip(form.response, chain, strict=True):
                         roles |= {role: entry[name] for role, name in level.keys if name in entry}
                     yield roles
             return
-        for named, where in places(form, request.body):
-            if where:
-                yield named
+        for element in request_elements(request):
+            yield element.roles
 
-    def put(
-        self, form: Shape, body: dict[str, Any], roles: ElementRoles, chain: tuple[dict[str, Any], ...] | None
-    ) -> None:
+    def put(self, form: Shape, body: dict[str, Any], roles: Roles, chain: tuple[dict[str, Any], ...] | None) -> None:
         """Put one element into the response, with those around it."""
         parent = body
         for depth, level in enumerate(form.response):
@@ -150,12 +132,12 @@ class RecordedElements:
             parent = entry
 
     def make_element(
-        self, form: Shape, level: Level, roles: ElementRoles, recorded: dict[str, Any] | None, innermost: bool
+        self, form: Shape, level: Level, roles: Roles, recorded: dict[str, Any] | None, innermost: bool
     ) -> dict[str, Any]:
         assert level.struct is not None
         if recorded is None:
             code = UNKNOWN_TOPIC if roles.get(TOPIC) else UNKNOWN_ID if roles.get(TOPIC_ID) else UNKNOWN
-            return element(form, level, roles, Failure(code) if innermost else None)
+            return made_element(form, level, roles, Failure(code) if innermost else None)
         fitted = fit(level.struct, recorded)
         for role, name in level.keys:
             if name in fitted and roles.get(role) not in (None, ZERO_UUID):
@@ -163,7 +145,7 @@ class RecordedElements:
         return fitted
 
 
-def same(level: Level, parent: dict[str, Any], roles: ElementRoles) -> dict[str, Any] | None:
+def same(level: Level, parent: dict[str, Any], roles: Roles) -> dict[str, Any] | None:
     """Return the element of this level that is there already."""
     for known in parent[level.array]:
         if all(known.get(name) == roles[role] for role, name in level.keys if role in roles):

@@ -17,8 +17,8 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.errors import RecordsError
-from kproxy.rules.entity import places
 from kproxy.wire import Message
+from kproxy.wire.elements import request_elements, top_roles
 from kproxy.wire.layout import Slot, Struct
 from kproxy.wire.shapes import shape
 
@@ -79,7 +79,7 @@ class RecordedResponses:
     def keys(self, request: Message) -> list[Hashable]:
         """Return keys of what the request is about, the closest first: with the member, without it, the API alone."""
         form = shape(request.api.key, request.version)
-        roles, _ = next(places(form, request.body), ({}, ()))
+        roles = next((one.roles for one in request_elements(request)), top_roles(form, request.body))
         top = {role: roles[role] for role, _ in form.top if role in roles}
         key, group = request.api.key, {role: value for role, value in top.items() if role != "member"}
         keys: list[Hashable] = [(key, frozenset(top.items()))]

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode
 from binascii import Error
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from kproxy.wire import Message
 from kproxy.wire.breath import breathe
+from kproxy.wire.elements import Roles, request_elements, top_roles
 from kproxy.wire.layout import ZERO_UUID
-from kproxy.wire.shapes import Level, Shape, shape
+from kproxy.wire.shapes import Shape, shape
 
 USER_RESOURCE = 7
 """The resource type of a SCRAM user, as ACLs have it (KIP-373)."""
@@ -59,7 +60,6 @@ class Entity:
     """Names that ACLs hold for besides, which are made or deleted: role and beginning of names, "" for all."""
 
 
-Roles = Mapping[str, Any]
 EntityMaker = Callable[[Roles, tuple[int, ...]], Entity]
 
 
@@ -70,29 +70,8 @@ def entities(message: Message) -> tuple[Entity, ...]:
         raise ValueError(f"entities are those of a request, found a response of {message.api.name}")
     form = shape(message.api.key, message.version)
     make = maker(form)
-    return tuple(make(roles, where) for roles, where in places(form, message.body))
-
-
-def places(form: Shape, body: Mapping[str, Any]) -> Iterator[tuple[Roles, tuple[int, ...]]]:
-    """Yield the roles with their values as the request has them, and the indexes, of each entity."""
-    top = {role: body[field] for role, field in form.top}
-    if not form.request or not form.request[0].elements(body):
-        yield top, ()
-    else:
-        yield from inner(form.request, body, top, ())
-
-
-def inner(
-    levels: tuple[Level, ...], parent: Mapping[str, Any], around: Roles, path: tuple[int, ...]
-) -> Iterator[tuple[Roles, tuple[int, ...]]]:
-    level, deeper = levels[0], levels[1:]
-    for index, element in enumerate(level.elements(parent)):
-        breathe()
-        roles, where = {**around, **level.roles(element)}, (*path, index)
-        if deeper and deeper[0].elements(element):
-            yield from inner(deeper, element, roles, where)
-        else:
-            yield roles, where
+    found = tuple(make(element.roles, element.where) for element in request_elements(message))
+    return found or (make(top_roles(form, message.body), ()),)
 
 
 def maker(form: Shape) -> EntityMaker:

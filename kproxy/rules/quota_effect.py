@@ -11,6 +11,7 @@ from functools import cache
 from math import inf
 from typing import Protocol
 
+from kproxy.rules.bodies.topics import record_shares
 from kproxy.rules.bucket import LONGEST_DEBT, Bucket, Buckets, FetchBucket
 from kproxy.rules.decision import Close, Decision, Delay, Edit, Throttle
 from kproxy.rules.entity import Entity
@@ -25,7 +26,6 @@ from kproxy.rules.quota_limits import (
     connection_key,
     key_of,
 )
-from kproxy.rules.record_parts import shares
 from kproxy.rules.shared_bucket import SharedBucket, SharedFetchBucket
 from kproxy.wire import layout, schema
 from kproxy.wire.api_keys import (
@@ -210,7 +210,7 @@ class QuotaEffect(Effect):
         message: Message = exchange.request if direction == "request" else exchange.response
         return [
             (key_of(self.per, exchange, entity), size * share)
-            for entity, share in shares(message, self.about(exchange, entities))
+            for entity, share in record_shares(message, self.about(exchange, entities))
         ]
 
     def about(self, exchange: Exchange, entities: Sequence[Entity]) -> Sequence[Entity]:

@@ -8,9 +8,9 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from kproxy.rules.entity import places
 from kproxy.testing.values import random_struct
 from kproxy.wire import Message, layout
+from kproxy.wire.elements import request_elements
 from kproxy.wire.layout import Slot, Struct
 from kproxy.wire.schema import Api
 from kproxy.wire.shapes import Level, Shape, shape
@@ -91,9 +91,8 @@ def answered(request: Message, random: Random) -> Message:
         body[array] = []
     good(body, form.code, form.text)
     seen: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for roles, where in places(form, request.body):
-        if where:
-            insert(form, body, roles, where, random, seen)
+    for roles, where, _ in request_elements(request):
+        insert(form, body, roles, where, random, seen)
     header = {"correlation_id": request.header["correlation_id"]}
     return Message(request.api, request.version, header, body)
 

@@ -73,6 +73,7 @@ class Shape:
     request: tuple[Level, ...]
     response: tuple[Level, ...]
     lists: tuple[Level, ...]
+    described: Level | None
     code: str | None
     text: str | None
     whole: str
@@ -119,6 +120,7 @@ def shape(key: int, version: int) -> Shape:
         request=tuple(levels(entry.get("request", ""), request, {})),
         response=response_levels,
         lists=tuple(levels(entry["lists"], response, others)) if "lists" in entry else response_levels,
+        described=described(entry, response_levels),
         code=code,
         text=text,
         whole=entry.get("whole", "each" if response_levels else "top"),
@@ -175,6 +177,17 @@ def levels(text: str, struct: Struct, others: Mapping[str, str]) -> Iterator[Lev
         code, text_name = carriers(slot.struct, others)
         yield Level(arrays, found, slot.path, slot.struct, code, text_name)
         struct = slot.struct
+
+
+def described(entry: Mapping[str, Any], response: tuple[Level, ...]) -> Level | None:
+    """Return the level that an answer describes inside of its innermost elements; None if there is none.
+
+    Its error codes are among the `others`, and count here.
+    """
+    if "described" not in entry or response[-1].struct is None:
+        return None
+    (level,) = levels(entry["described"], response[-1].struct, {})
+    return level
 
 
 def array_slot(struct: Struct, name: str) -> Slot:

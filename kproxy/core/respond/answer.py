@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.rules.entity import Roles, places
 from kproxy.wire import Message, layout, schema
 from kproxy.wire.api_keys import API_VERSIONS
 from kproxy.wire.breath import each, keep
+from kproxy.wire.elements import Roles, request_elements
 from kproxy.wire.shapes import Shape, shape
 
 from .element import empty, put
@@ -70,9 +70,8 @@ def top_error(form: Shape, request: Message | None, failure: Failure | None) -> 
 def fill(form: Shape, body: dict[str, Any], request: Message, failure: Failure) -> None:
     """Put an element with this error into `body` for every entity, or for every element of the first level."""
     root = keep(Node())
-    for roles, where in places(form, request.body):
-        if where:
-            add(form, root, outermost(form, roles) if form.whole == "first" else roles, where, failure)
+    for roles, where, _ in request_elements(request):
+        add(form, root, outermost(form, roles) if form.whole == "first" else roles, where, failure)
     if form.response:
         body[form.response[0].array] = [built(form, 0, child) for child in each(root.children)]
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kproxy.rules.entity import Entity, Roles, entities, places
+from kproxy.rules.entity import Entity, entities
 from kproxy.wire import Message
 from kproxy.wire.breath import each, holds_many, keep
+from kproxy.wire.elements import Roles, request_elements
 from kproxy.wire.shapes import Shape, shape
 
 from .tree import Handle, handles_of, reaches, roles_of
@@ -31,7 +32,7 @@ def errors_of(request: Message, response: Message, asked: Iterable[Entity] | Non
     """
     form = shape(request.api.key, response.version)
     root = keep(Answered(response.body.get(form.code or "", 0), answered(form, 0, response.body)))
-    roles = keep({where: said for said, where in places(form, request.body)})
+    roles = keep({where: said for said, where, _ in request_elements(request)})
     return {
         entity: code_of(form, root, roles[entity.where] if entity.where else roles_of(entity), entity.where)
         for entity in each(entities(request) if asked is None else asked)

@@ -11,8 +11,9 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kproxy.rules.entity import Entity, Roles, places
+from kproxy.rules.entity import Entity
 from kproxy.wire.breath import breathe, each, holds_many, keep
+from kproxy.wire.elements import Roles, request_elements
 from kproxy.wire.layout import ZERO_UUID
 from kproxy.wire.message import Message
 from kproxy.wire.shapes import Level, Shape
@@ -93,9 +94,8 @@ def tree(form: Shape, request: Message, failures: Failures) -> Node:
     other is the request itself, and its error is the root's. So is an error that brokers say at the top (`outer`).
     """
     root, by_place = keep(Node()), {entity.where: failure for entity, failure in each(failures.items()) if entity.where}
-    for roles, where in places(form, request.body):
-        if where:
-            add(form, root, roles, where, by_place.get(where))
+    for roles, where, _ in request_elements(request):
+        add(form, root, roles, where, by_place.get(where))
     for entity, failure in each(failures.items()):
         if not entity.where:
             if not form.response or entity.partition is None:

@@ -1,4 +1,5 @@
-"""Topics and their partitions in answers and requests, in every version that has them."""
+"""Topics and their partitions in answers and requests, with the entities that they are, in every version that has
+them."""
 
 from __future__ import annotations
 
@@ -9,37 +10,13 @@ from uuid import UUID
 
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.wire.api_keys import (
-    DESCRIBE_TOPIC_PARTITIONS,
-    FETCH,
-    LIST_OFFSETS,
-    METADATA,
-    OFFSET_COMMIT,
-    PRODUCE,
-    SHARE_FETCH,
-)
+from kproxy.wire import Message
+from kproxy.wire.api_keys import DESCRIBE_TOPIC_PARTITIONS, FETCH, METADATA, PRODUCE, SHARE_FETCH
+from kproxy.wire.elements import Partition, Topic, partitions, topics
 from kproxy.wire.layout import ZERO_UUID
 
 DESCRIBING = frozenset({METADATA, DESCRIBE_TOPIC_PARTITIONS})
 """APIs that say which topics there are, and who leads their partitions."""
-
-Arrays = tuple[str, str, str]
-"""The array of topics, that of partitions in it, and the field with a partition's number."""
-
-OF_ANSWER: dict[int, Arrays] = {
-    PRODUCE: ("responses", "partition_responses", "index"),
-    FETCH: ("responses", "partitions", "partition_index"),
-    LIST_OFFSETS: ("topics", "partitions", "partition_index"),
-    METADATA: ("topics", "partitions", "partition_index"),
-    OFFSET_COMMIT: ("topics", "partitions", "partition_index"),
-    DESCRIBE_TOPIC_PARTITIONS: ("topics", "partitions", "partition_index"),
-    SHARE_FETCH: ("responses", "partitions", "partition_index"),
-}
-OF_REQUEST: dict[int, Arrays] = {
-    PRODUCE: ("topic_data", "partition_data", "index"),
-    FETCH: ("topics", "partitions", "partition"),
-    LIST_OFFSETS: ("topics", "partitions", "partition_index"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,48 +33,46 @@ class PartitionBody:
         return f"{self.entity.topic or self.entity.topic_id}-{self.entity.partition}"
 
 
-def topic_of(entry: dict[str, Any], exchange: Exchange) -> tuple[str | None, UUID | None]:
-    """Return name and id of a topic's dict; None for what neither it nor the cluster's answers so far say."""
-    name = entry.get("name", entry.get("topic")) or None
-    topic_id = entry.get("topic_id", ZERO_UUID)
-    if topic_id == ZERO_UUID:
-        return name, None
-    return name if name is not None else exchange.connection.cluster.topic_of(topic_id), topic_id
+def topic_entity(topic: Topic | Partition, exchange: Exchange) -> Entity:
+    """Return the entity of a topic, or of the topic of a partition; without what neither the message nor the cluster's
+    answers so far say of its name and its id."""
+    name, topic_id = topic[0] or None, topic.topic_id
+    if topic_id is None or topic_id == ZERO_UUID:
+        return Entity(topic=name)
+    return Entity(name if name is not None else exchange.connection.cluster.topic_of(topic_id), topic_id)
 
 
 def topics_of_answer(exchange: Exchange) -> Iterator[tuple[Entity, dict[str, Any]]]:
     """Yield the topics of an answer, each with what it is."""
-    for entry in exchange.response.body[OF_ANSWER[exchange.api.key][0]] or ():
-        name, topic_id = topic_of(entry, exchange)
-        yield Entity(topic=name, topic_id=topic_id), entry
+    for topic in topics(exchange.response):
+        yield topic_entity(topic, exchange), topic.fields
 
 
-def partitions_of_topic(key: int, topic: Entity, entry: dict[str, Any]) -> Iterator[PartitionBody]:
-    """Yield the partitions of one topic of an answer."""
-    _, inner, number = OF_ANSWER[key]
-    for partition in entry[inner] or ():
-        yield PartitionBody(Entity(topic=topic.topic, topic_id=topic.topic_id, partition=partition[number]), partition)
+def partition_bodies(message: Message, exchange: Exchange) -> Iterator[PartitionBody]:
+    """Yield all partitions of a message of an exchange."""
+    around, topic = None, Entity()
+    for partition in partitions(message):
+        if partition.around is not around:
+            around, topic = partition.around, topic_entity(partition, exchange)
+        yield PartitionBody(Entity(topic.topic, topic.topic_id, partition.number), partition.fields)
+
+
+def selected_partitions(message: Message, exchange: Exchange, entities: Sequence[Entity]) -> Iterator[PartitionBody]:
+    """Yield the partitions of a message of an exchange that are among these entities of its request."""
+    wanted = EntityIndex(entities)
+    for place in partition_bodies(message, exchange):
+        if (asked := wanted.find(place.entity)) is not None:
+            yield PartitionBody(place.entity, place.body, asked)
 
 
 def partitions_of_answer(exchange: Exchange, entities: Sequence[Entity]) -> Iterator[PartitionBody]:
     """Yield the partitions of an answer that are among these entities of its request."""
-    wanted = EntityIndex(entities)
-    for topic, entry in topics_of_answer(exchange):
-        for place in partitions_of_topic(exchange.api.key, topic, entry):
-            if (asked := wanted.find(place.entity)) is not None:
-                yield PartitionBody(place.entity, place.body, asked)
+    return selected_partitions(exchange.response, exchange, entities)
 
 
 def partitions_of_request(exchange: Exchange, entities: Sequence[Entity]) -> Iterator[PartitionBody]:
     """Yield the partitions of a request that are among these entities of it."""
-    outer, inner, number = OF_REQUEST[exchange.api.key]
-    wanted = EntityIndex(entities)
-    for entry in exchange.request.body[outer] or ():
-        name, topic_id = topic_of(entry, exchange)
-        for partition in entry[inner] or ():
-            entity = Entity(topic=name, topic_id=topic_id, partition=partition[number])
-            if (asked := wanted.find(entity)) is not None:
-                yield PartitionBody(entity, partition, asked)
+    return selected_partitions(exchange.request, exchange, entities)
 
 
 class EntityIndex:
@@ -113,3 +88,35 @@ class EntityIndex:
         if by_name is None and entity.topic_id is not None:
             return self.by_id.get((entity.topic_id, entity.partition))
         return by_name
+
+
+CARRYING = frozenset(((PRODUCE, "request"), (FETCH, "response"), (SHARE_FETCH, "response")))
+
+
+def carries_records(key: int, direction: str) -> bool:
+    """Return True if messages of this API carry records in this direction, and a client is at their end."""
+    return (key, direction) in CARRYING
+
+
+def partitions_among(message: Message, entities: Sequence[Entity]) -> Iterator[tuple[Entity, Partition]]:
+    """Yield the partitions of a message that are among the entities, by the very name or id that it says, each with its
+    entity."""
+    known: dict[tuple[str | UUID | None, int], Entity] = {}
+    for entity in entities:
+        if entity.partition is not None:
+            known[entity.topic, entity.partition] = entity
+            if entity.topic_id is not None:
+                known[entity.topic_id, entity.partition] = entity
+    for partition in partitions(message):
+        where = partition.name_or_id, partition.number
+        if where in known:
+            yield known[where], partition
+
+
+def record_shares(message: Message, entities: Sequence[Entity]) -> Iterator[tuple[Entity, float]]:
+    """Yield each of these entities with the part of all record bytes of the message that it has, from 0 to 1; none when
+    there are no records."""
+    total = sum(len(partition.records or b"") for partition in partitions(message))
+    if total:
+        for entity, partition in partitions_among(message, entities):
+            yield entity, len(partition.records or b"") / total

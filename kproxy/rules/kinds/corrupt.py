@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.errors import RecordsError
+from kproxy.rules.bodies.topics import carries_records, partitions_among
 from kproxy.rules.decision import Edit, Reframe
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
@@ -17,7 +18,6 @@ from kproxy.rules.frame_bytes import SIZE, body_at, flipped
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.frame_rule import FrameRule
 from kproxy.rules.kinds.live import Decisions
-from kproxy.rules.record_parts import carries_records, selected
 from kproxy.rules.seed import Seed
 from kproxy.rules.selected import keys_of
 from kproxy.wire.api_keys import PRODUCE
@@ -109,11 +109,11 @@ class Corrupt(FrameRule):
     ) -> Decisions:
         message = exchange.request if side == "request" else exchange.response
         changed = False
-        for _, part in selected(message, entities or exchange.entities):
-            records = part["records"]
-            if isinstance(records, bytes | bytearray | memoryview) and (spans := covered(records)):
+        for _, partition in partitions_among(message, entities or exchange.entities):
+            records = partition.records
+            if records is not None and (spans := covered(records)):
                 start, end = spans[int(random.random() * len(spans))]
-                part["records"] = flipped(bytes(records), start, end, self.bits, random)
+                partition.fields["records"] = flipped(bytes(records), start, end, self.bits, random)
                 changed = True
         return (Edit(),) if changed else ()
 

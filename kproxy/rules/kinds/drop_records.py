@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from kproxy.rules.bodies.records import RecordBudget, Whole, change_records, is_idempotent, renumbered
-from kproxy.rules.bodies.topics import OF_REQUEST, PartitionBody, partitions_of_request
+from kproxy.rules.bodies.topics import PartitionBody, partitions_of_request
 from kproxy.rules.decision import Decision, Drop, Edit, Fail
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.live import Decisions, Effect, Lasting
 from kproxy.rules.kinds.records_rule import RECORDS, RecordChanges, SomeRecordsRule
 from kproxy.wire.breath import each
+from kproxy.wire.elements import retain
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.records import Record
 
@@ -82,10 +83,5 @@ class LostRecords(RecordChanges):
 
 def left_after(exchange: Exchange, gone: Sequence[PartitionBody]) -> bool:
     """Take these partitions out of a request that nobody answers. Return True if anything is left in it."""
-    outer, inner, _ = OF_REQUEST[exchange.api.key]
     out = {id(place.body) for place in gone}
-    body: dict[str, Any] = exchange.request.body
-    for topic in body[outer]:
-        topic[inner] = [partition for partition in topic[inner] if id(partition) not in out]
-    body[outer] = [topic for topic in body[outer] if topic[inner]]
-    return bool(body[outer])
+    return retain(exchange.request, lambda partition: id(partition.fields) not in out)

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.topics import topic_of
+from kproxy.rules.bodies.topics import topic_entity
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.live import Lasting
 from kproxy.rules.kinds.metadata_rule import WholeTopicRule
-from kproxy.wire.api_keys import DESCRIBE_TOPIC_PARTITIONS
+from kproxy.wire.elements import topics
 from kproxy.wire.layout import ZERO_UUID
 
 UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID = 3, 100
@@ -43,16 +43,16 @@ class HideTopic(WholeTopicRule):
         body = exchange.response.body
         names, ids = asked_for(exchange)
         kept, hidden = [], False
-        for entry in body["topics"] or ():
-            name, topic_id = topic_of(entry, exchange)
-            if not self.selects(exchange, Entity(topic=name, topic_id=topic_id)):
-                kept.append(entry)
+        for topic in topics(exchange.response):
+            entity = topic_entity(topic, exchange)
+            if not self.selects(exchange, entity):
+                kept.append(topic.fields)
                 continue
             hidden = True
-            if topic_id in ids:
-                kept.append(gone(entry, UNKNOWN_TOPIC_ID, by_id=True))
-            elif name in names:
-                kept.append(gone(entry, UNKNOWN_TOPIC_OR_PARTITION, by_id=False))
+            if entity.topic_id in ids:
+                kept.append(gone(topic.fields, UNKNOWN_TOPIC_ID, by_id=True))
+            elif entity.topic in names:
+                kept.append(gone(topic.fields, UNKNOWN_TOPIC_OR_PARTITION, by_id=False))
         if hidden:
             body["topics"] = kept
         return hidden
@@ -60,11 +60,9 @@ class HideTopic(WholeTopicRule):
 
 def asked_for(exchange: Exchange) -> tuple[frozenset[Any], frozenset[Any]]:
     """Return the names and the ids of topics that the request lists; none when it wants all."""
-    listed = exchange.request.body["topics"] or ()
-    if exchange.api.key == DESCRIBE_TOPIC_PARTITIONS or exchange.version < 10:
-        return frozenset(one["name"] for one in listed), frozenset()
-    by_id = frozenset(one["topic_id"] for one in listed) - {ZERO_UUID}
-    return frozenset(one["name"] for one in listed if one["topic_id"] == ZERO_UUID), by_id
+    listed = list(topics(exchange.request))
+    by_id = frozenset(topic.topic_id for topic in listed) - {None, ZERO_UUID}
+    return frozenset(topic.name for topic in listed if topic.topic_id in (None, ZERO_UUID)), by_id
 
 
 def gone(entry: dict[str, Any], code: int, by_id: bool) -> dict[str, Any]:

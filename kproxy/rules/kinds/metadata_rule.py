@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from kproxy.rules.answer_match import AnswerMatch, selects
-from kproxy.rules.bodies.topics import DESCRIBING, partitions_of_topic, topics_of_answer
+from kproxy.rules.bodies.topics import DESCRIBING, partition_bodies, topics_of_answer
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import KEY, Wrong
@@ -40,8 +40,7 @@ class PartitionRule(MetadataRule):
         """Change each partition that is selected."""
         changed = [
             self.change_partition(place.body, exchange)
-            for topic, entry in topics_of_answer(exchange)
-            for place in partitions_of_topic(exchange.api.key, topic, entry)
+            for place in partition_bodies(exchange.response, exchange)
             if self.selects(exchange, place.entity)
         ]
         return any(changed)

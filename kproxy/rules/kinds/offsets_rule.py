@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
 
 from kproxy.rules.answer_match import AnswerMatch, selects
-from kproxy.rules.bodies.topics import topic_of
+from kproxy.rules.bodies.topics import topic_entity
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.message_rule import ResponseRule
 from kproxy.wire.api_keys import OFFSET_FETCH
+from kproxy.wire.elements import Topic, topics
 
 UNCOMMITTED = -1
 
@@ -33,36 +34,25 @@ class OffsetsRule(ResponseRule):
     def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:
         """Change the partitions that the selectors hold for, in each group that the request is about."""
         changed = False
-        for group, topics in groups_of_answer(exchange, entities):
-            for topic in topics:
+        groups = {entity.group: entity for entity in entities}
+        for topic in topics(exchange.response):
+            group = next(iter(groups.values()), None) if topic.around is None else groups.get(topic.around["group_id"])
+            if group is not None:
                 changed |= self.change_topic(exchange, group, topic)
         return changed
 
-    def change_topic(self, exchange: Exchange, group: Entity, topic: dict[str, Any]) -> bool:
+    def change_topic(self, exchange: Exchange, group: Entity, topic: Topic) -> bool:
         """Change the partitions of one topic of one group. Return False if nothing changed."""
-        name, topic_id = topic_of(topic, exchange)
-        kept, before = [], topic["partitions"] or []
+        whole = topic_entity(topic, exchange)
+        kept, before = [], topic.partitions
         for partition in before:
             number = partition["partition_index"]
-            entity = Entity(name, topic_id, number, group=group.group, member=group.member)
+            entity = Entity(whole.topic, whole.topic_id, number, group=group.group, member=group.member)
             selected = selects(self.match, self.not_, exchange, entity)
             after = self.change_offset(partition) if selected else partition
             if after is not None:
                 kept.append(after)
         if len(kept) == len(before) and all(new is old for new, old in zip(kept, before, strict=True)):
             return False
-        topic["partitions"] = kept
+        topic.fields["partitions"] = kept
         return True
-
-
-def groups_of_answer(exchange: Exchange, entities: Sequence[Entity]) -> Iterator[tuple[Entity, list[dict[str, Any]]]]:
-    """Yield the groups of an answer that are among the entities of its request, and their topics."""
-    groups = {entity.group: entity for entity in entities}
-    body = exchange.response.body
-    if "groups" not in body:
-        for entity in list(groups.values())[:1]:
-            yield entity, body["topics"] or []
-        return
-    for group in body["groups"] or ():
-        if group["group_id"] in groups:
-            yield groups[group["group_id"]], group["topics"] or []

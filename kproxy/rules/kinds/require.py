@@ -21,6 +21,8 @@ from kproxy.rules.selected import AcksValues
 from kproxy.rules.selected_versions import chosen
 from kproxy.rules.units import ByteCount
 from kproxy.wire.api_keys import API_VERSIONS, FIND_COORDINATOR, METADATA, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kproxy.wire.elements import element_at
+from kproxy.wire.message import Message
 from kproxy.wire.records import Batch, Cut, LegacyEntry, entries
 
 BEFORE_WORK = frozenset((METADATA, FIND_COORDINATOR, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE))
@@ -159,7 +161,7 @@ class RequireEffect(Effect):
         sizes = RecordSizes(self.rule.max_record) if self.rule.max_record is not None else None
         breaches: dict[Breach, list[Entity]] = {}
         for entity in entities:
-            data = records_of(exchange.request.body, entity)
+            data = records_of(exchange.request, entity)
             wrong = None if data is None else self.of_partition(data, sizes)
             if wrong is not None:
                 breaches.setdefault(wrong, []).append(entity)
@@ -188,10 +190,9 @@ class RequireEffect(Effect):
         return None
 
 
-def records_of(body: dict[str, Any], entity: Entity) -> bytes | None:
+def records_of(request: Message, entity: Entity) -> bytes | None:
     """Return the records that a Produce request has for a partition; None for what is no partition of it."""
     if len(entity.where) != len(("topic", "partition")):
         return None
-    topic, partition = entity.where
-    records: bytes | None = body["topic_data"][topic]["partition_data"][partition]["records"]
+    records: bytes | None = element_at(request, entity.where)["records"]
     return records

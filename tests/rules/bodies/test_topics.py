@@ -1,36 +1,13 @@
-"""Topics and partitions of bodies against the protocol's own table."""
+"""Topics and partitions of bodies, with the entities that they are."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
-import pytest
-
-from kproxy.rules.bodies.topics import OF_ANSWER, OF_REQUEST, EntityIndex
+from kproxy.rules.bodies.topics import EntityIndex
 from kproxy.rules.entity import Entity
-from kproxy.wire import layout, schema
 
 ID = UUID(int=7)
-
-
-@pytest.mark.parametrize("key", OF_ANSWER)
-def test_answers_have_these_arrays_in_every_version(key: int) -> None:
-    """And topics have a name or an id."""
-    has_arrays(key, "response", OF_ANSWER[key])
-
-
-@pytest.mark.parametrize("key", OF_REQUEST)
-def test_requests_have_these_arrays_in_every_version(key: int) -> None:
-    """And topics have a name or an id."""
-    has_arrays(key, "request", OF_REQUEST[key])
-
-
-def has_arrays(key: int, direction: str, arrays: tuple[str, str, str]) -> None:
-    outer, inner, number = arrays
-    for version in schema.load(key).versions:
-        paths = {slot.path for slot in layout.body(key, version, direction).everywhere()}
-        assert {f"{outer}[]", f"{outer}[].{inner}[]", f"{outer}[].{inner}[].{number}"} <= paths
-        assert paths & {f"{outer}[].name", f"{outer}[].topic", f"{outer}[].topic_id"}
 
 
 def test_partitions_are_found_by_name_or_by_id() -> None:
