@@ -13,6 +13,7 @@ from typing import Any
 
 from kproxy.errors import DecodeError
 from kproxy.wire.api_keys import CONTROLLED_SHUTDOWN, PRODUCE, SASL_HANDSHAKE
+from kproxy.wire.elements import Partition, only_partition
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.sketch import decode_sketch
 
@@ -144,10 +145,10 @@ class Asks:
             self.known[ask.prefix] = ask
             self.lengths.append(len(ask.prefix))
         else:
-            topics = list(body["topic_data"] or ())
-            if len(topics) != 1 or len(topics[0]["partition_data"] or ()) != 1:
+            part = only_partition(PRODUCE, version, REQUEST, body)
+            if part is None:
                 return None
-            made = self.of_batch(frame, size, topics[0], body["acks"], client)
+            made = self.of_batch(frame, size, part, body["acks"], client)
             if made is None:
                 return None
             ask = made
@@ -156,10 +157,9 @@ class Asks:
             ask.silent = Answer(ask, PRODUCED, b"", key, part_key(ask) if self.rows else None)
         return ask
 
-    def of_batch(self, frame: bytes, size: int, topic: dict[str, Any], acks: int, client: str | None) -> Ask | None:
-        """Return a new Ask of a request with one record batch to the partition of `topic`; None for another form."""
-        part = topic["partition_data"][0]
-        where, name = batch_place(frame, self.wanted.version, REQUEST, part["records"]), topic_of(topic, "name")
+    def of_batch(self, frame: bytes, size: int, part: Partition, acks: int, client: str | None) -> Ask | None:
+        """Return a new Ask of a request with one record batch to `part`; None for another form."""
+        where, name = batch_place(frame, self.wanted.version, REQUEST, part.records), topic_of(part)
         if where is None or len(name) > LONGEST:
             return None
         ask = Ask(self.wanted, self.code, frame[8 : where.before], client)
@@ -169,7 +169,7 @@ class Asks:
         (producer,) = PRODUCER.unpack_from(frame, batch + PRODUCER_AT)
         where = where.of_size(size)
         ask.of_batch(where, attributes, producer)
-        ask.part = name, part["index"], part["records"].codec, producer >= 0
+        ask.part = name, part.number, part.records.codec, producer >= 0
         self.make_room()
         self.known[where, ask.prefix, attributes, producer] = ask
         self.places[where] = asked_form(where)

@@ -9,6 +9,7 @@ from typing import Any
 
 from kproxy.errors import DecodeError
 from kproxy.wire.api_keys import FETCH, PRODUCE
+from kproxy.wire.elements import only_partition
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.sketch import decode_sketch
 
@@ -129,11 +130,10 @@ def remember(ask: Ask, answer: Answer, size: int, key: Any = None) -> Answer:
 
 def learn_produced(ask: Ask, frame: bytes, body: dict[str, Any]) -> Answer | None:
     """Return a new Answer of a Produce response about the one partition that was asked for; None if it is not so."""
-    topics = list(body["responses"] or ())
-    parts = [(topic_of(topic, "name"), part) for topic in topics for part in topic["partition_responses"] or ()]
-    if ask.part is None or len(parts) != 1 or (parts[0][0], parts[0][1]["index"]) != ask.part[:2]:
+    part = only_partition(PRODUCE, ask.wanted.version, RESPONSE, body)
+    if part is None or ask.part is None or (topic_of(part), part.number) != ask.part[:2]:
         return None
-    if parts[0][1]["error_code"] or parts[0][1]["base_offset"] < 0 or len(topics) != 1:
+    if part.error_code or part.fields["base_offset"] < 0:
         return None
     start = spans(frame, PRODUCE, ask.wanted.version, RESPONSE, BASE)[0][1]
     answer = Answer(ask, PRODUCED, frame[4:start], api_key(ask), part_key(ask))
@@ -150,20 +150,20 @@ def learn_whole(ask: Ask, frame: bytes) -> Answer | None:
 
 def learn_read(ask: Ask, frame: bytes, size: int, body: dict[str, Any]) -> Answer | None:
     """Return a new Answer of a Fetch or ShareFetch response that is empty, or of a Fetch response with one batch."""
-    topics = list(body["responses"] or ())
-    if not topics:
+    if not body["responses"]:
         return remember(ask, Answer(ask, EXACT, frame[4:], api_key(ask)), len(frame))
-    if ask.wanted.key != FETCH or len(topics) != 1 or len(topics[0]["partitions"] or ()) != 1:
+    part = only_partition(FETCH, ask.wanted.version, RESPONSE, body) if ask.wanted.key == FETCH else None
+    if part is None:
         return None
-    part, name = topics[0]["partitions"][0], topic_of(topics[0], "topic")
-    if part["error_code"] or part["high_watermark"] < 0 or len(name) > LONGEST:
+    name = topic_of(part)
+    if part.error_code or part.fields["high_watermark"] < 0 or len(name) > LONGEST:
         return None
-    where = batch_place(frame, ask.wanted.version, RESPONSE, part["records"])
+    where = batch_place(frame, ask.wanted.version, RESPONSE, part.records)
     if where is None:
         return None
     (attributes,) = ATTRIBUTES.unpack_from(frame, where.before + where.width + ATTRIBUTES_AT)
-    codec = part["records"].codec
-    key = FETCH, ask.wanted.version, ask.client_id, name, part["partition_index"], 0, None, codec, None
+    codec = part.records.codec
+    key = FETCH, ask.wanted.version, ask.client_id, name, part.number, 0, None, codec, None
     answer = Answer(ask, BATCH, frame[4 : where.prefix], api_key(ask), key)
     middle = frame[where.before - where.middle : where.before]
     where = where.of_size(size)

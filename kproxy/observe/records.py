@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kproxy.errors import DecodeError, KproxyError, RecordsError
+from kproxy.rules.bodies.topics import carries_records
 from kproxy.wire import decode_request, decode_response
+from kproxy.wire.api_keys import PRODUCE
+from kproxy.wire.elements import called, partitions_in
 from kproxy.wire.records import Batch, Cut, Record, decode, entries
 
 from .seen import Form, Frame, Seen
@@ -23,13 +26,6 @@ MOST_BYTES = 8 << 20
 MOST_UNPACKED = 8 * MOST_BYTES
 """Bytes that may come out of the codecs of one exchange: some fifty milliseconds. A frame of a megabyte has room for
 three thousand zstd batches that unpack to eight megabytes of zeros each, which would take 15 s."""
-
-_PLACES = {
-    0: ("request", "topic_data", "partition_data", "index"),
-    1: ("response", "responses", "partitions", "partition_index"),
-    78: ("response", "responses", "partitions", "partition_index"),
-}
-"""API key → direction, array of topics, array of partitions, field of the partition's number, where records stand."""
 
 
 class NotKept(KproxyError):
@@ -59,18 +55,19 @@ def record_fields(seen: Seen) -> list[RecordsField]:
 
     Raises NotKept where the frame that holds them was not kept whole.
     """
-    if seen.key not in _PLACES:
+    direction = "request" if seen.key == PRODUCE else "response"
+    if not carries_records(seen.key, direction):
         return []
-    direction, topics, partitions, number = _PLACES[seen.key]
     frame = seen.request if direction == "request" else seen.response
     if frame is None:
         return []
     body = _body(seen, frame, direction)
     return [
-        RecordsField(_topic(seen, topic), partition[number], memoryview(partition["records"]))
-        for topic in body[topics] or ()
-        for partition in topic[partitions] or ()
-        if partition["records"]
+        RecordsField(
+            called(part, lambda topic_id: seen.who.topic_of(str(topic_id))), part.number, memoryview(part.records)
+        )
+        for part in partitions_in(seen.key, seen.version, direction, body)
+        if part.records
     ]
 
 
@@ -84,14 +81,6 @@ def _body(seen: Seen, frame: Frame, direction: str) -> dict[str, Any]:
         return decode_response(frame.data, seen.key, seen.version, trailing=True).body
     except DecodeError as error:
         raise NotKept(f"the {direction} cannot be read: {error}") from None
-
-
-def _topic(seen: Seen, topic: dict[str, Any]) -> str:
-    name = topic.get("name") or topic.get("topic")
-    if name:
-        return str(name)
-    text = str(topic["topic_id"])
-    return seen.who.topic_of(text) or text
 
 
 def records_of(seen: Seen, most: int = MOST_RECORDS) -> Iterator[FoundRecord]:

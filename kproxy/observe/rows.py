@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID
 
-from kproxy.wire.api_keys import FETCH, PRODUCE
+from kproxy.wire.api_keys import FETCH, PRODUCE, SHARE_FETCH
 from kproxy.wire.breath import each
+from kproxy.wire.elements import Partition, partitions_in
 
 from .seen import Seen
 
@@ -27,36 +27,32 @@ def rows_of(seen: Seen, asked: list[Asked] | None = None) -> list[Row]:
     `asked`: the rows of its request, where they were read before.
     """
     if seen.key == PRODUCE:
-        asked = asked_rows(seen.request_body) if asked is None else asked
+        asked = asked_rows(seen.version, seen.request_body) if asked is None else asked
         if seen.acks != 0 and seen.response_body is None:  # nobody knows whether it was written
             return []
-        return produce_rows(asked, answers_of(seen.response_body))
-    return fetch_rows(seen.response_body, seen.key == FETCH)
+        return produce_rows(asked, answers_of(seen.version, seen.response_body))
+    return fetch_rows(seen.key, seen.version, seen.response_body)
 
 
-def asked_rows(request: dict[str, Any] | None) -> list[Asked]:
+def asked_rows(version: int, request: dict[str, Any] | None) -> list[Asked]:
     """Return the rows of a Produce request, one for each partition that was to be written."""
     rows: list[Asked] = []
-    for topic in (request or {}).get("topic_data") or ():
-        name = topic_of(topic, "name")
-        for part in topic["partition_data"] or ():
-            found = part["records"]
-            if found is None:
-                rows.append((name, part["index"], 0, 0, 0, "", False))
-            else:
-                number, idempotent = max(found.records or 0, 0), found.producer_id is not None
-                rows.append((name, part["index"], found.size, found.batches, number, found.codec, idempotent))
+    for part in partitions_in(PRODUCE, version, "request", request):
+        name, digest = topic_of(part), part.records
+        if digest is None:
+            rows.append((name, part.number, 0, 0, 0, "", False))
+        else:
+            number, idempotent = max(digest.records or 0, 0), digest.producer_id is not None
+            rows.append((name, part.number, digest.size, digest.batches, number, digest.codec, idempotent))
     return rows
 
 
-def answers_of(response: dict[str, Any] | None) -> dict[tuple[Topic, int], tuple[int, int]]:
+def answers_of(version: int, response: dict[str, Any] | None) -> dict[tuple[Topic, int], tuple[int, int]]:
     """Return (topic, partition) → (error code, base offset) of a Produce response."""
-    answers: dict[tuple[Topic, int], tuple[int, int]] = {}
-    for topic in (response or {}).get("responses") or ():
-        name = topic_of(topic, "name")
-        for part in topic["partition_responses"] or ():
-            answers[name, part["index"]] = part["error_code"], part["base_offset"]
-    return answers
+    return {
+        (topic_of(part), part.number): (part.error_code, part.fields["base_offset"])
+        for part in partitions_in(PRODUCE, version, "response", response)
+    }
 
 
 def produce_rows(asked: list[Asked], answers: dict[tuple[Topic, int], tuple[int, int]]) -> list[Row]:
@@ -69,32 +65,27 @@ def produce_rows(asked: list[Asked], answers: dict[tuple[Topic, int], tuple[int,
     return rows
 
 
-def fetch_rows(response: dict[str, Any] | None, fetch: bool) -> list[Row]:
-    """Return the rows of a Fetch or (`fetch` is False) ShareFetch response, one for each partition in it."""
+def fetch_rows(key: int, version: int, response: dict[str, Any] | None) -> list[Row]:
+    """Return the rows of a Fetch or ShareFetch response, one for each partition in it."""
     rows: list[Row] = []
-    for topic in (response or {}).get("responses") or ():
-        name = topic_of(topic, "topic")
-        for part in topic["partitions"] or ():
-            mark = part["high_watermark"] if fetch and part["high_watermark"] >= 0 else None
-            found = part.get("records")
-            read = (0, 0, 0, "", None, None)
-            if found is not None:
-                number = max(found.records or 0, 0)
-                read = (found.size, found.batches, number, found.codec, None, found.last_offset)
-            error = part["error_code"] or part.get("acknowledge_error_code", 0)
-            rows.append((name, part["partition_index"], error, *read, mark))
+    for part in partitions_in(key, version, "response", response):
+        fields, digest = part.fields, part.records
+        mark = fields["high_watermark"] if key == FETCH and fields["high_watermark"] >= 0 else None
+        read = (0, 0, 0, "", None, None)
+        if digest is not None:
+            number = max(digest.records or 0, 0)
+            read = (digest.size, digest.batches, number, digest.codec, None, digest.last_offset)
+        error = part.error_code or fields.get("acknowledge_error_code", 0)
+        rows.append((topic_of(part), part.number, error, *read, mark))
     return rows
 
 
-def share_codes(response: dict[str, Any] | None) -> list[int]:
+def share_codes(version: int, response: dict[str, Any] | None) -> list[int]:
     """Return the error codes of a ShareFetch response in its order: two for a partition, whose row has only one."""
-    parts = (part for topic in (response or {}).get("responses") or () for part in topic["partitions"] or ())
-    return [code for part in parts for code in (part["error_code"], part["acknowledge_error_code"])]
+    parts = partitions_in(SHARE_FETCH, version, "response", response)
+    return [code for part in parts for code in (part.error_code, part.fields["acknowledge_error_code"])]
 
 
-def topic_of(topic: dict[str, Any], name: str) -> Topic:
-    """Return a topic's name from the field `name`, or its id where the version of the API has ids in place of names."""
-    if name in topic:
-        return topic[name] or ""
-    found: UUID = topic["topic_id"]
-    return found.bytes
+def topic_of(part: Partition) -> Topic:
+    """Return the name of a partition's topic, or its id where the version of the API has ids in place of names."""
+    return part.topic or "" if part.topic_id is None else part.topic_id.bytes

@@ -105,7 +105,9 @@ class Summary:
             known = seen.key == PRODUCE or seen.response_body is not None
             rows = rows_of(seen, asked) if known else None
         if rows:
-            codes = [row[2] for row in rows] if seen.key != SHARE_FETCH else share_codes(seen.response_body)
+            codes = (
+                [row[2] for row in rows] if seen.key != SHARE_FETCH else share_codes(seen.version, seen.response_body)
+            )
             errors = in_order(errors.codes[0] if errors.top else 0, codes)
         key = seen.key, seen.version, seen.client_id, ending(seen, errors), seen.acks
         asked_size = request.size if request is not None else 0

@@ -14,11 +14,11 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.wire import Message, error_codes
+from kproxy.wire.elements import NameOfId
 from kproxy.wire.layout import Slot, Struct
 
 from .ignored_fields import IgnoredFields
 from .structs import ERROR_CODE, layout_of
-from .topic_names import NameOfId
 
 FETCHES = frozenset((1, 78))
 SHOWN = 60

@@ -14,7 +14,7 @@ from typing import Any
 from kproxy.errors import RecordsError
 from kproxy.wire import Message, layout
 from kproxy.wire.api_keys import FETCH
-from kproxy.wire.layout import ZERO_UUID
+from kproxy.wire.elements import Partition, called, partitions, partitions_of, topics
 from kproxy.wire.records import Batch, LegacyEntry, decode, decode_control, entries
 
 from .recording import Recording
@@ -84,52 +84,47 @@ class PartitionLog:
             partition.close()
 
     def learn(self, request: Message, response: Message) -> None:
-        offsets = {
-            (self.topic(topic), element["partition"]): element["fetch_offset"]
-            for topic in request.body["topics"] or () for element in topic["partitions"] or ()
-        }  # fmt: skip
-        for topic in response.body["responses"] or ():
-            for element in topic["partitions"] or ():
-                where = self.topic(topic), element["partition_index"]
-                partition = self.partitions.setdefault(where, RecordedPartition())
-                if element["error_code"]:
-                    partition.errors.setdefault(offsets.get(where, -1), []).append(element["error_code"])
-                    continue
-                partition.high = max(partition.high, element["high_watermark"])
-                partition.start = max(element.get("log_start_offset", 0), 0)
-                for aborted in element.get("aborted_transactions") or ():
-                    partition.aborted.setdefault((aborted["producer_id"], aborted["first_offset"]), 0)
-                if element["records"]:
-                    partition.add(element["records"])
+        offsets = {self.key(requested): requested.fields["fetch_offset"] for requested in partitions(request)}
+        for answered in partitions(response):
+            where, fields = self.key(answered), answered.fields
+            partition = self.partitions.setdefault(where, RecordedPartition())
+            if answered.error_code:
+                partition.errors.setdefault(offsets.get(where, -1), []).append(answered.error_code)
+                continue
+            partition.high = max(partition.high, fields["high_watermark"])
+            partition.start = max(fields.get("log_start_offset", 0), 0)
+            for aborted in fields.get("aborted_transactions") or ():
+                partition.aborted.setdefault((aborted["producer_id"], aborted["first_offset"]), 0)
+            if answered.records:
+                partition.add(answered.records)
 
-    def topic(self, entry: dict[str, Any]) -> str:
-        """Return a topic's name, however it is written; its id as text if the name is not known."""
-        number = entry.get("topic_id", ZERO_UUID)
-        return entry.get("topic") or self.names.get(number) or str(number)
+    def key(self, partition: Partition) -> tuple[str, int]:
+        """Return topic and number of a partition in a message; the topic's id as text if its name is not known."""
+        return called(partition, self.names.get), partition.number
 
     def answer(self, request: Message) -> tuple[Message, bool]:
         """Return the response to a Fetch, and True if there is anything in it."""
         body = {slot.name: slot.default() for slot in layout.body(FETCH, request.version, "response").slots}
-        some, topics = False, []
+        some, answered = False, []
         committed = request.body.get("isolation_level") == READ_COMMITTED
-        for topic in request.body["topics"] or ():
-            parts = [self.part(topic, one, committed) for one in topic["partitions"] or ()]
+        for topic in topics(request):
+            parts = [self.part(partition, committed) for partition in partitions_of(request, topic)]
             some |= any(part["records"] or part["error_code"] for part in parts)
-            key = "topic_id" if "topic_id" in topic else "topic"
-            topics.append({key: topic[key], "partitions": [fitted(part, request.version) for part in parts]})
-        body["responses"] = topics
+            key = "topic" if topic.topic_id is None else "topic_id"
+            answered.append({key: topic.fields[key], "partitions": [fitted(part, request.version) for part in parts]})
+        body["responses"] = answered
         header = {"correlation_id": request.header["correlation_id"]}
         return Message(request.api, request.version, header, body), some
 
-    def part(self, topic: dict[str, Any], requested: dict[str, Any], committed: bool) -> dict[str, Any]:
-        number, offset = requested["partition"], requested["fetch_offset"]
-        partition = self.partitions.get((self.topic(topic), number))
+    def part(self, requested: Partition, committed: bool) -> dict[str, Any]:
+        number, offset = requested.number, requested.fields["fetch_offset"]
+        partition = self.partitions.get(self.key(requested))
         response: dict[str, Any] = {"partition_index": number, "error_code": 0, "high_watermark": -1, "records": b""}
         if partition is None:
             return response | {"high_watermark": 0, "last_stable_offset": 0, "log_start_offset": 0}
         if errors := partition.errors.get(offset):
             return response | {"error_code": errors.pop(0)}
-        records, last = partition.read(offset, requested["partition_max_bytes"])
+        records, last = partition.read(offset, requested.fields["partition_max_bytes"])
         aborted = [
             {"producer_id": producer, "first_offset": first}
             for (producer, first), end in partition.aborted.items() if end >= offset and first <= last

@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any
-from uuid import UUID
 
 from kproxy.errors import RecordsError
 from kproxy.wire import Message
+from kproxy.wire.elements import NameOfId, called, partitions
 from kproxy.wire.records import Record, decode, entries
-
-from .topic_names import NameOfId
 
 MOST = 2_000_000
 """Records of both sides that are remembered, some 300 MB; what comes beyond is counted and not compared."""
@@ -38,11 +36,9 @@ class ReadRecords:
 
     def add(self, side: int, response: Message, name: NameOfId) -> None:
         """Add the records of a Fetch or ShareFetch response; side 0: recorded, 1: now."""
-        for topic in response.body["responses"] or ():
-            called = topic.get("topic") or name(topic.get("topic_id", UUID(int=0))) or str(topic.get("topic_id"))
-            for partition in topic["partitions"] or ():
-                if partition.get("records"):
-                    self.records(side, (called, partition["partition_index"]), partition["records"])
+        for partition in partitions(response):
+            if partition.records:
+                self.records(side, (called(partition, name), partition.number), partition.records)
 
     def records(self, side: int, where: TopicPartition, field: Any) -> None:
         digests = self.seen[side].setdefault(where, set())

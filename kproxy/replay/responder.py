@@ -21,6 +21,7 @@ from kproxy.core.respond import Failure, can_carry, fail
 from kproxy.errors import KproxyError
 from kproxy.wire import Message, decode_request, encode, layout, schema
 from kproxy.wire.api_keys import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
+from kproxy.wire.elements import partitions, partitions_of, topics
 from kproxy.wire.records import Batch, LegacyEntry, entries
 from kproxy.wire.schema import Api
 
@@ -166,21 +167,20 @@ class RecordingResponder:
         """Return the ends of partitions, if the request asks for nothing else and they are known."""
         if request.version < 1:
             return None
-        topics = []
-        for topic in request.body["topics"] or ():
+        answered = []
+        for topic in topics(request):
             parts = []
-            for requested in topic["partitions"] or ():
-                partition = self.log.partitions.get(
-                    (self.log.topic({"topic": topic["name"]}), requested["partition_index"])
-                )
-                if partition is None or requested["timestamp"] not in (LATEST, EARLIEST):
+            for requested in partitions_of(request, topic):
+                partition = self.log.partitions.get(self.log.key(requested))
+                timestamp = requested.fields["timestamp"]
+                if partition is None or timestamp not in (LATEST, EARLIEST):
                     return None
-                offset = partition.high if requested["timestamp"] == LATEST else partition.start
-                parts.append({"partition_index": requested["partition_index"], "error_code": 0, "timestamp": -1,
+                offset = partition.high if timestamp == LATEST else partition.start
+                parts.append({"partition_index": requested.number, "error_code": 0, "timestamp": -1,
                               "offset": offset, "leader_epoch": -1})  # fmt: skip
-            topics.append({"name": topic["name"], "partitions": parts})
+            answered.append({"name": topic.name, "partitions": parts})
         struct = layout.body(LIST_OFFSETS, request.version, "response")
-        return Message(request.api, request.version, request_id(request), fit(struct, {"topics": topics}))
+        return Message(request.api, request.version, request_id(request), fit(struct, {"topics": answered}))
 
     def unreadable(self, frame: bytes, reason: str) -> Reply:
         """Return the reply to a request that the table does not know.
@@ -245,21 +245,12 @@ class WrittenOffsets:
 
     def number(self, request: Message, response: Message) -> None:
         """Put base offsets into the response to a Produce."""
-        counts = {
-            (topic_of(topic), element["index"]): records_in(element["records"])
-            for topic in request.body["topic_data"] or () for element in topic["partition_data"] or ()
-        }  # fmt: skip
-        for topic in response.body["responses"] or ():
-            for element in topic["partition_responses"] or ():
-                where = topic_of(topic), element["index"]
-                if not element["error_code"]:
-                    element["base_offset"] = max(element["base_offset"], self.ends.get(where, 0))
-                    self.ends[where] = element["base_offset"] + counts.get(where, 0)
-
-
-def topic_of(entry: dict[str, Any]) -> Any:
-    """Return a topic's name, or its id in versions that have no names."""
-    return entry.get("name") or entry.get("topic_id")
+        counts = {(written.name_or_id, written.number): records_in(written.records) for written in partitions(request)}
+        for partition in partitions(response):
+            where, fields = (partition.name_or_id, partition.number), partition.fields
+            if not partition.error_code:
+                fields["base_offset"] = max(fields["base_offset"], self.ends.get(where, 0))
+                self.ends[where] = fields["base_offset"] + counts.get(where, 0)
 
 
 def records_in(field: Any) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from kproxy.wire import Message
 from kproxy.wire.api_keys import FETCH, PRODUCE
+from kproxy.wire.elements import partitions
 
 from .recording import RecordedExchange
 from .routing import subject_of
@@ -44,11 +45,7 @@ def was_refused(exchange: RecordedExchange) -> bool:
 
 def partly_written(key: int, response: Message) -> bool:
     """Return True if some partition of a Produce went well."""
-    return key == PRODUCE and any(
-        not part["error_code"]
-        for topic in response.body["responses"] or ()
-        for part in topic["partition_responses"] or ()
-    )
+    return key == PRODUCE and any(not partition.error_code for partition in partitions(response))
 
 
 def not_ready(exchange: RecordedExchange, now: Message, target: TargetCluster) -> bool:

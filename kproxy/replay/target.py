@@ -12,6 +12,7 @@ from uuid import UUID
 
 from kproxy.wire import Message
 from kproxy.wire.api_keys import API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, FIND_COORDINATOR, METADATA
+from kproxy.wire.elements import partitions_of, topics
 from kproxy.wire.schema import Api, Versions
 
 from .topic_names import SHOWING, pairs
@@ -71,37 +72,33 @@ class TargetCluster:
             self.names.update(shown := dict(pairs(response)))
             self.ids.update((name, number) for number, name in shown.items())
         if key == METADATA:
-            self.metadata(request, body)
+            self.metadata(request, response)
         elif key == FIND_COORDINATOR:
             self.find_coordinator(request.body, body)
         elif key == API_VERSIONS and not body["error_code"]:
             self.versions = {one["api_key"]: (one["min_version"], one["max_version"]) for one in body["api_keys"]}
         elif key == CREATE_TOPICS:
-            created = {topic["name"] for topic in body["topics"] or () if not topic["error_code"]}
+            created = {topic.name for topic in topics(response) if topic.name and not topic.fields["error_code"]}
             self.missing -= created
             self.make(created)
         elif key == DELETE_TOPICS:
-            for topic in body["responses"] or ():
-                if not topic["error_code"]:
-                    self.forget(topic.get("name"))
+            for topic in topics(response):
+                if not topic.fields["error_code"]:
+                    self.forget(topic.name)
 
-    def metadata(self, request: Message, body: dict[str, Any]) -> None:
-        self.nodes.update((one["node_id"], (one["host"], one["port"])) for one in body["brokers"] or ())
+    def metadata(self, request: Message, response: Message) -> None:
+        self.nodes.update((one["node_id"], (one["host"], one["port"])) for one in response.body["brokers"] or ())
         creates = request.body.get("allow_auto_topic_creation", True) and request.body["topics"]
-        for topic in body["topics"] or ():
-            if (
-                topic["error_code"]
-                and creates
-                and topic["name"]
-                and topic["name"] not in self.missing | self.ids.keys()
-            ):
-                self.make([topic["name"]])  # LEADER_NOT_AVAILABLE, or not yet there: it may be being made
-            if topic["error_code"] or not topic["name"]:
+        for topic in topics(response):
+            name, failed = topic.name, topic.fields["error_code"]
+            if failed and creates and name and name not in self.missing | self.ids.keys():
+                self.make([name])  # LEADER_NOT_AVAILABLE, or not yet there: it may be being made
+            if failed or not name:
                 continue
-            leaders = {(topic["name"], one["partition_index"]): one["leader_id"] for one in topic["partitions"] or ()}
+            leaders = {(name, one.number): one.fields["leader_id"] for one in partitions_of(response, topic)}
             self.leaders.update(leaders)
-            if topic["name"] not in self.created or min(leaders.values(), default=-1) >= 0:
-                self.looked_up.add(topic["name"])
+            if name not in self.created or min(leaders.values(), default=-1) >= 0:
+                self.looked_up.add(name)
 
     def find_coordinator(self, request: dict[str, Any], body: dict[str, Any]) -> None:
         kind = request.get("key_type", GROUP)

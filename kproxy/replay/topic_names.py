@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from uuid import UUID
 
 from kproxy.wire import Message
 from kproxy.wire.layout import ZERO_UUID
 
 from .structs import carriers, layout_of, of_kind, structs
-
-NameOfId = Callable[[UUID], str | None]
-"""Look-up of a topic's name by its id."""
 
 KIND, NAME = "topic_id", "topic_name"
 SHOWING = carriers(KIND, "response") & carriers(NAME, "response")

@@ -115,6 +115,7 @@ class Partition(NamedTuple):
 
 
 NameOfId = Callable[[UUID], str | None]
+"""Look-up of a topic's name by its id; None for one that is not known."""
 
 
 def called(topic: Topic | Partition, name_of: NameOfId) -> str:
@@ -201,14 +202,14 @@ def topic_walk(key: int, version: int, direction: str) -> TopicWalk | None:
 
 
 def topics_in(key: int, version: int, direction: str, body: Body | None) -> Iterator[Topic]:
-    """Yield the topics of a body, which may also be a sketch's; none for None."""
-    walk = topic_walk(key, version, direction)
+    """Yield the topics of a body, which may also be a sketch's; none for None, whatever the version."""
+    walk = None if body is None else topic_walk(key, version, direction)
     return iter(()) if walk is None or body is None else walk.find(body)
 
 
 def partitions_in(key: int, version: int, direction: str, body: Body | None) -> Iterator[Partition]:
-    """Yield the partitions of a body, which may also be a sketch's; none for None."""
-    walk = topic_walk(key, version, direction)
+    """Yield the partitions of a body, which may also be a sketch's; none for None, whatever the version."""
+    walk = None if body is None else topic_walk(key, version, direction)
     if walk is not None and body is not None:
         for topic in walk.find(body):
             yield from walk.inside(topic)
@@ -222,6 +223,19 @@ def topics(message: Message) -> Iterator[Topic]:
 def partitions(message: Message) -> Iterator[Partition]:
     """Yield the partitions that a message lists in topics, in its order."""
     return partitions_in(message.api.key, message.version, message.direction, message.body)
+
+
+def only_partition(key: int, version: int, direction: str, body: Body) -> Partition | None:
+    """Return the only partition of the only topic of a body; None if it has more, or none."""
+    walk = topic_walk(key, version, direction)
+    found = [] if walk is None else list(walk.find(body))
+    return next(walk.inside(found[0])) if walk is not None and [len(one.partitions) for one in found] == [1] else None
+
+
+def partitions_of(message: Message, topic: Topic) -> Iterator[Partition]:
+    """Yield the partitions of one of the topics of a message."""
+    walk = topic_walk(message.api.key, message.version, message.direction)
+    return iter(()) if walk is None else walk.inside(topic)
 
 
 def retain(message: Message, wanted: Callable[[Partition], bool]) -> bool:

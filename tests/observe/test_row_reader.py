@@ -31,10 +31,10 @@ def decoded(frame: bytes, key: int, version: int, direction: str) -> Any:
     except DecodeError:
         return None
     if direction == "request":
-        return asked_rows(body), body["acks"]
+        return asked_rows(version, body), body["acks"]
     if key == 0:
-        return answers_of(body)
-    return fetch_rows(body, key == 1)
+        return answers_of(version, body)
+    return fetch_rows(key, version, body)
 
 
 def read(frame: bytes, key: int, version: int, direction: str) -> Any:

@@ -11,7 +11,16 @@ import pytest
 
 from kproxy.testing.values import random_struct
 from kproxy.wire import Message, layout, schema
-from kproxy.wire.elements import called, elements, partitions, request_elements, topics
+from kproxy.wire.elements import (
+    called,
+    elements,
+    only_partition,
+    partitions,
+    partitions_in,
+    request_elements,
+    retain,
+    topics,
+)
 from kproxy.wire.schema import Api
 from kproxy.wire.shapes import Level, shape
 
@@ -126,6 +135,38 @@ def test_a_request_gives_its_top_to_all() -> None:
 
     assert [one.roles for one in request_elements(request)] == [{"group": "g", "topic": "t", "partition": 0}]
     assert not list(request_elements(Message(api, 0, request.header, {"group_id": "g", "topics": []})))
+
+
+def test_a_body_that_was_not_read_has_nothing() -> None:
+    """Not even in a version that the table lacks."""
+    assert not list(partitions_in(0, 30_000, "request", None))
+    with pytest.raises(KeyError):
+        list(partitions_in(0, 30_000, "request", {}))
+
+
+def test_the_only_partition() -> None:
+    """It is found where there is no other, and no other topic."""
+    one = {"topic": "t", "partitions": [{"partition_index": 4}]}
+    two = {"topic": "t", "partitions": [{"partition_index": 4}, {"partition_index": 5}]}
+
+    part = only_partition(1, 4, "response", {"responses": [one]})
+    assert part is not None
+    assert (part.topic, part.number) == ("t", 4)
+    for topics_ in (None, [], [one, one], [two], [{"topic": "t", "partitions": None}]):
+        assert only_partition(1, 4, "response", {"responses": topics_}) is None
+
+
+def test_partitions_are_taken_out() -> None:
+    """A topic without any goes, too; what stays is what was there."""
+    api = schema.load(schema.names()["Produce"])
+    first = {"name": "a", "partition_data": [{"index": 0}, {"index": 1}]}
+    second = {"name": "b", "partition_data": [{"index": 0}]}
+    request = Message(api, 8, {"request_api_key": api.key}, {"topic_data": [first, second]})
+
+    assert retain(request, lambda one: one.number == 1)
+    assert request.body == {"topic_data": [{"name": "a", "partition_data": [{"index": 1}]}]}
+    assert not retain(request, lambda one: False)
+    assert request.body == {"topic_data": []}
 
 
 def test_topics_are_called_by_what_is_known_of_them() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from kproxy.wire import Message
 from kproxy.wire.api_keys import CREATE_TOPICS
+from kproxy.wire.elements import topics
 
 from . import OutgoingRequest
 
@@ -26,10 +27,11 @@ class ConfigFix:
         frame = request.exchange.seen.request
         if frame is None or not frame.withheld:
             return
-        for topic in request.message.body["topics"] or ():
-            kept = [one for one in topic["configs"] or () if not one["value"] or one["value"].strip(FILLER)]
-            if len(kept) != len(topic["configs"] or ()):
-                topic["configs"] = kept
+        for topic in topics(request.message):
+            configs = topic.fields["configs"] or ()
+            kept = [one for one in configs if not one["value"] or one["value"].strip(FILLER)]
+            if len(kept) != len(configs):
+                topic.fields["configs"] = kept
                 request.notes.append(LEFT_OUT)
 
     def answer(self, request: OutgoingRequest, recorded: Message | None, now: Message) -> None:

@@ -26,6 +26,7 @@ from typing import Any
 from kproxy.errors import RecordsError
 from kproxy.wire import Message
 from kproxy.wire.api_keys import END_TXN, INIT_PRODUCER_ID, PRODUCE
+from kproxy.wire.elements import Partition, partitions
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.records import Batch, Cut, Producer, entries
 from kproxy.wire.records.entry import BATCH, BATCH_CRC_FROM, crc_of
@@ -93,18 +94,15 @@ class ProducerFix:
         return given, min(at + epoch - below, LAST_EPOCH)
 
     def produce(self, request: OutgoingRequest) -> None:
-        body = request.message.body
-        for topic in body["topic_data"] or ():
-            name = str(topic.get("name") or topic.get("topic_id"))
-            for partition in topic["partition_data"] or ():
-                if partition["records"] is not None:
-                    partition["records"] = self.stamped(request, name, partition)
+        for partition in partitions(request.message):
+            if partition.records is not None:
+                partition.fields["records"] = self.stamped(request, partition)
 
-    def stamped(self, request: OutgoingRequest, topic: str, partition: dict[str, Any]) -> Any:
+    def stamped(self, request: OutgoingRequest, partition: Partition) -> Any:
         def choose(batch: Batch) -> Producer | None:
             producer = self.of(batch.producer_id, batch.producer_epoch)
             if producer is not None:
-                where = batch.producer_id, batch.producer_epoch, topic, partition["index"]
+                where = batch.producer_id, batch.producer_epoch, str(partition.name_or_id), partition.number
                 return Producer(*producer, self.sequences.number(where, batch))
             if batch.is_transactional:
                 request.notes.append(UNKNOWN_TRANSACTION)
@@ -113,10 +111,10 @@ class ProducerFix:
             return NO_PRODUCER
 
         try:
-            return restamped(partition["records"], choose)
+            return restamped(partition.records, choose)
         except RecordsError as error:
             request.notes.append(f"its records are sent as they are: {error}")
-            return partition["records"]
+            return partition.records
 
 
 UNKNOWN = "sent without idempotence: its producer began before the recording"

@@ -37,8 +37,8 @@ class ColumnExtractor:
     def __init__(self, key: int, version: int) -> None:
         self.form: Shape = shape(key, version)
         self.key = key
-        self.requested = topic_reader(self.form.request, answered=False)
-        self.answered = topic_reader(self.form.lists, answered=True)
+        self.requested = topic_reader(key, version, answered=False)
+        self.answered = topic_reader(key, version, answered=True)
         self.resources = ApiResources(self.form)
         self.error_fields = error_fields(key, version)
         self.request_columns = present(REQUEST, layout.body(key, version, "request"), key)
