@@ -17,7 +17,7 @@ from kproxy.errors import DocumentError, KproxyError
 from kproxy.terminal import cleaned, say
 
 Commands = Mapping[str, tuple[str, str]]
-"""Commands by name: each is (module with a click command called `command`, description in one line)."""
+"""Commands by name: each is (`module:command`, description in one line)."""
 
 
 class LazyGroup(click.Group):
@@ -33,8 +33,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.table:
             return None
-        module = importlib.import_module(self.table[cmd_name][0])
-        command: click.Command = module.command
+        module, _, name = self.table[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
     def resolve_command(

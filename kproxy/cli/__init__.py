@@ -12,30 +12,42 @@ from kproxy.distribution import DISTRIBUTION
 from kproxy.lazy_group import LazyGroup
 
 COMMANDS = {
-    "run": ("kproxy.cli.run", "Start the proxy."),
-    "check": ("kproxy.cli.check", "Check rule and config files, every mistake at once."),
-    "explain": ("kproxy.cli.explain", "Say what rules make of an API or a frame, and why."),
-    "test": ("kproxy.cli.run_tests", "Run the tests of rules, *.test.yaml."),
-    "kinds": ("kproxy.cli.kinds", "List the kinds of rules, or show one with its fields."),
-    "schema": ("kproxy.cli.schema", "Print the JSON Schema of rule or config files, for editors."),
-    "ready": ("kproxy.cli.ready", "Say whether a running proxy can serve clients, by its exit code."),
-    "rules": ("kproxy.cli.rules", "See and change the rules of a running proxy."),
-    "connections": ("kproxy.cli.connections", "See, close and recycle the connections of a running proxy."),
-    "user": ("kproxy.cli.user", "Make the file of users who may log in to kproxy."),
-    "tail": ("kproxy.cli.tail", "See what passes through a running proxy, or passed in captures and event files."),
-    "show": ("kproxy.cli.show", "Print one exchange of a capture: all fields beside their bytes."),
-    "stats": ("kproxy.cli.stats", "Count what is in captures and event files."),
-    "capture": ("kproxy.cli.capture", "Record what passes through a running proxy in a file, or say what is in one."),
-    "replay": ("kproxy.cli.replay", "Send recorded requests to a cluster again, or serve recorded answers to clients."),
-    "redact": ("kproxy.cli.redact", "Write a capture without what users wrote."),
-    "filter-help": ("kproxy.cli.filter_help", "Print the filter language of tail, show, stats and captures."),
-    "protocol": ("kproxy.cli.protocol", "List the protocol's APIs, or print the grammar of one."),
-    "decode": ("kproxy.cli.decode", "Print the fields of frames."),
-    "audit": ("kproxy.cli.audit", "Turn what was recorded into answers, with Spark; needs the extra `pipeline`."),
-    "completion": ("kproxy.cli.completion", "Print what makes bash, zsh or fish complete kproxy's commands."),
-    "demo": ("kproxy.cli.demo", "Show kproxy at work on a mock cluster; needs the extra `demo`."),
+    "run": ("kproxy.cli.run:command", "Start the proxy."),
+    "check": ("kproxy.cli.check:command", "Check rule and config files, every mistake at once."),
+    "explain": ("kproxy.cli.explain:command", "Say what rules make of an API or a frame, and why."),
+    "test": ("kproxy.cli.run_tests:command", "Run the tests of rules, *.test.yaml."),
+    "kinds": ("kproxy.cli.kinds:command", "List the kinds of rules, or show one with its fields."),
+    "schema": ("kproxy.cli.schema:command", "Print the JSON Schema of rule or config files, for editors."),
+    "ready": ("kproxy.cli.ready:command", "Say whether a running proxy can serve clients, by its exit code."),
+    "rules": ("kproxy.cli.rules:command", "See and change the rules of a running proxy."),
+    "connections": ("kproxy.cli.connections:command", "See, close and recycle the connections of a running proxy."),
+    "user": ("kproxy.cli.user:command", "Make the file of users who may log in to kproxy."),
+    "tail": (
+        "kproxy.cli.tail:command",
+        "See what passes through a running proxy, or passed in captures and event files.",
+    ),
+    "show": ("kproxy.cli.show:command", "Print one exchange of a capture: all fields beside their bytes."),
+    "stats": ("kproxy.cli.stats:command", "Count what is in captures and event files."),
+    "capture": (
+        "kproxy.cli.capture:command",
+        "Record what passes through a running proxy in a file, or say what is in one.",
+    ),
+    "replay": (
+        "kproxy.cli.replay:command",
+        "Send recorded requests to a cluster again, or serve recorded answers to clients.",
+    ),
+    "redact": ("kproxy.cli.redact:command", "Write a capture without what users wrote."),
+    "filter-help": ("kproxy.cli.filter_help:command", "Print the filter language of tail, show, stats and captures."),
+    "protocol": ("kproxy.cli.protocol:command", "List the protocol's APIs, or print the grammar of one."),
+    "decode": ("kproxy.cli.decode:command", "Print the fields of frames."),
+    "audit": (
+        "kproxy.pipeline.commands:group",
+        "Turn what was recorded into answers, with Spark; needs the extra `pipeline`.",
+    ),
+    "completion": ("kproxy.cli.completion:command", "Print what makes bash, zsh or fish complete kproxy's commands."),
+    "demo": ("kproxy.cli.demo:command", "Show kproxy at work on a mock cluster; needs the extra `demo`."),
 }
-"""Commands by name: each is (module with a click command called `command`, description in one line)."""
+"""Commands by name: each is (`module:command`, description in one line)."""
 
 
 @click.group(cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})

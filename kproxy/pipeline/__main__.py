@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.pipeline.commands.jobs import group
+from kproxy.pipeline.commands import group
 
 if __name__ == "__main__":
     group(prog_name="kproxy audit")

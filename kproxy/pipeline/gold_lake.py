@@ -21,10 +21,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from kproxy.pipeline.answer import GoldAnswer
-from kproxy.pipeline.lake import Lake
-from kproxy.pipeline.ledger import BatchLedger
+from kproxy.pipeline.lake import BatchLedger, Lake
 from kproxy.pipeline.schema import struct
-from kproxy.pipeline.silver_tables import TABLES
+from kproxy.pipeline.tables import TABLES
 from kproxy.pipeline.transforms.gold.answers import ANSWER_TRANSFORMS
 
 REVISION = 1

@@ -5,7 +5,7 @@
     <lake>/silver/<table>/dt=…/batch=…/            typed rows; dt is the UTC date of the event
     <lake>/ids/dt=…/batch=…/                       which ids came from each source
     <lake>/gold/…                                  answers
-    <lake>/checkpoints/…                           how far each stream has come; which batches are whole (`ledger.py`)
+    <lake>/checkpoints/…                           how far each stream has come; which batches are whole (`BatchLedger`)
 
 Strategy: the rows of a batch are written to `_staging/<batch>` (Spark passes over names that begin with `_`), what an
 earlier try has left of the batch is deleted, and each day's folder is renamed into its place. Killed anywhere, the same
@@ -14,20 +14,78 @@ batch written again gives the same tables; a reader sees a day's part of a batch
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict, dataclass
 from datetime import date
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from kproxy.pipeline.batch_swap import BatchSwap, swaps
 from kproxy.pipeline.errors import LakeError
 from kproxy.pipeline.files import Files
-from kproxy.pipeline.lake_table import LakeTable
-from kproxy.pipeline.raw_tables import BRONZE, BRONZE_CORRUPT, IDS
 from kproxy.pipeline.schema import on_disk
+from kproxy.pipeline.tables import BRONZE, BRONZE_CORRUPT, IDS, LakeTable
 
 _ABOVE = {BRONZE.name: "", BRONZE_CORRUPT.name: "", IDS.name: ""}
+WORK = "_compact"
+"""Folder in a table's folder; Spark and readers pass over it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSwap:
+    """Swap on `day` of the batches `old` for the batch `new`, made of `files` (their names): a compaction.
+
+    Deleting the old and renaming the new are several steps, and a kill between them must neither lose rows nor show
+    them twice. So before the first of them a small file says what is going on; from then on readers judge by it: while
+    the new batch is not whole in its place they pass over it, and once it is they pass over the old ones. The file goes
+    last.
+    """
+
+    day: date
+    new: str
+    old: tuple[str, ...]
+    files: tuple[str, ...]
+
+    def waiting(self, table_path: str) -> str:
+        """Return the folder of the new batch until it is moved into its place."""
+        return f"{table_path}/{WORK}/dt={self.day}"
+
+    def place(self, table_path: str) -> str:
+        """Return the folder to which the new batch belongs."""
+        return f"{table_path}/dt={self.day}/batch={self.new}"
+
+    def note(self, table_path: str) -> str:
+        """Return the path of the file that records the swap."""
+        return f"{table_path}/{WORK}/dt={self.day}.json"
+
+    def is_in_place(self, files: Files, table_path: str) -> bool:
+        """Return True if the new batch is whole in its place.
+
+        On object storage a rename that was cut short leaves a part of it.
+        """
+        there = {entry.name for entry in files.entries(self.place(table_path))}
+        return there.issuperset(self.files)
+
+    def unseen(self, files: Files, table_path: str) -> list[str]:
+        """Return the batches that readers must pass over now."""
+        return list(self.old) if self.is_in_place(files, table_path) else [self.new]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self) | {"day": self.day.isoformat()})
+
+
+def from_json(text: str) -> BatchSwap:
+    """Return the swap that `to_json` wrote."""
+    fields = json.loads(text)
+    return BatchSwap(date.fromisoformat(fields["day"]), fields["new"], tuple(fields["old"]), tuple(fields["files"]))
+
+
+def swaps(files: Files, table_path: str) -> list[BatchSwap]:
+    """Return the swaps of a table that have begun and not ended."""
+    notes = (entry for entry in files.entries(f"{table_path}/{WORK}") if not entry.is_folder)
+    return [from_json(files.read(note.path)) for note in notes if note.name.endswith(".json")]
 
 
 class Lake:
@@ -138,3 +196,43 @@ class Lake:
 
     def _swaps_of(self, path: str, day: date) -> list[BatchSwap]:
         return [swap for swap in swaps(self.files, path) if swap.day == day]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLedger:
+    """Ledger of the batches that one job has finished, whole, and of what was in them.
+
+    A batch's entry is a small JSON file, written last: a batch without one is not whole, and is done again. Bronze's
+    ledger is silver's list of work; silver's says what `compact` may merge.
+    """
+
+    lake: Lake
+    job: str
+
+    def batches(self) -> list[str]:
+        """Return the names of the finished batches, in order."""
+        entries = self.lake.files.entries(self._folder)
+        return [entry.name.removesuffix(".json") for entry in entries if entry.name.endswith(".json")]
+
+    def has(self, batch: str) -> bool:
+        return self.lake.files.exists(self._path(batch))
+
+    def entry(self, batch: str) -> dict[str, Any]:
+        """Return what was noted about a batch."""
+        noted: dict[str, Any] = json.loads(self.lake.files.read(self._path(batch)))
+        return noted
+
+    def add(self, batch: str, noted: dict[str, Any]) -> None:
+        """Record that the batch is finished, with notes about it."""
+        self.lake.files.write(self._path(batch), json.dumps(noted, default=str))
+
+    def remove(self, batch: str) -> None:
+        """Forget a batch, of which nothing is left."""
+        self.lake.files.delete(self._path(batch))
+
+    @property
+    def _folder(self) -> str:
+        return self.lake.checkpoint(f"batches/{self.job}")
+
+    def _path(self, batch: str) -> str:
+        return f"{self._folder}/{batch}.json"

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 )
 
 from kproxy.events.column import Column
-from kproxy.pipeline.lake_table import LakeTable
+from kproxy.pipeline.tables import LakeTable
 
 _PLAIN: dict[str, DataType] = {
     "string": StringType(),

@@ -1,4 +1,4 @@
-"""Spark session of all jobs.
+"""Spark session and run of all jobs.
 
 Under spark-submit the master, the memory and whatever else was given there stands: only what the jobs rely on is set
 here (UTC, columnar details). Started from Python it is `local[*]`, of this process' own interpreter.
@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from kproxy.pipeline.connector import connector_jars
+from kproxy.pipeline.lake import Lake
+
+SPARK_FAILED = (PySparkException, Py4JJavaError)
+"""Errors that Spark raises: those that PySpark knows, and Java's as they are."""
 
 RELIED_ON = {
     "spark.sql.session.timeZone": "UTC",  # dt is a UTC date
@@ -40,7 +47,6 @@ FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
 
 MEMORY = "2g"
 """Heap of a local session. The jobs stream; what takes memory are Parquet's row groups, open in each task."""
-
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
@@ -86,3 +92,17 @@ def _of_local_master(master: str | None, memory: str | None, kafka: bool, in_pyt
     if kafka:
         chosen["spark.jars"] = ",".join(map(str, connector_jars()))
     return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Run of one job. `tell` takes one line for the user, without a line end."""
+
+    spark: SparkSession
+    lake: Lake
+    tell: Callable[[str], None]
+
+
+def rate(count: int, seconds: float) -> str:
+    """Return a count with its rate: `1,000,000 events in 12.1 s (82,645/s)`."""
+    return f"{count:,} events in {seconds:.1f} s ({count / max(seconds, 0.001):,.0f}/s)"

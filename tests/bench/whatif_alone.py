@@ -22,10 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pipeline import RULES, captured, run
 
-from kproxy.pipeline.whatif.capture_source import CaptureReader, File
-from kproxy.pipeline.whatif.packed_exchange import CaptureSummary, unpack_summary
+from kproxy.pipeline.whatif.capture_source import CHUNKS, CaptureReader, File
+from kproxy.pipeline.whatif.exchange import CaptureSummary, unpack_summary
 from kproxy.pipeline.whatif.rehearsal_task import rehearse
-from kproxy.pipeline.whatif.tables import CHUNKS
 
 RENAMES = ", ".join(f"topic-{number}: prod.topic-{number}" for number in range(10))
 CASES = {

@@ -16,12 +16,10 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from kproxy.pipeline.commands import common
-from kproxy.pipeline.commands.jobs import group
+from kproxy.pipeline.commands import common, group
 from kproxy.pipeline.lake import Lake
-from kproxy.pipeline.lake_table import LakeTable
-from kproxy.pipeline.run import Run
-from kproxy.pipeline.spark import session
+from kproxy.pipeline.spark import Run, session
+from kproxy.pipeline.tables import LakeTable
 
 HERE = "tests/pipeline/"
 SMALL = {"spark.sql.shuffle.partitions": "2", "spark.ui.showConsoleProgress": "false"}

@@ -33,8 +33,8 @@ from kproxy.pipeline.jobs.silver import silver
 from kproxy.pipeline.lake import Lake
 from kproxy.pipeline.report.page import page
 from kproxy.pipeline.report.report_builder import Period, build_report
-from kproxy.pipeline.run import Run
 from kproxy.pipeline.sources import FileSource
+from kproxy.pipeline.spark import Run
 from kproxy.testing.client import RawClient
 from kproxy.testing.ports import free_port
 from kproxy.wire.records import Record, encode_batch

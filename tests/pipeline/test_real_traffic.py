@@ -23,8 +23,8 @@ from kproxy.pipeline.jobs import gold as job
 from kproxy.pipeline.jobs.bronze import bronze
 from kproxy.pipeline.jobs.silver import silver
 from kproxy.pipeline.lake import Lake
-from kproxy.pipeline.run import Run
 from kproxy.pipeline.sources import FileSource
+from kproxy.pipeline.spark import Run
 from kproxy.testing.ports import free_port
 
 RULES = [

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.fs
 import pyarrow.parquet
 
-from kproxy.pipeline.lake_table import LakeTable
+from kproxy.pipeline.tables import LakeTable
 
 ROWS_A_GROUP = 100_000
 """Some 10 to 30 MB: enough for columns to compress well, and what a reader takes at once."""

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from kproxy.events.column import Column
-from kproxy.pipeline.columnar.types import arrow_type, struct
+from kproxy.pipeline.columnar.columns import arrow_type, struct
 
 BITS = {"int": 31, "long": 63}
 _ROOM = 1024

@@ -1,4 +1,7 @@
-"""Recipes of the silver tables: which lines each is made of, and how."""
+"""Recipes of the silver tables: which lines each is made of, and how.
+
+`row` tells partitions of one event apart: the position of the topic, times ROWS_A_TOPIC, plus the partition's.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,145 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from kproxy.events.column import Column
+from kproxy.events.counting import FINISHED
 from kproxy.events.schema import (
     CONNECTION_EVENT,
+    LATENCY_BOUNDS_MS,
+    PARTITION,
     RECOVERED_EVENT,
     REQUEST_EVENT,
     RULE_EVENT,
     SUMMARY_EVENT,
     TOPOLOGY_EVENT,
 )
-from kproxy.pipeline import silver_tables
-from kproxy.pipeline.columnar import partitions, requests
+from kproxy.pipeline import tables
+from kproxy.pipeline.columnar.columns import ArrowColumns, all_the_same, list_elements, of_each, shaped
 from kproxy.pipeline.columnar.reading import read
-from kproxy.pipeline.columnar.rows import ArrowColumns, shaped
-from kproxy.pipeline.lake_table import LakeTable
+from kproxy.pipeline.tables import READ_APIS, LakeTable
 from kproxy.pipeline.transforms import kinds
 
 OF_BRONZE = ("source", "event_id", "time")
 """Columns that every table has from bronze."""
+ROWS_A_TOPIC = 100_000
+"""More partitions of one topic than an event ever tells one by one (`audit.partitions`), and than a topic can have."""
+
+_OF_TOPIC = ("topic", "broker_topic", "topic_id")
+
+
+def partition_rows(columns: ArrowColumns, table: LakeTable) -> Any:
+    """Return the rows of request events as they are about partitions: commits."""
+    return shaped(partitions_of(columns), table)
+
+
+def written_rows(columns: ArrowColumns, table: LakeTable) -> Any:
+    """Return the rows of Produce requests that count as written."""
+    parts = counted(partitions_of(columns), read=False)
+    has_producer = pc.and_(pc.is_valid(parts["records"]), pc.is_valid(parts["producer_id"]))
+    return shaped(_of_one(parts) | {"idempotent": has_producer}, table)
+
+
+def read_rows(columns: ArrowColumns, table: LakeTable) -> Any:
+    """Return the rows of Fetch and ShareFetch requests that count as read."""
+    parts = counted(partitions_of(columns), read=True)
+    brought_nothing = pc.equal(pc.fill_null(parts["bytes"], 0), 0)
+    return shaped(_of_one(parts) | {"empty": brought_nothing.cast(pa.int64())}, table)
+
+
+def partition_summary_rows(columns: ArrowColumns, table: LakeTable) -> Any:
+    """Return the rows of summary lines that are about a partition."""
+    time = columns["time"]
+    own = {
+        "detail": all_the_same("summary", time),
+        "row": all_the_same(0, time),
+        "time": pc.coalesce(columns["first"], time),
+    }
+    return shaped(columns | own, table)
+
+
+def partitions_of(columns: ArrowColumns) -> ArrowColumns:
+    """Return the columns of request events, one row per partition, with `row` and what topic and partition have."""
+    topics = list_elements(columns["topics"])
+    parts = list_elements(pc.struct_field(topics.values, "partitions"))
+    events = topics.rows.take(parts.rows)
+    outer = {name: column.take(events) for name, column in columns.items() if name != "topics"}
+    of_topic = {name: pc.struct_field(topics.values, name).take(parts.rows) for name in (*_OF_TOPIC, "error")}
+    inner = {column.name: pc.struct_field(parts.values, column.name) for column in PARTITION}
+    return {
+        **outer,
+        **of_topic,
+        **inner,
+        "error": pc.coalesce(inner["error"], of_topic["error"]),
+        "row": pc.add(pc.multiply(topics.places.take(parts.rows), ROWS_A_TOPIC), parts.places),
+    }
+
+
+def _of_one(parts: ArrowColumns) -> ArrowColumns:
+    time = parts["time"]
+    return parts | {"detail": all_the_same("request", time), "last": time, "count": all_the_same(1, time)}
+
+
+def counted(parts: ArrowColumns, *, read: bool) -> ArrowColumns:
+    """Keep those rows of partitions that count as written to, or `read` from; see `counting.partitions`."""
+    keep = pc.is_in(pc.fill_null(parts["outcome"], "answered"), pa.array(FINISHED))
+    keep = pc.and_(keep, pc.fill_null(pc.not_equal(parts["error_level"], "request"), fill_value=True))
+    if read:
+        keep = pc.and_(keep, is_mentioned(parts))
+    return {name: column.filter(keep) for name, column in parts.items()}
+
+
+def is_mentioned(parts: ArrowColumns) -> Any:
+    """Return for each row if its response said something of the partition; see `counting.is_mentioned`."""
+    bytes_ = pc.greater(pc.fill_null(parts["bytes"], 0), 0)
+    return pc.or_(bytes_, pc.or_(pc.is_valid(parts["error"]), pc.is_valid(parts["high_watermark"])))
+
+
+def request_rows(columns: ArrowColumns, table: LakeTable) -> Any:
+    """Return the rows of request events."""
+    time, latency = columns["time"], columns["latency_ms"]
+    reads = pc.is_in(columns["api"], pa.array(READ_APIS))
+    brought_nothing = pc.equal(columns["total_bytes"], 0).cast(pa.int64())
+    own = {
+        "detail": all_the_same("request", time),
+        "last": time,
+        "count": all_the_same(1, time),
+        "latency_max_ms": latency,
+        "latency_buckets": buckets(latency),
+        "topics_named": of_each(columns["topics"], "topic"),
+        "empty": pc.if_else(reads, brought_nothing, pa.scalar(None, pa.int64())),
+    }
+    return shaped(columns | own, table)
+
+
+def summary_rows(columns: ArrowColumns, table: LakeTable) -> Any:
+    """Return the rows of summary lines that are about an API as such."""
+    latency, histogram = columns["latency_ms"], columns["latency_buckets"]
+    own = {
+        "detail": all_the_same("summary", columns["time"]),
+        "time": pc.coalesce(columns["first"], columns["time"]),
+        "last": pc.coalesce(columns["last"], columns["time"]),
+        "count": pc.coalesce(columns["count"], pa.scalar(1, pa.int64())),
+        "latency_max_ms": pc.coalesce(columns["latency_max_ms"], latency),
+        "latency_buckets": pc.if_else(pc.is_null(histogram), buckets(latency), histogram),
+        "total_records": columns["records"],
+        "total_bytes": columns["bytes"],
+    }
+    return shaped(columns | own, table)
+
+
+def buckets(latency_ms: Any) -> Any:
+    """Return the histogram of single latencies: 1 in the bucket where it belongs, 0 in all others; null: no latency."""
+    count, wide = len(latency_ms), len(LATENCY_BOUNDS_MS) + 1
+    known = pc.fill_null(latency_ms, 0.0).to_numpy(zero_copy_only=False)
+    ones = np.zeros((count, wide), np.int64)
+    ones[np.arange(count), np.searchsorted(LATENCY_BOUNDS_MS, known)] = 1
+    ends = pa.array(np.arange(0, count * wide + 1, wide), pa.int32())
+    return pa.ListArray.from_arrays(ends, pa.array(ones.reshape(-1)), mask=pc.is_null(latency_ms))
+
 
 MakeRows = Callable[[ArrowColumns, LakeTable], Any]
 """Makes rows of a table of columns of events."""
@@ -39,15 +163,15 @@ class Recipe:
 
 
 RECIPES = (
-    Recipe(silver_tables.CONNECTIONS, {kinds.CONNECTION: shaped}),
-    Recipe(silver_tables.REQUESTS, {**dict.fromkeys(kinds.REQUESTS, requests.single), kinds.SUMMARY: requests.summed}),
-    Recipe(silver_tables.PRODUCE_PARTITIONS, {kinds.WRITE: partitions.written, kinds.SUMMARY_WRITE: partitions.summed}),
-    Recipe(silver_tables.FETCH_PARTITIONS, {kinds.READ: partitions.read, kinds.SUMMARY_READ: partitions.summed}),
-    Recipe(silver_tables.COMMITS, {kinds.COMMIT: partitions.each}),
-    Recipe(silver_tables.GROUPS, {kinds.GROUP: shaped}),
-    Recipe(silver_tables.RULES, {kinds.RULE: shaped}),
-    Recipe(silver_tables.TOPOLOGY, {kinds.TOPOLOGY: shaped}),
-    Recipe(silver_tables.RECOVERED, {kinds.RECOVERED: shaped}),
+    Recipe(tables.CONNECTIONS, {kinds.CONNECTION: shaped}),
+    Recipe(tables.REQUESTS, {**dict.fromkeys(kinds.REQUESTS, request_rows), kinds.SUMMARY: summary_rows}),
+    Recipe(tables.PRODUCE_PARTITIONS, {kinds.WRITE: written_rows, kinds.SUMMARY_WRITE: partition_summary_rows}),
+    Recipe(tables.FETCH_PARTITIONS, {kinds.READ: read_rows, kinds.SUMMARY_READ: partition_summary_rows}),
+    Recipe(tables.COMMITS, {kinds.COMMIT: partition_rows}),
+    Recipe(tables.GROUPS, {kinds.GROUP: shaped}),
+    Recipe(tables.RULES, {kinds.RULE: shaped}),
+    Recipe(tables.TOPOLOGY, {kinds.TOPOLOGY: shaped}),
+    Recipe(tables.RECOVERED, {kinds.RECOVERED: shaped}),
 )
 """One for every silver table. Types that none of them wants stay in bronze."""
 

@@ -1,4 +1,34 @@
-"""The commands of `kproxy audit`, which are those of `python -m kproxy.pipeline`: options in, jobs called, lines out.
+"""Commands of `kproxy audit`, which are those of `python -m kproxy.pipeline`: options in, jobs called, lines out.
 
 Spark is imported inside of them, so that help needs neither Spark nor Java.
 """
+
+from __future__ import annotations
+
+from kproxy.lazy_group import LazyGroup
+
+_LAKE = "kproxy.pipeline.commands.lake"
+_ANSWERS = "kproxy.pipeline.commands.answers"
+
+JOBS = {
+    "bronze": (f"{_LAKE}:bronze_command", "Take events over into the lake as they were written."),
+    "silver": (f"{_LAKE}:silver_command", "Type them: one table per kind of thing."),
+    "gold": (
+        f"{_LAKE}:gold_command",
+        "Make the answers: who writes and reads, what is slow, what fails, who would break.",
+    ),
+    "report": (f"{_ANSWERS}:report_command", "Tell the answers: headlines here, all of it on an HTML page."),
+    "whatif": (f"{_ANSWERS}:whatif_command", "Say what rules would have done to captured traffic."),
+    "all": (f"{_LAKE}:all_command", "Bronze, silver and whatever follows from them, once."),
+    "completeness": (f"{_LAKE}:completeness_command", "Say which events are missing, or came twice."),
+    "compact": (f"{_LAKE}:compact_command", "Bring the files of a day together, and take out duplicates exactly."),
+    "clean": (f"{_LAKE}:clean_command", "Delete days that are too old, and event files that have been taken over."),
+}
+"""Jobs by name: each is (`module:command`, description in one line)."""
+
+group = LazyGroup(
+    "audit",
+    table=JOBS,
+    help="Turn what kproxy recorded into answers, with Spark.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)

@@ -1,4 +1,4 @@
-"""Options and run that all commands share: where the lake is, which Spark, how much is told."""
+"""Options and run that commands share: where the lake is, where events come from, which Spark, how much is told."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from kproxy.errors import InternalError
 from kproxy.terminal import say
 
 if TYPE_CHECKING:
-    from kproxy.pipeline.run import Run
+    from kproxy.pipeline.sources import EventSource
+    from kproxy.pipeline.spark import Run
 
-_OPTIONS = (
+_RUN_OPTIONS = (
     click.option(
         "--lake", default="lake", show_default=True, envvar="KPROXY_LAKE", metavar="PATH",
         help="Folder or URI of the lake; also from KPROXY_LAKE.",
@@ -25,6 +26,15 @@ _OPTIONS = (
     click.option("--memory", metavar="SIZE", help="Heap of a local Spark; 2g by default."),
     click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark's; may be given often."),
     click.option("--quiet", is_flag=True, help="Do not tell how far the job has come."),
+)  # fmt: skip
+_SOURCE_OPTIONS = (
+    click.option("--from", "folder", metavar="DIR", help="The folder that the config has as audit.dir; may be a URI."),
+    click.option("--kafka", metavar="HOST:PORT,…", help="Bootstrap servers of the cluster that events are sent to."),
+    click.option("--topic", default="kproxy-audit", show_default=True, help="The topic there."),
+    click.option(
+        "--option", "options", multiple=True, metavar="NAME=VALUE",
+        help="An option of Spark's Kafka source, those of the client with kafka. in front; may be given often.",
+    ),
 )  # fmt: skip
 
 
@@ -42,7 +52,7 @@ def job(function: Callable[..., None], *, in_python: bool = False) -> Callable[.
         with opened(lake, master, memory, settings(conf), quiet=quiet, kafka=kafka, in_python=in_python) as run:
             function(run, **options)
 
-    for option in reversed(_OPTIONS):
+    for option in reversed(_RUN_OPTIONS):
         command = option(command)
     return command
 
@@ -61,8 +71,7 @@ def opened(
     """Yield a run with a session, which ends with the block, and the lake."""
     try:
         from kproxy.pipeline.lake import Lake
-        from kproxy.pipeline.run import Run
-        from kproxy.pipeline.spark import session
+        from kproxy.pipeline.spark import Run, session
     except ModuleNotFoundError as error:
         if error.name != "pyspark":
             raise
@@ -90,3 +99,22 @@ def settings(conf: tuple[str, ...]) -> dict[str, str]:
         if not name or not equals:
             raise click.UsageError(f"--conf {name}: name=value is expected")
     return {name: value for name, _, value in pairs}
+
+
+def from_source(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a source."""
+    for option in reversed(_SOURCE_OPTIONS):
+        function = option(function)
+    return function
+
+
+def source_of(given: dict[str, Any]) -> EventSource:
+    """Return the source that the options mean. Raises UsageError unless they mean one."""
+    from kproxy.pipeline.sources import FileSource, KafkaSource
+
+    folder, kafka = given["folder"], given["kafka"]
+    if bool(folder) == bool(kafka):
+        raise click.UsageError("one of --from and --kafka is needed")
+    if folder:
+        return FileSource(folder)
+    return KafkaSource(kafka, given["topic"], settings(given["options"]))

@@ -1,4 +1,4 @@
 """Jobs: each reads with a source or the lake, calls transforms, and writes to the lake.
 
-A file each; the commands that start them are in `kproxy/pipeline/commands`.
+The commands that start them are in `kproxy/pipeline/commands`.
 """

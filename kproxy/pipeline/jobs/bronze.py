@@ -25,10 +25,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from kproxy.errors import KproxyError
 from kproxy.pipeline.errors import LakeError
 from kproxy.pipeline.files import Files
-from kproxy.pipeline.ledger import BatchLedger
-from kproxy.pipeline.raw_tables import BRONZE, BRONZE_CORRUPT
-from kproxy.pipeline.run import SPARK_FAILED, Run, rate
+from kproxy.pipeline.lake import BatchLedger
 from kproxy.pipeline.sources import EventSource
+from kproxy.pipeline.spark import SPARK_FAILED, Run, rate
+from kproxy.pipeline.tables import BRONZE, BRONZE_CORRUPT
 from kproxy.pipeline.transforms.bronze import corrupt, events, with_envelope
 from kproxy.pipeline.transforms.kinds import kinds_known
 

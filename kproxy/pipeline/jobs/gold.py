@@ -18,11 +18,10 @@ from pyspark.sql import DataFrame
 
 from kproxy.pipeline.gold_lake import GoldLake, GoldState, revision
 from kproxy.pipeline.gold_tables import ANSWERS
-from kproxy.pipeline.run import Run
-from kproxy.pipeline.silver_tables import TABLES
-from kproxy.pipeline.transforms.gold.answers import ANSWER_TRANSFORMS
+from kproxy.pipeline.spark import Run
+from kproxy.pipeline.tables import TABLES
+from kproxy.pipeline.transforms.gold.answers import ANSWER_TRANSFORMS, conform
 from kproxy.pipeline.transforms.gold.bases import Bases, bases
-from kproxy.pipeline.transforms.gold.conform import conform
 
 DAYS_AT_ONCE = 31
 """Days whose sums are cached together: what a kill loses at most, and what bounds the cache."""

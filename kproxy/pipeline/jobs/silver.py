@@ -18,12 +18,10 @@ from pyspark.sql import functions as F
 
 from kproxy.pipeline.columnar.recipes import kinds_of
 from kproxy.pipeline.columnar.task import LINES, WRITTEN, giving, giving_ids, writing
-from kproxy.pipeline.lake_table import LakeTable
-from kproxy.pipeline.ledger import BatchLedger
-from kproxy.pipeline.raw_tables import BRONZE, IDS, KIND
-from kproxy.pipeline.run import Run, rate
+from kproxy.pipeline.lake import BatchLedger
 from kproxy.pipeline.schema import rows_of
-from kproxy.pipeline.silver_tables import TABLES
+from kproxy.pipeline.spark import Run, rate
+from kproxy.pipeline.tables import BRONZE, IDS, KIND, TABLES, LakeTable
 from kproxy.pipeline.transforms.bronze import reread
 from kproxy.pipeline.transforms.ids import doubled, without_duplicates
 from kproxy.pipeline.transforms.kinds import KINDS, kinds_known

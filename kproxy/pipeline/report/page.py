@@ -1,4 +1,4 @@
-"""HTML page of a report: one file that loads nothing. Plotly's library, once, makes 4.8 MB of it.
+"""Report as an HTML page and on a terminal. The page is one file that loads nothing; 4.8 MB of it are Plotly's library.
 
 Names come from clients and may hold anything: Jinja escapes all that it puts in, and the page's policy lets it reach
 for nothing outside of itself.
@@ -13,11 +13,13 @@ from importlib.resources import files
 import jinja2
 from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from kproxy.distribution import own_version
-from kproxy.pipeline.report.cells import grouped, is_number
 from kproxy.pipeline.report.report_builder import Period
-from kproxy.pipeline.report.section import AnswerReport
+from kproxy.pipeline.report.section import AnswerReport, grouped, is_number
 
 BAD = ("breaks", "old software", "unused", "never read", "authentication", "authorization")
 """Verdicts and kinds that stand out."""
@@ -73,3 +75,36 @@ def _template() -> jinja2.Template:
     environment.filters["coded"] = coded
     text = (files("kproxy.pipeline.report") / "page.html.j2").read_text("utf-8")
     return environment.from_string(text)
+
+
+def show(report: AnswerReport, period: Period, console: Console) -> None:
+    """Print the report's overview and headlines; what calls for a look has a mark and a colour."""
+    overview = report.overview
+    if not overview.days:
+        console.print(f"There is nothing to report: {nothing(period)}.", highlight=False)
+        return
+    console.print(Text(f"What went through kproxy, {span(report)} (UTC)", style="bold"))
+    figures = Table(box=None, show_header=False, pad_edge=False)
+    for what, count in overview.figures:
+        figures.add_row(Text(count, justify="right"), Text(what))
+    console.print(figures)
+    missing = sum(source.missing for source in overview.sources)
+    console.print(f"{grouped(missing)} events missing, of {len(overview.sources)} sources\n", highlight=False)
+    console.print(headline_table(report))
+
+
+def headline_table(report: AnswerReport) -> Table:
+    """Return a table with a line for each headline that has a number."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, justify in (("", "left"), ("", "right"), ("", "left")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for section in report.sections:
+        title = section.answer.title
+        for head in section.headlines:
+            if head.count:
+                style = "bold red" if head.alarms else ""
+                table.add_row(
+                    Text(title), Text(f"{'! ' if head.alarms else ''}{grouped(head.count)}", style), Text(head.text)
+                )
+                title = ""
+    return table

@@ -20,14 +20,20 @@ from kproxy.pipeline.answer import GoldAnswer
 from kproxy.pipeline.answers_use import TRAFFIC
 from kproxy.pipeline.gold_lake import GoldLake
 from kproxy.pipeline.gold_tables import ANSWERS
-from kproxy.pipeline.raw_tables import IDS
-from kproxy.pipeline.report.cells import cell, grouped, size
 from kproxy.pipeline.report.charts import CHARTS
-from kproxy.pipeline.report.headlines import headlines
-from kproxy.pipeline.report.section import AnswerReport, Headline, Overview, Section, SourceCompleteness
-from kproxy.pipeline.transforms.completeness import completeness
-from kproxy.pipeline.transforms.gold.answers import ANSWER_TRANSFORMS
-from kproxy.pipeline.transforms.gold.conform import conform
+from kproxy.pipeline.report.section import (
+    AnswerReport,
+    Headline,
+    Overview,
+    Section,
+    SourceCompleteness,
+    cell,
+    grouped,
+    size,
+)
+from kproxy.pipeline.tables import IDS
+from kproxy.pipeline.transforms.gold.answers import ANSWER_TRANSFORMS, conform
+from kproxy.pipeline.transforms.ids import completeness
 
 SHOWN = 50
 """Rows of an answer on the page: what somebody reads. The tables have all of them."""
@@ -70,6 +76,79 @@ def answer_rows(gold: GoldLake, answer: GoldAnswer, period: Period) -> DataFrame
         return gold.read(answer)
     partials = gold.partials(answer.name, period.first, period.last)
     return conform(ANSWER_TRANSFORMS[answer.name].combine(partials), answer)
+
+
+def _clients(condition: SparkColumn) -> SparkColumn:
+    return F.count_distinct(F.when(condition, F.struct("cluster", "client_id")))
+
+
+def _findings(word: str) -> SparkColumn:
+    return F.count_if(F.array_contains("findings", word))
+
+
+def _sum(name: str, condition: SparkColumn) -> SparkColumn:
+    return F.coalesce(F.sum(F.when(condition, F.col(name))), F.lit(0))
+
+
+HeadlineCount = tuple[str, SparkColumn, bool]
+"""Headline before it is counted: its text; the aggregate; True if it calls for a look."""
+
+
+def headlines(name: str) -> tuple[HeadlineCount, ...]:
+    """Return the headlines of an answer by its name. Made at each call: Spark's columns need a running session."""
+    verdict, kind, own = F.col("verdict"), F.col("kind"), F.col("answered_by") == "kproxy"
+    entries: dict[str, tuple[HeadlineCount, ...]] = {
+        "who_writes": (
+            ("clients write", _clients((F.col("records") > 0) | (F.col("unconfirmed_records") > 0)), False),
+        ),
+        "who_reads": (("clients read", _clients(F.col("bytes") > 0), False),),
+        "kafka4_readiness": (
+            ("clients would break on Kafka 4", _clients(verdict == "breaks"), True),
+            ("clients with an old library", _clients(verdict == "old software"), True),
+            ("clients do not say what they are", _clients(verdict == "unknown software"), False),
+        ),
+        "unused_topics": (
+            ("topics that nobody uses", F.count_if(verdict == "unused"), True),
+            ("topics that are written and never read", F.count_if(verdict == "never read"), True),
+        ),
+        "dormant_clients": (
+            ("clients", F.count(F.lit(1)), False),
+            ("of them dormant", F.count_if(F.col("dormant")), True),
+        ),
+        "errors_and_denials": (
+            ("failed authentications", _sum("count", (kind == "authentication")), True),
+            ("refused requests", _sum("count", (kind == "authorization") & (F.col("what") == "request")), True),
+            ("requests without an answer", _sum("count", kind == "cut off"), True),
+            ("requests with another error", _sum("count", (kind == "other") & (F.col("what") == "request")), False),
+            ("errors of requests that rules of kproxy made", _sum("count", own & (F.col("what") == "request")), False),
+        ),
+        "group_health": (
+            ("groups", F.count(F.lit(1)), False),
+            ("groups rebalance often", _findings("rebalances often"), True),
+            ("groups with flapping members", _findings("flapping members"), True),
+            ("groups with zombies", _findings("zombies"), True),
+            ("groups commit often", _findings("commits often"), True),
+        ),
+        "group_lag": (
+            ("records behind, all groups together", F.coalesce(F.sum("lag"), F.lit(0)), False),
+            ("commits that went back", F.coalesce(F.sum("commits_back"), F.lit(0)), True),
+        ),
+        "storms": (("storms, by address and kind", F.count_if(F.col("storm")), True),),
+        "rules_effect": (("rules", F.count_distinct("rule"), False), ("changes applied", F.sum("applied"), False)),
+        "producer_hygiene": tuple(
+            (f"producers, by topic: {word}", _findings(word), True)
+            for word in ("acks=0", "acks=1", "not idempotent", "uncompressed", "tiny batches", "huge batches")
+        ),
+        "partition_skew": (
+            (
+                "topics have a partition with more than twice its share",
+                F.count_if(F.col("records_max_to_mean") > 2),
+                True,
+            ),
+        ),
+        "empty_fetches": (("clients poll in vain", _findings("polls in vain"), True),),
+    }
+    return entries.get(name, ())
 
 
 def _facts(answer: GoldAnswer) -> list[SparkColumn]:

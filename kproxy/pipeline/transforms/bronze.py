@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType, TimestampType
 
-from kproxy.pipeline.raw_tables import BRONZE, BRONZE_CORRUPT, KIND
+from kproxy.pipeline.tables import BRONZE, BRONZE_CORRUPT, KIND
 from kproxy.pipeline.transforms.kinds import kind_of
 
 _TEXT = StringType()

@@ -14,16 +14,14 @@ from uuid import UUID
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Shared
 from kproxy.core.tally import Tallies
+from kproxy.pipeline.whatif.exchange import Opaque, PackedExchange, RecordedClient
+from kproxy.pipeline.whatif.rehearsal import Rehearsal, RehearsalFinding
 from kproxy.rules.facts import Facts
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.source import Source
 from kproxy.rules.store import RuleStore
-
-from .opaque import Opaque
-from .packed_exchange import PackedExchange, RecordedClient
-from .rehearsal import Rehearsal, RehearsalFinding
 
 RuleTexts = Sequence[tuple[str, str]]
 """(name, content) of rule files, in their order."""

@@ -16,15 +16,28 @@ from glob import glob
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from kproxy.capture.reader import KAFKA_PORT, Capture
 from kproxy.errors import CaptureError
+from kproxy.events.column import Column
 from kproxy.pipeline.errors import LakeError
+from kproxy.pipeline.schema import struct
+from kproxy.pipeline.whatif.candidate import Candidate
+from kproxy.pipeline.whatif.packing import CapturePacking, ChunkRow
 
-from .candidate import Candidate
-from .packing import CapturePacking, ChunkRow
-from .tables import CHUNKS_SCHEMA
+CHUNKS = (
+    Column("what", "string", "chunk (exchanges of one connection), or capture (its summary)"),
+    Column("capture", "string", "file that it was recorded in"),
+    Column("connection", "long", "number of the connection in the capture"),
+    Column("place", "long", "tells connections apart that have the same number"),
+    Column("part", "long", "position of the chunk on its connection, from 0 on"),
+    Column("packed", "string", "`ExchangeChunk` or `CaptureSummary` of `exchange.py`, in MessagePack"),
+)
+"""`packed` is binary in Spark."""
+CHUNKS_SCHEMA = StructType(
+    [StructField(field.name, BinaryType()) if field.name == "packed" else field for field in struct(CHUNKS).fields]
+)
 
 BATCH_BYTES = 4 << 20
 """Bytes of packed exchanges in one Arrow batch."""

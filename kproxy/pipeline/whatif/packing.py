@@ -12,11 +12,9 @@ from typing import NamedTuple
 
 from kproxy.capture.captured_connection import CapturedConnection
 from kproxy.observe.seen import Form, Frame, Seen
+from kproxy.pipeline.whatif.candidate import Candidate
+from kproxy.pipeline.whatif.exchange import CaptureSummary, ExchangeChunk, Opaque, PackedExchange, pack
 from kproxy.rules.facts import Facts
-
-from .candidate import Candidate
-from .opaque import Opaque
-from .packed_exchange import CaptureSummary, ExchangeChunk, PackedExchange, pack
 
 CHUNK_BYTES = 256 << 10
 """Bytes of frames in one chunk: so large that a row's cost is nothing, so small that many fit into a batch of rows."""
@@ -29,7 +27,7 @@ EACH = 200
 
 
 class ChunkRow(NamedTuple):
-    """Row of the source; see `tables.CHUNKS`."""
+    """Row of the source; see `capture_source.CHUNKS`."""
 
     what: str
     capture: str

@@ -22,11 +22,9 @@ from kproxy.core.commands import BROKER, CLIENT, Close, Command, EnsureNodes, Pa
 from kproxy.core.plan import Plan
 from kproxy.core.session import Session, Shared
 from kproxy.core.topics import CORRELATION, VERSION
+from kproxy.pipeline.whatif.exchange import Opaque, PackedExchange, RecordedClient
 from kproxy.wire import Message, encode, layout, schema
 from kproxy.wire.api_keys import METADATA
-
-from .opaque import Opaque
-from .packed_exchange import PackedExchange, RecordedClient
 
 PATIENCE = 3600.0
 """Seconds that a frame may be held by rules; what takes longer is taken for never."""

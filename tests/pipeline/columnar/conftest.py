@@ -11,14 +11,19 @@ import pyarrow as pa
 import pytest
 
 from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
-from kproxy.pipeline.apis import COMMITS, GROUPS, READS, WRITES
+from kproxy.pipeline.columnar.columns import TIMESTAMP
 from kproxy.pipeline.columnar.task import LINES, giving
-from kproxy.pipeline.columnar.types import TIMESTAMP
+from kproxy.pipeline.tables import COMMIT_APIS, GROUP_APIS, READ_APIS, WRITE_APIS
 from kproxy.pipeline.transforms import kinds
 
 _OF_APIS = {
-    REQUEST_EVENT.name: {WRITES: kinds.WRITE, READS: kinds.READ, COMMITS: kinds.COMMIT, GROUPS: kinds.GROUP},
-    SUMMARY_EVENT.name: {WRITES: kinds.SUMMARY_WRITE, READS: kinds.SUMMARY_READ},
+    REQUEST_EVENT.name: {
+        WRITE_APIS: kinds.WRITE,
+        READ_APIS: kinds.READ,
+        COMMIT_APIS: kinds.COMMIT,
+        GROUP_APIS: kinds.GROUP,
+    },
+    SUMMARY_EVENT.name: {WRITE_APIS: kinds.SUMMARY_WRITE, READ_APIS: kinds.SUMMARY_READ},
 }
 
 

@@ -12,11 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from kproxy.pipeline.columnar import part_files
+from kproxy.pipeline.columnar.columns import TIMESTAMP, shaped
 from kproxy.pipeline.columnar.part_files import PartFiles
-from kproxy.pipeline.columnar.rows import shaped
 from kproxy.pipeline.columnar.task import days_of
-from kproxy.pipeline.columnar.types import TIMESTAMP
-from kproxy.pipeline.silver_tables import RECOVERED, RULES
+from kproxy.pipeline.tables import RECOVERED, RULES
 
 Files = Callable[[], PartFiles]
 

@@ -10,11 +10,11 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from kproxy.events.counting import partitions
 from kproxy.events.schema import LATENCY_BOUNDS_MS
-from kproxy.pipeline.columnar.recipes import RECIPES
+from kproxy.pipeline.columnar.columns import arrow_schema
+from kproxy.pipeline.columnar.recipes import RECIPES, buckets
 from kproxy.pipeline.columnar.task import giving
-from kproxy.pipeline.columnar.types import arrow_schema
 from kproxy.pipeline.schema import spark_type
-from kproxy.pipeline.silver_tables import TABLES
+from kproxy.pipeline.tables import TABLES
 from kproxy.pipeline.transforms.kinds import KINDS, OTHER
 
 AT = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
@@ -217,3 +217,11 @@ def test_partitions_count_as_for_single_events(rows: Any, audit: Any) -> None:
     expected = [(number, part["partition"]) for number, event in enumerate(events) for _, part in partitions(event)]
     assert sorted(found[0] + found[1]) == expected
     assert len(expected) == 2 * 2 * (4 + 3 + 3)
+
+
+def test_a_latency_is_in_the_bucket_whose_bound_it_does_not_exceed() -> None:
+    """Bounds belong to their bucket; the last takes what is slower; none without a latency."""
+    found = buckets(pa.array([0.2, 1.0, 1.01, 30000.0, 30001.0, None])).to_pylist()
+
+    assert [None if row is None else row.index(1) for row in found] == [0, 0, 1, 13, 14, None]
+    assert all(row is None or (sum(row), len(row)) == (1, 15) for row in found)

@@ -16,8 +16,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from kproxy.pipeline.lake import Lake
-from kproxy.pipeline.raw_tables import BRONZE, BRONZE_CORRUPT
-from kproxy.pipeline.silver_tables import REQUESTS
+from kproxy.pipeline.tables import BRONZE, BRONZE_CORRUPT, REQUESTS
 from kproxy.testing.kafka import Kafka
 
 TOPIC = "pipeline-events"

@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kproxy.pipeline.commands.jobs import JOBS, group
+from kproxy.pipeline.commands import JOBS, group
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -21,7 +21,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 def test_every_job_explains_itself_without_spark(name: str) -> None:
     """Help needs neither Spark nor Java."""
     program = (
-        "import sys; from kproxy.pipeline.commands.jobs import group\n"
+        "import sys; from kproxy.pipeline.commands import group\n"
         f"try: group([{name!r}, '--help'])\n"
         "except SystemExit: print('pyspark' in sys.modules)"
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.pipeline.commands.jobs import JOBS
+from kproxy.pipeline.commands import JOBS
 
 PAGE = Path(__file__).parents[3] / "docs" / "pipeline.md"
 NOT_HERE = ("--kafka", "--every", "s3a://")

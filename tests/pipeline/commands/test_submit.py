@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from kproxy.pipeline import __main__ as entry
 from kproxy.pipeline.lake import Lake
-from kproxy.pipeline.silver_tables import REQUESTS
+from kproxy.pipeline.tables import REQUESTS
 
 
 @pytest.mark.timeout(400)  # Spark starts as a process of its own, on a machine that may be busy

@@ -13,12 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kproxy.pipeline.gold_tables import answer_named
-from kproxy.pipeline.lake_table import LakeTable
 from kproxy.pipeline.schema import on_disk
-from kproxy.pipeline.silver_tables import TABLES
-from kproxy.pipeline.transforms.gold.answers import ANSWER_TRANSFORMS
+from kproxy.pipeline.tables import TABLES, LakeTable
+from kproxy.pipeline.transforms.gold.answers import ANSWER_TRANSFORMS, conform
 from kproxy.pipeline.transforms.gold.bases import bases
-from kproxy.pipeline.transforms.gold.conform import conform
 
 Row = Mapping[str, Any]
 Silver = Callable[..., dict[str, DataFrame]]

@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kproxy.pipeline.commands.jobs import group
-from kproxy.pipeline.gold_reference import answers, questions
-from kproxy.pipeline.gold_tables import ANSWERS
+from kproxy.pipeline.commands import group
+from kproxy.pipeline.gold_tables import ANSWERS, answers, questions
 from kproxy.pipeline.jobs import gold as job
 from kproxy.pipeline.lake import Lake
-from kproxy.pipeline.run import Run
-from kproxy.pipeline.silver_tables import table_named
+from kproxy.pipeline.spark import Run
+from kproxy.pipeline.tables import table_named
 
 PAGE = (Path(__file__).parents[3] / "docs" / "answers.md").read_text()
 

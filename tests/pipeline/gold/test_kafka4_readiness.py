@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import functions as F
 
-from kproxy.pipeline.transforms.gold.kafka4_readiness import first_versions, too_old
+from kproxy.pipeline.transforms.gold.clients import first_versions, too_old
 from kproxy.wire.releases import supported
 from kproxy.wire.schema import apis
 

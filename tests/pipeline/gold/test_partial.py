@@ -8,9 +8,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from kproxy.pipeline.gold_tables import ANSWERS, answer_named
-from kproxy.pipeline.transforms.gold.answers import ANSWER_TRANSFORMS
+from kproxy.pipeline.transforms.gold.answers import ANSWER_TRANSFORMS, conform
 from kproxy.pipeline.transforms.gold.bases import bases
-from kproxy.pipeline.transforms.gold.conform import conform
 
 OF_DAYS = ("group_lag", "rules_effect")
 """Answers that tell days apart on purpose; their own tests say how."""

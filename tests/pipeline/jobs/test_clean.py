@@ -6,13 +6,12 @@ from datetime import date
 from typing import Any
 
 from kproxy.pipeline.jobs.bronze import bronze
-from kproxy.pipeline.jobs.clean import delete_consumed, drop_old
 from kproxy.pipeline.jobs.silver import silver
-from kproxy.pipeline.ledger import BatchLedger
-from kproxy.pipeline.raw_tables import BRONZE
-from kproxy.pipeline.run import Run
-from kproxy.pipeline.silver_tables import REQUESTS
+from kproxy.pipeline.jobs.upkeep import delete_consumed, drop_old
+from kproxy.pipeline.lake import BatchLedger
 from kproxy.pipeline.sources import FileSource
+from kproxy.pipeline.spark import Run
+from kproxy.pipeline.tables import BRONZE, REQUESTS
 
 
 def test_days_that_are_too_old_go(run: Run, audit: Any) -> None:

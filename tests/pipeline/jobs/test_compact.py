@@ -14,12 +14,12 @@ from pyspark.sql import SparkSession
 from kproxy.errors import InternalError
 from kproxy.pipeline.files import Files
 from kproxy.pipeline.jobs.bronze import bronze
-from kproxy.pipeline.jobs.compact import compact
 from kproxy.pipeline.jobs.silver import silver
+from kproxy.pipeline.jobs.upkeep import compact
 from kproxy.pipeline.lake import Lake
-from kproxy.pipeline.run import Run
-from kproxy.pipeline.silver_tables import FETCH_PARTITIONS, REQUESTS
 from kproxy.pipeline.sources import FileSource
+from kproxy.pipeline.spark import Run
+from kproxy.pipeline.tables import FETCH_PARTITIONS, REQUESTS
 
 DAY = date(2026, 11, 21)
 TABLES = (REQUESTS, FETCH_PARTITIONS)
@@ -74,7 +74,7 @@ def test_only_the_days_asked_for_are_compacted(filled: Run) -> None:
 
 def test_what_silver_has_not_finished_is_left_alone(filled: Run) -> None:
     """A batch that will be written again must not be merged."""
-    from kproxy.pipeline.ledger import BatchLedger
+    from kproxy.pipeline.lake import BatchLedger
 
     ledger = BatchLedger(filled.lake, "silver")
     ledger.remove(ledger.batches()[-1])

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from kproxy.pipeline.jobs.bronze import STREAM_NAME, bronze
-from kproxy.pipeline.ledger import BatchLedger
-from kproxy.pipeline.run import Run
+from kproxy.pipeline.lake import BatchLedger
 from kproxy.pipeline.sources import FileSource
+from kproxy.pipeline.spark import Run
 from kproxy.testing.wait import until
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))

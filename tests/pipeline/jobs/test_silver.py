@@ -11,12 +11,10 @@ import pytest
 from kproxy.pipeline.jobs import silver as job
 from kproxy.pipeline.jobs.bronze import bronze
 from kproxy.pipeline.jobs.silver import silver
-from kproxy.pipeline.lake import Lake
-from kproxy.pipeline.ledger import BatchLedger
-from kproxy.pipeline.raw_tables import BRONZE, IDS
-from kproxy.pipeline.run import Run
-from kproxy.pipeline.silver_tables import FETCH_PARTITIONS, REQUESTS, TABLES
+from kproxy.pipeline.lake import BatchLedger, Lake
 from kproxy.pipeline.sources import FileSource
+from kproxy.pipeline.spark import Run
+from kproxy.pipeline.tables import BRONZE, FETCH_PARTITIONS, IDS, REQUESTS, TABLES
 from kproxy.pipeline.transforms.ids import doubled, without_duplicates
 
 

@@ -21,10 +21,9 @@ from kproxy.pipeline.files import Files
 from kproxy.pipeline.jobs.bronze import bronze
 from kproxy.pipeline.jobs.silver import silver
 from kproxy.pipeline.lake import Lake
-from kproxy.pipeline.raw_tables import BRONZE, BRONZE_CORRUPT
-from kproxy.pipeline.run import Run
-from kproxy.pipeline.silver_tables import FETCH_PARTITIONS, RECOVERED, REQUESTS, TABLES
 from kproxy.pipeline.sources import FileSource
+from kproxy.pipeline.spark import Run
+from kproxy.pipeline.tables import BRONZE, BRONZE_CORRUPT, FETCH_PARTITIONS, RECOVERED, REQUESTS, TABLES
 
 
 def take(run: Run, audit: Any) -> None:
@@ -189,7 +188,7 @@ class Ledgers:
     """Both ledgers of a run."""
 
     def __init__(self, run: Run) -> None:
-        from kproxy.pipeline.ledger import BatchLedger
+        from kproxy.pipeline.lake import BatchLedger
 
         self.bronze, self.silver = BatchLedger(run.lake, "bronze"), BatchLedger(run.lake, "silver")
 
@@ -246,7 +245,7 @@ def test_killed_within_a_batch_the_next_run_gives_the_same_tables(
         from kproxy.pipeline.files import Files
         from kproxy.pipeline.jobs.bronze import bronze
         from kproxy.pipeline.lake import Lake
-        from kproxy.pipeline.run import Run
+        from kproxy.pipeline.spark import Run
         from kproxy.pipeline.sources import FileSource
         from kproxy.pipeline.spark import session
         rename = Files.rename

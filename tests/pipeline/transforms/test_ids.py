@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kproxy.pipeline.columnar.task import LINES, giving_ids
-from kproxy.pipeline.raw_tables import IDS
 from kproxy.pipeline.schema import rows_of
-from kproxy.pipeline.transforms.completeness import completeness, gaps
-from kproxy.pipeline.transforms.ids import doubled, without_duplicates
+from kproxy.pipeline.tables import IDS
+from kproxy.pipeline.transforms.ids import WIDE, completeness, doubled, gaps, missing, without_duplicates
 
 AT = datetime(2026, 11, 21, 10, 0)  # noqa: DTZ001  Spark gives times of its session's zone, UTC
 
@@ -48,3 +49,29 @@ def test_what_is_missing_is_counted(spark: SparkSession) -> None:
     ]  # fmt: skip
     expected = ("s", 6, 2, 200 - 63 + 1 - 6, 63, 200, AT + timedelta(seconds=63), AT + timedelta(seconds=200))
     assert tuple(row) == expected
+
+
+def blocks_of(numbers: set[int]) -> list[tuple[int, int, int | None]]:
+    """The blocks that these ids make, as Spark gives them."""
+    found = []
+    for block in sorted({number // WIDE for number in numbers}):
+        mask = sum(1 << number % WIDE for number in numbers if number // WIDE == block)
+        below = [number for number in numbers if number < block * WIDE]
+        found.append((block, mask - (1 << WIDE) if mask >= 1 << WIDE - 1 else mask, max(below, default=None)))
+    return found
+
+
+def test_gaps_within_and_before_a_block_are_told() -> None:
+    """What is behind the last id that came is the next block's."""
+    assert list(missing(1, 0b1001, 60)) == [(61, 63), (65, 66)]
+    assert list(missing(1, -1, 63)) == []
+    assert list(missing(0, 0b100, None)) == []
+
+
+@given(st.sets(st.integers(1, 400), min_size=1))
+def test_ranges_are_what_has_not_come(numbers: set[int]) -> None:
+    """Between the first id and the last, each once."""
+    told = [one for block in blocks_of(numbers) for one in missing(*block)]
+
+    missed = [number for first, last in told for number in range(first, last + 1)]
+    assert missed == [number for number in range(min(numbers), max(numbers)) if number not in numbers]

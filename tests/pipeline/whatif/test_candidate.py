@@ -9,7 +9,7 @@ import pytest
 
 from kproxy.errors import DocumentError
 from kproxy.pipeline.whatif.candidate import Candidate
-from kproxy.pipeline.whatif.packed_exchange import PackedExchange, RecordedClient
+from kproxy.pipeline.whatif.exchange import PackedExchange, RecordedClient
 from kproxy.pipeline.whatif.rehearsal import RehearsalFinding
 from kproxy.rules.facts import Facts
 from kproxy.testing.dialogue import request, response

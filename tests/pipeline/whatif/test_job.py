@@ -14,7 +14,7 @@ from kproxy.capture.writer import CaptureWriter
 from kproxy.errors import DocumentError
 from kproxy.observe.seen import Form, Frame, Seen
 from kproxy.pipeline.errors import LakeError
-from kproxy.pipeline.jobs.whatif import WhatIf, whatif
+from kproxy.pipeline.whatif.job import WhatIf, whatif
 from kproxy.testing.dialogue import request, response
 
 RULES = """

@@ -8,7 +8,7 @@ from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.observe.seen import Form, Frame, Seen
 from kproxy.pipeline.whatif import packing
 from kproxy.pipeline.whatif.candidate import Candidate
-from kproxy.pipeline.whatif.packed_exchange import CaptureSummary, PackedExchange, unpack_chunk, unpack_summary
+from kproxy.pipeline.whatif.exchange import CaptureSummary, PackedExchange, unpack_chunk, unpack_summary
 from kproxy.pipeline.whatif.packing import CapturePacking
 from kproxy.testing.dialogue import request
 

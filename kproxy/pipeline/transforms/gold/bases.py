@@ -8,17 +8,17 @@ sketches and structs are aggregated on the sums only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from kproxy.pipeline.transforms.gold.partial import BUCKETS
+from kproxy.pipeline.tables import COMMIT_APIS
+from kproxy.pipeline.transforms.gold.partial import BUCKETS, Partial
 
 WHO = ("cluster", "client_id", "principal", "client_address", "software_name", "software_version")
 """Columns that tell a client from others, as far as possible."""
-COMMIT_APIS = ("OffsetCommit", "TxnOffsetCommit")
 STORM_APIS = ("ApiVersions", "FindCoordinator", "Metadata")
 """APIs of clients that start or lose their way; many of these requests in a minute are a storm."""
 
@@ -43,6 +43,15 @@ class Bases:
     commits: DataFrame
     rules: DataFrame
     topology: DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerTransforms:
+    """Transforms of one answer: `daily` gives rows of `partial`, `combine` makes the answer of any days' rows."""
+
+    partial: Partial
+    daily: Callable[[Bases], DataFrame]
+    combine: Callable[[DataFrame], DataFrame]
 
 
 def bases(silver: Mapping[str, DataFrame]) -> Bases:

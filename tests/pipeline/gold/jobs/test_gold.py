@@ -11,13 +11,12 @@ import pytest
 from kproxy.pipeline.gold_lake import GoldLake
 from kproxy.pipeline.gold_tables import answer_named
 from kproxy.pipeline.jobs import gold as job
-from kproxy.pipeline.lake import Lake
-from kproxy.pipeline.ledger import BatchLedger
+from kproxy.pipeline.lake import BatchLedger, Lake
 from kproxy.pipeline.report import report_builder
 from kproxy.pipeline.report.page import page
 from kproxy.pipeline.report.report_builder import Period, build_report
-from kproxy.pipeline.run import Run
-from kproxy.pipeline.silver_tables import table_named
+from kproxy.pipeline.spark import Run
+from kproxy.pipeline.tables import table_named
 
 pytestmark = pytest.mark.timeout(600)
 WRITE = {"api": "Produce", "topic": "orders", "partition": 0, "client_id": "shop", "records": 5, "bytes": 500}

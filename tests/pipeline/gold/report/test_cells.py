@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 
 from kproxy.events.column import Column
-from kproxy.pipeline.report.cells import cell, grouped, percent, size
+from kproxy.pipeline.report.section import cell, grouped, percent, size
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,10 @@ from html.parser import HTMLParser
 import pytest
 
 from kproxy.pipeline.gold_tables import answer_named
-from kproxy.pipeline.report.cells import cell
 from kproxy.pipeline.report.charts import bars, label
 from kproxy.pipeline.report.page import coded, page
 from kproxy.pipeline.report.report_builder import Period
-from kproxy.pipeline.report.section import AnswerReport, Headline, Overview, Section, SourceCompleteness
+from kproxy.pipeline.report.section import AnswerReport, Headline, Overview, Section, SourceCompleteness, cell
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 

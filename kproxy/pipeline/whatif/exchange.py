@@ -1,26 +1,30 @@
-"""Topics that a request is about, for findings.
+"""Recorded exchange as a rehearsal needs it: its packed form, whether rules can be about it, and its topics.
 
-Strategy. In most APIs a topic is a name, or an id, at one place: a walk finds these, and what was found before is known
-by its bytes. Where a name and an id stand side by side, or a name is a topic only by a type beside it, the reader of
-entities that rules have is asked.
+Strategy. An exchange that no rule can be about need not be rehearsed. As for topics: in most APIs a topic is a name, or
+an id, at one place: a walk finds these, and what was found before is known by its bytes. Where a name and an id stand
+side by side, or a name is a topic only by a type beside it, the reader of entities that rules have is asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from uuid import UUID
 
+import msgspec
+
+from kproxy.core.plan import MOST_STEPS, Plan
+from kproxy.core.step import HEAD, Step
 from kproxy.errors import DecodeError
 from kproxy.rules.entity import SPECIAL
 from kproxy.rules.entity_reader import Sighting, entity_reader, sightings
+from kproxy.rules.facts import Facts
 from kproxy.wire import layout, schema
 from kproxy.wire.head import body_start
 from kproxy.wire.layout import ZERO_UUID
 from kproxy.wire.shapes import shape
 from kproxy.wire.walk import Hits, walk
-
-from .packed_exchange import PackedExchange
 
 MOST_TOPICS = 20
 """Topics of one request that are named."""
@@ -31,6 +35,85 @@ NAMES = frozenset(("topic", "topic_id"))
 TopicNames = Mapping[UUID, str]
 TopicOrId = UUID | str
 ReadTopics = Callable[[bytes, int, int], Iterable[TopicOrId]]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedClient:
+    """Client of a recorded connection; `key` tells the connection from all others."""
+
+    key: str
+    facts: Facts
+    client_software: str | None = None
+
+
+class PackedExchange(msgspec.Struct, array_like=True, gc=False, eq=False):
+    """Recorded exchange. Frames are whole and without their length; times are seconds since 1970.
+
+    No response: there was none, or it was not recorded.
+    """
+
+    number: int
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    request: bytes
+    request_time: float
+    response: bytes | None = None
+    response_time: float | None = None
+
+
+class ExchangeChunk(msgspec.Struct, array_like=True):
+    """Chunk of a connection's exchanges that follow each other, in the order of their requests, and its client."""
+
+    listener: str | None
+    cluster: str | None
+    client_address: str
+    node: int | None
+    exchanges: list[PackedExchange]
+
+
+class CaptureSummary(msgspec.Struct):
+    """Summary of a capture.
+
+    `began`: time of its first request. `topics`: names by topic id, as its Metadata responses show them. `opaque`: how
+    many exchanges there are that the rules cannot be about; they travel no further. `unfit`: how many cannot be
+    rehearsed, by reason.
+    """
+
+    began: float = 0.0
+    topics: dict[str, str] = {}
+    opaque: int = 0
+    unfit: dict[str, int] = {}
+
+
+pack = msgspec.msgpack.Encoder().encode
+unpack_chunk = msgspec.msgpack.Decoder(ExchangeChunk).decode
+unpack_summary = msgspec.msgpack.Decoder(CaptureSummary).decode
+
+
+class Opaque(dict[int, bool]):
+    """Table of the exchanges that none of some plans looks into.
+
+    `api key << 16 | version` → True if so; filled in as they come.
+    """
+
+    def __init__(self, plans: Sequence[Plan]) -> None:
+        super().__init__()
+        self.plans = plans
+
+    def __missing__(self, code: int) -> bool:
+        opaque = all(is_opaque(plan[code]) for plan in self.plans)
+        if len(self) < MOST_STEPS:
+            self[code] = opaque
+        return opaque
+
+
+def is_opaque(step: Step) -> bool:
+    """Return True if both frames would pass as they are, whatever is in them (but for acks, which is only read)."""
+    return (
+        step.request in (None, HEAD) and step.rewrite_request is None and step.response is None and step.program is None
+    )
 
 
 def topics_of(recorded: PackedExchange, topics: TopicNames) -> tuple[str, ...]:

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kproxy.pipeline.columnar import ids
-from kproxy.pipeline.columnar.ids import Ids, folded
-from kproxy.pipeline.columnar.types import TIMESTAMP
+from kproxy.pipeline.columnar import task
+from kproxy.pipeline.columnar.columns import TIMESTAMP
+from kproxy.pipeline.columnar.task import Ids, folded
 
 AT = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 
@@ -47,7 +47,7 @@ def test_sources_and_days_are_apart() -> None:
 
 def test_ids_are_folded_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """And in the end, what is left; nothing of nothing."""
-    monkeypatch.setattr(ids, "MOST", 3)
+    monkeypatch.setattr(task, "MOST_IDS", 3)
     taker = Ids()
 
     assert list(taker.add(come(1, 2))) == []

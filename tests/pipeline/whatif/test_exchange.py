@@ -7,8 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.pipeline.whatif.packed_exchange import PackedExchange
-from kproxy.pipeline.whatif.topics import MOST_TOPICS, topics_of
+from kproxy.pipeline.whatif.exchange import MOST_TOPICS, PackedExchange, topics_of
 from kproxy.rules.entity import entities
 from kproxy.testing.dialogue import request
 from kproxy.testing.values import random_struct

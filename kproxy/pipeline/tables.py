@@ -1,13 +1,19 @@
-"""Silver tables: what happened, typed, one table per kind of thing (design §8).
+"""Tables of the lake as data: bronze's, which hold lines as they were written, and silver's, which hold what happened.
 
-Strategy: one row is one event, or one partition of it. What comes from a single request has `detail` request and
-`count` 1; what comes from a minute of summary has `detail` summary and sums, with `count` requests in it. So answers
-add up both alike, and a proxy may be set to either detail, per API, at any time.
+The columns are `kproxy.events.Column`, so a table repeats the names, types, units and meanings of the events that it is
+made of. Spark's schema (`schema.py`) and the reference page come from these declarations; nothing is ever inferred.
+
+Silver has one table per kind of thing. One row is one event, or one partition of it. What comes from a single request
+has `detail` request and `count` 1; what comes from a minute of summary has `detail` summary and sums, with `count`
+requests in it. So answers add up both alike, and a proxy may be set to either detail, per API, at any time.
 """
 
 from __future__ import annotations
 
-from kproxy.events.column import Column
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kproxy.events.column import Column, EventType
 from kproxy.events.schema import (
     CONNECTION,
     CONNECTION_EVENT,
@@ -19,7 +25,118 @@ from kproxy.events.schema import (
     TOPOLOGY_EVENT,
 )
 from kproxy.pipeline.errors import UnknownTable
-from kproxy.pipeline.lake_table import EVENT_ID, ROW, SOURCE, TIME, LakeTable, find, of_event
+
+SOURCE = Column("source", "string", "who recorded the event: instance/boot/worker")
+EVENT_ID = Column("event_id", "long", "number of the event in its source, from 1 on; absent: it is not a number")
+ROW = Column("row", "int", "position of the row among those made of one event, from 0 on")
+TIME = Column("time", "timestamp", "when it happened; of a request, when it came; of several, when the first came")
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTable:
+    """Table on disk. `dt` (UTC date of `time`) and `batch` (of the run that wrote the row) are beside its columns.
+
+    `key` tells rows apart for good: two rows with the same key are the same event, recorded or read twice. Rows that
+    differ in `split`, another column beside the others, lie in folders of their own within those of dt and batch.
+    """
+
+    name: str
+    meaning: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...] = ("source", "event_id")
+    split: Column | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the columns' names in their order, without dt, batch and `split`."""
+        return tuple(column.name for column in self.columns)
+
+    def column(self, name: str) -> Column:
+        """Return the column of that name; UnknownTable says which there are."""
+        return find(self.columns, name, f"table {self.name}")
+
+
+def find(columns: Iterable[Column], name: str, where: str) -> Column:
+    """Return the column `name` among `columns` of `where`."""
+    columns = tuple(columns)
+    for column in columns:
+        if column.name == name:
+            return column
+    there = ", ".join(column.name for column in columns)
+    raise UnknownTable(f"{where} has no column {name!r}, it has {there}")
+
+
+def of_event(event: EventType, *names: str) -> tuple[Column, ...]:
+    """Return columns of an event type in the order of `names`; without names, all of them."""
+    if not names:
+        return event.columns
+    return tuple(find(event.columns, name, event.name) for name in names)
+
+
+KIND = Column("kind", "string", "which silver tables it is for: see `transforms/kinds.py`")
+
+_LINE = (
+    Column("line", "string", "the event as written, with all columns, known or not"),
+    Column("file", "string", "the file that it came from, or kafka:topic/partition"),
+    Column("offset", "long", "its offset in the partition; absent: it came from a file"),
+    Column("ingested", "timestamp", "when its batch was read"),
+    Column("corrupt", "boolean", "it is no event: it is in bronze_corrupt only"),
+)
+
+BRONZE = LakeTable(
+    "bronze",
+    "one event as it was written",
+    (
+        *_LINE,
+        SOURCE,
+        EVENT_ID,
+        Column("type", "string", "type of the event with its version, known to this kproxy or not"),
+        TIME,
+    ),
+    split=KIND,
+)
+
+BRONZE_CORRUPT = LakeTable(
+    "bronze_corrupt",
+    "a line that is no event",
+    (
+        *_LINE,
+        Column("reason", "string", "not_json, no_id, no_source, no_type, no_time: what is missing or is no such thing; "
+               "unreadable_file: the rest of the file cannot be read, `line` is absent"),
+    ),
+    key=("file", "offset", "line"),
+)  # fmt: skip
+
+IDS = LakeTable(
+    "ids",
+    "which of 64 neighbouring ids of one source have come, in one batch on one day",
+    (
+        SOURCE,
+        Column("block", "long", "the ids are block × 64 to block × 64 + 63"),
+        Column("mask", "long", "bit n is set: block × 64 + n has come"),
+        Column("lines", "long", "how many lines have come; more than set bits: some came twice", "events"),
+        Column("first", "timestamp", "time of the earliest of them"),
+        Column("last", "timestamp", "time of the latest"),
+    ),
+    key=("source", "block"),
+)
+
+RAW_TABLES = (BRONZE, BRONZE_CORRUPT, IDS)
+"""Tables before silver, all of them."""
+
+WRITE_APIS = ("Produce",)
+READ_APIS = ("Fetch", "ShareFetch")
+COMMIT_APIS = ("OffsetCommit", "TxnOffsetCommit")
+GROUP_APIS = (
+    "JoinGroup",
+    "SyncGroup",
+    "Heartbeat",
+    "LeaveGroup",
+    "ConsumerGroupHeartbeat",
+    "ShareGroupHeartbeat",
+    "StreamsGroupHeartbeat",
+)
+"""APIs by which members belong to groups, in the protocols before and after KIP-848, KIP-932, KIP-1071."""
 
 EVENT = (SOURCE, EVENT_ID, TIME)
 

@@ -1,8 +1,9 @@
-"""`kproxy audit whatif`."""
+"""Commands of `kproxy audit` that tell answers: what gold knows, and what rules would have done."""
 
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +14,43 @@ from kproxy.pipeline.commands.common import job
 from kproxy.terminal import console, in_line, say
 
 if TYPE_CHECKING:
-    from kproxy.pipeline.jobs.whatif import WhatIf
-    from kproxy.pipeline.run import Run
+    from kproxy.pipeline.spark import Run
+    from kproxy.pipeline.whatif.job import WhatIf
+
+DAY = click.DateTime(["%Y-%m-%d"])
 
 RULES = ("rule", "kind", "matched", "fired", "applied", "requests", "changed", "answered", "closed", "lost",
          "delay_ms_max", "clients", "topics", "approximate")  # fmt: skip
 AFFECTED = ("rule", "client_id", "client_address", "api", "topic", "requests")
 SAMPLES = ("rule", "time", "client_id", "api", "version", "topics", "capture", "connection", "number")
+
+
+@click.command("report")
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write an HTML page."
+)
+@click.option("--from", "first", type=DAY, metavar="DATE", help="First day, UTC.")
+@click.option("--to", "last", type=DAY, metavar="DATE", help="Last day, UTC.")
+@click.option("--rows", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Rows of each table.")
+@job
+def report_command(run: Run, output: Path | None, first: datetime | None, last: datetime | None, rows: int) -> None:
+    """Tell what gold knows: headlines here, everything on one HTML page with -o.
+
+    The page is one file of some 5 MB that loads nothing: it may be sent, kept and printed.
+    """
+
+    from kproxy.pipeline.gold_lake import GoldLake
+    from kproxy.pipeline.report.page import page, show
+    from kproxy.pipeline.report.report_builder import Period, build_report
+
+    period = Period(first and first.date(), last and last.date())
+    if period.first and period.last and period.first > period.last:
+        raise click.UsageError(f"--from {period.first} is later than --to {period.last}")
+    report = build_report(GoldLake(run.lake), period, shown=rows)
+    show(report, period, console())
+    if output is not None:
+        output.write_text(page(report, period), encoding="utf-8")
+        say(f"\n{output}: {output.stat().st_size / 1e6:.1f} MB")
 
 
 @click.command("whatif")
@@ -36,7 +67,7 @@ SAMPLES = ("rule", "time", "client_id", "api", "version", "topics", "capture", "
 @click.option("--save", metavar="NAME", help="Keep the answers, whole, in the lake under whatif/NAME.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print.")
 @partial(job, in_python=True)
-def command(
+def whatif_command(
     run: Run, captures: tuple[str, ...], rule_paths: tuple[Path, ...], ports: str, tasks: int | None, most: int,
     save: str | None, output: str,
 ) -> None:  # fmt: skip
@@ -45,7 +76,7 @@ def command(
     Captures must hold whole frames (`kproxy capture … --payload full`, or tcpdump without a snap length). A rule that
     counts over all connections is marked approximate: each task has only some of them. Nothing is sent anywhere.
     """
-    from kproxy.pipeline.jobs.whatif import whatif
+    from kproxy.pipeline.whatif.job import whatif
     from kproxy.rules.document import rule_files
 
     texts = [(str(path), path.read_text(encoding="utf-8", errors="surrogateescape")) for path in rule_files(rule_paths)]
@@ -57,12 +88,12 @@ def command(
         for name in ("rules", "affected", "samples"):
             getattr(result, name).write.mode("overwrite").parquet(f"{run.lake.path}/whatif/{save}/{name}")
     if output == "json":
-        say(json.dumps(document(result, most), indent=2, ensure_ascii=False, default=str))
+        say(json.dumps(whatif_document(result, most), indent=2, ensure_ascii=False, default=str))
     else:
-        show(result, most)
+        show_whatif(result, most)
 
 
-def document(result: WhatIf, most: int) -> dict[str, Any]:
+def whatif_document(result: WhatIf, most: int) -> dict[str, Any]:
     """Return the answers as JSON has them."""
     return {
         "exchanges": result.exchanges,
@@ -73,13 +104,13 @@ def document(result: WhatIf, most: int) -> dict[str, Any]:
     }
 
 
-def show(result: WhatIf, most: int) -> None:
+def show_whatif(result: WhatIf, most: int) -> None:
     """Print three tables; tab-separated lines in pipes."""
     from rich.table import Table
     from rich.text import Text
 
     out = console()
-    answers = document(result, most)
+    answers = whatif_document(result, most)
     for title, columns, rows in (
         ("What each rule would have done", RULES, answers["rules"]),
         ("Whom it would have been about", AFFECTED, answers["affected"]),

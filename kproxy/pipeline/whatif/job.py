@@ -15,16 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import glob
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from kproxy.pipeline.errors import LakeError
-from kproxy.pipeline.whatif import answers
 from kproxy.pipeline.whatif.candidate import Candidate, RuleTexts
 from kproxy.pipeline.whatif.capture_source import CaptureSource
-from kproxy.pipeline.whatif.packed_exchange import CaptureSummary, unpack_summary
-from kproxy.pipeline.whatif.rehearsal_task import rehearse
-from kproxy.pipeline.whatif.tables import FINDINGS_SCHEMA
+from kproxy.pipeline.whatif.exchange import CaptureSummary, unpack_summary
+from kproxy.pipeline.whatif.rehearsal_task import FINDINGS_SCHEMA, SAMPLES, rehearse
 
 ROWS_AT_ONCE = "64"
 """Chunks that a worker is given in one Arrow batch: 16 MB, since a full one has 256 KB."""
@@ -33,7 +31,7 @@ AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """Result of the job: the answers, as DataFrames (see `whatif/answers.py`), and what they are about."""
+    """Result of the job: the answers, as DataFrames, and what they are about."""
 
     rules: DataFrame
     affected: DataFrame
@@ -67,7 +65,7 @@ def whatif(
         unfit.update(capture.unfit)
     looked_at = (counted[0] if counted is not None else 0) or 0
     return WhatIf(
-        answers.rules(findings), answers.affected(findings), answers.samples(findings),
+        rules(findings), affected(findings), samples(findings),
         looked_at + sum(summary.opaque for summary in summaries.values()), dict(unfit),
     )  # fmt: skip
 
@@ -94,3 +92,65 @@ def _rows_at_once(spark: SparkSession) -> Iterator[None]:
         yield
     finally:
         spark.conf.set(AT_ONCE, before or "10000")
+
+
+def rules(findings: DataFrame) -> DataFrame:
+    """Return what each rule would have done, one row a rule.
+
+    Columns: rule, kind, matched, fired, applied (of live rules), requests (that it fired for, or changed), changed,
+    answered, closed, lost, delay_ms_mean, delay_ms_max, clients, topics (how many), approximate. A rule that is about
+    nothing in the recording has its row too.
+
+    Only of a rule that was rehearsed alone it is known that the change is its own; with several live rules on one
+    request, each is told what came of all of them.
+    """
+    counted = (
+        findings.where(F.col("what") == "rule")
+        .groupBy("rule", "kind")
+        .agg(
+            *(F.sum(name).alias(name) for name in ("matched", "fired", "applied")),
+            F.max("approximate").alias("approximate"),
+        )
+    )
+    groups = findings.where(F.col("what") == "group")
+    did = groups.groupBy("rule").agg(
+        F.sum("requests").alias("requests"),
+        F.sum("changes").alias("changed"),
+        F.sum("answers").alias("answered"),
+        F.sum("closes").alias("closed"),
+        F.sum("losses").alias("lost"),
+        (F.sum("delay_ms") / F.sum("requests")).alias("delay_ms_mean"),
+        F.max("delay_ms_max").alias("delay_ms_max"),
+        F.count_distinct("client_id").alias("clients"),
+    )
+    topics = groups.select("rule", F.explode("topics").alias("topic")).groupBy("rule")
+    named = topics.agg(F.count_distinct("topic").alias("topics"))
+    return counted.join(did, "rule", "full").join(named, "rule", "left").orderBy("rule")
+
+
+def affected(findings: DataFrame) -> DataFrame:
+    """Return whom each rule would have affected.
+
+    Columns: rule, client_id, client_address, api, topic, requests, first and last.
+    """
+    each = findings.where(F.col("what") == "group").withColumn("topic", F.explode_outer("topics"))
+    return (
+        each.groupBy("rule", "client_id", "client_address", "api", "topic")
+        .agg(F.sum("requests").alias("requests"), F.min("time").alias("first"), F.max("last").alias("last"))
+        .orderBy("rule", F.desc("requests"), "client_id", "api", "topic")
+    )
+
+
+def samples(findings: DataFrame, most: int = SAMPLES) -> DataFrame:
+    """Return the first exchanges that each rule would have been about, at most `most`, and no more than `SAMPLES`."""
+    order = Window.partitionBy("rule").orderBy("time", "capture", "connection", "number")
+    return (
+        findings.where(F.col("what") == "sample")
+        .withColumn("place", F.row_number().over(order))
+        .where(F.col("place") <= most)
+        .select(
+            "rule", "time", "capture", "connection", "number", "client_id", "api", "version", "topics",
+            "request_changed", "response_changed", "answered", "closed", "lost", "delay_ms",
+        )
+        .orderBy("rule", "time", "number")
+    )  # fmt: skip

@@ -1,11 +1,14 @@
-"""compact: bring a day's batches together, take out duplicates exactly, and make files of a good size.
+"""Upkeep of the lake. clean: delete days that are too old, and event files that have been taken over. compact: bring a
+day's batches together, take out duplicates exactly, and make files of a good size.
 
-Of one table and day, step by step; what a kill there leaves, and who sees what:
+What has been taken over is what bronze's ledger says, which has nothing but batches that are whole.
+
+Compaction of one table and day, step by step; what a kill there leaves, and who sees what:
 
 1. The rows of the finished batches, without duplicates, are written to `_compact/dt=<day>`. A kill leaves that folder:
    nobody reads it, the next run deletes it.
-2. A note says which batch, of which files, is to stand for which (`swap.py`); a small file, there whole or not at all.
-   From here on readers pass over the new batch as long as it is not whole in its place, then over the old ones.
+2. A note says which batch, of which files, is to stand for which (`lake.BatchSwap`); a small file, there whole or not
+   at all. From here on readers pass over the new batch as long as it is not whole in its place, then over the old ones.
 3. The folder is renamed into its place. On object storage that copies; a kill leaves a part, which readers pass over.
 4. The old batches are deleted. A kill leaves some, which readers pass over.
 5. The note is deleted.
@@ -22,19 +25,63 @@ from datetime import date
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from kproxy.pipeline.batch_swap import WORK, BatchSwap, swaps
-from kproxy.pipeline.lake import Lake
-from kproxy.pipeline.lake_table import LakeTable
-from kproxy.pipeline.ledger import BatchLedger
-from kproxy.pipeline.run import Run
+from kproxy.pipeline.lake import WORK, BatchLedger, BatchSwap, Lake, swaps
 from kproxy.pipeline.schema import rows_of
-from kproxy.pipeline.silver_tables import TABLES
+from kproxy.pipeline.spark import Run
+from kproxy.pipeline.tables import BRONZE, BRONZE_CORRUPT, RAW_TABLES, TABLES, LakeTable
 
 FILE_BYTES = 256 * 1024 * 1024
 """Size of files: large enough that opening them costs nothing, small enough to be shared among workers."""
 
 FEW_KEYS = 1_000_000
 """Keys of duplicates that are sent to all workers; with more of them all rows are sorted by key instead."""
+
+
+def drop_old(run: Run, before: date) -> int:
+    """Delete the days before `before` from bronze and silver, and return how many tables of days.
+
+    Gold, which is small, stays.
+    """
+    dropped = 0
+    for table in (*RAW_TABLES, *TABLES):
+        for day in run.lake.days(table):
+            if day < before:
+                run.lake.drop_day(table, day)
+                run.tell(f"clean: {table.name} {day} deleted")
+                dropped += 1
+    forget(run)
+    return dropped
+
+
+def forget(run: Run) -> int:
+    """Forget batches of which nothing is left, neither lines nor event files to delete; returns how many.
+
+    The newest of each stream stays, which Spark may begin again.
+    """
+    bronze, silver = BatchLedger(run.lake, "bronze"), BatchLedger(run.lake, "silver")
+    newest = {batch.rpartition("-")[0]: batch for batch in bronze.batches()}
+    left = {batch for table in (BRONZE, BRONZE_CORRUPT) for batch in run.lake.all_batches(table)}
+    gone = [batch for batch in bronze.batches() if batch not in left and batch not in newest.values()]
+    gone = [batch for batch in gone if not any(map(run.lake.files.exists, bronze.entry(batch).get("files", [])))]
+    for batch in gone:
+        bronze.remove(batch)
+        silver.remove(batch)
+    return len(gone)
+
+
+def delete_consumed(run: Run) -> int:
+    """Delete the event files that bronze has taken over and that are still there; returns how many."""
+    ledger, deleted = BatchLedger(run.lake, "bronze"), 0
+    for batch in ledger.batches():
+        noted = ledger.entry(batch)
+        paths = noted.get("files", [])
+        for path in paths:
+            if run.lake.files.exists(path):
+                run.lake.files.delete(path)
+                deleted += 1
+        if paths:
+            ledger.add(batch, noted | {"files": []})
+    return deleted
 
 
 def compact(run: Run, days: list[date] | None = None, tables: tuple[LakeTable, ...] = TABLES) -> int:
