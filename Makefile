@@ -36,10 +36,10 @@ docs: $(DOCS_READY)  ## the site of docs/, built into site/; fails on a link tha
 	$(BIN)/mkdocs build --strict
 
 bench: java $(READY)  ## direct, HAProxy and kproxy side by side; prints ratios (shorter: make bench BENCH=--quick)
-	$(BIN)/python tests/bench/run.py $(BENCH)
+	PYTHONPATH=. $(BIN)/python tests/bench/run.py $(BENCH)
 
 bench-check: java $(READY)  ## measure again, and fail where a ratio is a tenth below what was kept
-	$(BIN)/python tests/bench/run.py --check $(BENCH)
+	PYTHONPATH=. $(BIN)/python tests/bench/run.py --check $(BENCH)
 
 FUZZ_SECONDS ?= 600
 fuzz: $(FUZZ_READY)  ## every fuzzing target in turn, FUZZ_SECONDS for each (some: make fuzz FUZZ="codec session")

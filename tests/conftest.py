@@ -20,12 +20,12 @@ from xdist.remote import Producer
 
 from kproxy.testing import ask, process
 from kproxy.testing.jars import kafka_libs
-from kproxy.testing.java import JavaProgram
 from kproxy.testing.kafka import Kafka
-from kproxy.testing.made import create_topics
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import until
-from kproxy.testing.watch import ConnectionWatch
+from tests.support.connection_watch import ConnectionWatch
+from tests.support.java_program import JavaProgram
+from tests.support.topics import create_topics
+from tests.support.wait import until
 
 from .needs import InProcess, Needs
 from .order import ByUnit, longest_first

@@ -19,11 +19,11 @@ from kproxy.config.reader import config_from
 from kproxy.rules.document import parse_rules
 from kproxy.rules.source import Source
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.fake import FakeBroker
 from kproxy.testing.ports import free_port_with_room
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import until
 from kproxy.wire import Message, apis, encode
+from tests.support.fake_broker import FakeBroker
+from tests.support.wait import until
 
 DOCS = Path(__file__).parent.parent / "docs"
 

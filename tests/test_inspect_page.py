@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from kproxy.observe.filter.filter import Filter
-from kproxy.testing.sight import conversation, event_lines, write_capture
+from tests.support.exchange_factory import conversation, event_lines, write_capture
 
 PAGE = Path(__file__).parent.parent / "docs" / "inspect.md"
 

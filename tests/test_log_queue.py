@@ -18,10 +18,10 @@ import pytest
 
 from kproxy.logs.setup import LONGEST, make_log
 from kproxy.logs.writer import LogQueue, WholeLines
-from kproxy.testing.client import RawClient
-from kproxy.testing.fake import FakeBroker
 from kproxy.testing.ports import free_port
-from kproxy.testing.wait import until
+from tests.support.fake_broker import FakeBroker
+from tests.support.raw_client import RawClient
+from tests.support.wait import until
 
 HOSTILE = "b1\n2026-11-23T00:00:00Z [info] forged\x1b[2J\r\x85\u2028\u202e\ud800"
 STRAY = """

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from kproxy.testing import process
-from kproxy.testing.fake import FakeBroker
 from kproxy.testing.process import Child
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import until
+from tests.support.fake_broker import FakeBroker
+from tests.support.wait import until
 
 from .preloaded import Forked, Forks
 

@@ -27,8 +27,8 @@ from kproxy import terminal
 from kproxy.admin import captures, models
 from kproxy.cli import main
 from kproxy.logs.setup import make_log
-from kproxy.testing.sight import Somebody, conversation, event_lines, exchange, write_capture
 from kproxy.wire.records import Record, encode_batch
+from tests.support.exchange_factory import Somebody, conversation, event_lines, exchange, write_capture
 
 HOSTILE = "a\x1b[2J\x1b]0;t\x07\x9b31m\x85\u202eb\u2066\u200b\ufeff\u2028\U000e0041\x7f\r[red]c[link=x]"
 """An escape that clears a screen, one that names a window, a bell; C1 controls; letters that turn the direction, have

@@ -7,8 +7,8 @@ import re
 import subprocess
 from pathlib import Path
 
-from kproxy.testing.fake import FakeBroker
 from kproxy.testing.proxy import Proxy
+from tests.support.fake_broker import FakeBroker
 
 PAGE = Path(__file__).parent.parent / "docs" / "workers.md"
 

@@ -3,6 +3,7 @@ as a process or in a thread.
 
 *jars*: the folder with Apache Kafka's published jars, fetched once · *broker*: one Kafka process ·
 *cluster*: several of them, or librdkafka's mock · *proxy*: a running `kproxy run`.
-For the public pytest plugin: *embedded*: kproxy in a thread · *tape*: what clients and kproxy said to each other ·
-*exchange*: a request of it with its response · *injected*: a rule that a test has put in · *story*: why it did nothing.
+For the public pytest plugin: *embedded*: kproxy in a thread · *recorder*: what clients and kproxy said to each other ·
+*exchange*: a request of it with its response · *injected*: a rule that a test has put in ·
+*failure_report*: why a rule did nothing.
 """

@@ -28,7 +28,7 @@ from kproxy.rules.facts import Facts
 from kproxy.rules.store import RuleStore
 
 from .exchanges import Topics
-from .tape import Tape
+from .recorder import Tape
 
 T = TypeVar("T")
 

@@ -26,7 +26,7 @@ from kproxy.wire.message import Message
 from kproxy.wire.records import Record, decode
 from kproxy.wire.records import entries as entries_of
 
-from .tape import Line, Taken
+from .recorder import Line, Taken
 
 MOST_REASON = 120
 """Characters shown of the reason why a frame cannot be read: a rule has made it so, or the broker."""

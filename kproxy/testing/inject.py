@@ -23,10 +23,10 @@ from kproxy.rules.stored_rules import StoreChange
 from . import hooks
 from .embedded import Embedded
 from .exchanges import Exchange, Selection
+from .failure_report import explain, overview
 from .injected import WAIT, Injected
 from .own_topics import delete_topics
-from .story import explain, overview
-from .words import Misuse, in_words, match_of, plain, rule_source
+from .rule_arguments import Misuse, in_words, match_of, plain, rule_source
 
 TTL = 3600.0
 """Seconds after which a test's rule goes by itself, however the test ends: longer than any test, and than most hours in

@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient
 
 from kproxy.testing.kafka import Kafka
-from kproxy.testing.made import create_topics
 from kproxy.testing.proxy import Proxy
+from tests.support.topics import create_topics
 
 PATIENCE = 30
 _numbers = itertools.count(1)

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from kproxy.testing.java import JavaError, JavaProgram
+from tests.support.java_program import JavaError, JavaProgram
 
 PATIENCE = 30
 SECRET = {"topic": "secret*"}

@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import NewTopic
 
-from kproxy.testing.client import RawClient
-from kproxy.testing.java import JavaError, JavaProgram
 from kproxy.wire.records import Record, encode_batch
 from kproxy.wire.records.entry import BATCH, OVERHEAD, crc_of
+from tests.support.java_program import JavaError, JavaProgram
+from tests.support.raw_client import RawClient
 
 PATIENCE = 30
 LZ4, INVALID_RECORD = 3, 87

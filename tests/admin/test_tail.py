@@ -14,7 +14,7 @@ from starlette.types import Message
 
 from kproxy.admin import tail
 from kproxy.sinks.fanout import Fanout
-from kproxy.testing.sight import exchange
+from tests.support.exchange_factory import exchange
 
 
 class Listener:

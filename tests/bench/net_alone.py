@@ -17,7 +17,7 @@ from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.server import Server, drain_on_signal
 from kproxy.rules.address import Address
-from kproxy.testing.passing import PassingSession
+from tests.support.passing_session import PassingSession
 
 
 async def main(listen: int, upstream: int, driver: str | None) -> None:

@@ -35,8 +35,8 @@ from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
 from kproxy.observe.seen import Form, Frame, Seen
 from kproxy.testing.dialogue import request, response
-from kproxy.testing.synthetic_events import write_events
 from kproxy.wire.records import Record, encode_batch
+from tests.support.synthetic_events import write_events
 
 RESULTS = Path(__file__).parent / "PIPELINE.md"
 KPROXY = Path(sys.executable).with_name("kproxy")
@@ -244,7 +244,7 @@ def main() -> None:
          "`python tests/bench/pipeline.py` makes this table; --write puts it here. Each job is a process of its own;",
          "`after start` is from when Spark was there to the process' end. CPU is per event: that of Spark's tasks, and",
          "that of all processes with compiling and garbage collection. Memory is that of Python and Java together.",
-         "Events are made up (`kproxy/testing/synthetic_events.py`, some 940 bytes a line); what-if has a rename and",
+         "Events are made up (`tests/support/synthetic_events.py`, some 940 bytes a line); what-if has a rename and",
          "an error rule.", ""]
     )  # fmt: skip
     print(text)

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.wait import until
 from kproxy.wire import decode_request, decode_response
+from tests.support.wait import until
 
 HERE = Path(__file__).parent
 

@@ -19,7 +19,7 @@ from machine import Processes, first_answer
 from rows import Rows
 from targets import HOST, KPROXY, tool
 
-from kproxy.testing.certificates import Authority
+from tests.support.certificates import Authority
 
 NAMES = ("haproxy", "kproxy")
 CASES = tuple(

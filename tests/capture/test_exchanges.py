@@ -11,7 +11,7 @@ import pytest
 from kproxy.capture.exchanges import MOST_WAITING, ExchangePairing, begins_request
 from kproxy.capture.framing import CutFrame
 from kproxy.observe.seen import Form, Seen
-from kproxy.testing.captures import APIS, client, metadata, produce, request, response
+from tests.support.capture_files import APIS, client, metadata, produce, request, response
 
 
 class Heard:

@@ -11,7 +11,7 @@ from kproxy.capture.info import describe
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
 from kproxy.cli.capture import command
-from kproxy.testing.captures import SERVER, client, metadata, produce
+from tests.support.capture_files import SERVER, client, metadata, produce
 
 
 def own(path: Path) -> Path:

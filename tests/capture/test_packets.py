@@ -10,7 +10,7 @@ from kproxy.capture import pcapng
 from kproxy.capture.packet_file import PacketFile
 from kproxy.capture.packets import LONGEST_SEGMENT, Conversation, checksum, packed, pool_address
 from kproxy.capture.segments import SYN, Segment, segment_of
-from kproxy.testing.captures import tshark
+from tests.support.capture_files import tshark
 
 V4, V6 = (b"\x0a\1\2\3", 40000), (b"\xfd" + b"\0" * 14 + b"\1", 40001)
 

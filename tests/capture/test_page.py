@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from kproxy.config.document import Config
-from kproxy.testing.client import RawClient
-from kproxy.testing.fake import FakeBroker
 from kproxy.testing.ports import free_port_with_room
 from kproxy.testing.proxy import Proxy
+from tests.support.fake_broker import FakeBroker
+from tests.support.raw_client import RawClient
 
 PAGE = (Path(__file__).parents[2] / "docs" / "capture.md").read_text()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kproxy.capture.policy import LONGEST_HEADER, Policy
 from kproxy.observe.credentials import take_out
 from kproxy.observe.seen import Depth, Form, Frame, Seen
-from kproxy.testing.captures import client, metadata, produce, request
+from tests.support.capture_files import client, metadata, produce, request
 
 
 def kept(payload: str, seen: Seen, head: int = 20) -> tuple[bytes, bytes]:

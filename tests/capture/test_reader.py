@@ -19,7 +19,7 @@ from kproxy.capture.policy import Policy
 from kproxy.capture.reader import MOST_CONNECTIONS, Capture, connections, read
 from kproxy.errors import CaptureError
 from kproxy.observe.seen import Form, Seen
-from kproxy.testing.captures import client, metadata, packets, pcap, produce, tshark, written
+from tests.support.capture_files import client, metadata, packets, pcap, produce, tshark, written
 
 ETHERNET_HEADER = 14
 Facts = tuple[Any, ...]

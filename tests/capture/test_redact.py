@@ -17,9 +17,9 @@ from kproxy.capture.redact import Redaction
 from kproxy.capture.redact_records import RedactionCounts, redact_records
 from kproxy.observe.records import records_of
 from kproxy.observe.seen import Form, Seen
-from kproxy.testing.sight import conversation, exchange, orders, write_capture
 from kproxy.wire import decode_request, decode_response
 from kproxy.wire.records import Batch, Record, check_crc, decode, encode_batch, encode_message_set, entries
+from tests.support.exchange_factory import conversation, exchange, orders, write_capture
 
 SECRET = b"s3cr3t"
 WRITTEN = [

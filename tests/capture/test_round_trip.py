@@ -13,9 +13,9 @@ from kproxy.capture.reader import Capture
 from kproxy.observe.credentials import CONFIG_VALUES
 from kproxy.observe.seen import Depth, Form, Frame, Seen
 from kproxy.observe.watcher import Watcher
-from kproxy.testing.captures import written
-from kproxy.testing.random_peers import Broker, Manners, random_traffic
 from kproxy.wire import schema
+from tests.support.capture_files import written
+from tests.support.random_peers import Broker, Manners, random_traffic
 
 MOST = 3000
 """Bytes of a frame that the watcher keeps here, so that some are cut."""

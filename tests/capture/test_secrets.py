@@ -11,7 +11,7 @@ from kproxy.capture.policy import Policy
 from kproxy.capture.reader import Capture
 from kproxy.observe.seen import Depth, Frame, Seen
 from kproxy.observe.watcher import Watcher
-from kproxy.testing.captures import client, request, response, written
+from tests.support.capture_files import client, request, response, written
 
 SECRET = b"Tr0ub4dor"
 TEXT = SECRET.decode()

@@ -8,7 +8,7 @@ from kproxy.capture import undecided_connections
 from kproxy.capture.packet_file import Packet
 from kproxy.capture.segments import Segment
 from kproxy.capture.undecided_connections import MOST_SEGMENTS, FlowKey, KeptSegment, UndecidedConnections
-from kproxy.testing.captures import metadata, response
+from tests.support.capture_files import metadata, response
 
 A, B = (b"\1\1\1\1", 1000), (b"\2\2\2\2", 2000)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from kproxy.capture.policy import Policy
 from kproxy.capture.reader import Capture
 from kproxy.observe.seen import Seen
-from kproxy.testing.captures import client, metadata, produce, tool, tshark, written
+from tests.support.capture_files import client, metadata, produce, tool, tshark, written
 
 FIELDS = ("kafka.api_key", "kafka.api_version", "kafka.correlation_id", "kafka.client_id")
 

@@ -12,7 +12,7 @@ from kproxy.capture.policy import Policy
 from kproxy.capture.reader import Capture, read
 from kproxy.capture.writer import MOST_KNOWN, CaptureWriter
 from kproxy.observe.seen import Frame
-from kproxy.testing.captures import SERVER, client, frame, metadata, packets, produce, response, tshark, written
+from tests.support.capture_files import SERVER, client, frame, metadata, packets, produce, response, tshark, written
 
 
 def notes(path: Path) -> list[dict[str, object]]:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from kproxy.cli import main
 from kproxy.cli.event_types import judge
 from kproxy.events.schema import REQUEST_EVENT
-from kproxy.testing.sight import conversation, event_lines
+from tests.support.exchange_factory import conversation, event_lines
 
 WRONG: list[dict[str, Any]] = [
     {"latency_ms": "3"}, {"request_in": 17}, {"topics": "orders"}, {"topics": [None]}, {"errors": [{}]},

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from kproxy.cli import main
-from kproxy.testing.sight import conversation, event_lines, write_capture
+from tests.support.exchange_factory import conversation, event_lines, write_capture
 
 COMMANDS = (
     "tail FILE", "tail -o json FILE", "show FILE", "stats FILE", "redact --force FILE FILE.out", "capture info FILE",

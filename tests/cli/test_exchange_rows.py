@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kproxy.cli.exchange_rows import TABLE, WIDE, colour, fitted, milliseconds, size, topics
-from kproxy.testing.sight import conversation, write_capture
+from tests.support.exchange_factory import conversation, write_capture
 
 
 @pytest.mark.parametrize(

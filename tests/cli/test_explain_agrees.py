@@ -11,12 +11,12 @@ from kproxy.core.session import Shared
 from kproxy.rules.document import parse_rules
 from kproxy.rules.entity import entities
 from kproxy.rules.selector_findings import explain_selectors
-from kproxy.testing.asked import random_request
 from kproxy.testing.cases.connection import Line
 from kproxy.testing.cases.model import ClientConnection
 from kproxy.testing.dialogue import sized
 from kproxy.wire import apis, decode_request, encode
 from kproxy.wire.schema import Api
+from tests.support.random_requests import random_request
 
 WITH_SESSIONS = ("Fetch", "ShareFetch", "ShareAcknowledge")  # about more than their frames say
 OWN_WAYS = ("SaslHandshake", "SaslAuthenticate", "ApiVersions")  # raw tokens may follow, versions may be unknown

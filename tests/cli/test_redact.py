@@ -13,7 +13,7 @@ from kproxy.capture.policy import Policy
 from kproxy.capture.reader import read
 from kproxy.capture.writer import CaptureWriter
 from kproxy.cli import main
-from kproxy.testing.sight import NOON, conversation, orders, write_capture
+from tests.support.exchange_factory import NOON, conversation, orders, write_capture
 
 
 def run(*words: object) -> Result:

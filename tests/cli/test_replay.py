@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from kproxy.cli import main
 from kproxy.cli.replay_options import is_loopback
-from kproxy.testing.fake import FakeBroker
 from kproxy.testing.ports import free_port
-from kproxy.testing.sight import conversation, write_capture
+from tests.support.exchange_factory import conversation, write_capture
+from tests.support.fake_broker import FakeBroker
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kproxy.cli import main
-from kproxy.testing.sight import Somebody, conversation, event_lines, exchange, write_capture
 from kproxy.wire.records import Record, encode_batch
+from tests.support.exchange_factory import Somebody, conversation, event_lines, exchange, write_capture
 
 
 def run(*words: object) -> Result:

@@ -13,7 +13,7 @@ from kproxy.cli import main, tally
 from kproxy.cli.tally import OTHERS, Latencies, Tally
 from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.sinks.audit.lines import EventEncoder
-from kproxy.testing.sight import NOON, conversation, event_lines, write_capture
+from tests.support.exchange_factory import NOON, conversation, event_lines, write_capture
 
 
 def run(*words: object) -> Result:

@@ -19,11 +19,11 @@ from click.testing import CliRunner, Result
 from kproxy.cli import main
 from kproxy.events.schema import SUMMARY_EVENT
 from kproxy.sinks.audit.lines import EventEncoder
-from kproxy.testing.client import RawClient
-from kproxy.testing.fake import FakeBroker
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.sight import NOON, conversation, event_lines, write_capture
-from kproxy.testing.wait import until
+from tests.support.exchange_factory import NOON, conversation, event_lines, write_capture
+from tests.support.fake_broker import FakeBroker
+from tests.support.raw_client import RawClient
+from tests.support.wait import until
 
 
 def run(*words: object) -> Result:

@@ -12,12 +12,15 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from pathlib import Path
 
 from kproxy.testing.jars import KAFKA_VERSION
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.plugin import PROXIED
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.watch import ConnectionWatch
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # it runs in the folder of the other project
+from tests.support.connection_watch import ConnectionWatch
 
 PREFIX = {"name": "a part of the cluster", "kind": "prefix", "prefix": "tenant."}
 

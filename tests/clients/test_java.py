@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.java import JavaError, JavaProgram
+from tests.support.java_program import JavaError, JavaProgram
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 COUNT = 200

@@ -20,11 +20,11 @@ import pytest
 from kproxy.testing import ask
 from kproxy.testing.jars import KAFKA_VERSION
 from kproxy.testing.kafka import Kafka
-from kproxy.testing.made import create_topics
 from kproxy.testing.plugin import PROXIED
 from kproxy.testing.ports import free_port_with_room
 from kproxy.testing.proxy import ROOM, Proxy
-from kproxy.testing.watch import ConnectionWatch
+from tests.support.connection_watch import ConnectionWatch
+from tests.support.topics import create_topics
 
 from .matrix import BROKERS, CLIENTS
 from .scenario import PARTITIONS, STEPS, Names, judge, told

@@ -17,9 +17,9 @@ from kproxy.core.commands import BROKER
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.records_rule import RecordsRule
 from kproxy.testing.dialogue import Dialogue
-from kproxy.testing.stretches import READ, Stopwatch, batch, large
 from kproxy.wire.records import encode_batch, encode_message_set
 from kproxy.wire.records.record import Record
+from tests.support.stretches import READ, Stopwatch, batch, large
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 COUNT, LONGEST = (100_000, 0.050) if EVERYTHING else (10_000, 0.015)

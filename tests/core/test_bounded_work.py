@@ -19,10 +19,10 @@ from kproxy.observe.cells import WELL, Line
 from kproxy.observe.summary import Summary
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.live import LiveRule
-from kproxy.testing import stretches
 from kproxy.testing.dialogue import Dialogue, request, response, sized
-from kproxy.testing.stretches import READ, Case, Stopwatch, cases, large
 from kproxy.wire import breath
+from tests.support import stretches
+from tests.support.stretches import READ, Case, Stopwatch, cases, large
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 COUNT, LONGEST = (100_000, 0.050) if EVERYTHING else (10_000, 0.015)

@@ -25,9 +25,9 @@ from kproxy.core.topics import CORRELATION
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.testing.dialogue import frames
-from kproxy.testing.random_peers import Broker, Manners, random_traffic
-from kproxy.testing.random_rules import acts_on, frame_kinds, live_kinds, random_rules
-from kproxy.testing.turmoil import Driver, Turmoil
+from tests.support.chaos_session import Driver, Turmoil
+from tests.support.random_peers import Broker, Manners, random_traffic
+from tests.support.random_rules import acts_on, frame_kinds, live_kinds, random_rules
 
 TIMES = 40 if os.environ.get("KPROXY_TEST_ALL") else 1
 APIS = (

@@ -22,9 +22,9 @@ from kproxy.rules.name_prefix import PrefixLayer
 from kproxy.rules.names import NameMap
 from kproxy.rules.namespace import NAMESPACES
 from kproxy.testing.dialogue import Dialogue
-from kproxy.testing.values import random_struct
 from kproxy.wire import Message, encode, layout, schema
 from kproxy.wire.primitives import write_uvarint
+from tests.support.random_values import random_struct
 
 ROUNDS = 60 if os.environ.get("KPROXY_TEST_ALL") else 1
 LONGEST = 2.0

@@ -57,10 +57,10 @@ from kproxy.rules.running import Running
 from kproxy.rules.source import Source
 from kproxy.rules.store import RuleStore
 from kproxy.testing.dialogue import sized
-from kproxy.testing.random_peers import Asked, Broker, Manners, asked
-from kproxy.testing.random_rules import frame_kinds, live_kinds, random_rule
-from kproxy.testing.turmoil import Driver, port_of
 from kproxy.wire import Message, decode_request, decode_response, schema
+from tests.support.chaos_session import Driver, port_of
+from tests.support.random_peers import Asked, Broker, Manners, asked
+from tests.support.random_rules import frame_kinds, live_kinds, random_rule
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 APIS = (

@@ -16,8 +16,8 @@ from kproxy.core.versions import unsupported
 from kproxy.rules.depth import Depth
 from kproxy.rules.document import parse_rules
 from kproxy.testing.dialogue import Dialogue, request, response, sized
-from kproxy.testing.random_rules import live_kinds, random_rule
 from kproxy.wire import decode_response, schema
+from tests.support.random_rules import live_kinds, random_rule
 
 APIS = ["Produce", "Fetch", "Metadata", "ApiVersions", "FindCoordinator"]
 RULES = """

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kproxy.testing.fake import FakeBroker
 from kproxy.testing.ports import free_port
 from kproxy.testing.process import Child
+from tests.support.fake_broker import FakeBroker
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "Dockerfile").read_text()

@@ -16,7 +16,7 @@ import pytest
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.ports import free_port
 from kproxy.testing.process import Child
-from kproxy.testing.wait import until
+from tests.support.wait import until
 
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "kproxy.json"
 QUIET = {

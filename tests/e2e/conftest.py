@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.fake import FakeBroker
 from kproxy.testing.plugin import Proxies
 from kproxy.testing.ports import free_port
+from tests.support.fake_broker import FakeBroker
 
 MakeFake = Callable[..., FakeBroker]
 

@@ -21,16 +21,16 @@ from typing import Any
 import pytest
 
 from kproxy.errors import DecodeError
-from kproxy.testing.client import RawClient
-from kproxy.testing.fake import FakeBroker, silence
 from kproxy.testing.ports import free_port
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.stretches import large
-from kproxy.testing.vanish import vanish
-from kproxy.testing.wait import until
 from kproxy.wire import compression
 from kproxy.wire.records import Record, encode_batch
 from kproxy.wire.records.entry import crc_of
+from tests.support.dead_peer import vanish
+from tests.support.fake_broker import FakeBroker, silence
+from tests.support.raw_client import RawClient
+from tests.support.stretches import large
+from tests.support.wait import until
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 MANY = 10_000 if EVERYTHING else 1_000

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kproxy.testing.client import RawClient
 from kproxy.testing.ports import free_port
-from kproxy.testing.wait import until
+from tests.support.raw_client import RawClient
+from tests.support.wait import until
 
 
 def get(address: str, path: str, **headers: str) -> tuple[int, str]:

@@ -13,12 +13,12 @@ import pytest
 
 from kproxy.cli.admin_client import Admin
 from kproxy.net.accept.proxy_protocol import binary, line
-from kproxy.testing.certificates import Authority, client_context
-from kproxy.testing.client import EndOfStream, RawClient
-from kproxy.testing.fake import FakeBroker
 from kproxy.testing.ports import free_port
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import until
+from tests.support.certificates import Authority, client_context
+from tests.support.fake_broker import FakeBroker
+from tests.support.raw_client import EndOfStream, RawClient
+from tests.support.wait import until
 
 KPROXY = ("127.0.0.1", 9092)
 OURS, OTHER = "127.0.0.1", "127.0.0.2"

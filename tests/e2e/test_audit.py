@@ -19,10 +19,10 @@ from confluent_kafka import Consumer, Producer
 
 from kproxy.events.schema import BY_NAME
 from kproxy.events.validation import mistakes
-from kproxy.testing.client import METADATA, RawClient
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.wait import until
 from kproxy.wire.records import Record, encode_batch
+from tests.support.raw_client import METADATA, RawClient
+from tests.support.wait import until
 
 RECORDS = 500
 

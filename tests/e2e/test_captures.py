@@ -15,9 +15,9 @@ import pytest
 
 from kproxy.capture.reader import read
 from kproxy.cli.admin_client import Admin, Refused
-from kproxy.testing.captures import tshark
-from kproxy.testing.client import RawClient
-from kproxy.testing.wait import until
+from tests.support.capture_files import tshark
+from tests.support.raw_client import RawClient
+from tests.support.wait import until
 
 RENAME = {"name": "other names upstream", "kind": "rename_topic", "topics": {"orders": "prod.orders"}}
 

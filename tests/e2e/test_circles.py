@@ -16,9 +16,9 @@ from click.testing import CliRunner
 
 from kproxy.cli import main
 from kproxy.net.accept.own_ports import OwnPorts
-from kproxy.testing.client import RawClient
 from kproxy.testing.ports import free_port, free_ports
-from kproxy.testing.wait import until
+from tests.support.raw_client import RawClient
+from tests.support.wait import until
 
 
 def descriptors(proxy: Any) -> int:

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from kproxy.net.accept.proxy_protocol import line
-from kproxy.testing.certificates import Authority, client_context
-from kproxy.testing.client import RawClient
-from kproxy.testing.fake import FakeBroker
 from kproxy.testing.ports import free_port, free_port_with_room, free_ports
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import until
+from tests.support.certificates import Authority, client_context
+from tests.support.fake_broker import FakeBroker
+from tests.support.raw_client import RawClient
+from tests.support.wait import until
 
 NODES = (1, 2)
 BALANCER = "127.0.0.3"

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kproxy.cli.admin_client import Admin, Refused
-from kproxy.testing.client import RawClient
-from kproxy.testing.fake import silence
-from kproxy.testing.wait import until
 from kproxy.wire.releases import RELEASES
+from tests.support.fake_broker import silence
+from tests.support.raw_client import RawClient
+from tests.support.wait import until
 
 HEARTBEAT = 12
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from kproxy.sasl.users import make_line
-from kproxy.testing.client import EndOfStream, RawClient
-from kproxy.testing.fake import FakeBroker, answer_versions, silence
-from kproxy.testing.wait import until
+from tests.support.fake_broker import FakeBroker, answer_versions, silence
+from tests.support.raw_client import EndOfStream, RawClient
+from tests.support.wait import until
 
 HANDSHAKE, VERSIONS, AUTHENTICATE, METADATA = 17, 18, 36, 3
 PLAIN = {"mechanisms": ["PLAIN", "SCRAM-SHA-256"]}

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.client import EndOfStream, RawClient
-from kproxy.testing.fake import FakeBroker, silence
-from kproxy.testing.wait import until
 from kproxy.wire import Message, decode_response
+from tests.support.fake_broker import FakeBroker, silence
+from tests.support.raw_client import EndOfStream, RawClient
+from tests.support.wait import until
 
 FETCH, OFFSET_COMMIT, HEARTBEAT = 1, 8, 12
 BODY = {"replica_id": -1, "max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1, "isolation_level": 0, "topics": []}

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.client import EndOfStream, RawClient
-from kproxy.testing.fake import FakeBroker, reset, silence
-from kproxy.testing.wait import until
 from kproxy.wire import Message
+from tests.support.fake_broker import FakeBroker, reset, silence
+from tests.support.raw_client import EndOfStream, RawClient
+from tests.support.wait import until
 
 LIST_OFFSETS = 2
 LIST_OFFSETS_BODY = {"replica_id": -1, "topics": []}

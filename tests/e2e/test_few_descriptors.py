@@ -16,10 +16,10 @@ from urllib.request import urlopen
 
 import pytest
 
-from kproxy.testing.client import RawClient
-from kproxy.testing.fake import FakeBroker, silence
 from kproxy.testing.ports import free_ports
-from kproxy.testing.wait import until
+from tests.support.fake_broker import FakeBroker, silence
+from tests.support.raw_client import RawClient
+from tests.support.wait import until
 
 FILES = 64
 CLIENTS = 300

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.testing.client import RawClient
-from kproxy.testing.fake import FakeBroker
 from kproxy.testing.ports import free_ports
 from kproxy.testing.process import Child
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import until
+from tests.support.fake_broker import FakeBroker
+from tests.support.raw_client import RawClient
+from tests.support.wait import until
 
 LISTEN = """
 defaults

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.client import RawClient
 from kproxy.testing.ports import free_port
+from tests.support.raw_client import RawClient
 
 NODES = 20_000
 CONNECTIONS = 20

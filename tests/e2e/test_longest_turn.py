@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.client import RawClient
-from kproxy.testing.fake import FakeBroker
-from kproxy.testing.stretches import batch, large
+from tests.support.fake_broker import FakeBroker
+from tests.support.raw_client import RawClient
+from tests.support.stretches import batch, large
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 COUNT, LONGEST, OTHERS = (100_000 if EVERYTHING else 20_000), 0.050, 20

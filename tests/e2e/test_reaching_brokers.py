@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from kproxy.config.limits import Limits
-from kproxy.testing.client import RawClient
 from kproxy.testing.ports import free_port, free_ports
-from kproxy.testing.wait import until
+from tests.support.raw_client import RawClient
+from tests.support.wait import until
 
 
 def test_no_broker_is_there_at_first(fake: Callable[..., Any], proxy_with: Callable[..., Any]) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kproxy.net.dial import probe
-from kproxy.testing.client import RawClient
-from kproxy.testing.fake import FakeBroker, answer_versions, silence
 from kproxy.testing.ports import free_port, free_ports
-from kproxy.testing.wait import until
+from tests.support.fake_broker import FakeBroker, answer_versions, silence
+from tests.support.raw_client import RawClient
+from tests.support.wait import until
 
 VERSIONS = 18
 

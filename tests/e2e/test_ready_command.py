@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from kproxy.testing.fake import FakeBroker
 from kproxy.testing.ports import free_port
-from kproxy.testing.wait import until
+from tests.support.fake_broker import FakeBroker
+from tests.support.wait import until
 
 
 def ready(admin: str, *options: str) -> tuple[int, str, str]:

@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 from kproxy.capture.reader import Capture
 from kproxy.cli.admin_client import Admin
-from kproxy.testing.client import RawClient
-from kproxy.testing.wait import until
+from tests.support.raw_client import RawClient
+from tests.support.wait import until
 
 CLIENTS, ROUNDS = 50, 40 if os.environ.get("KPROXY_TEST_ALL") else 16
 PAUSE = 0.005

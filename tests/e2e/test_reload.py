@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from kproxy.cli.admin_client import Admin
-from kproxy.testing.client import RawClient
-from kproxy.testing.wait import until
+from tests.support.raw_client import RawClient
+from tests.support.wait import until
 
 HIDE = "rules:\n  - {name: hide, kind: hide_node, node: 0}\n"
 HOST = "rules:\n  - {name: host, kind: advertise, host: elsewhere.example}\n"

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from kproxy.cli import main
-from kproxy.testing.client import RawClient
 from kproxy.testing.ports import free_port
+from tests.support.raw_client import RawClient
 
 RULES = """
 rules:

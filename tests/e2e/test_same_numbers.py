@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer
 
 from kproxy.cli.admin_client import Admin
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.wait import until
+from tests.support.wait import until
 
 RECORDS, SIZE = 3000, 100
 FOREVER = ("Fetch", "Heartbeat")

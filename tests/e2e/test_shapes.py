@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.certificates import Authority, client_context
-from kproxy.testing.client import EndOfStream, RawClient
-from kproxy.testing.fake import FakeBroker
-from kproxy.testing.wait import undisturbed
 from kproxy.wire import Message
+from tests.support.certificates import Authority, client_context
+from tests.support.fake_broker import FakeBroker
+from tests.support.raw_client import EndOfStream, RawClient
+from tests.support.wait import undisturbed
 
 FETCH = 1
 SIZE = 60_000

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.certificates import Authority, client_context
-from kproxy.testing.client import RawClient
-from kproxy.testing.fake import FakeBroker
-from kproxy.testing.wait import until
 from kproxy.wire import Message
+from tests.support.certificates import Authority, client_context
+from tests.support.fake_broker import FakeBroker
+from tests.support.raw_client import RawClient
+from tests.support.wait import until
 
 FETCH, PRODUCE = 1, 0
 MEGABYTE = 1 << 20

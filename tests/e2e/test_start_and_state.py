@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from kproxy.errors import InternalError
-from kproxy.testing.client import RawClient
 from kproxy.testing.ports import free_port, free_ports
 from kproxy.testing.process import Child
-from kproxy.testing.wait import until
+from tests.support.raw_client import RawClient
+from tests.support.wait import until
 
 
 def why_not(start: Callable[[], Any]) -> str:

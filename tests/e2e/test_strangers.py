@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.client import RawClient
 from kproxy.testing.ports import free_port
-from kproxy.testing.wait import until
+from tests.support.raw_client import RawClient
+from tests.support.wait import until
 
 TLS_HELLO = bytes.fromhex("1603010200010001fc0303") + bytes(500)
 HTTP = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"

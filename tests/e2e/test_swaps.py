@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.client import RawClient
-from kproxy.testing.fake import FakeBroker
 from kproxy.wire import Message
+from tests.support.fake_broker import FakeBroker
+from tests.support.raw_client import RawClient
 
 PRODUCE = 0
 CONNECTIONS = 50

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.certificates import Authority, client_context, server_context
-from kproxy.testing.client import RawClient
 from kproxy.testing.ports import free_port, free_ports
-from kproxy.testing.wait import until
+from tests.support.certificates import Authority, client_context, server_context
+from tests.support.raw_client import RawClient
+from tests.support.wait import until
 
 METADATA_FRAME = bytes.fromhex("0000001a00030004000000010003726177000000000000000000000000000000")
 

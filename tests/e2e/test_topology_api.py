@@ -9,9 +9,9 @@ import pytest
 
 from kproxy.cli.admin_client import Admin
 from kproxy.net.driven import show
-from kproxy.testing.certificates import Authority, client_context
-from kproxy.testing.client import RawClient
 from kproxy.testing.ports import free_port_with_room, free_ports
+from tests.support.certificates import Authority, client_context
+from tests.support.raw_client import RawClient
 
 BROKERS = {1: ("b1.example", 9092), 2: ("b2.example", 9093), 3: ("::1", 9094)}
 

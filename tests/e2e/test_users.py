@@ -11,9 +11,9 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 
 from kproxy.sasl.users import make_line
-from kproxy.testing.client import EndOfStream, RawClient
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.wait import until
+from tests.support.raw_client import EndOfStream, RawClient
+from tests.support.wait import until
 
 GUESSES = 60
 

@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from kproxy.testing.certificates import Authority, client_context
-from kproxy.testing.client import EndOfStream, RawClient
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.fake import FakeBroker, silence
 from kproxy.testing.ports import connections_to, free_port, free_port_with_room, sockets_of
 from kproxy.testing.process import children_of
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import until
 from kproxy.wire import decode_response
+from tests.support.certificates import Authority, client_context
+from tests.support.fake_broker import FakeBroker, silence
+from tests.support.raw_client import EndOfStream, RawClient
+from tests.support.wait import until
 
 FETCH = 1
 BODY = {"replica_id": -1, "max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1, "isolation_level": 0, "topics": []}

@@ -20,11 +20,11 @@ import pytest
 from kproxy.capture.reader import read
 from kproxy.cli.admin_client import Admin, Refused
 from kproxy.errors import DocumentError
-from kproxy.testing.client import RawClient
-from kproxy.testing.fake import FakeBroker
 from kproxy.testing.ports import free_port
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import until
+from tests.support.fake_broker import FakeBroker
+from tests.support.raw_client import RawClient
+from tests.support.wait import until
 
 METADATA = 3
 HOLD = {"kind": "delay", "delay": 0, "match": {"api": "Metadata"}, "when": {"hold": True}}

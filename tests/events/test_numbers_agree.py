@@ -19,10 +19,10 @@ from kproxy.observe.seen import Depth, Seen
 from kproxy.observe.summary import Summary
 from kproxy.sinks.audit.request_event import request_event
 from kproxy.sinks.audit.summary_event import summary_event
-from kproxy.testing.random_peers import Manners
-from kproxy.testing.sight import Somebody, write_capture
 from kproxy.wire import schema
 from tests.observe.watching import CLIENT, Talk, Watching, random_talk
+from tests.support.exchange_factory import Somebody, write_capture
+from tests.support.random_peers import Manners
 
 NAMES = [api.name for api in map(schema.load, schema.paths()) if api.name not in ("SaslHandshake", "SaslAuthenticate")]
 OFTEN = ["Produce", "Fetch", "ShareFetch", "OffsetCommit", "Heartbeat", "ListOffsets", "CreateTopics"]

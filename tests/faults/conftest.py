@@ -18,9 +18,9 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 
 from kproxy.testing.ask import ask
 from kproxy.testing.kafka import Kafka
-from kproxy.testing.made import create_topics
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import until
+from tests.support.topics import create_topics
+from tests.support.wait import until
 
 LIST_OFFSETS = 2
 PATIENCE = 30  # seconds after which a client that does not get on is taken for stuck

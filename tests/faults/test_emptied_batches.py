@@ -16,9 +16,9 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from kproxy.testing.made import create_topics
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import until
+from tests.support.topics import create_topics
+from tests.support.wait import until
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 GONE = {"first": "0-1", "middle": "2-3", "last": "4-5", "only": "0-1", "all": "0-5"}

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from kproxy.testing.java import JavaProgram
 from kproxy.testing.proxy import Proxy
+from tests.support.java_program import JavaProgram
 
 PATIENCE = 30
 FAULTS: dict[str, dict[str, Any]] = {

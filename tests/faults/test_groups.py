@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import until
+from tests.support.wait import until
 
 PATIENCE = 30
 NEW_PROTOCOL = {"group.protocol": "consumer"}

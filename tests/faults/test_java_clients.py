@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.java import JavaError, JavaProgram
 from kproxy.testing.proxy import Proxy
+from tests.support.java_program import JavaError, JavaProgram
 
 ONCE = {"match": {"api": "Produce"}, "when": {"once": True}}
 TAGS = {"api": ["Produce", "Metadata", "Fetch"]}

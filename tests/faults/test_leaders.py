@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import until
+from tests.support.wait import until
 
 PATIENCE = 30
 TOPIC = "led"

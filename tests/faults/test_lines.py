@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from kproxy.testing.client import METADATA as ANY_TOPICS
-from kproxy.testing.client import EndOfStream, RawClient
-from kproxy.testing.fake import FakeBroker
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import undisturbed, until
 from kproxy.wire import decode_response
+from tests.support.fake_broker import FakeBroker
+from tests.support.raw_client import METADATA as ANY_TOPICS
+from tests.support.raw_client import EndOfStream, RawClient
+from tests.support.wait import undisturbed, until
 
 METADATA = 3
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import until
+from tests.support.wait import until
 
 ONCE = {"match": {"api": "Produce"}, "when": {"once": True}}
 

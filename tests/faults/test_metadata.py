@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kproxy.testing import ask
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import until
+from tests.support.wait import until
 
 PATIENCE = 30
 RECOVERED: dict[str, dict[str, Any]] = {

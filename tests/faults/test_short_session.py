@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from kproxy.testing.kafka import Kafka, Listener
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import until
+from tests.support.wait import until
 
 USER, PASSWORD = "alice", "alice-secret"
 PATIENCE = 30

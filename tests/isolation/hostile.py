@@ -18,11 +18,11 @@ from kproxy.core.rewrite import Context
 from kproxy.errors import DecodeError
 from kproxy.rules.namespace import GROUP, TOPIC, TRANSACTIONAL_ID
 from kproxy.testing.dialogue import defaults, sized
-from kproxy.testing.values import random_struct
 from kproxy.wire import Message, encode, layout, schema
 from kproxy.wire.codec import decode
 from kproxy.wire.codec import encode as encode_body
 from kproxy.wire.layout import Slot, Struct
+from tests.support.random_values import random_struct
 
 RULES = "rules:\n- {name: a, kind: prefix, prefix: a.}\n"
 MINE, ALSO_MINE, SECRET, OTHER = (UUID(int=0x4000 << 64 | 0x8 << 60 | number << 96 | number) for number in (1, 2, 3, 4))

@@ -13,10 +13,10 @@ from kproxy.core.names.ids import ANSWERS_BY_ID
 from kproxy.core.names.remembered import TOPIC_IDS, recall
 from kproxy.rules.asks_all import asks_all
 from kproxy.rules.mentions import loose, texts
-from kproxy.testing.asked import answered
-from kproxy.testing.values import random_struct
 from kproxy.wire import Message, layout
 from kproxy.wire.shapes import shape
+from tests.support.random_requests import answered
+from tests.support.random_values import random_struct
 
 from .access import Access
 from .lifelike_cluster import CONSUMER, JOIN_GROUP, SYNC_GROUP, LifelikeCluster

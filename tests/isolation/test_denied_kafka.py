@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from kproxy.testing.ask import topics
-from kproxy.testing.client import RawClient
 from kproxy.testing.kafka import Kafka
-from kproxy.testing.made import create_topics
 from kproxy.testing.proxy import Proxy
+from tests.support.raw_client import RawClient
+from tests.support.topics import create_topics
 
 METADATA, FIND_COORDINATOR, DESCRIBE_GROUPS = 3, 10, 15
 CONSUMER_HEARTBEAT, CONSUMER_DESCRIBE, DESCRIBE_TOPIC_PARTITIONS, STREAMS_HEARTBEAT = 68, 69, 75, 88

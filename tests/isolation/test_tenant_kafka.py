@@ -16,14 +16,14 @@ from kproxy.core.names.disguise import disguise
 from kproxy.core.rewrite import Context
 from kproxy.testing import ask
 from kproxy.testing.kafka import Kafka
-from kproxy.testing.made import create_topics
 from kproxy.testing.plugin import PROXIED
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import until
 from kproxy.wire import Message, decode_response, encode, layout, schema
 from kproxy.wire.codec import encode as encode_body
 from kproxy.wire.layout import Struct
 from kproxy.wire.primitives import write_bits, write_uvarint
+from tests.support.topics import create_topics
+from tests.support.wait import until
 
 PRODUCE, FETCH, METADATA, DELETE_TOPICS, SHARE_FETCH = 0, 1, 3, 20, 78
 UNKNOWN_TOPIC_ID, SESSION_NOT_FOUND = 100, 70

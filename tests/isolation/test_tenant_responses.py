@@ -10,8 +10,8 @@ from kproxy.core.names.ids import ANSWERS_BY_ID, learn
 from kproxy.core.session import Shared
 from kproxy.core.step import STOP
 from kproxy.testing.dialogue import Dialogue, request, response
-from kproxy.testing.values import random_struct
 from kproxy.wire import layout, schema
+from tests.support.random_values import random_struct
 
 from .telling import CARRIERS, FOREIGN, MINE, SECRET, telling
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.testing.jars import KAFKA_VERSION, kafka_libs
-from kproxy.testing.java import JavaProgram
+from tests.support.java_program import JavaProgram
 
 OLD_KAFKA_VERSION = "3.9.1"
 """The last release line that still reads and writes what Kafka 4 has removed (KIP-896)."""

@@ -13,8 +13,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from kproxy.sinks.audit.kafka_outlet import KafkaOutlet, KafkaSettings
 from kproxy.sinks.audit.recorder import Recorder
 from kproxy.testing.kafka import Kafka
-from kproxy.testing.made import create_topics
-from kproxy.testing.wait import until
+from tests.support.topics import create_topics
+from tests.support.wait import until
 
 TOPIC, PARTITIONS, COUNT = "audit-of-kproxy", 3, 6000
 SOURCE = "host/0badcafe-0000-4000-8000-000000000000/0"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.java import JavaProgram
+from tests.support.java_program import JavaProgram
 
 ROUTES = None if os.environ.get("KPROXY_TEST_ALL") else ["renamed"]
 """Brokers that come back keep two processors busy for a while, so by default there is one way to them here."""

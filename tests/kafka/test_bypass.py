@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from kproxy.testing.kafka import HOST, Kafka
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.watch import ConnectionWatch
+from tests.support.connection_watch import ConnectionWatch
 
 
 def test_only_the_proxy_connects_to_brokers(kafka3: Kafka, plain_proxy: Proxy, watch: ConnectionWatch) -> None:

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from kproxy.core.respond import Failure, fail
-from kproxy.testing.asked import tell_apart
 from kproxy.testing.jars import KAFKA_VERSION, kafka_libs
-from kproxy.testing.java import JavaProgram
 from kproxy.wire import Message, codec, decode_request, encode, layout, schema
 from kproxy.wire.headers import header_version
 from kproxy.wire.schema import Api
+from tests.support.java_program import JavaProgram
+from tests.support.random_requests import tell_apart
 
 from .conftest import HERE, OLD_KAFKA_VERSION
 from .random_values import random_message, random_struct

@@ -10,11 +10,11 @@ from confluent_kafka import Producer
 from kproxy.core.counters import Counters
 from kproxy.core.fetch_sessions import FetchSessions
 from kproxy.core.partition_session import Key, PartitionSession
-from kproxy.testing.client import RawClient
 from kproxy.testing.kafka import Kafka
-from kproxy.testing.made import create_topics
 from kproxy.wire import decode_request, decode_response
 from kproxy.wire.message import Message
+from tests.support.raw_client import RawClient
+from tests.support.topics import create_topics
 
 FETCH, VERSION = 1, 12
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.java import JavaProgram
 from kproxy.testing.kafka import Kafka
-from kproxy.testing.made import create_topics
 from kproxy.testing.plugin import Proxies
+from tests.support.java_program import JavaProgram
+from tests.support.topics import create_topics
 
 RULES: list[dict[str, Any]] = [
     {"name": "topics", "kind": "rename_topic", "topics": {"gr-*": "prod.gr-*"}},

@@ -14,10 +14,10 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.testing.java import JavaProgram
 from kproxy.wire import decode_request, decode_response, encode, layout, schema
 from kproxy.wire.layout import Slot, Struct
 from kproxy.wire.message import Message
+from tests.support.java_program import JavaProgram
 
 from .random_values import random_message
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.java import JavaProgram
 from kproxy.wire.records import (
     Control,
     Cut,
@@ -22,6 +21,7 @@ from kproxy.wire.records import (
     entries,
     rewrite,
 )
+from tests.support.java_program import JavaProgram
 
 pytestmark = pytest.mark.timeout(120, func_only=True)  # the first run fetches jars
 

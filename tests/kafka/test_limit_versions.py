@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from kproxy.testing.client import RawClient
-from kproxy.testing.java import JavaError, JavaProgram
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.plugin import Proxies
 from kproxy.testing.proxy import Proxy
 from kproxy.wire import schema
 from kproxy.wire.releases import supported
+from tests.support.java_program import JavaError, JavaProgram
+from tests.support.raw_client import RawClient
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 API_VERSIONS, PRODUCE, FETCH, GROUP_HEARTBEAT = 18, 0, 1, 68

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.testing.java import JavaProgram
+from tests.support.java_program import JavaProgram
 
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 

@@ -18,14 +18,14 @@ from kafka import KafkaProducer
 
 from kproxy.sasl.users import make_line
 from kproxy.testing import ask
-from kproxy.testing.certificates import Authority
-from kproxy.testing.client import EndOfStream, RawClient
 from kproxy.testing.kafka import Kafka, Listener
 from kproxy.testing.plugin import Proxies
 from kproxy.testing.ports import free_port
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import until
 from kproxy.wire import decode_response
+from tests.support.certificates import Authority
+from tests.support.raw_client import EndOfStream, RawClient
+from tests.support.wait import until
 
 pytestmark = pytest.mark.usefixtures("kafka_python")
 

@@ -15,12 +15,12 @@ from confluent_kafka import Producer
 from kafka import KafkaProducer
 from kafka.errors import KafkaTimeoutError
 
-from kproxy.testing.client import RawClient
 from kproxy.testing.kafka import Kafka, Listener
 from kproxy.testing.plugin import Proxies
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import until
 from kproxy.wire import decode_response
+from tests.support.raw_client import RawClient
+from tests.support.wait import until
 
 pytestmark = pytest.mark.usefixtures("kafka_python")
 

@@ -25,11 +25,11 @@ from kproxy.admin.api import DESCRIPTION
 from kproxy.capture.reader import Capture
 from kproxy.cli.admin_client import Admin
 from kproxy.sasl.users import make_line, read_users
-from kproxy.testing.certificates import Authority, client_context
-from kproxy.testing.client import RawClient
 from kproxy.testing.kafka import Kafka, Listener
 from kproxy.testing.ports import free_port
-from kproxy.testing.wait import until
+from tests.support.certificates import Authority, client_context
+from tests.support.raw_client import RawClient
+from tests.support.wait import until
 
 pytestmark = pytest.mark.usefixtures("kafka_python")
 

@@ -20,10 +20,10 @@ from cryptography.hazmat.primitives.serialization import (
 
 from kproxy.sasl.users import make_line
 from kproxy.testing import ask
-from kproxy.testing.java import JavaError, JavaProgram
 from kproxy.testing.kafka import HOST, Kafka, Listener
 from kproxy.testing.plugin import PROXIED, Proxies
 from kproxy.testing.ports import free_port
+from tests.support.java_program import JavaError, JavaProgram
 
 USER, PASSWORD = "alice", "alice-secret"
 KPROXYS = "alices-at-kproxy"

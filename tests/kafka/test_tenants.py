@@ -16,10 +16,10 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient
 
 from kproxy.testing import ask
-from kproxy.testing.java import JavaProgram
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.plugin import PROXIED
 from kproxy.testing.proxy import Proxy
+from tests.support.java_program import JavaProgram
 
 ACCESS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

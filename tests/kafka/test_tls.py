@@ -16,12 +16,12 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as Partition
 
-from kproxy.testing.certificates import Authority, client_context
 from kproxy.testing.kafka import Kafka, Listener
-from kproxy.testing.made import create_topics
 from kproxy.testing.plugin import Proxies
 from kproxy.testing.ports import free_port, free_ports
 from kproxy.testing.proxy import Proxy
+from tests.support.certificates import Authority, client_context
+from tests.support.topics import create_topics
 
 pytestmark = pytest.mark.usefixtures("kafka_python")
 

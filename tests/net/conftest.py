@@ -17,7 +17,7 @@ from kproxy.config.document import Config
 from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.server import Server
-from kproxy.testing.passing import PassingSession
+from tests.support.passing_session import PassingSession
 
 opened: list[trio.SocketStream | trio.SocketListener] = []
 """What the running test has opened; closed behind it."""

@@ -18,11 +18,11 @@ from typing import Any
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from kproxy.testing.client import EndOfStream, RawClient
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.fake import FakeBroker
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import until
+from tests.support.fake_broker import FakeBroker
+from tests.support.raw_client import EndOfStream, RawClient
+from tests.support.wait import until
 
 ROOT = Path(__file__).parent.parent.parent
 RULES, PAGE = ROOT / "deploy" / "transparent", (ROOT / "docs" / "networks.md").read_text()
@@ -110,8 +110,8 @@ class Elsewhere:
     """This file as `role` in a namespace of its own, joined to this one by a cable."""
 
     def __init__(self, role: str, number: int) -> None:
-        command = ["unshare", "--net", sys.executable, __file__, role]
-        self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        command = ["unshare", "--net", sys.executable, "-m", "tests.net.diverted", role]
+        self.child = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.answer()
         name = f"net{number}"
         run("ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", str(self.child.pid))

@@ -11,7 +11,7 @@ import trio
 
 from kproxy.core.commands import BROKER, CLIENT, Close, Dial, EnsureNodes, Pause, Resume, Send, Wake
 from kproxy.net.socket import side
-from kproxy.testing.passing import PassingSession
+from tests.support.passing_session import PassingSession
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
 RST = struct.pack("ii", 1, 0)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kproxy.net.socket import keepalive
-from kproxy.testing.passing import PassingSession
-from kproxy.testing.vanish import vanish
+from tests.support.dead_peer import vanish
+from tests.support.passing_session import PassingSession
 
 pytestmark = pytest.mark.trio
 

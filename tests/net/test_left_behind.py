@@ -15,8 +15,8 @@ from kproxy.net import overdue
 from kproxy.observe.seen import Depth, Seen, Who
 from kproxy.rules.document import parse_rules
 from kproxy.testing.dialogue import request, response
-from kproxy.testing.passing import PassingSession
-from kproxy.testing.tapped import Hungry
+from tests.support.passing_session import PassingSession
+from tests.support.tapped_session import Hungry
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
 

@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.core.commands import CLIENT, Close, Send
 from kproxy.net import overdue
-from kproxy.testing.passing import PassingSession
+from tests.support.passing_session import PassingSession
 
 pytestmark = pytest.mark.trio
 

@@ -18,8 +18,8 @@ from kproxy.net.connection import Connection
 from kproxy.rules.document import parse_rules
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.traffic_shape import TrafficShape
-from kproxy.testing.certificates import Authority, client_context
-from kproxy.testing.passing import PassingSession
+from tests.support.certificates import Authority, client_context
+from tests.support.passing_session import PassingSession
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
 

@@ -23,7 +23,7 @@ from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.server import Server, drain_on_signal
 from kproxy.rules.kinds.advertise import Advertise
-from kproxy.testing.passing import PassingSession
+from tests.support.passing_session import PassingSession
 
 pytestmark = pytest.mark.trio
 

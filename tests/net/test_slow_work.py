@@ -10,7 +10,7 @@ import trio
 
 from kproxy.core.commands import Compute
 from kproxy.net.loop.slow_work import SlowWork
-from kproxy.testing.passing import PassingSession
+from tests.support.passing_session import PassingSession
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
 

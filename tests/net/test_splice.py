@@ -20,8 +20,8 @@ from kproxy.net.socket.splice import MOST, PIPE, Pipe
 from kproxy.observe.seen import Depth
 from kproxy.rules.name_maps import NameMaps
 from kproxy.testing.dialogue import request, response
-from kproxy.testing.tapped import Hungry
 from kproxy.wire.records import Record, encode_batch
+from tests.support.tapped_session import Hungry
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
 MB = 1 << 20

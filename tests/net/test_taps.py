@@ -17,7 +17,7 @@ from kproxy.core.session import Session, Shared
 from kproxy.observe.seen import Depth, Seen
 from kproxy.rules.document import parse_rules
 from kproxy.testing.dialogue import request, response
-from kproxy.testing.tapped import Hungry
+from tests.support.tapped_session import Hungry
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
 

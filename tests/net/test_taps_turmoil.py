@@ -26,11 +26,11 @@ from kproxy.observe.watcher import Watcher
 from kproxy.rules.kinds import KINDS
 from kproxy.sinks.audit.request_event import request_event
 from kproxy.sinks.audit.summary_event import summary_event
-from kproxy.testing.random_peers import Broker, Manners, random_traffic
-from kproxy.testing.random_rules import frame_kinds, random_rules
-from kproxy.testing.tapped import Hungry, Tapped
-from kproxy.testing.turmoil import Turmoil
 from kproxy.wire.api_keys import PRODUCE
+from tests.support.chaos_session import Turmoil
+from tests.support.random_peers import Broker, Manners, random_traffic
+from tests.support.random_rules import frame_kinds, random_rules
+from tests.support.tapped_session import Hungry, Tapped
 
 CASES = 1000 if os.environ.get("KPROXY_TEST_ALL") else 60
 APIS = [

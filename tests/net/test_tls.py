@@ -13,7 +13,7 @@ import trio
 import trustme
 
 from kproxy.net.socket.tls import ClientSocket
-from kproxy.testing.passing import PassingSession
+from tests.support.passing_session import PassingSession
 
 pytestmark = pytest.mark.trio
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.testing.certificates import Authority, client_context, self_signed, server_context
-from kproxy.testing.fake import FakeBroker
-from kproxy.testing.passing import PassingSession
+from tests.support.certificates import Authority, client_context, self_signed, server_context
+from tests.support.fake_broker import FakeBroker
+from tests.support.passing_session import PassingSession
 
 pytestmark = pytest.mark.trio
 

@@ -22,6 +22,7 @@ from kproxy.net.transparent import check_mark, is_own
 
 REST = [(1, "iptables"), (2, "iptables")] if os.environ.get("KPROXY_TEST_ALL") else []
 ITSELF = "the destination 127.0.0.1:19092 is kproxy itself, going there would never end"
+ROOT = Path(__file__).parents[2]
 
 
 def seen(what: str, workers: int, tool: str) -> Any:
@@ -30,8 +31,8 @@ def seen(what: str, workers: int, tool: str) -> Any:
     missing = [package for tool, package in tools.items() if shutil.which(tool) is None]
     assert not missing, f"this test needs what is not here: apt-get install {' '.join(missing)}"
     command = ["unshare", "--user", "--map-root-user", "--net", sys.executable]
-    command += [str(Path(__file__).parent / "diverted.py"), what, str(workers), tool]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    command += ["-m", "tests.net.diverted", what, str(workers), tool]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)
 

@@ -14,8 +14,8 @@ import trio
 from kproxy.core.commands import Send
 from kproxy.net.loop import turns
 from kproxy.net.loop.turn_order import Queue
-from kproxy.testing.passing import PassingSession
 from kproxy.wire import breath
+from tests.support.passing_session import PassingSession
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from kproxy.observe.seen import Depth, Form
 from kproxy.testing.dialogue import request, response
-from kproxy.testing.random_peers import Manners
 from kproxy.wire import schema
 from kproxy.wire.records import Record, encode_batch
+from tests.support.random_peers import Manners
 
 from ..wire.golden.frames import golden
 from .watching import BROKER, CLIENT, Talk, Watching, counted, play, random_talk, told, whole_summary

@@ -10,9 +10,9 @@ import pytest
 from kproxy.observe import records as watched
 from kproxy.observe.records import NotKept, records_of
 from kproxy.observe.seen import Form, Seen
-from kproxy.testing.sight import Somebody, exchange
 from kproxy.wire import records
 from kproxy.wire.records import Record, encode_batch
+from tests.support.exchange_factory import Somebody, exchange
 
 
 def produced(*records: Record, form: Form = Form.WHOLE) -> Seen:

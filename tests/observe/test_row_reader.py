@@ -12,10 +12,10 @@ from kproxy.errors import DecodeError
 from kproxy.observe.row_reader import PATHS, read_rows, row_reader
 from kproxy.observe.rows import answers_of, asked_rows, fetch_rows
 from kproxy.testing.dialogue import sized
-from kproxy.testing.random_peers import mangled, plausible
-from kproxy.testing.values import random_struct
 from kproxy.wire import Message, encode, layout, schema
 from kproxy.wire.sketch import decode_sketch
+from tests.support.random_peers import mangled, plausible
+from tests.support.random_values import random_struct
 
 from ..wire.golden.frames import golden
 

@@ -14,7 +14,7 @@ from kproxy.observe.cells import Line
 from kproxy.observe.seen import Depth, Seen
 from kproxy.observe.summary import Summary
 from kproxy.observe.watcher import Watcher
-from kproxy.testing.random_peers import Broker, Manners, random_traffic
+from tests.support.random_peers import Broker, Manners, random_traffic
 
 CLIENT, BROKER = 0, 1
 Talk = list[tuple[int, bytes]]

@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from kproxy.testing.client import METADATA, RawClient
 from kproxy.testing.kafka import Kafka
-from kproxy.testing.made import create_topics
 from kproxy.testing.proxy import Proxy
+from tests.support.raw_client import METADATA, RawClient
+from tests.support.topics import create_topics
 
 SECONDS = 30 if os.environ.get("KPROXY_TEST_ALL") else 10
 WINDOWS = 5

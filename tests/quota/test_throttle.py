@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.client import METADATA as NO_TOPICS
-from kproxy.testing.client import RawClient
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.java import JavaProgram
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import undisturbed
 from kproxy.wire.records import Record, encode_batch
+from tests.support.java_program import JavaProgram
+from tests.support.raw_client import METADATA as NO_TOPICS
+from tests.support.raw_client import RawClient
+from tests.support.wait import undisturbed
 
 PRODUCE, FETCH, METADATA = 0, 1, 3
 

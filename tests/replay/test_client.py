@@ -14,9 +14,9 @@ from kproxy.replay.outcome import ReplayOutcome
 from kproxy.replay.player import Pace, ReplayPlayer
 from kproxy.replay.sasl import plain
 from kproxy.replay.target import TargetCluster
-from kproxy.testing.fake import FakeBroker, reset, silence
 from kproxy.testing.ports import free_port
 from kproxy.wire import Message
+from tests.support.fake_broker import FakeBroker, reset, silence
 
 
 def play(recording: Any, port: int, *, patience: float = 5, **more: Any) -> list[ReplayOutcome]:

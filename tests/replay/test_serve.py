@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient
 from kproxy.capture.reader import read
 from kproxy.replay.responder import RecordingResponder
 from kproxy.replay.server import ResponderServer
-from kproxy.testing.java import JavaProgram
-from kproxy.testing.made import create_topics
+from tests.support.java_program import JavaProgram
+from tests.support.topics import create_topics
 
 WAIT = 20.0
 

@@ -19,9 +19,9 @@ from kproxy.capture.reader import read
 from kproxy.replay.player import Pace
 from kproxy.replay.retries import WAS_REFUSED
 from kproxy.replay.sasl import plain
-from kproxy.testing.java import JavaProgram
 from kproxy.testing.kafka import Kafka, Listener
-from kproxy.testing.made import create_topics
+from tests.support.java_program import JavaProgram
+from tests.support.topics import create_topics
 
 WAIT = 30.0
 

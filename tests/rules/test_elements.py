@@ -8,10 +8,10 @@ import pytest
 
 from kproxy.rules.elements import elements_of
 from kproxy.rules.entity import Entity, entities
-from kproxy.testing.asked import answered, random_request
 from kproxy.wire import Message, schema
 from kproxy.wire.elements import request_elements
 from kproxy.wire.shapes import Level, shape
+from tests.support.random_requests import answered, random_request
 
 CASES = [(api, version) for api in schema.apis() for version in (api.versions[0], api.versions[-1])
          if shape(api.key, version).request]  # fmt: skip

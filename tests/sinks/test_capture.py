@@ -12,7 +12,7 @@ from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import SeenView
 from kproxy.observe.seen import Depth, Seen
 from kproxy.sinks.capture import MOST_UNPAIRED, CaptureSink, host_port
-from kproxy.testing.captures import client, metadata, produce
+from tests.support.capture_files import client, metadata, produce
 
 WHO = client(broker="10.0.0.1:9093")
 

@@ -16,7 +16,7 @@ from kproxy.capture.writer import CaptureWriter
 from kproxy.observe.seen import Seen
 from kproxy.sinks import capture_file
 from kproxy.sinks.capture_file import CaptureFile, CaptureLimits
-from kproxy.testing.captures import SERVER, client, metadata, produce
+from tests.support.capture_files import SERVER, client, metadata, produce
 
 
 class Begun:

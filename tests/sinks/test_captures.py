@@ -18,7 +18,7 @@ from kproxy.sinks import captures as module
 from kproxy.sinks.capture_file import CaptureLimits
 from kproxy.sinks.captures import CaptureRefused, Captures, NoSuchCapture
 from kproxy.sinks.fanout import Fanout
-from kproxy.testing.captures import SERVER, client, metadata
+from tests.support.capture_files import SERVER, client, metadata
 
 
 class Wired:

@@ -9,7 +9,7 @@ import pytest
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.seen import Depth, Form
 from kproxy.sinks.tail import SMALLEST, Missed, TailSink
-from kproxy.testing.sight import exchange
+from tests.support.exchange_factory import exchange
 
 
 def make_sink(text: str = "", **limits: int) -> tuple[TailSink, list[int]]:

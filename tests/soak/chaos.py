@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 from kproxy.testing.process import children_of
-from kproxy.testing.wait import until
+from tests.support.wait import until
 
 from .faults import FAULTS
 from .relay import Relay

@@ -9,7 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from kproxy.testing.ask import ask
-from kproxy.testing.audited import by_source, hidden, published, recovered
+from tests.support.audit_reader import by_source, hidden, published, recovered
 
 FIND_COORDINATOR, OFFSET_FETCH = 10, 9
 EXPECTED_ERRORS = frozenset({"worker ended, another one is started"})

@@ -23,12 +23,12 @@ from typing import Any, Self
 from kproxy.testing.ask import ask
 from kproxy.testing.jars import java
 from kproxy.testing.kafka import JVM, Kafka
-from kproxy.testing.made import create_topics
 from kproxy.testing.ports import free_port_with_room
 from kproxy.testing.process import Child
 from kproxy.testing.proxy import ROOM, Proxy
-from kproxy.testing.wait import until
 from kproxy.wire.api_keys import METADATA
+from tests.support.topics import create_topics
+from tests.support.wait import until
 
 from .relay import Relays
 from .wallclock import WallClockOfOthers

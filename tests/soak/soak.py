@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from kproxy.testing.client import RawClient
 from kproxy.testing.ports import connections_to, sockets_of
 from kproxy.testing.process import children_of
-from kproxy.testing.wait import until
+from tests.support.raw_client import RawClient
+from tests.support.wait import until
 
 from . import records, verdict
 from .chaos import LONG, Chaos, Step

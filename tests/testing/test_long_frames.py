@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from kproxy.core.commands import LONG
-from kproxy.testing.certificates import Authority, client_context, server_context
-from kproxy.testing.client import RawClient
 from kproxy.testing.embedded import Embedded
 from kproxy.testing.exchanges import Selection
-from kproxy.testing.fake import FakeBroker
 from kproxy.testing.inject import Kproxy, KproxyWarning
 from kproxy.wire import Message, encode
+from tests.support.certificates import Authority, client_context, server_context
+from tests.support.fake_broker import FakeBroker
+from tests.support.raw_client import RawClient
 
 PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
 MB = 1 << 20

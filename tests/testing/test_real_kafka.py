@@ -9,7 +9,7 @@ from confluent_kafka import Consumer
 
 from kproxy.testing.inject import Kproxy
 from kproxy.testing.kafka import Kafka
-from kproxy.testing.made import create_topics
+from tests.support.topics import create_topics
 
 
 @pytest.fixture

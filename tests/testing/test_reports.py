@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kproxy.testing.inject import Kproxy
-from kproxy.testing.words import Misuse
+from kproxy.testing.rule_arguments import Misuse
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.tape import Frames, Line, Tape
+from kproxy.testing.recorder import Frames, Line, Tape
 
 NOW = 7.0
 

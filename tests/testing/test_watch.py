@@ -6,7 +6,7 @@ import os
 import socket
 
 from kproxy.testing.ports import connections_to, free_ports, sockets_of
-from kproxy.testing.watch import ConnectionWatch
+from tests.support.connection_watch import ConnectionWatch
 
 
 def test_a_connection_of_somebody_else_is_seen() -> None:

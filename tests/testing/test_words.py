@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from kproxy.rules.document import read_document
-from kproxy.testing.words import Misuse, match_of, plain, rule_source
+from kproxy.testing.rule_arguments import Misuse, match_of, plain, rule_source
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kproxy.errors import DecodeError, EncodeError
-from kproxy.testing.values import random_struct
 from kproxy.wire import codec, layout, schema
 from kproxy.wire.layout import Struct
 from kproxy.wire.trace import smallest, trace
+from tests.support.random_values import random_struct
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 MESSAGES = [

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.values import random_element, random_slot, random_struct
 from kproxy.wire import layout, schema
 from kproxy.wire.codec import decode, encode
 from kproxy.wire.edit import Edits
@@ -18,6 +17,7 @@ from kproxy.wire.primitives import COMPACT_WRITERS, WRITERS, read_uvarint
 from kproxy.wire.trace import trace
 from kproxy.wire.walk import Hit, compile_walk, walk, write_string
 from kproxy.wire.walk_source import tags_path
+from tests.support.random_values import random_element, random_slot, random_struct
 
 ALL = [
     (api.key, version, direction)

@@ -9,7 +9,6 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.testing.values import random_struct
 from kproxy.wire import Message, layout, schema
 from kproxy.wire.elements import (
     called,
@@ -23,6 +22,7 @@ from kproxy.wire.elements import (
 )
 from kproxy.wire.schema import Api
 from kproxy.wire.shapes import Level, shape
+from tests.support.random_values import random_struct
 
 ID = UUID(int=7)
 BY_HAND = {

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from kproxy.testing.values import random_struct
 from kproxy.wire import Message, encode, layout, schema
 from kproxy.wire.has_no_endpoints import has_no_endpoints
 from kproxy.wire.walk import walk
+from tests.support.random_values import random_struct
 
 WANTED = frozenset(("node_endpoints[]", "node_endpoints[].host", "node_endpoints[].port"))
 CASES = [(0, version) for version in (10, 11, 12, 13)] + [(1, version) for version in (16, 17, 18)]

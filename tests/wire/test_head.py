@@ -7,11 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.testing.values import random_struct
 from kproxy.wire import layout, schema
 from kproxy.wire.codec import encode
 from kproxy.wire.head import body_start, lone_topic, plain_head, produce_acks
 from kproxy.wire.walk import read_string
+from tests.support.random_values import random_struct
 
 HEADERS = [("request", version) for version in (0, 1, 2)] + [("response", version) for version in (0, 1)]
 

@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kproxy.errors import DecodeError
-from kproxy.testing.values import random_struct
 from kproxy.wire import codec, decode_request, decode_response, layout, schema
 from kproxy.wire.layout import Struct
 from kproxy.wire.primitives import write_uvarint
 from kproxy.wire.trace import diagnosis, trace
 from kproxy.wire.walk import compile_walk
+from tests.support.random_values import random_struct
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 CHANGES = 300 if EVERYTHING else 8

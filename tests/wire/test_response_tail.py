@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from kproxy.errors import DecodeError
-from kproxy.testing.values import random_struct
 from kproxy.wire import layout
 from kproxy.wire.codec import decode, encode
 from kproxy.wire.response_tail import PrefixSkipper, split, tail_layout
 from kproxy.wire.walk import compile_walk, read_string
+from tests.support.random_values import random_struct
 
 STREAMED = [(1, 16), (1, 17), (1, 18), (78, 0), (78, 1), (78, 2)]
 

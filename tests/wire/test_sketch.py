@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from kproxy.errors import DecodeError
-from kproxy.testing.values import random_struct
 from kproxy.wire import layout, schema
 from kproxy.wire.codec import encode
 from kproxy.wire.headers import write_header
 from kproxy.wire.message import decode_request, decode_response
 from kproxy.wire.sketch import Sketcher, decode_sketch
+from tests.support.random_values import random_struct
 
 from .golden.frames import golden
 from .random_records import expected, random_field

@@ -12,12 +12,12 @@ import pytest
 
 from kproxy.errors import DecodeError
 from kproxy.testing.dialogue import response
-from kproxy.testing.values import random_struct
 from kproxy.wire import layout, schema
 from kproxy.wire.codec import encode
 from kproxy.wire.layout import Struct
 from kproxy.wire.uniform_arrays import LEARN_EVERY, LEAST, MOST, MOST_KNOWN, UniformArray, can_be_uniform, find_measures
 from kproxy.wire.walk import Walk, compile_walk
+from tests.support.random_values import random_struct
 
 PRODUCE, METADATA = 0, 3
 HEADER = 9  # bytes of a flexible response's: size, correlation id, no tags

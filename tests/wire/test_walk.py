@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from kproxy.errors import DecodeError
-from kproxy.testing.values import random_struct
 from kproxy.wire import layout, schema
 from kproxy.wire.codec import decode, encode
 from kproxy.wire.layout import Slot, Struct
@@ -21,6 +20,7 @@ from kproxy.wire.primitives import COMPACT_READERS, READERS, write_uvarint
 from kproxy.wire.walk import Walk, compile_walk, read_string, walk, write_string
 from kproxy.wire.walk_source import tags_path
 from kproxy.wire.walk_support import MOST_HITS
+from tests.support.random_values import random_struct
 
 ALL = [
     (api.key, version, direction)

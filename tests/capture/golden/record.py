@@ -1,4 +1,4 @@
-"""Records loopback.pcapng anew: `python tests/capture/golden/record.py`. Needs dumpcap, a JVM, the right to capture.
+"""Records loopback.pcapng anew: `python -m tests.capture.golden.record`. Needs dumpcap, a JVM, the right to capture.
 
 The numbers in tests/capture are those of the file that is there; a new one has other ports and perhaps other counts.
 """
@@ -12,8 +12,8 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kproxy.testing.captures import tool
 from kproxy.testing.kafka import Kafka
+from tests.support.capture_files import tool
 
 FILE = Path(__file__).parent / "loopback.pcapng"
 WRITTEN, LOST = 20, 3

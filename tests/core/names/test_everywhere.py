@@ -17,12 +17,12 @@ from kproxy.rules.name_maps import NameMaps
 from kproxy.rules.name_prefix import PrefixLayer
 from kproxy.rules.names import NameMap
 from kproxy.rules.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID
-from kproxy.testing.values import random_struct
 from kproxy.wire import layout, schema
 from kproxy.wire.codec import decode, encode
 from kproxy.wire.edit import Edits
 from kproxy.wire.layout import Struct
 from kproxy.wire.walk import walk
+from tests.support.random_values import random_struct
 
 CARRIERS = {
     "topics": {

@@ -8,9 +8,9 @@ import pytest
 
 from kproxy.core.respond import Failure, can_carry, errors_of, fail_each, fails_all, why_not
 from kproxy.rules.entity import entities
-from kproxy.testing.asked import random_request
 from kproxy.wire import decode_request, encode, schema
 from kproxy.wire.schema import Api
+from tests.support.random_requests import random_request
 
 
 @pytest.mark.parametrize("api", schema.apis(), ids=str)

@@ -9,10 +9,10 @@ import pytest
 
 from kproxy.core.respond import leave_out
 from kproxy.rules.entity import Entity
-from kproxy.testing.asked import answered, random_request
 from kproxy.wire import Message, decode_request, decode_response, encode, schema
 from kproxy.wire.schema import Api
 from kproxy.wire.shapes import shape
+from tests.support.random_requests import answered, random_request
 
 
 def pair(name: str, version: int, request: dict[str, Any], response: dict[str, Any]) -> tuple[Message, Message]:

@@ -11,10 +11,10 @@ import pytest
 
 from kproxy.core.respond import Failure, errors_of, fail_each, merge, without
 from kproxy.rules.entity import Entity, entities
-from kproxy.testing.asked import answered, random_request
 from kproxy.wire import Message, decode_request, decode_response, encode, schema
 from kproxy.wire.schema import Api
 from kproxy.wire.shapes import shape
+from tests.support.random_requests import answered, random_request
 
 TIMES = 25 if os.environ.get("KPROXY_TEST_ALL") else 5
 MERGED = [api for api in schema.apis() if any(shape(api.key, version).carries for version in api.versions)]

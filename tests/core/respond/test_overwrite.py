@@ -11,10 +11,10 @@ import pytest
 
 from kproxy.core.respond import Failure, errors_of, fail, overwrite, overwrite_top
 from kproxy.rules.entity import Entity, entities
-from kproxy.testing.asked import answered, random_request
 from kproxy.wire import Message, decode_request, decode_response, encode, schema
 from kproxy.wire.schema import Api
 from kproxy.wire.shapes import shape
+from tests.support.random_requests import answered, random_request
 
 ID = UUID(int=77)
 TIMES = 20 if os.environ.get("KPROXY_TEST_ALL") else 5

@@ -9,9 +9,9 @@ import pytest
 
 from kproxy.core.respond import without
 from kproxy.rules.entity import Entity, entities
-from kproxy.testing.asked import random_request
 from kproxy.wire import Message, decode_request, encode, schema
 from kproxy.wire.schema import Api
+from tests.support.random_requests import random_request
 
 
 def named(entity: Entity) -> tuple[Any, ...]:

@@ -26,8 +26,8 @@ from kproxy.cli.tally import Tally
 from kproxy.errors import CaptureError
 from kproxy.observe.seen import Seen
 from kproxy.testing.dialogue import request, response
-from kproxy.testing.random_peers import Manners
 from kproxy.wire import schema
+from tests.support.random_peers import Manners
 
 from ...observe.watching import CLIENT, random_talk
 from ..feed import FedRandom, Feed

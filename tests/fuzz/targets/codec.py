@@ -17,7 +17,6 @@ from random import Random
 from typing import Any
 
 from kproxy.errors import DecodeError, EncodeError
-from kproxy.testing.values import random_struct
 from kproxy.wire import codec, decode_request, decode_response, layout, schema
 from kproxy.wire.edit import Edits
 from kproxy.wire.has_no_endpoints import has_no_endpoints
@@ -26,6 +25,7 @@ from kproxy.wire.sketch import decode_sketch
 from kproxy.wire.trace import trace
 from kproxy.wire.walk import Walk, compile_walk, write_string
 from kproxy.wire.walk_source import tags_path
+from tests.support.random_values import random_struct
 
 from ..feed import Feed
 

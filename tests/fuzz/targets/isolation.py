@@ -23,9 +23,9 @@ from kproxy.errors import DecodeError
 from kproxy.rules.document import parse_rules
 from kproxy.rules.namespace import TOPIC
 from kproxy.testing.dialogue import response, sized
-from kproxy.testing.random_peers import mangled
-from kproxy.testing.values import random_struct
 from kproxy.wire import Message, layout, schema
+from tests.support.random_peers import mangled
+from tests.support.random_values import random_struct
 
 from ...isolation.access import Access, forbidden
 from ...isolation.hostile import MINE, RULES, TOPICS, embedded_topics, filled, is_own, may_leave, places, request

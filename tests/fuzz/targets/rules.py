@@ -14,9 +14,9 @@ from kproxy.core.plan import Plan
 from kproxy.core.session import Shared
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.live import LiveRule
-from kproxy.testing.random_peers import Broker, random_traffic
-from kproxy.testing.random_rules import acts_on, random_rules
-from kproxy.testing.turmoil import Driver, Turmoil
+from tests.support.chaos_session import Driver, Turmoil
+from tests.support.random_peers import Broker, random_traffic
+from tests.support.random_rules import acts_on, random_rules
 
 from ...core.test_engine_fuzz import APIS, BAD, GOOD, Scene, in_order, over
 from ..feed import FedRandom, Feed

@@ -22,9 +22,9 @@ from kproxy.rules.name_prefix import PrefixLayer
 from kproxy.rules.names import NameMap
 from kproxy.rules.namespace import NAMESPACES
 from kproxy.testing.dialogue import Dialogue, frames, request, response, sized
-from kproxy.testing.random_peers import Broker, Manners, random_traffic
-from kproxy.testing.stretches import Stopwatch, large
 from kproxy.wire import schema
+from tests.support.random_peers import Broker, Manners, random_traffic
+from tests.support.stretches import Stopwatch, large
 
 from ..feed import FedRandom, Feed
 

@@ -12,8 +12,8 @@ from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import EventView, SeenView
 from kproxy.observe.records import records_of
 from kproxy.observe.seen import Depth, Form, Seen
-from kproxy.testing.sight import Somebody, exchange
 from kproxy.wire.records import Record, encode_batch
+from tests.support.exchange_factory import Somebody, exchange
 
 PRODUCE: Mapping[str, Any] = {
     "connection": 7, "cluster": "main", "listener": "inner", "client_address": "10.1.2.3", "client_port": 5000,

@@ -16,7 +16,7 @@ from kproxy.pipeline.jobs.bronze import STREAM_NAME, bronze
 from kproxy.pipeline.lake import BatchLedger
 from kproxy.pipeline.sources import FileSource
 from kproxy.pipeline.spark import Run
-from kproxy.testing.wait import until
+from tests.support.wait import until
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 

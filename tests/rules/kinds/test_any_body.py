@@ -16,8 +16,8 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.live import LiveRule, SelectingRule
 from kproxy.rules.kinds.records_rule import RecordsRule
-from kproxy.testing.values import random_struct
 from kproxy.wire import Message, encode, layout, schema
+from tests.support.random_values import random_struct
 
 CHANGING = [kind for kind, model in KINDS.items() if issubclass(model, SelectingRule | RecordsRule)]
 ROUNDS = 12

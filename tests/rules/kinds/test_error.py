@@ -12,10 +12,10 @@ import pytest
 from kproxy.rules.decision import Fail
 from kproxy.rules.depth import Depth
 from kproxy.rules.error_place import can_say
-from kproxy.testing.asked import answered, random_request
 from kproxy.testing.dialogue import Dialogue, sized
 from kproxy.wire import Message, decode_response, encode, schema
 from kproxy.wire.shapes import Level, shape
+from tests.support.random_requests import answered, random_request
 
 PRODUCE, FETCH, METADATA, SASL_HANDSHAKE, ENVELOPE = 0, 1, 3, 17, 58
 POLICY_VIOLATION = 44  # an error that brokers put nowhere in particular

@@ -17,10 +17,9 @@ from confluent_kafka import Producer
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.ports import free_port_with_room
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import until
+from tests.support.wait import until
 
-sys.path.insert(0, str(Path(__file__).parent))
-from small_disk import SIZE, mount
+from .small_disk import SIZE, mount
 
 RECORDS = 1200
 

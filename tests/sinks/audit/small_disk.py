@@ -22,7 +22,7 @@ from kproxy.sinks.audit.file_names import WriterIdentity
 from kproxy.sinks.audit.file_outlet import FileOutlet
 from kproxy.sinks.audit.file_settings import FileSettings
 from kproxy.sinks.audit.recorder import Recorder
-from kproxy.testing.wait import until
+from tests.support.wait import until
 
 MS_RDONLY, MS_REMOUNT = 1, 32  # linux/mount.h
 SIZE = 4_000_000  # bytes: more than the queue holds, less than anybody minds

@@ -13,16 +13,17 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.audited import by_source, hidden, published, recovered
+from tests.support.audit_reader import by_source, hidden, published, recovered
 
+ROOT = Path(__file__).parents[3]
 REASONS = {"full": "disk_full", "read_only": "read_only"}
 
 
 def run(folder: Path, what: str, when_full: str) -> tuple[dict[str, Any], list[str]]:
     """What the process says, and its log."""
     command = ["unshare", "--user", "--map-root-user", "--mount", sys.executable]
-    command += [str(Path(__file__).parent / "small_disk.py"), str(folder), what, when_full]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    command += ["-m", "tests.sinks.audit.small_disk", str(folder), what, when_full]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout), ran.stderr.splitlines()
 

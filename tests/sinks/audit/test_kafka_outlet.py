@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from kproxy.sinks.audit.kafka_outlet import KafkaOutlet, KafkaSettings, MissingExtra, WrongOptions
 from kproxy.sinks.audit.recorder import Recorder
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.wait import until
+from tests.support.wait import until
 
 from .conftest import Log
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.testing.audited import by_source, hidden, published, recovered
-from kproxy.testing.wait import until
+from tests.support.audit_reader import by_source, hidden, published, recovered
+from tests.support.wait import until
 
 KILLS = 50 if os.environ.get("KPROXY_TEST_ALL") else 12
 FLUSH = 1.0

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from kproxy.sinks.audit.event_sink import OutletCounters
 from kproxy.sinks.audit.publisher import Publisher
-from kproxy.testing.audited import hidden, published
-from kproxy.testing.wait import until
+from tests.support.audit_reader import hidden, published
+from tests.support.wait import until
 
 from .conftest import Audit, Log
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kproxy.sinks.audit.lines import EventEncoder
-from kproxy.testing.audited import by_source, hidden, published, recovered
-from kproxy.testing.wait import until
+from tests.support.audit_reader import by_source, hidden, published, recovered
+from tests.support.wait import until
 
 from .conftest import Audit
 

@@ -23,11 +23,11 @@ from kproxy.sinks.audit.recorder import PutRecovered, Recorder
 from kproxy.sinks.audit.request_lines import RequestLines
 from kproxy.sinks.fanout import Fanout
 from kproxy.testing.dialogue import request, response
-from kproxy.testing.random_peers import Manners
-from kproxy.testing.tapped import Tapped
 from kproxy.wire.records import Producer, Record, encode_batch
 from tests.observe.test_short_way import fetch, heartbeat, produce
 from tests.observe.watching import BROKER, CLIENT, Talk, random_talk
+from tests.support.random_peers import Manners
+from tests.support.tapped_session import Tapped
 
 from .exchanges import FakeWho, wall
 

@@ -11,14 +11,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kproxy.testing.audited import Event, by_source, hidden, published, recovered
+from tests.support.audit_reader import Event, by_source, hidden, published, recovered
+
+ROOT = Path(__file__).parents[3]
 
 
 def run(folder: Path, when_full: str) -> tuple[dict[str, Any], list[Event]]:
     """What the process says, and the events of the proxy."""
     command = ["unshare", "--user", "--map-root-user", "--mount", sys.executable]
-    command += [str(Path(__file__).parent / "proxy_on_small_disk.py"), str(folder), when_full]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    command += ["-m", "tests.sinks.audit.proxy_on_small_disk", str(folder), when_full]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert ran.returncode == 0, ran.stderr
     assert hidden(folder) == []
     (own,) = by_source(published(folder)).values()

@@ -16,9 +16,9 @@ from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
 from kproxy.errors import RecordsError
-from kproxy.testing.wait import undisturbed
 from kproxy.wire.records import Batch, Producer, Record, check_crc, decode, encode_batch, entries, rewrite
 from kproxy.wire.records.entry import BATCH, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL
+from tests.support.wait import undisturbed
 
 from .test_record import RECORDS as ANY
 

@@ -11,11 +11,11 @@ from random import Random
 from typing import Any
 
 from kproxy.errors import DecodeError
-from kproxy.testing.asked import answered, random_request
 from kproxy.testing.dialogue import sized
 from kproxy.wire import Message, decode_request, encode, schema
 from kproxy.wire.api_keys import PRODUCE
 from kproxy.wire.records import Record, encode_batch
+from tests.support.random_requests import answered, random_request
 
 CLIENT_IDS = ("tester", "etl-1", "größe", None)
 

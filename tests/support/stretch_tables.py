@@ -1,6 +1,6 @@
 """Tables of the longest stretches, by group of kinds and by which frame is long, as Markdown.
 
-`python -m kproxy.testing.stretches --sieve FILE` searches all cases (stretch_sieve.py), tells what is too long as soon
+`python -m tests.support.stretches --sieve FILE` searches all cases (stretch_sieve.py), tells what is too long as soon
 as it is found, and prints the table in the end; `--sample FILE` goes through one API and form of each kind; `--table
 FILE` prints what was found so far.
 """
@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from time import thread_time
 
-from .stretch_sieve import GROUPS, OTHERS, Finding, group_of, in_order, known, search
-from .stretches import BOTH, cases
+from tests.support.stretch_sieve import GROUPS, OTHERS, Finding, group_of, in_order, known, search
+from tests.support.stretches import BOTH, cases
 
 
 def table(findings: Iterable[Finding]) -> str:
@@ -58,4 +58,4 @@ def main(arguments: list[str]) -> None:
         case ["--table", file]:
             sys.stdout.write(table(known(Path(file)).values()) + "\n")
         case _:
-            sys.exit("usage: python -m kproxy.testing.stretches --sieve FILE | --sample FILE | --table FILE")
+            sys.exit("usage: python -m tests.support.stretches --sieve FILE | --sample FILE | --table FILE")

@@ -5,7 +5,7 @@
         talk.client(large(3, 12, "request", 100_000))
     watch.longest       # seconds of CPU between two places where others may run (wire/breath.py)
 
-`python -m kproxy.testing.stretches --sieve FILE` measures all cases, and prints the table of docs/operations.md
+`python -m tests.support.stretches --sieve FILE` measures all cases, and prints the table of docs/operations.md
 (stretch_tables.py, stretch_sieve.py).
 
 CPU time is measured, for other programs do not count; the garbage collector is off, for its work is not of a message.
@@ -32,13 +32,12 @@ from kproxy.rules.decision import Edit
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.live import LiveRule
+from kproxy.testing.dialogue import Dialogue, sized
 from kproxy.wire import Message, breath, encode, layout, schema
 from kproxy.wire.layout import Slot, Struct
 from kproxy.wire.records.batch import encode_batch
 from kproxy.wire.records.record import Record
-
-from .dialogue import Dialogue, sized
-from .random_rules import acts_on, example, loads
+from tests.support.random_rules import acts_on, example, loads
 
 READ = 262144
 """Bytes that a driver gives to a session at once."""
@@ -230,7 +229,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "level": ("top", "entity"),
 }
 MORE: dict[str, list[dict[str, Any]]] = {
-    "python": [{"call": "kproxy.testing.stretches:edits", "at": "both"}],
+    "python": [{"call": "tests.support.stretches:edits", "at": "both"}],
     "corrupt": [{"bits": 1_000_000}, {"where": "body", "bits": 1_000_000}],
     "drop_records": [{"fraction": 1.0}],
 }
@@ -289,6 +288,6 @@ def by_id(key: int, version: int) -> bool:
 
 
 if __name__ == "__main__":
-    from .stretch_tables import main
+    from tests.support.stretch_tables import main
 
     main(sys.argv[1:])

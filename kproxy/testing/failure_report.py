@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .words import Misuse, match_of
+from .rule_arguments import Misuse, match_of
 
 if TYPE_CHECKING:
     from .exchanges import Exchange, Selection

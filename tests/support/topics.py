@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from kproxy.errors import InternalError
+from kproxy.testing.ask import ask, topics
 from kproxy.wire.api_keys import CREATE_TOPICS
-
-from .ask import ask, topics
-from .wait import until
+from tests.support.wait import until
 
 VERSION = 2
 TIMED_OUT, EXISTS, NOT_CONTROLLER = 7, 36, 41

@@ -16,7 +16,7 @@ from typing import Any
 
 from kproxy.core.commands import BROKER, CLIENT, Command, EnsureNodes, Send
 from kproxy.testing.dialogue import Dialogue
-from kproxy.testing.random_peers import Asked, Broker
+from tests.support.random_peers import Asked, Broker
 
 
 class Driver(Dialogue):

@@ -26,7 +26,7 @@ from kproxy.observe.seen import Depth, Seen, Who
 from kproxy.observe.summary import Summary
 from kproxy.sinks.fanout import Fanout
 from kproxy.sinks.sink import Sink
-from kproxy.testing.turmoil import Driver
+from tests.support.chaos_session import Driver
 
 
 @dataclass(eq=False)
