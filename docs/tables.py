@@ -6,6 +6,7 @@
   fields, an example) stand between `<!-- group: … -->` or `<!-- kind: … -->` and `<!-- end -->`; text behind that is
   written by hand and kept. A new kind gets its section, a new group its page.
 - The table of faults is written by hand between `<!-- faults -->` and `<!-- end -->`; kinds that it lacks get a row.
+- The phases of a session are drawn between `<!-- phases -->` and `<!-- end -->`, in ARCHITECTURE.md.
 - The JSON Schemas of the events, the pictures of the README and the list of decisions are written, too.
 
 Tests compare all of that with the models, so that neither can change alone.
@@ -25,6 +26,7 @@ from pathlib import Path
 
 import yaml
 
+from kproxy.core.phase import TRANSITIONS, SessionPhase
 from kproxy.events import reference as events
 from kproxy.events.column import EventType
 from kproxy.events.json_schema import json_schema
@@ -41,12 +43,14 @@ _KINDS = re.compile(r"(<!-- kinds -->\n).*?(<!-- end -->)", re.DOTALL)
 _FAULTS = re.compile(r"(<!-- faults -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _LASTING = re.compile(r"(<!-- lasting -->\n).*?(<!-- end -->)", re.DOTALL)
 _DECISIONS = re.compile(r"(<!-- decisions -->\n).*?(<!-- end -->)", re.DOTALL)
+_PHASES = re.compile(r"(<!-- phases -->\n).*?(<!-- end -->)", re.DOTALL)
 _PART = re.compile(r"<!-- (?:group|kind): ([\w ,:-]+) -->\n.*?<!-- end -->\n", re.DOTALL)
 
 
 def filled(text: str) -> str:
     """Return a page with all its tables made anew."""
     text = _DECISIONS.sub(lambda found: f"{found[1]}{decisions_table()}{found[2]}", text)
+    text = _PHASES.sub(lambda found: f"{found[1]}{phases_diagram()}{found[2]}", text)
     text = _FAULTS.sub(lambda found: f"{found[1]}{faults_table(found[2])}{found[3]}", text)
     text = _LASTING.sub(lambda found: f"{found[1]}{lasting_kinds()}{found[2]}", text)
     return _KINDS.sub(lambda found: f"{found[1]}{kinds_table()}{found[2]}", _TABLE.sub(_fill, text))
@@ -76,6 +80,22 @@ def decisions_table() -> str:
         date, _, status = date_and_status.partition(" · ")
         lines.append(f"| {int(file.name[:3])} | [{title.removeprefix('# ')}]({file.name}) | {date} | {status} |")
     return "\n".join(lines) + "\n"
+
+
+def phases_diagram() -> str:
+    """Return the phases of a session with the transitions from each; those that all share stand at the end."""
+    ends = (SessionPhase.CLOSING, SessionPhase.OVER)
+    lines = []
+    for phase in SessionPhase:
+        lines.append(f"{phase.name:<15} {phase.value}")
+        after = [(new.name, cause) for (old, new), cause in TRANSITIONS.items() if old is phase and new not in ends]
+        lines += [f"  ├─▶ {name:<9} {cause}" for name, cause in after[:-1]]
+        lines += [f"  └─▶ {name:<9} {cause}" for name, cause in after[-1:]]
+    for end in ends:
+        (cause,) = {cause for (_, new), cause in TRANSITIONS.items() if new is end}
+        before = [old.name for old, new in TRANSITIONS if new is end]
+        lines += ["", f"{', '.join(before)}", f"  └─▶ {end.name:<9} {cause}"]
+    return "```\n" + "\n".join(lines) + "\n```\n"
 
 
 # ---- pages of rule kinds
@@ -209,7 +229,8 @@ def pictures() -> dict[Path, str]:
 
 def generated() -> dict[Path, str]:
     """Return every file that is generated as a whole or in part, and what has to stand in it."""
-    files = {page: page.read_text() for page in PAGES.rglob("*.md")} | kinds_pages()
+    pages = (*PAGES.rglob("*.md"), PAGES.parent / "ARCHITECTURE.md")
+    files = {page: page.read_text() for page in pages} | kinds_pages()
     return {page: filled(text) for page, text in files.items()} | schemas() | pictures()
 
 
@@ -218,4 +239,4 @@ if __name__ == "__main__":
         if not file.exists() or file.read_text() != content:
             file.parent.mkdir(exist_ok=True)
             file.write_text(content)
-            print(file.relative_to(PAGES))
+            print(file.relative_to(PAGES.parent))

@@ -59,7 +59,7 @@ class Hello:
                 return pos
             answer = self.said[asked]
         stop = lane.scan_frames(buf, pos, end, now)
-        if session.closing or (stop < end and not isinstance(lane.halt, Changed)):
+        if session.phase.ends or (stop < end and not isinstance(lane.halt, Changed)):
             return stop
         self.count += 1
         if self.count > MOST:
@@ -97,4 +97,4 @@ class Hello:
             self.said[self.asked], self.asked = answer, None
         if lane.blocked == WAITS:
             lane.unblock(now)
-        self.session.attend(now)
+        self.session.run_pending(now)

@@ -16,6 +16,7 @@ from kproxy.errors import LoginFailed
 from .commands import BROKER, Send
 from .inflight import OWN
 from .login import CORRELATION, Credentials, LoggedIn, Steps, log_in
+from .phase import STALLED
 
 if TYPE_CHECKING:
     from .rewrite import Buffer
@@ -54,13 +55,13 @@ class Renewal:
     def due(self, now: float) -> None:
         """Begin the renewal: from now on no frame of the client begins."""
         session = self.session
-        if session.stalled or session.closing:
+        if session.phase is STALLED or session.phase.ends:
             return
         self.busy, self.done, self.steps = True, False, None
         self.deadline = now + PATIENCE
         session.timers.at(self.deadline, self.expire)
         session.requests.scan = self.hold
-        session.attend(now)
+        session.run_pending(now)
 
     def hold(self, buf: Buffer, pos: int, n: int, now: float) -> int:
         """Stop at every frame; the `scan` of the request lane while the login is renewed."""
@@ -68,7 +69,7 @@ class Renewal:
             self.session.requests.halt = Blocked(WAITS)
         return pos
 
-    def attend(self, now: float) -> None:
+    def run(self, now: float) -> None:
         """Go on with the renewal once no frame stands in its way; let the client's frames pass when it is done."""
         session = self.session
         if self.done:
@@ -95,7 +96,7 @@ class Renewal:
         except StopIteration as end:
             self.session.counters.count("broker_sessions_renewed")
             self.schedule(end.value, now)
-            self.done = self.session.attention = True  # not now: what stands before this answer has not left yet
+            self.done = self.session.has_pending = True  # not now: what stands before this answer has not left yet
         except LoginFailed as error:
             self.fail(str(error))
 

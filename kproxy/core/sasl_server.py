@@ -8,7 +8,7 @@ SaslHandshake (KIP-368), and when the session has ended.
 
     HANDSHAKE ── SaslHandshake ──▶ TOKEN ── the last token ──▶ OPEN ── the session ends ──▶ ENDED
                                     │  ▲ ◀──────── SaslHandshake ───────┴──────────────────────┘
-                 a password to hash │  ├── a wrong token ──▶ REFUSED: the answer comes a little later, then the end
+                 a password to hash │  ├── a wrong token ──▶ REFUSING ── a little later ──▶ REFUSED: it is answered
                                     ▼  │
                                   HASHING: the driver has it done beside the traffic, and frames wait
 """
@@ -67,7 +67,7 @@ class Terms:
 class State(Enum):
     """State of one client's authentication (see the module)."""
 
-    HANDSHAKE, TOKEN, HASHING, OPEN, ENDED, REFUSED = range(6)
+    HANDSHAKE, TOKEN, HASHING, OPEN, ENDED, REFUSING, REFUSED = range(7)
 
 
 ALLOWED: Final = {
@@ -95,6 +95,7 @@ class SaslServer:
         self.exchange: LoginSteps | None = None
         self.asked: Asked | None = None  # None: the token is bare
         self.begun = self.accepted_at = 0.0
+        self.refusal = ""  # why the client could not authenticate, for the log
         self.hello = Hello(session)
 
     @property
@@ -107,6 +108,11 @@ class SaslServer:
         """Return True if a `Compute` is under way."""
         return self.state is State.HASHING
 
+    @property
+    def has_refused(self) -> bool:
+        """Return True if the client has got its refusal, or will with what is due."""
+        return self.state is State.REFUSED
+
     # ---- the driver's calls
 
     def begin(self, now: float) -> None:
@@ -116,7 +122,7 @@ class SaslServer:
 
     def out_of_patience(self, now: float) -> None:
         """Close the connection of a client that has had time enough to authenticate, unless kproxy let it wait."""
-        if self.name or self.state is State.REFUSED:
+        if self.name or self.refusal:
             return
         if self.state is State.HASHING or self.session.requests.blocked:
             self.session.timers.at(now + self.terms.patience, self.out_of_patience)
@@ -201,12 +207,12 @@ class SaslServer:
             return fail(step, correlation, ILLEGAL_SASL_STATE)
         offered = (self.mechanism,) if self.name else tuple(self.terms.mechanisms)  # another one is for another time
         if mechanism not in offered:
-            self.part(f"a SASL mechanism that is not one of {', '.join(offered)}")
+            self.end(f"a SASL mechanism that is not one of {', '.join(offered)}")
             return fail(step, correlation, UNSUPPORTED_SASL_MECHANISM, mechanisms=list(offered))
         self.state, self.mechanism, self.begun = State.TOKEN, mechanism, now
         self.bare = step.version == 0
         self.exchange = self.terms.checker.begin(mechanism)
-        self.session.choose_scan()
+        self.session.require_login()
         return fail(step, correlation, 0, mechanisms=list(self.terms.mechanisms))
 
     def bare_token(self, token: bytes, now: float) -> None:
@@ -222,7 +228,7 @@ class SaslServer:
         lane = self.session.requests
         if self.state in (State.TOKEN, State.OPEN) and lane.blocked == WAITS:
             lane.unblock(now)
-        self.session.attend(now)
+        self.session.run_pending(now)
 
     def go_on(self, given: bytes | ScramKeys | Users, now: float) -> None:
         """Advance the exchange by one step: an answer, a refusal, or something to compute before there is one."""
@@ -239,7 +245,7 @@ class SaslServer:
         elif asked is None:
             session.identity.watch.raw_token(BROKER, said)
             session.inflight.fifo.append((0, ANSWER, now, len(said).to_bytes(4, "big") + said))
-            session.attention = True
+            session.has_pending = True
         else:
             lifetime = int(self.terms.session * 1000) if self.open else 0
             made = fail(asked.step, asked.correlation, 0, auth_bytes=said, session_lifetime_ms=lifetime)
@@ -261,7 +267,7 @@ class SaslServer:
         self.name, self.state, self.exchange, self.bare = accepted.name, State.OPEN, None, False
         self.accepted_at = now
         self.session.counters.count("client_logins")
-        self.session.choose_scan()
+        self.session.accept_login()
         if self.terms.session:
             self.session.timers.at(now + self.terms.session, self.expire)
         return accepted.answer
@@ -270,7 +276,7 @@ class SaslServer:
         """End the session, unless it was renewed since."""
         if self.state is State.OPEN and now >= self.accepted_at + self.terms.session:
             self.state = State.ENDED
-            self.session.choose_scan()
+            self.session.require_login()
 
     def refuse(self, error: Denied, now: float) -> None:
         """Refuse the client a little later, and end the connection. A bare token gets no answer (KIP-43)."""
@@ -281,23 +287,20 @@ class SaslServer:
             session.identity.response(asked.step, refusal[4:])
 
         def say(then: float) -> None:
-            if not session.closing:
+            if not session.phase.ends:
                 if asked is not None:
                     session.requests.answer(asked.correlation, refusal, then)
-                session.parts = True
-                session.attend(then)
+                self.state = State.REFUSED
+                session.run_pending(then)
 
-        self.part(f"authentication failed: {error.why} ({self.mechanism})", parts=False)
+        self.end(f"authentication failed: {error.why} ({self.mechanism})", State.REFUSING)
         session.timers.at(now + self.terms.delay, say)
 
-    def part(self, why: str, parts: bool = True) -> None:
-        """Close as soon as everything that is due has been answered, or only when `session.parts` is set."""
-        session = self.session
-        session.counters.count("client_logins_refused")
-        self.state, self.exchange = State.REFUSED, None
-        session.choose_scan()
-        session.parting, session.parts = why, parts
-        session.attention = True
+    def end(self, refusal: str, state: State = State.REFUSED) -> None:
+        """Have the connection closed as soon as everything that is due has been answered and the state is REFUSED."""
+        self.session.counters.count("client_logins_refused")
+        self.state, self.exchange, self.refusal = state, None, refusal
+        self.session.refuse_login()
 
 
 def fail(step: Step, correlation: int, code: int, text: str | None = None, **values: Any) -> bytes:

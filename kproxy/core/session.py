@@ -39,6 +39,7 @@ from .marks import Marks
 from .memory import HeldMemory
 from .observer import Observer
 from .partition_session import Room
+from .phase import CLOSING, DRAINING, LOGIN, NEW, OPEN, OVER, REFUSED, STALLED, SessionPhase
 from .plan import Plan
 from .renewal import Renewal
 from .rewrite import GONE, MOST_NODES, Context
@@ -86,18 +87,16 @@ class Session:
     raw: RawTokens | None = None
     muted_until = 0.0
     _engine: Engine | None = None
-    dialled = draining = closing = over = stalled = False
+    phase = SessionPhase.NEW
     ended: frozenset[int] = frozenset()  # sides of which no more will come, though what came is still blocked
     topics_came = False  # which the request lane may wait for
     paused: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())  # the reasons, by side
     handed_over: tuple[int, int] = (0, 0)  # held memory behind bytes that the driver has not written yet, by side
-    last_words: int | None = None  # index in `commands` of the last answers; bytes read before go in front
+    tail_position: int | None = None  # index in `commands` of the last answers; bytes read before go in front
     asked: Mapping[int, tuple[str, int]] = MappingProxyType({})  # nodes named by EnsureNodes and not answered yet
     incomplete_since: float | None = None
     sasl: SaslEnd | None = None  # answers the client's SASL in the broker's place; None: the broker answers
     guard: SaslServer | None = None  # the same, where clients authenticate to it
-    parting: str | None = None  # why a client that could not authenticate is sent away
-    parts = False  # True: that happens as soon as all that is due has been answered
     renewal: Renewal | None = None  # set if kproxy has logged in at the broker itself
     observer: Observer | None = None  # the driver may put one here
     owner: Any = None
@@ -109,7 +108,7 @@ class Session:
         self.facts, self.number, self.rules = facts, number, rules or BoundRules()
         self.commands: list[Command] = []
         self.inflight = InFlight()
-        self.attention = False  # the response lane is to call `attend`
+        self.has_pending = False  # a lane is to call `run_pending` once its bytes have gone
         self.requests = RequestLane(self, shared.requests, shared.max_in_flight)
         self.responses = ResponseLane(self, shared.responses)
         self.from_client, self.from_broker = self.requests.receive, self.responses.receive
@@ -141,8 +140,8 @@ class Session:
     @property
     def settled(self) -> bool:
         """Return True if nothing is in flight, no answer can come that nobody waits for (brokers may answer acks=0),
-        and no rule decides how the connection ends."""
-        return self.inflight.unanswered is None and not self.stalled and self.parting is None and self.idle
+        and only the client decides when the connection ends."""
+        return self.inflight.unanswered is None and self.phase.takes_requests and self.idle
 
     @property
     def awaited(self) -> int:
@@ -191,7 +190,7 @@ class Session:
     def nodes_ready(self, nodes: Mapping[int, tuple[str, int] | None], now: float) -> None:
         """Take the addresses, (host, port), by which clients of this connection reach the nodes that `EnsureNodes`
         named; None: that node cannot be reached."""
-        if self.closing:
+        if self.phase.ends:
             return
         for node, address in self.asked.items():
             self.context.nodes[node] = (*address, nodes.get(node) or GONE)
@@ -202,7 +201,7 @@ class Session:
 
     def sent(self, token: int, now: float) -> None:
         """Free the held memory behind the Send with this token: the kernel has everything up to it."""
-        if self.over:  # `end` has given it back
+        if self.phase is OVER:  # `end` has given it back
             return
         if token < 0:
             self.marks.sent(token)
@@ -214,12 +213,12 @@ class Session:
     def granted(self, now: float) -> None:
         """Go on with the lane whose memory a `Wake` has granted."""
         for lane in (self.requests, self.responses):
-            if not self.closing and lane.blocked == "memory" and lane.reserved:
+            if not self.phase.ends and lane.blocked == "memory" and lane.reserved:
                 lane.granted(now)
 
     def versions_known(self, answer: bytes, now: float) -> None:
         """Take the broker's answer, without its correlation id, to the ApiVersions that `AskVersions` named."""
-        if self.guard is not None and not self.closing:
+        if self.guard is not None and not self.phase.ends:
             self.guard.versions_known(answer, now)
 
     def begin(self, now: float) -> None:
@@ -228,27 +227,46 @@ class Session:
             self.guard.begin(now)
         if self.plan.connecting:
             self.engine.connect(self.plan.connecting, now)
-        if self.plan.shaped and not self.closing:
+        if self.plan.shaped and not self.phase.ends:
             self.reshape(now)
 
     def reshape(self, now: float) -> None:
-        if not self.closing:
+        if not self.phase.ends:
             self.engine.reshape(self.plan.shaped, now)
 
     def authenticate(self, guard: SaslServer) -> None:
         """Have the client authenticate to this SaslServer before its requests go on."""
         self.sasl = self.guard = guard
+        self.require_login()
+
+    def require_login(self) -> None:
+        """Have the client authenticate (again) before its next request goes on."""
+        if self.phase is NEW or self.phase is OPEN:  # a session that drains, or lets nothing pass, stays so
+            self.phase = self.phase.to(LOGIN)
+        self.choose_scan()
+
+    def accept_login(self) -> None:
+        """Let the client's requests go on, as it has authenticated."""
+        if self.phase is LOGIN:
+            self.phase = self.phase.to(NEW if self.requests.is_new else OPEN)
+        self.choose_scan()
+
+    def refuse_login(self) -> None:
+        """Take no more requests of a client that could not authenticate."""
+        if self.phase is not STALLED:
+            self.phase = self.phase.to(REFUSED)
+        self.has_pending = True
         self.choose_scan()
 
     def logged_in(self, credentials: Credentials, login: LoggedIn, now: float) -> None:
         """Note that kproxy itself has logged in at the broker, before any request of the client goes there."""
-        if not self.closing:
+        if not self.phase.ends:
             self.renewal = Renewal(self, credentials, login, now)
 
     def login_refused(self, message: str, now: float) -> None:
         """Close because the broker does not take kproxy's credentials. The client is told so where it has asked for the
         versions, the one request whose answer has a place for it in every case."""
-        while self.inflight.fifo and not self.closing:
+        while self.inflight.fifo and not self.phase.ends:
             correlation, step, _, note = self.inflight.fifo.popleft()
             if step is ANSWER:
                 self.commands.append(Send(CLIENT, note))
@@ -261,24 +279,24 @@ class Session:
 
     def tick(self, now: float) -> None:
         """Call what is due, at a time that a `WakeAt` named."""
-        if not self.closing:
+        if not self.phase.ends:
             self.timers.tick(now)
 
     def computed(self, result: Any, now: float) -> None:
         """Hand the result of a `Compute` to the SASL server that asked for it."""
-        if self.guard is not None and not self.closing:
+        if self.guard is not None and not self.phase.ends:
             self.guard.computed(result, now)
             if CLIENT in self.ended and not self.requests.blocked:
                 self.eof(CLIENT, now)
 
     def released(self, now: float) -> None:
         """Try the request again that a rule of this connection has released."""
-        if not self.closing:
+        if not self.phase.ends:
             self.requests.try_again(now)
 
     def use(self, plan: Plan, now: float) -> None:
         """Use other live rules from the next frame on; what is in flight finishes under those it began with."""
-        if self.closing:
+        if self.phase.ends:
             return
         self.plan = plan
         if self.requests.rules is None or not self.requests.rules.has_begun:
@@ -291,19 +309,23 @@ class Session:
 
         A request that a rule holds is not sent any more: the broker has not seen it, and the client asks elsewhere.
         """
-        self.draining = self.attention = True
-        self.attend(now)
+        if self.phase is STALLED:
+            self.marks.put()
+            self.close("drained", "connection drained, on which a rule had let nothing pass")
+        elif self.phase.takes_requests:
+            self.phase = self.phase.to(DRAINING)
+        self.run_pending(now)
 
     def eof(self, side: int, now: float) -> None:
         """Note that no more bytes come from this side. Asks to be closed, unless answers are due to a client that
         stopped."""
-        if self.closing:
+        if self.phase.ends:
             return
-        if self.stalled:
+        if self.phase is STALLED:
             self.close("stalled", "a connection on which a rule had let nothing pass has ended")
             return
-        if self.parting is not None and side == CLIENT:  # it need not hear why, but the log does
-            self.close("authentication", self.parting, "client")
+        if self.phase is REFUSED and side == CLIENT:  # it need not hear why, but the log does
+            self.close_refused()
         elif (self.requests if side == CLIENT else self.responses).blocked or (side == CLIENT and self.hashing):
             self.ended |= {side}  # judged when what came before has gone on
         elif side == BROKER:
@@ -323,9 +345,9 @@ class Session:
 
     def end(self, now: float) -> None:
         """Give back what the connection held, which is gone. May put a Wake."""
-        if self.over:
+        if self.phase is OVER:
             return
-        self.closing = self.over = True
+        self.phase = self.phase.to(OVER)
         if self.requests.rules is not None:
             self.requests.rules.end()
         if self._engine is not None:
@@ -350,7 +372,11 @@ class Session:
     # ---- calls of the lanes
 
     def dial(self) -> None:
-        self.dialled = True
+        """Ask for the broker, as the header of the first request is good."""
+        if self.phase is NEW:  # else it drains, and this is its only request
+            self.phase = self.phase.to(OPEN)
+        if self.raw is None:
+            self.requests.usual_scan = self.requests.scan_frames
         self.choose_scan()
         self.commands.append(DIAL)
 
@@ -361,28 +387,32 @@ class Session:
             requests.scan = self.renewal.hold
         elif self.guard is not None and not self.guard.open:
             requests.scan = self.guard.scan
-        elif self.raw is not None or not self.dialled:
-            requests.scan = requests.scan_carefully
         else:
-            requests.scan = requests.scan_frames
+            requests.scan = requests.usual_scan
 
     def begin_raw(self, raw: RawTokens) -> None:
         """Look for raw SASL tokens, which may come from both sides now."""
         self.raw = raw
-        self.requests.scan, self.responses.scan = self.requests.scan_carefully, self.responses.scan_tokens
+        self.requests.scan = self.requests.usual_scan = self.requests.scan_tokens
+        self.responses.scan = self.responses.scan_tokens
 
     def end_raw(self) -> None:
         """Read all frames as Kafka's again."""
         self.raw = None
-        self.requests.scan, self.responses.scan = self.requests.scan_frames, self.responses.scan_frames
+        self.requests.scan = self.requests.usual_scan = self.requests.scan_frames
+        self.responses.scan = self.responses.scan_frames
 
     def close(self, cause: str, message: str, blame: str = "") -> None:
-        if not self.closing:
-            self.give_last_answers()
-            self.closing = True
+        if not self.phase.ends:
+            self.send_last_answers()
+            self.phase = self.phase.to(CLOSING)
             self.requests.die()
             self.responses.die()
             self.commands.append(Close(cause, message, blame))
+
+    def close_refused(self) -> None:
+        assert self.guard is not None
+        self.close("authentication", self.guard.refusal, "client")
 
     def close_by_rule(self, how: How, acted: list[Running]) -> None:
         """End the connection as a fault of these rules demands, in one of three ways."""
@@ -390,8 +420,9 @@ class Session:
         names = ", ".join(f'"{running.name}"' for running in acted)
         if how == "half":
             self.stall()
-            self.commands.append(Shut(CLIENT))
-        elif not self.closing:
+            if self.phase is STALLED:
+                self.commands.append(Shut(CLIENT))
+        elif not self.phase.ends:
             self.close("rule", f"closed by {names}")
             last = self.commands.pop()
             assert isinstance(last, Close)
@@ -399,8 +430,14 @@ class Session:
 
     def stall(self) -> None:
         """Let nothing more pass on this connection, which stays open. Answers whose turn has come still leave."""
-        self.give_last_answers()
-        self.stalled = self.attention = True
+        if self.phase is DRAINING:
+            self.close("drained", "connection drained, on which a rule lets nothing pass")
+            return
+        if self.phase.ends:
+            return
+        self.send_last_answers()
+        self.phase = self.phase.to(STALLED)
+        self.has_pending = True
         self.marks.settle()
         self.requests.die()
         self.responses.die()
@@ -429,7 +466,7 @@ class Session:
         """Count these rules as applied when the bytes have left that are put next for this side."""
         if acted:
             self.marks.acted[side].extend(acted)
-            self.attention = True
+            self.has_pending = True
 
     @property
     def authenticates(self) -> bool:
@@ -440,7 +477,7 @@ class Session:
     def identified(self) -> None:
         """Try the frame again that waits for the client's principal, as the broker has answered a message of SASL."""
         if self.requests.blocked == IDENTITY:
-            self.attention = True  # not now: what stands before this answer has not left yet
+            self.has_pending = True  # not now: what stands before this answer has not left yet
 
     @property
     def engine(self) -> Engine:
@@ -458,7 +495,7 @@ class Session:
         self.paused = (self.paused[CLIENT], reasons) if side == BROKER else (reasons, self.paused[BROKER])
 
     def resume(self, side: int, reason: str, now: float) -> None:
-        if reason in self.paused[side] and not self.closing:
+        if reason in self.paused[side] and not self.phase.ends:
             self.pauses(side, self.paused[side] - {reason})
             if not self.paused[side]:
                 self.commands.append(Resume(side))
@@ -484,41 +521,39 @@ class Session:
 
     def full(self) -> None:
         """Stop reading the client, as more requests are in flight than there may be."""
-        self.attention = True
+        self.has_pending = True
         self.pause(CLIENT, "full")
 
-    def attend(self, now: float) -> None:
+    def run_pending(self, now: float) -> None:
         """Do all that may be due now that bytes have gone: send answers, let lanes and the client go on, close when
         drained."""
-        if self.closing:
+        if self.phase.ends:
             self.marks.settle()
             return
         self.marks.put()
-        if self.stalled:
-            if self.draining:
-                self.close("drained", "connection drained, on which a rule had let nothing pass")
+        if self.phase is STALLED:
             return
         topics, self.topics_came = self.topics_came, False
         blocked = self.requests.blocked
         if (topics and blocked == "topics") or (blocked == IDENTITY and not self.authenticates):
             self.requests.unblock(now)
-            self.attend(now)
+            self.run_pending(now)
             return
         renews = self.renewal is not None and self.renewal.busy
         if renews:
             assert self.renewal is not None
-            self.renewal.attend(now)
-            if self.closing:
+            self.renewal.run(now)
+            if self.phase.ends:
                 return
             renews = self.renewal.busy
-        self.give_answers()
-        if self.parts and self.parting is not None and not self.inflight.fifo:
-            self.close("authentication", self.parting, "client")
+        self.send_answers()
+        if self.phase is REFUSED and not self.inflight.fifo and self.guard is not None and self.guard.has_refused:
+            self.close_refused()
             return
         if len(self.inflight.fifo) <= max(1, self.requests.resumes_at):  # 1: it may be one that is not all here
             self.requests.resumes_at = self.requests.limit // 2
             self.resume(CLIENT, "full", now)
-        if self.draining:
+        if self.phase is DRAINING:
             held = self.requests.blocked == "held"
             if self.requests.at_boundary or held:
                 self.pause(CLIENT, "drain")
@@ -528,10 +563,10 @@ class Session:
                 self.close("drained", "connection drained")
             elif held and not self.inflight.fifo and self.responses.at_boundary:
                 self.close("drained", "connection drained, with a request that a rule held back")
-        waits = self.draining or renews or self.parting is not None
-        self.attention = waits or bool(self.paused[CLIENT]) or self.has_answers
+        waits = renews or not self.phase.takes_requests
+        self.has_pending = waits or bool(self.paused[CLIENT]) or self.has_answers
 
-    def came_round(self, frame: bytes) -> bool:
+    def is_own_question(self, frame: bytes) -> bool:
         """Close the connection if this ApiVersions request is kproxy's own, which has come back; return True if it
         is."""
         cluster = self.shared.mark.recognise(frame)
@@ -544,17 +579,17 @@ class Session:
     def has_answers(self) -> bool:
         return any(entry[1] is ANSWER for entry in self.inflight.fifo)
 
-    def give_answers(self) -> None:
+    def send_answers(self) -> None:
         """Send answers of kproxy's own whose turn has come, but not inside a response or before a token."""
-        if not self.stalled and self.responses.at_boundary and (self.raw is None or self.raw.answered):
+        if self.phase is not STALLED and self.responses.at_boundary and (self.raw is None or self.raw.answered):
             for frame in self.inflight.ready_answers():
                 self.commands.append(Send(CLIENT, frame))
 
-    def give_last_answers(self) -> None:
+    def send_last_answers(self) -> None:
         """Send them for the last time, before nothing more leaves; a lane may still have to emit what it has read
         before."""
-        self.last_words = len(self.commands)
-        self.give_answers()
+        self.tail_position = len(self.commands)
+        self.send_answers()
 
     # ---- what has to be found out before a frame can go on
 
@@ -579,7 +614,7 @@ class Session:
     def topics_named(self, frame: bytes, now: float) -> None:
         """Learn from the answer about ids whose names were not known, and let the request lane go on."""
         remember_named(self.context.cluster_memory, frame, self.counters)
-        self.topics_came = self.attention = True  # as in `own_answer`
+        self.topics_came = self.has_pending = True  # as in `own_answer`
 
     def own_answer(self, frame: bytes, then: Callable[[bytes, float], None] | None, now: float) -> None:
         """Take the response to a request of kproxy's own, which the client never sees. `then` is called with it; None:
@@ -588,4 +623,4 @@ class Session:
             then(frame, now)
             return
         remember_topics(self.context.cluster_memory, frame, now, self.counters)
-        self.topics_came = self.attention = True  # not now: what stands before this answer has not left yet
+        self.topics_came = self.has_pending = True  # not now: what stands before this answer has not left yet

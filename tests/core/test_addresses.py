@@ -345,4 +345,4 @@ def test_what_follows_the_brokers_of_a_metadata_answer_passes_unread(dialogue: A
 
     assert b"\x06proxy" in talk.to_client
     assert talk.to_client.endswith(b"\xff" * 12)
-    assert not talk.session.closing
+    assert not talk.session.phase.ends

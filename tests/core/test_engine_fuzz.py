@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from kproxy.core.phase import SessionPhase
 from kproxy.core.plan import Plan
 from kproxy.core.session import Shared
 from kproxy.core.topics import CORRELATION
@@ -101,7 +102,7 @@ def over(one: Scene) -> None:
     for running in talk.rules.live:
         assert running.applied <= running.fired <= running.matched, running.name
         assert running.problems == 0 or running.rule.kind == "python", (running.rule.kind, running.problem)
-    withheld = session.stalled or story.broker.lost or story.ended or story.broker.manners.silent
+    withheld = session.phase is SessionPhase.STALLED or story.broker.lost or story.ended or story.broker.manners.silent
     if story.open() and not withheld and "drop" not in one.kinds:
         assert session.idle
         assert story.sent == len(story.stream)
@@ -122,7 +123,12 @@ def in_order(one: Scene) -> None:
     due = [asked.correlation for asked in one.story.traffic if asked.due]
     got = [int.from_bytes(frame[:4], "big") for frame in frames(one.talk.to_client) if len(frame) >= 4]
     assert got == [number for number in due if number in set(got)]
-    if one.story.open() and not one.talk.session.stalled and not one.story.ended and one.story.broker.manners is GOOD:
+    if (
+        one.story.open()
+        and one.talk.session.phase is not SessionPhase.STALLED
+        and not one.story.ended
+        and one.story.broker.manners is GOOD
+    ):
         assert got == due
 
 

@@ -130,7 +130,7 @@ def test_faults_of_the_response(kind: str) -> None:
     assert through.to_client == straight.to_client
     assert (through.closed, through.shut) == (straight.closed, straight.shut)
     assert counted(through) == counted(straight)
-    assert not through.session.dialled
+    assert through.session.requests.is_new
 
 
 @pytest.mark.parametrize("kind", ["drop", "disconnect", "blackhole", "refuse"])
@@ -140,7 +140,7 @@ def test_faults_of_the_request(kind: str) -> None:
     talk = talking(f"rules: [{{name: r, kind: {kind}{match}}}]")
     if talk.closed is None:
         talk.client(hello(3)).later(1)
-    assert talk.to_client == b"" and not talk.session.dialled
+    assert talk.to_client == b"" and talk.session.requests.is_new
     assert (talk.closed is None) == (kind in ("drop", "blackhole"))
 
 
@@ -148,7 +148,7 @@ def test_what_a_rule_changes() -> None:
     """Another name is answered as the client's own."""
     rules = "rules: [{name: r, kind: set, match: {api: ApiVersions}, at: request, fields: {client_software_name: x}}]"
     talk = talking(rules).client(hello(3)).later(1)
-    assert len(frames(talk.to_client)) == 1 and not talk.session.dialled
+    assert len(frames(talk.to_client)) == 1 and talk.session.requests.is_new
 
 
 def test_what_a_rule_makes_unreadable() -> None:
@@ -156,7 +156,7 @@ def test_what_a_rule_makes_unreadable() -> None:
     rules = "rules: [{name: r, kind: bad_length, match: {api: ApiVersions}, at: request, length: -1}]"
     talk = talking(rules).client(hello(3)).later(1)
     assert talk.closed is not None and "what brokers do not answer" in talk.closed.message
-    assert talk.to_client == b"" and not talk.session.dialled
+    assert talk.to_client == b"" and talk.session.requests.is_new
 
 
 UNKNOWN = b"\0\0\0\x0a\0\x12\0\x63\0\0\0\2\xff\xff"

@@ -90,13 +90,13 @@ def test_clients_are_told_that_there_is_sasl(dialogue: Any, frames: Any, version
     talk.versions = lambda asked: refused[8:]
     talk.client(frames.request(VERSIONS, version, 1))
     assert talk.to_client == refused
-    assert (talk.to_broker, talk.session.dialled) == (b"", False)
+    assert (talk.to_broker, talk.session.requests.is_new) == (b"", True)
 
 
 def test_the_broker_hears_nothing_before(dialogue: Any, frames: Any) -> None:
     """It is not even connected to before there is something for it."""
     talk = begin(dialogue).client(shake(frames)).client(show(frames))
-    assert not talk.session.dialled
+    assert talk.session.requests.is_new
     talk.client(frames.request(HEARTBEAT, 4, 3))
     assert sum(isinstance(one, Dial) for one in talk.log) == 1
     assert talk.to_broker == frames.request(HEARTBEAT, 4, 3)
@@ -157,7 +157,7 @@ def test_what_comes_while_a_password_is_hashed(dialogue: Any, frames: Any, versi
     talk.client(shake(frames, version=version) + (show(frames) if version else token) + asked, chunk).later(1)
     assert len(talk.works) == 1
     assert len(cut(talk.to_client)) == 1
-    assert (talk.session.dialled, talk.read[CLIENT], talk.session.identity.principal) == (False, False, None)
+    assert (talk.session.requests.is_new, talk.read[CLIENT], talk.session.identity.principal) == (True, False, None)
     talk.compute()
     assert (talk.to_broker, talk.read[CLIENT], talk.session.identity.principal) == (asked, True, "alice")
     assert len(cut(talk.to_client)) == 2
@@ -413,7 +413,7 @@ def test_nothing_reaches_the_broker_without_the_password(pieces: list[bytes], ch
             if talk.closed is None:
                 talk.client(piece, size)
         talk.compute().later(1)
-        assert (talk.to_broker, talk.session.dialled) == (b"", False)
+        assert (talk.to_broker, talk.session.requests.is_new) == (b"", True)
         assert talk.session.identity.principal is None
         ends.append((talk.to_broker, talk.to_client, talk.closed and talk.closed.cause))
     assert ends[0] == ends[1] == ends[2]

@@ -46,6 +46,7 @@ from hypothesis.stateful import (
 from kproxy.core.commands import BROKER, CLIENT, Wake
 from kproxy.core.memory import HeldMemory
 from kproxy.core.partition_session import CLOSING, OPENING
+from kproxy.core.phase import SessionPhase
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import NOWHERE, Shared
 from kproxy.core.topics import CORRELATION, all_topics_request, named_topics_request
@@ -214,7 +215,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.wrong = False
         self.over = False  # a side has ended, or a drain was asked for
 
-    @precondition(lambda self: not self.is_open or self.session.stalled)
+    @precondition(lambda self: not self.is_open or self.session.phase is SessionPhase.STALLED)
     @rule()
     def connects_again(self) -> None:
         """Another connection, under the rules that there are now."""
@@ -355,7 +356,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.said.append(number)
         self.write(BROKER, cut)
 
-    @precondition(lambda self: self.may_end and not self.wrong and self.session.dialled)
+    @precondition(lambda self: self.may_end and not self.wrong and not self.session.requests.is_new)
     @rule(how=st.sampled_from(WRONG), cut=CUTS)
     def broker_is_wrong(self, how: str, cut: int) -> None:
         """What it says cannot be right, and it says nothing more."""
@@ -523,7 +524,7 @@ class SessionMachine(RuleBasedStateMachine):
     @invariant()
     def closed_for_a_reason(self) -> None:
         all_read = self.wrong and self.sent[BROKER] == self.ends[BROKER][-1]
-        if all_read and not self.session.responses.blocked and not self.session.stalled:
+        if all_read and not self.session.responses.blocked and self.session.phase is not SessionPhase.STALLED:
             assert self.talk.closed is not None, "what is wrong was taken"
         if self.talk.closed is not None and not self.over:
             cause = self.talk.closed.cause
@@ -548,7 +549,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     @property
     def goes_on(self) -> bool:
-        return self.is_open and not self.session.stalled
+        return self.is_open and self.session.phase is not SessionPhase.STALLED
 
     def new_frames(self, side: int) -> list[bytes]:
         """Whole frames, size included, that have come out there."""

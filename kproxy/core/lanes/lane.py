@@ -87,14 +87,14 @@ class Lane:
         pos = self.skip
         if pos >= n:
             self.skip = pos - n
-            if pos == n and self.session.attention:
-                self.session.attend(now)
+            if pos == n and self.session.has_pending:
+                self.session.run_pending(now)
             return n
         if self.stream is not None:
             self.skip = 0
             return self.stream.receive(view, pos, n, now, direct=True)
         stop = self.scan(view, pos, n, now)
-        if stop == n and not self.session.attention:
+        if stop == n and not self.session.has_pending:
             return n
         return self.go_on(view, 0, pos, stop, n, now, direct=True)
 
@@ -148,8 +148,8 @@ class Lane:
                     self.session.complete(self)
                     self.hand_over()
                 self.keep(bytearray(buf[stop:n]), halt, now)
-        if self.session.attention:
-            self.session.attend(now)
+        if self.session.has_pending:
+            self.session.run_pending(now)
         return passed
 
     def put_back(self, halt: Changed, buf: Buffer, at: int, stop: int) -> int | None:
@@ -295,8 +295,8 @@ class Lane:
             elif pos + self.skip >= n:
                 self.skip -= n - pos
                 self.emit(buf[pos:n])
-                if not self.skip and self.session.attention:
-                    self.session.attend(now)
+                if not self.skip and self.session.has_pending:
+                    self.session.run_pending(now)
                 return
             elif self.stream is not None:
                 passing, self.skip = self.skip, 0
@@ -349,7 +349,7 @@ class Lane:
     def put(self, data: bytes | bytearray) -> None:
         """Send this behind everything that the lane has sent before."""
         session = self.session
-        commands, end = session.commands, session.last_words
+        commands, end = session.commands, session.tail_position
         last = commands[(len(commands) if end is None else end) - 1] if end != 0 and commands else None
         before = last.data if isinstance(last, Send) and last.side == self.target else None
         if isinstance(before, bytearray) and isinstance(data, bytearray):
@@ -358,7 +358,7 @@ class Lane:
             commands.append(Send(self.target, data))
         else:
             commands.insert(end, Send(self.target, data))
-            session.last_words = end + 1
+            session.tail_position = end + 1
 
     def die(self) -> None:
         """Stop passing bytes; from now on they are taken and thrown away."""

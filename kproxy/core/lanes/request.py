@@ -45,8 +45,8 @@ PROXY_HEADERS = (b"PROX", b"\r\n\r\n")
 
 
 class RequestLane(Lane):
-    """Request lane of one connection. `scan` is `scan_carefully` for the first frame and while raw SASL tokens may
-    come, then `scan_frames`."""
+    """Request lane of one connection. `scan` is `scan_first`, then `scan_frames`; `scan_tokens` while raw SASL tokens
+    may come. The session puts others in their place while somebody logs in; `usual_scan` is what it goes back to."""
 
     source, target = CLIENT, BROKER
     rules: RequestRules | None = None  # made when live rules look at a frame
@@ -58,7 +58,7 @@ class RequestLane(Lane):
         self.limit = limit  # requests in flight beyond which the client is not read
         self.resumes_at = limit // 2  # requests in flight with which it is read again
         self.remembered = 0  # bytes of requests that rules remember, and of some answered since
-        self.scan = self.scan_carefully  # the first frame is looked at more closely
+        self.scan = self.usual_scan = self.scan_first
 
     def scan_frames(self, buf: Buffer, pos: int, n: int, now: float) -> int:
         plan, fifo, most = self.plan, self.fifo, self.most
@@ -172,7 +172,7 @@ class RequestLane(Lane):
             self.halt = Changed([], end)
             return False
         frame = bytes(buf[pos + 4 : end])
-        if step.key == API_VERSIONS and self.session.came_round(frame):
+        if step.key == API_VERSIONS and self.session.is_own_question(frame):
             return False
         self.session.identity.request(step, frame)
         return True
@@ -223,7 +223,7 @@ class RequestLane(Lane):
             older = self.session.inflight.older(correlation)
             self.session.observer.acted(correlation, (), answered=True, older=older)
         self.fifo.append((correlation, ANSWER, now, frame))
-        self.session.attention = True
+        self.session.has_pending = True
         if len(self.fifo) > self.limit:
             self.session.full()
 
@@ -264,16 +264,23 @@ class RequestLane(Lane):
 
     # ---- the first frame, and raw tokens
 
-    def scan_carefully(self, buf: Buffer, pos: int, n: int, now: float) -> int:
-        """Scan one frame at a time, until the first header was seen and while raw SASL tokens may come."""
+    @property
+    def is_new(self) -> bool:
+        """Return True if no request for the broker has come."""
+        return self.usual_scan == self.scan_first
+
+    def end(self) -> int:
+        del self.usual_scan
+        return super().end()
+
+    def scan_tokens(self, buf: Buffer, pos: int, n: int, now: float) -> int:
+        """Scan one frame at a time, while raw SASL tokens may come."""
         while n - pos >= 4:
             size = int.from_bytes(buf[pos : pos + 4], "big", signed=True)
             if n - pos == 4 and size != 0:
                 self.halt = Keep(5)
                 return pos
             first = buf[pos + 4] if size else -1
-            if not self.session.dialled:
-                return self.scan_first(buf, pos, n, size, first, now)
             raw = self.session.raw
             if raw is None or not raw.client_sends_token(size, first):
                 if raw is not None and raw.rounds is None:  # the client speaks Kafka now: no token comes any more
@@ -292,9 +299,16 @@ class RequestLane(Lane):
         self.halt = Keep(4)
         return pos
 
-    def scan_first(self, buf: Buffer, pos: int, n: int, size: int, first: int, now: float) -> int:
+    def scan_first(self, buf: Buffer, pos: int, n: int, now: float) -> int:
+        """Have the broker dialled if the first frame begins as Kafka's do, then scan it as all others."""
         session = self.session
-        if size >= 1 and first == GSSAPI_FIRST and session.sasl is None:  # a client of Kafka 0.9 opens with the token
+        size = int.from_bytes(buf[pos : pos + 4], "big", signed=True)
+        if n - pos < 4 or (n - pos == 4 and size):
+            self.halt = Keep(4 if n - pos < 4 else 5)
+            return pos
+        if (
+            size >= 1 and buf[pos + 4] == GSSAPI_FIRST and session.sasl is None
+        ):  # a client of Kafka 0.9 opens with the token
             session.begin_raw(RawTokens("GSSAPI"))
         elif not SMALLEST <= size <= self.most:
             return self.bad_size(buf, pos, size)
@@ -317,9 +331,9 @@ class RequestLane(Lane):
 
     def bad_size(self, buf: Buffer, pos: int, size: int) -> int:
         first = bytes(buf[pos : pos + 4])
-        if not self.session.dialled and first in PROXY_HEADERS:
+        if self.is_new and first in PROXY_HEADERS:
             self.session.close("proxy_header", "client sends a PROXY header, and is not among those who may", "client")
-        elif not self.session.dialled and (first[:2] == b"\x16\x03" or first in HTTP_WORDS):
+        elif self.is_new and (first[:2] == b"\x16\x03" or first in HTTP_WORDS):
             what = "TLS" if first[0] == 0x16 else "HTTP"
             self.session.close("not_kafka", f"client speaks {what} to a listener of plain Kafka", "client")
         else:
