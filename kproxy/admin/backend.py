@@ -10,7 +10,7 @@ from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.net.loop.in_turns import in_turns
+from kproxy.net.loop.turns import in_turns
 from kproxy.net.readiness import ClusterNeed, Readiness
 from kproxy.net.rules.keeper import RuleKeeper
 from kproxy.net.server import Server

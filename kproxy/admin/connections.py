@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from time import monotonic
 
 from kproxy.net.connection import Connection
-from kproxy.net.loop.in_turns import in_turns
-from kproxy.net.phase import Phase
-from kproxy.net.report import describe
+from kproxy.net.connection_view import describe
+from kproxy.net.driven import ConnectionPhase
+from kproxy.net.loop.turns import in_turns
 
 from .backend import Backend, clock
 from .long_answer import LongAnswer
@@ -20,7 +20,7 @@ from .queries import CloseQuery, RecycleQuery
 
 async def list_connections(backend: Backend, call: OperationCall) -> LongAnswer:
     everyone = sorted(open_connections(backend), key=number)
-    shown = (show_connection(backend, one) for one in everyone if one.phase is Phase.OPEN)
+    shown = (show_connection(backend, one) for one in everyone if one.phase is ConnectionPhase.OPEN)
     return LongAnswer(ConnectionsShown(connections=[]), "connections", shown)
 
 
@@ -52,7 +52,9 @@ async def recycle_connections(backend: Backend, call: OperationCall) -> CountSho
             yield
 
     await in_turns(look())
-    chosen = [connection for connection in chosen if connection.leaving is None and connection.phase is Phase.OPEN]
+    chosen = [
+        connection for connection in chosen if connection.leaving is None and connection.phase is ConnectionPhase.OPEN
+    ]
     await in_turns(map(recycle, chosen))
     backend.log.info("connections recycled", which=call.query.which, connections=len(chosen))
     return CountShown(connections=len(chosen))
@@ -60,13 +62,13 @@ async def recycle_connections(backend: Backend, call: OperationCall) -> CountSho
 
 def recycle(connection: Connection) -> None:
     """Answer what is in flight, then close: the client comes back and is bound to the rules that hold then."""
-    if connection.phase is Phase.OPEN:
+    if connection.phase is ConnectionPhase.OPEN:
         connection.drain(monotonic(), "recycled", "recycled over the admin API")
 
 
 def open_connections(backend: Backend) -> list[Connection]:
     """Return the connections on which bytes flow; others only wait for the client's end."""
-    return [one for one in backend.server.connections if one.phase is Phase.OPEN]
+    return [one for one in backend.server.connections if one.phase is ConnectionPhase.OPEN]
 
 
 def find(backend: Backend, call: OperationCall) -> Connection:

@@ -39,8 +39,7 @@ from kproxy.net.loop.turn_order import network_of
 from kproxy.net.socket.shaper import ConnectionShaper
 from kproxy.net.socket.side import CLOSING, DIALLING, ENDED, NAMES, PAUSED, Side
 
-from .driven import AddressPair, DrivenSession, Feed, HostPort, host_port
-from .phase import Phase
+from .driven import AddressPair, ConnectionPhase, DrivenSession, Feed, HostPort, host_port
 
 if TYPE_CHECKING:
     from kproxy.core.login import LoggedIn
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
     from .transparent import Route
 
 
-OPEN, CLOSED = Phase.OPEN, Phase.CLOSED
+OPEN, CLOSED = ConnectionPhase.OPEN, ConnectionPhase.CLOSED
 
 
 EntryMethod = TypeVar("EntryMethod", bound=Callable[..., None])
@@ -150,7 +149,7 @@ class Connection:
         self.client_address, self.node = client, node
         session.owner = self
         self.reactor = server.reactor
-        self.phase = Phase.OPEN
+        self.phase = ConnectionPhase.OPEN
         self.client = listener.side(self, CLIENT, session.from_client, session.requests, session.commands)
         self.broker = listener.upstream.side(self, BROKER, session.from_broker, session.responses, session.commands)
         self.client.peer, self.broker.peer = self.broker, self.client
@@ -234,35 +233,35 @@ class Connection:
                         return
         finally:
             self.obeying = False
-        if self.leaving is not None and self.phase is Phase.OPEN and session.idle:
+        if self.leaving is not None and self.phase is ConnectionPhase.OPEN and session.idle:
             self.close(self.leaving.cause, self.leaving.message)
 
     def send(self, command: Send, now: float) -> None:
         side = self.broker if command.side else self.client
-        if self.phase is Phase.OPEN or (self.phase is Phase.CLOSING and side.sock is not None):
+        if self.phase is ConnectionPhase.OPEN or (self.phase is ConnectionPhase.CLOSING and side.sock is not None):
             if self.session.observer is not None:
                 self.server.taps.sent(self, command.side, command.data, now)
             side.write(command.data, command.token)
 
     def dial(self, command: Dial, now: float) -> None:
-        if self.phase is Phase.OPEN:
+        if self.phase is ConnectionPhase.OPEN:
             self.listener.upstream.dial(self)
             if self.race is not None:
                 self.client.mute(DIALLING)
 
     def ask_versions(self, command: AskVersions, now: float) -> None:
-        if self.phase is Phase.OPEN:
+        if self.phase is ConnectionPhase.OPEN:
             self.listener.upstream.versions.ask(self, command)
 
     def versions_known(self, answer: bytes) -> None:
         """Hand the session the ApiVersions answer that `ask_versions` was for."""
-        if self.phase is Phase.OPEN:
+        if self.phase is ConnectionPhase.OPEN:
             now = monotonic()
             self.session.versions_known(answer, now)
             self.obey(now)
 
     def ensure_nodes(self, command: EnsureNodes, now: float) -> None:
-        if self.phase is Phase.OPEN:
+        if self.phase is ConnectionPhase.OPEN:
             addresses = self.listener.ensure(command.nodes, self)
             if addresses is not None:
                 self.session.nodes_ready(addresses, now)
@@ -270,7 +269,7 @@ class Connection:
     @entry
     def nodes_known(self, addresses: ClientAddresses) -> None:
         """Hand the session the nodes' addresses that `ensure_nodes` was for."""
-        if self.phase is Phase.OPEN:
+        if self.phase is ConnectionPhase.OPEN:
             now = monotonic()
             self.session.nodes_ready(addresses, now)
             self.obey(now)
@@ -343,7 +342,7 @@ class Connection:
             side.out, side.pending = None, 0
         if how == "rst":
             self.end(cause, message, reset=True)
-        elif self.phase is Phase.CLOSING:
+        elif self.phase is ConnectionPhase.CLOSING:
             self.linger()
         else:
             self.close(cause, message)
@@ -372,7 +371,7 @@ class Connection:
     def connected(self, sock: socket.SocketType, address: HostPort, login: LoggedIn | None = None) -> None:
         """Take the socket to a broker that the dialler has made."""
         self.race = None
-        if self.phase is not Phase.OPEN:
+        if self.phase is not ConnectionPhase.OPEN:
             sock.close()
             return
         self.broker_address = address
@@ -396,7 +395,7 @@ class Connection:
     def unreachable(self, message: str, refused: bool = False) -> None:
         """Close: no broker could be reached, and the log says why. `refused`: it did not take kproxy's credentials."""
         self.race = None
-        if refused and self.phase is Phase.OPEN:
+        if refused and self.phase is ConnectionPhase.OPEN:
             now = monotonic()
             self.session.login_refused(message, now)
             self.obey(now)
@@ -404,7 +403,7 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        return self.phase is Phase.CLOSED
+        return self.phase is ConnectionPhase.CLOSED
 
     @property
     def origin(self) -> AddressPair | None:
@@ -423,7 +422,7 @@ class Connection:
 
     def ended(self, side: Side, now: float) -> None:
         """Close, or answer what is in flight first: `side` will send no more."""
-        if self.phase is Phase.LINGERING:
+        if self.phase is ConnectionPhase.LINGERING:
             self.finish()
             return
         session, client, broker = self.session, self.client, self.broker
@@ -436,7 +435,7 @@ class Connection:
         session.eof(side.which, now)
         if session.commands:
             self.obey(now)
-        if self.phase is not Phase.OPEN:
+        if self.phase is not ConnectionPhase.OPEN:
             return
         if side is self.broker:
             idle = self.session.idle
@@ -473,14 +472,14 @@ class Connection:
         side.drop()
         if side is self.broker:
             self.listener.upstream.versions.forget(self)
-        if side is self.client or self.phase is not Phase.OPEN:
+        if side is self.client or self.phase is not ConnectionPhase.OPEN:
             self.end(f"{who}_reset", f"{who}: {reason}")
         else:
             self.close(f"{who}_reset", f"{who}: {reason}" + ("" if self.session.idle else ", with requests in flight"))
 
     def drained(self, side: Side) -> None:
         """Go on with what has waited until all was written to this side."""
-        if self.phase is Phase.CLOSING:
+        if self.phase is ConnectionPhase.CLOSING:
             self.linger()
         elif side is self.half_closing:
             side.half_close()
@@ -489,9 +488,9 @@ class Connection:
 
     def close(self, cause: str, message: str, blame: str = "") -> None:
         """Read nothing more, write what is queued, then close."""
-        if self.phase is not Phase.OPEN:
+        if self.phase is not ConnectionPhase.OPEN:
             return
-        self.phase = Phase.CLOSING
+        self.phase = ConnectionPhase.CLOSING
         self.cause, self.message, self.blame = cause, message, blame
         self.active = monotonic()
         self.client.mute(CLOSING)
@@ -512,7 +511,7 @@ class Connection:
             self.finish()
             return
         self.broker.drop()
-        self.phase = Phase.LINGERING
+        self.phase = ConnectionPhase.LINGERING
         self.active = monotonic()
         client.feed = throw_away
         client.half_close()
@@ -524,12 +523,12 @@ class Connection:
 
     def end(self, cause: str, message: str, reset: bool = False) -> None:
         """Close both sockets now. The cause and message that were given first stand."""
-        if self.phase is Phase.CLOSED:
+        if self.phase is ConnectionPhase.CLOSED:
             return
         if self.frozen and self.turn is not None:
             self.frozen = False
             self.turn.give_up()
-        self.phase = Phase.CLOSED
+        self.phase = ConnectionPhase.CLOSED
         self.cause, self.message = self.cause or cause, self.message or message
         if self.race is not None:
             self.race.cancel()
@@ -564,7 +563,7 @@ class Connection:
     @entry
     def drain(self, now: float, cause: str = "drained", message: str = "kproxy is shutting down") -> None:
         """Answer what is in flight, then close."""
-        if self.phase is Phase.OPEN:
+        if self.phase is ConnectionPhase.OPEN:
             self.leave(Close(cause, message))
             self.session.drain(now)
             self.obey(now)

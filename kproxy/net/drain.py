@@ -7,7 +7,7 @@ answered such a one in `READS` seconds is not waited for: long polls, and broker
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -120,3 +120,20 @@ def waiting(connection: Connection) -> dict[str, Any]:
         "oldest": api,
         "seconds": round(monotonic() - waits_since(connection), 3),
     }
+
+
+class ShutdownDelay:
+    """Delay of one server, `seconds` long; 0 for none."""
+
+    def __init__(self, seconds: float, reactor: Reactor, log: FilteringBoundLogger) -> None:
+        self.seconds, self.reactor, self.log = seconds, reactor, log
+        self.begun = False
+
+    def end(self, drain: Callable[[], None]) -> None:
+        """Call `drain` when the time is over, or at once if there is none or it has begun before."""
+        if self.begun or not self.seconds:
+            drain()
+            return
+        self.begun = True
+        self.log.info("not ready any more, the drain begins later", shutdown_delay=self.seconds)
+        self.reactor.call_at(monotonic() + self.seconds, drain)

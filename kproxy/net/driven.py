@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import IntEnum
 from typing import Any, Protocol
 
 from kproxy.core.commands import Command
@@ -19,6 +20,12 @@ AddressPair = tuple[HostPort, HostPort]
 Feed = Callable[[memoryview, int, float], int]
 """(view, n, now) → how many leading bytes of the view go to the other side, as they are now. view[:n] was read; all of
 the view may be written to."""
+
+
+class ConnectionPhase(IntEnum):
+    """Phases of a connection, in the order in which it goes through them; see `connection`."""
+
+    OPEN, CLOSING, LINGERING, CLOSED = range(4)
 
 
 class LaneState(Protocol):

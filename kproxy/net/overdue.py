@@ -6,11 +6,11 @@ Movement is seen in the byte counts, so that the fast path keeps no times.
 from __future__ import annotations
 
 from kproxy.config.limits import Limits
-from kproxy.net.socket.keepalive import keep_alive
 from kproxy.net.socket.side import ENDED, NAMES
+from kproxy.net.socket.socket_io import keep_alive
 
 from .connection import Connection
-from .phase import Phase
+from .driven import ConnectionPhase
 
 FLUSH = 30.0
 """Seconds without progress after which a closing connection gives up what its peer does not take."""
@@ -27,9 +27,9 @@ def end_if_overdue(connection: Connection, limits: Limits, now: float) -> None:
     moved = client.got + broker.got
     if moved != connection.moved:
         connection.moved, connection.active = moved, now
-    if connection.phase is not Phase.OPEN:
+    if connection.phase is not ConnectionPhase.OPEN:
         last = max(connection.active, client.progress, broker.progress)
-        if now - last > (LINGER if connection.phase is Phase.LINGERING else FLUSH):
+        if now - last > (LINGER if connection.phase is ConnectionPhase.LINGERING else FLUSH):
             connection.finish()
         return
     for side in (client, broker):

@@ -15,7 +15,6 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.document import Config
 from kproxy.errors import InternalError
-from kproxy.net.accept.half_open import HalfOpen
 from kproxy.net.accept.listener import Listener
 from kproxy.net.accept.own_ports import REASON
 from kproxy.net.accept.port_service import LocalPorts, PortService
@@ -29,15 +28,14 @@ from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import BoundRules
 from kproxy.sinks.fanout import Fanout
 
+from .capacity import Capacity, HalfOpen, find_capacity, log_capacity
 from .connection import Connection
 from .connection_counts import ConnectionCounts
-from .descriptors import Capacity, find_capacity, log_capacity
-from .drain import Drain
+from .connection_view import report_end
+from .drain import Drain, ShutdownDelay
 from .driven import HostPort, MemoryWaiter, SessionFactory, show
 from .log_throttle import LogThrottle
 from .overdue import end_if_overdue
-from .report import report_end
-from .shutdown_delay import ShutdownDelay
 from .taps import Taps
 
 SWEEP = 1.0

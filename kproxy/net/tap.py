@@ -18,9 +18,8 @@ from kproxy.observe.exchanges import add_wait
 from kproxy.observe.seen import Seen
 from kproxy.observe.watcher import Watcher
 
-from .driven import Feed
-from .phase import Phase
-from .who import ConnectionWho
+from .connection_view import ConnectionWho
+from .driven import ConnectionPhase, Feed
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -74,7 +73,7 @@ class Tap:
         connection = self.connection
         if connection.leaving is not None:  # another feed stands in front already, and must stay
             return
-        if connection.phase is not Phase.OPEN:  # bytes that still come are thrown away
+        if connection.phase is not ConnectionPhase.OPEN:  # bytes that still come are thrown away
             return
         if self.settled and self.behind is None:
             connection.client.feed = watched_requests(self, self.from_client)

@@ -31,10 +31,9 @@ from kproxy.net.accept.listener import Listener
 from kproxy.net.accept.listener_sasl import terms_of
 from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.dial.circle import CircleCheck
-from kproxy.net.dial.probe import Probe
 from kproxy.net.driven import show
 from kproxy.net.loop.reactor import Reactor
-from kproxy.net.readiness import DRAINING, GOING_TO_END, ClusterNeed, Readiness, tell
+from kproxy.net.readiness import DRAINING, GOING_TO_END, ClusterNeed, Probe, Readiness, tell
 from kproxy.net.rules.files import RuleFiles
 from kproxy.net.rules.keeper import RuleKeeper
 from kproxy.net.server import Server, drain_on_signal

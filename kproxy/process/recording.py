@@ -19,7 +19,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.document import Config
 from kproxy.net.dial.metadata_poller import MetadataPoller
-from kproxy.net.loop.in_turns import SLICE
+from kproxy.net.loop.turns import SLICE
 from kproxy.net.server import Server
 from kproxy.rules.running import Running
 from kproxy.sinks.audit.audit_sink import AuditSink
@@ -30,7 +30,7 @@ from kproxy.sinks.audit.topology_events import TopologyEvents
 
 if TYPE_CHECKING:
     from kproxy.config.audit import AuditConfig
-    from kproxy.net.who import ConnectionWho
+    from kproxy.net.connection_view import ConnectionWho
     from kproxy.sinks.captures import Captures
 
 TICK = 1.0

@@ -26,8 +26,7 @@ from kproxy.admin.models import ClusterShown, ConnectionShown, ListenerShown, No
 from kproxy.admin.operation import LONGEST_BODY, OperationCall
 from kproxy.config.document import Config
 from kproxy.config.limits import Limits
-from kproxy.net.driven import HostPort
-from kproxy.net.phase import Phase
+from kproxy.net.driven import ConnectionPhase, HostPort
 from kproxy.process.admin.operations import HANDLES
 from kproxy.process.app import Proxy
 from kproxy.rules.document import read_document
@@ -68,7 +67,7 @@ class Place:
 
     def number(self) -> int:
         """The number of a connection that is open."""
-        return max(one.session.number for one in self.proxy.server.connections if one.phase is Phase.OPEN)
+        return max(one.session.number for one in self.proxy.server.connections if one.phase is ConnectionPhase.OPEN)
 
 
 def lines(word: str, count: int) -> str:

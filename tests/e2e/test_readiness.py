@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.net.dial import probe
+from kproxy.net import readiness
 from kproxy.testing.ports import free_port, free_ports
 from tests.support.fake_broker import FakeBroker, answer_versions, silence
 from tests.support.raw_client import RawClient
@@ -20,7 +20,7 @@ VERSIONS = 18
 
 def test_a_hung_broker_is_noticed_within_ten_seconds() -> None:
     """As the page says: the longest that it can take, on a connection that is kept and on a second one."""
-    assert probe.CONFIRM + 2 * probe.PATIENCE < 10
+    assert readiness.CONFIRM + 2 * readiness.PATIENCE < 10
 
 
 def test_a_broker_that_hangs(fake: Callable[..., Any], proxy_with: Callable[..., Any]) -> None:

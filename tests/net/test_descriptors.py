@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kproxy.config.limits import Limits
-from kproxy.net import descriptors
-from kproxy.net.descriptors import FEWEST, find_capacity, log_capacity
+from kproxy.net import capacity as descriptors
+from kproxy.net.capacity import FEWEST, find_capacity, log_capacity
 
 OPEN = 20
 UNLIMITED = resource.RLIM_INFINITY

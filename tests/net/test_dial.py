@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.net.dial.probe import Probe
 from kproxy.net.dial.resolve import Resolver
+from kproxy.net.readiness import Probe
 
 pytestmark = pytest.mark.trio
 

@@ -11,10 +11,8 @@ import pytest
 import trio
 import trustme
 
-from kproxy.net.accept import half_open
 from kproxy.net.accept.acceptor import Acceptor
-from kproxy.net.accept.half_open import HalfOpen
-from kproxy.net.descriptors import Capacity
+from kproxy.net.capacity import FEWEST_HALF_OPEN, HALF_OPEN_SHARE, Capacity, HalfOpen
 from kproxy.net.loop.reactor import Reactor
 
 pytestmark = pytest.mark.trio
@@ -37,7 +35,7 @@ async def test_one_address_has_a_share_of_the_handshakes() -> None:
         pending.end("a")
     assert (pending.total, pending.by_address) == (0, {})
     assert HalfOpen(Capacity(0, 4, 4)).refusal("a") is None
-    assert half_open.FEWEST == 16
+    assert FEWEST_HALF_OPEN == 16
 
 
 @pytest.mark.parametrize("hosts", [False, True])
@@ -54,14 +52,14 @@ async def test_handshakes_that_never_end_keep_nobody_out(net: Any, driver: str, 
         with ExitStack() as stack:
             for _ in range(ROOM):
                 stack.enter_context(socket.create_connection(("127.0.0.1", running.port)))
-            await running.until(lambda: running.counts.refused["handshakes"] == ROOM - ROOM // half_open.SHARE)
+            await running.until(lambda: running.counts.refused["handshakes"] == ROOM - ROOM // HALF_OPEN_SHARE)
             other = stack.enter_context(
                 socket.create_connection(("127.0.0.2", running.port), source_address=("127.0.0.2", 0))
             )
             other.setblocking(False)
             await running.until(
                 lambda: (
-                    running.server.half_open.total + running.server.port_service.waiting == ROOM // half_open.SHARE + 1
+                    running.server.half_open.total + running.server.port_service.waiting == ROOM // HALF_OPEN_SHARE + 1
                 )
             )
             with pytest.raises(BlockingIOError):  # it is listened to, not sent away

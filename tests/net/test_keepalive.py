@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.net.socket import keepalive
+from kproxy.net.socket import socket_io
 from tests.support.dead_peer import vanish
 from tests.support.passing_session import PassingSession
 
@@ -31,15 +31,15 @@ async def test_both_sockets_of_a_connection_are_looked_after(net: Any) -> None:
         await running.until(lambda: connection.looked_after)
 
         for side in (connection.client, connection.broker):
-            assert asked(side.sock) == (1, keepalive.IDLE, keepalive.INTERVAL, keepalive.PROBES)
+            assert asked(side.sock) == (1, socket_io.IDLE, socket_io.INTERVAL, socket_io.PROBES)
 
 
 @pytest.mark.parametrize("who", ["client", "broker"])
 async def test_who_vanishes_is_noticed(net: Any, who: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the middle of an exchange, when neither side has anything to say: the connection ends, and both are free."""
-    monkeypatch.setattr(keepalive, "IDLE", 1)  # the shortest that there is
-    monkeypatch.setattr(keepalive, "INTERVAL", 1)
-    monkeypatch.setattr(keepalive, "PROBES", 1)
+    monkeypatch.setattr(socket_io, "IDLE", 1)  # the shortest that there is
+    monkeypatch.setattr(socket_io, "INTERVAL", 1)
+    monkeypatch.setattr(socket_io, "PROBES", 1)
     broker = await net.open_broker()
     config = net.config(broker.port)
     async with net.serving(config, lambda *args: PassingSession()) as running, await running.client() as client:

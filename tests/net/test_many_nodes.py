@@ -15,9 +15,9 @@ import trio.testing
 
 from kproxy.net.accept import acceptor, listener_ports
 from kproxy.net.dial import metadata_poller
+from kproxy.net.dial.dialling import Topology
 from kproxy.net.dial.metadata_poller import NodeLocator
 from kproxy.net.dial.resolve import AT_ONCE, Resolver
-from kproxy.net.dial.topology import Topology
 from kproxy.rules.kinds.advertise import Advertise
 
 pytestmark = pytest.mark.trio

@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.config.sasl import UpstreamSasl
 from kproxy.errors import LoginFailed
-from kproxy.net.dial.login import OwnCredentials
+from kproxy.net.dial.own_connection import OwnCredentials
 
 
 def test_the_token_is_read_at_each_login(tmp_path: Path) -> None:

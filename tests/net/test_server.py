@@ -16,7 +16,7 @@ import trio
 
 from kproxy.core.commands import Close
 from kproxy.errors import DocumentError, InternalError
-from kproxy.net import report
+from kproxy.net import connection_view as report
 from kproxy.net import server as server_module
 from kproxy.net.accept.state_file import read_state
 from kproxy.net.connection_counts import ConnectionCounts

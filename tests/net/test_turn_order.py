@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from kproxy.net.accept.half_open import HalfOpen
-from kproxy.net.descriptors import Capacity
+from kproxy.net.capacity import Capacity, HalfOpen
 from kproxy.net.loop.turn_order import LEVELS, SHARE, Order, network_of
 
 

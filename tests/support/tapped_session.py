@@ -18,8 +18,8 @@ from typing import Any, cast
 import structlog
 
 from kproxy.core.commands import BROKER, CLIENT
+from kproxy.net.driven import ConnectionPhase
 from kproxy.net.loop.turns import BUFFER
-from kproxy.net.phase import Phase
 from kproxy.net.socket.side import VIEW
 from kproxy.net.taps import JournalFor, Taps
 from kproxy.observe.seen import Depth, Seen, Who
@@ -100,7 +100,7 @@ class Tapped(Driver):
         self.link = Link(
             session=session, facts=session.facts, leaving=None, node=1, broker_address=("broker", 9092), since=self.now,
             listener=SimpleNamespace(name="main", tls=None), client_address=("10.0.0.1", 50000), cause="", message="",
-            connected_after=0.0, phase=Phase.OPEN,
+            connected_after=0.0, phase=ConnectionPhase.OPEN,
             client=SimpleNamespace(feed=session.from_client, sock=None, mute=lambda reason: None),
             broker=SimpleNamespace(feed=session.from_broker, sock=None),
         )  # fmt: skip

@@ -11,7 +11,7 @@ from kproxy.net.dial.resolve import Endpoint
 from kproxy.net.driven import HostPort, host_port
 from kproxy.net.log_throttle import LogThrottle
 from kproxy.net.loop.reactor import IN, Reactor
-from kproxy.net.socket.keepalive import keep_alive
+from kproxy.net.socket.socket_io import keep_alive
 from kproxy.net.transparent import pretend
 
 BACKLOG = 4096

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from kproxy.config.limits import Limits
     from kproxy.config.network import Transparent
+    from kproxy.net.capacity import HalfOpen
     from kproxy.net.connection_counts import ConnectionCounts
     from kproxy.net.dial.metadata_poller import NodeLocator
     from kproxy.net.driven import SessionFactory
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from kproxy.rules.kinds.advertise import Advertise
     from kproxy.rules.rule_set import BoundRules
 
-    from .half_open import HalfOpen
     from .port_service import PortService
 
 

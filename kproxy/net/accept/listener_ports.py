@@ -24,7 +24,7 @@ from .named_port import NamedPort, OnClient, Tenant
 from .own_ports import OwnPorts
 from .port_pool import BUSY, PortPool
 from .preread import Preread
-from .proxy_headers import ProxyHeaders
+from .proxy_protocol import ProxyHeaders
 
 PORTS = 1000
 """Ports for nodes when none are given: more than clusters have brokers, and room for ids that start high."""

@@ -11,7 +11,7 @@ from kproxy.config.document import ListenerConfig
 from kproxy.config.sasl import ListenerSasl, users_in
 from kproxy.core.sasl_server import Terms
 from kproxy.errors import InternalError
-from kproxy.net.dial.login import NONCE
+from kproxy.net.dial.own_connection import NONCE
 from kproxy.sasl.server import Checker, LoginWork
 from kproxy.sasl.users import Users
 

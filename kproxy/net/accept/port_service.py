@@ -13,10 +13,10 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.document import Config, ListenerConfig
 from kproxy.errors import InternalError
+from kproxy.net.capacity import Capacity
 from kproxy.net.connection_counts import ConnectionCounts
-from kproxy.net.descriptors import Capacity
+from kproxy.net.dial.dialling import Topology
 from kproxy.net.dial.resolve import Endpoint, ask
-from kproxy.net.dial.topology import Topology
 from kproxy.net.driven import HostPort
 from kproxy.net.loop.reactor import Reactor
 from kproxy.rules.address import Address

@@ -16,13 +16,11 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.limits import Limits
 from kproxy.errors import InputError
+from kproxy.net.capacity import Capacity, HalfOpen
 from kproxy.net.connection_counts import ConnectionCounts
-from kproxy.net.descriptors import Capacity
 from kproxy.net.driven import HostPort, show
 from kproxy.net.log_throttle import LogThrottle
 from kproxy.net.loop.reactor import IN, Reactor
-
-from .half_open import HalfOpen
 
 if TYPE_CHECKING:
     from kproxy.net.loop.deadlines import Deadline

@@ -1,21 +1,28 @@
-"""Header of the PROXY protocol: a proxy's word, before anything else, about whose connection it passes on. No sockets.
+"""PROXY protocol: a proxy's word, before anything else, about whose connection it passes on; read and written.
 
 Source: https://github.com/haproxy/haproxy/blob/master/doc/proxy-protocol.txt, §2.1 (version 1, a line of text) and §2.2
-(version 2, binary). What is not exactly right closes the connection, as §2 wants it, and as soon as it is seen.
+(version 2, binary). What is not exactly right closes the connection, as §2 wants it, and as soon as it is seen. An
+address that is not trusted is the client itself. If that sends a header all the same, it is no Kafka and no TLS, and
+whoever reads its first bytes says so.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 from collections.abc import Callable
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import crc32c
 
+from kproxy.config.network import ProxyProtocol, ProxyVersion
 from kproxy.errors import InputError
-from kproxy.net.driven import HostPort
+from kproxy.net.driven import AddressPair, HostPort, host_port
+from kproxy.rules.match import address_test
+
+from .preread import Preread, PrereadKind
 
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 WORD = b"PROXY "
@@ -30,6 +37,7 @@ NOT_TCP = {0x12: "UDP over IPv4", 0x22: "UDP over IPv6", 0x31: "a Unix stream", 
 CRC = 0x03  # §2.2.3
 BLOCKS = {TCP4: Struct(">4s4sHH"), TCP6: Struct(">16s16sHH")}
 FIXED = Struct(">12sBBH")
+HEADER = PrereadKind("proxy_header", "PROXY header", limited=False)
 PORT = re.compile(r"0|[1-9][0-9]{0,4}", re.ASCII)
 _IP = ipaddress.IPv4Address | ipaddress.IPv6Address
 FAMILIES: dict[str, tuple[Callable[[str], _IP], str]] = {
@@ -193,3 +201,41 @@ def _ends(source: HostPort, target: HostPort) -> tuple[_IP, _IP] | None:
 
 def _wide(address: _IP) -> ipaddress.IPv6Address:
     return address if isinstance(address, ipaddress.IPv6Address) else ipaddress.IPv6Address(f"::ffff:{address}")
+
+
+class ProxyHeaders:
+    """Reader of PROXY headers before a listener: `arrived` gets each client with the address that its header names."""
+
+    def __init__(self, config: ProxyProtocol, listener: str, preread: Preread, arrived: Any) -> None:
+        self.listener, self.preread, self.arrived = listener, preread, arrived
+        self.trusted = address_test(config.from_)
+
+    def __call__(self, node: int | None, sock: socket.SocketType, address: Any) -> None:
+        """Take a client; read its header first if its address is trusted."""
+        near = host_port(address)
+        if not self.trusted(near[0]):
+            self.arrived(node, sock, address)
+            return
+
+        def heard(header: Header) -> None:
+            sock.recv(header.size)
+            self.arrived(node, sock, near if header.source is None else header.source)
+
+        self.preread.begin(self.listener, HEADER, sock, near, parse, heard)
+
+
+def greeting(version: ProxyVersion, origin: AddressPair | None) -> Callable[[socket.SocketType], bytes]:
+    """Return what gives the first bytes of a connection to a broker; without origin it is kproxy's own connection."""
+    if origin is not None:
+        data = line(*origin) if version == "v1" else binary(*origin)
+        return lambda sock: data
+    if version == "v2":
+        return lambda sock: own()
+    return lambda sock: line(
+        address(sock.getsockname()), address(sock.getpeername())
+    )  # §2.1: the connection's own ends
+
+
+def address(sockaddr: Any) -> HostPort:
+    """Convert an address of the socket module, of a Unix socket, too."""
+    return host_port(sockaddr) if isinstance(sockaddr, tuple) else (str(sockaddr), 0)

@@ -7,7 +7,7 @@ import socket
 import trio
 
 from kproxy.core.circle import CircleMark
-from kproxy.net.accept.proxy_headers import greeting
+from kproxy.net.accept.proxy_protocol import greeting
 from kproxy.net.driven import HostPort
 from kproxy.net.socket.socket_io import attempt
 

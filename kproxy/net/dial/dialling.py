@@ -1,18 +1,18 @@
-"""Types between the dialler of a cluster and those who want to be connected to its brokers."""
+"""Types between the dialler of a cluster and those who want its brokers, and the topology: where its nodes are."""
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from typing import Protocol
 
 from kproxy.core.login import LoggedIn
+from kproxy.core.rewrite import MOST_NODES
 from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.driven import AddressPair, HostPort
 from kproxy.net.log_throttle import LogThrottle
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.transparent import Route
-
-from .topology import Topology
 
 
 class Cancellable(Protocol):
@@ -55,3 +55,28 @@ class Dialler(Protocol):
 
     def dial(self, caller: Caller) -> None:
         """Call `caller.connected` or `.unreachable`, now or later; until then `caller.race` can be cancelled."""
+
+
+class Topology:
+    """Map of node id → (host, port). Ids below -1 are controllers (`core.addresses.controller_id`).
+
+    Of more than `most` nodes, those that were named longest ago are forgotten: connections to them go to a bootstrap
+    server.
+    """
+
+    def __init__(self, most: int = MOST_NODES) -> None:
+        self.most = most
+        self.nodes: dict[int, HostPort] = {}
+
+    def learn(self, nodes: Mapping[int, HostPort]) -> dict[int, HostPort]:
+        """Remember these nodes; return those that were not known, or elsewhere."""
+        known = self.nodes
+        changed: dict[int, HostPort] = {}
+        for node, (host, port) in nodes.items():
+            address = host, port
+            if known.pop(node, None) != address:
+                changed[node] = address
+            known[node] = address  # the last one, as the newest
+        while len(known) > self.most:
+            del known[next(iter(known))]
+        return changed

@@ -11,7 +11,7 @@ from kproxy.config.document import ClusterConfig
 from kproxy.core.rewrite import MOST_NODES
 from kproxy.errors import InternalError
 from kproxy.net.accept.own_ports import OwnPorts
-from kproxy.net.accept.proxy_headers import greeting
+from kproxy.net.accept.proxy_protocol import greeting
 from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.driven import HostPort, show
 from kproxy.net.log_throttle import LogThrottle
@@ -23,10 +23,9 @@ from kproxy.net.transparent import check_mark
 
 from .broker_versions import BrokerVersions
 from .dialler import DialOptions, Race, connect
-from .dialling import Caller
-from .login import Login, OwnCredentials
+from .dialling import Caller, Topology
+from .own_connection import Login, OwnCredentials
 from .resolve import Resolver
-from .topology import Topology
 
 AVOIDED = 30.0
 """Seconds that a bootstrap server which was not reachable is tried after the others."""

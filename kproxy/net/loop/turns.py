@@ -12,20 +12,21 @@ is one thread; code that does not call into `breath` is never interrupted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import copy_context
-from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from time import monotonic, thread_time
+from typing import Any, Protocol
 
+import trio
 from greenlet import GreenletExit, getcurrent, greenlet
+from structlog.typing import FilteringBoundLogger
 
 from .turn_order import Order
 
-if TYPE_CHECKING:
-    from .reactor import Reactor
-
 SLICE = 0.005
-"""Seconds that a callback, or one that goes on, may take before others have their turn."""
+"""Seconds that a callback, or one that goes on, may take before others have their turn; CPU seconds of a task."""
+PAUSE = 0.0005
+"""Seconds that a task sleeps between two slices: the reactor polls its sockets when no trio task can run."""
 BATCH_TIME = 0.020
 """Seconds after which those callbacks of one poll that are not short have to wait, so that they do not add up."""
 BUFFER = bytearray(262144)
@@ -45,10 +46,27 @@ class Owner(Protocol):
     def crashed(self, error: Exception) -> None: ...
 
 
+class TurnLoop(Protocol):
+    """Reactor, as far as the turns on which its callbacks run use it."""
+
+    turns: int
+    batch: int
+    batch_begun: float
+    loop: Turn | None
+    current: Callable[..., object] | None
+
+    @property
+    def log(self) -> FilteringBoundLogger: ...
+    @property
+    def aside(self) -> Turns: ...
+    def soon(self, call: Callable[[], None]) -> None: ...
+    def hand_over(self) -> None: ...
+
+
 class Turn(greenlet):
     """Stack on which callbacks run. `owner`: whose single call it is, or whose callback was put aside."""
 
-    def __init__(self, reactor: Reactor, run: Callable[[], Any], owner: Owner | None = None) -> None:
+    def __init__(self, reactor: TurnLoop, run: Callable[[], Any], owner: Owner | None = None) -> None:
         super().__init__(run)
         self.gr_context = copy_context()
         self.reactor, self.owner = reactor, owner
@@ -165,7 +183,7 @@ class Errand:
 class Turns:
     """Turns of one reactor that wait to go on."""
 
-    def __init__(self, reactor: Reactor) -> None:
+    def __init__(self, reactor: TurnLoop) -> None:
         self.reactor = reactor
         self.order: Order[Turn] = Order()
         self.add_work: Callable[[str, Errand, Callable[[], None]], None] | None = None  # gives work to a thread
@@ -246,3 +264,12 @@ def look() -> None:
     current = getcurrent()
     if type(current) is Turn:
         current.look()
+
+
+async def in_turns(steps: Iterable[object]) -> None:
+    """Go through the steps of long work, each of which is short, and let other tasks run now and then."""
+    until = thread_time() + SLICE
+    for _ in steps:
+        if thread_time() > until:
+            await trio.sleep(PAUSE)
+            until = thread_time() + SLICE

@@ -14,8 +14,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from kproxy.core.commands import LONG, Command
-from kproxy.net.driven import Feed, LaneState
-from kproxy.net.phase import Phase
+from kproxy.net.driven import ConnectionPhase, Feed, LaneState
 
 MOST = 262144
 """Bytes taken at once, as by a read: so much may wait when the target takes nothing. 1 MiB gained 5 % more."""
@@ -40,7 +39,7 @@ class SplicedConnection(Protocol):
     """Connection of a side, as far as splicing needs it."""
 
     @property
-    def phase(self) -> Phase: ...
+    def phase(self) -> ConnectionPhase: ...
     @property
     def tap(self) -> SplicedTap | None: ...
     def failed(self, side: Any, error: OSError) -> None: ...

@@ -30,7 +30,7 @@ from kproxy.admin.tail import room_for_another, wanted_by
 from kproxy.core.addresses import controller_id
 from kproxy.errors import FilterError
 from kproxy.net.driven import HostPort, show
-from kproxy.net.loop.in_turns import in_turns
+from kproxy.net.loop.turns import in_turns
 from kproxy.sinks.captures import CaptureRefused, NoSuchCapture
 
 from .messages import Operate

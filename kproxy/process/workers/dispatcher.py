@@ -16,9 +16,9 @@ from typing import Any
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.document import Config
+from kproxy.net.capacity import Capacity
 from kproxy.net.connection_counts import ConnectionCounts
-from kproxy.net.descriptors import Capacity
-from kproxy.net.dial.topology import Topology
+from kproxy.net.dial.dialling import Topology
 from kproxy.net.driven import HostPort, host_port, show
 from kproxy.net.log_throttle import LogThrottle
 

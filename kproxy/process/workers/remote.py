@@ -8,8 +8,8 @@ from time import monotonic
 from kproxy.net.accept.listener_ports import ClientAddresses
 from kproxy.net.accept.own_ports import OwnPorts
 from kproxy.net.accept.port_service import AddressRequest
-from kproxy.net.descriptors import Capacity
-from kproxy.net.dial.topology import Topology
+from kproxy.net.capacity import Capacity
+from kproxy.net.dial.dialling import Topology
 from kproxy.net.driven import HostPort
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.server import Server

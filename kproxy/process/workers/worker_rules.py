@@ -14,7 +14,7 @@ import msgspec
 import trio
 
 from kproxy.errors import InternalError
-from kproxy.net.loop.in_turns import in_turns
+from kproxy.net.loop.turns import in_turns
 from kproxy.net.rules.keeper import ApplyRuleSet
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base import Rule

@@ -10,7 +10,7 @@ import pytest
 
 from kproxy.config.document import Config
 from kproxy.net.connection_counts import ConnectionCounts
-from kproxy.net.dial.topology import Topology
+from kproxy.net.dial.dialling import Topology
 from kproxy.process.workers import dispatcher as module
 from kproxy.process.workers.dispatcher import Dispatcher
 from kproxy.process.workers.hand_over import HandedClient

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from kproxy.net.accept.port_service import AddressRequest
-from kproxy.net.dial.topology import Topology
+from kproxy.net.dial.dialling import Topology
 from kproxy.net.loop.reactor import Reactor
 from kproxy.process.workers import remote as module
 from kproxy.process.workers.channel import Channel, Question

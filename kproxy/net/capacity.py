@@ -1,4 +1,4 @@
-"""Limit of open files of a process, and the number of connections that it allows.
+"""Capacity of a process: the limit of open files, the number of connections that it allows, and of handshakes.
 
 The soft limit is often 1024, which is 400 connections; it is lifted as far as the hard one allows. What connections may
 not have is for ports of nodes, the admin address, look-ups of names and files, so that these go on working when there
@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import resource
+from collections import Counter
 from dataclasses import dataclass
 
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.limits import Limits
+from kproxy.net.loop.turn_order import network_of
 
 EACH = 2
 """Descriptors of a connection: one to the client, one to the broker."""
@@ -23,6 +25,10 @@ SHARE = 4
 """Divisor of the limit on open files: a process that may open few keeps that part for OTHERS, 16 of 64."""
 FEWEST = 4
 """Connections that are tried in any case."""
+HALF_OPEN_SHARE = 4
+"""One address may have one in so many of all connections that there is room for in the middle of their handshakes."""
+FEWEST_HALF_OPEN = 16
+"""Handshakes that one address may have under way in any case."""
 
 
 @dataclass(frozen=True)
@@ -80,3 +86,31 @@ def open_files() -> int:
         return len(os.listdir("/proc/self/fd"))
     except OSError:
         return 0
+
+
+class HalfOpen:
+    """Counter of handshakes under way, by address. Each takes a connection's place for as long as
+    `handshake_timeout`."""
+
+    def __init__(self, capacity: Capacity) -> None:
+        self.capacity = capacity
+        self.by_address: Counter[str] = Counter()
+        self.total = 0
+
+    def refusal(self, host: str) -> tuple[str, str] | None:
+        """Return (cause, reason) if no more handshakes may begin from `host` now, else None."""
+        most = max(FEWEST_HALF_OPEN, self.capacity.connections // HALF_OPEN_SHARE)
+        if self.by_address.get(network_of(host), 0) < most:
+            return None
+        return "handshakes", f"{network_of(host)} has {most} handshakes under way, no more are allowed"
+
+    def begin(self, host: str) -> None:
+        self.by_address[network_of(host)] += 1
+        self.total += 1
+
+    def end(self, host: str) -> None:
+        self.total -= 1
+        network = network_of(host)
+        self.by_address[network] -= 1
+        if not self.by_address[network]:
+            del self.by_address[network]
