@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from functools import cache
 from struct import Struct
 
 from kproxy.core.sasl import GSSAPI_FIRST, RawTokens
@@ -21,7 +20,7 @@ from kproxy.observe.error_places import error_at, in_order
 from kproxy.observe.seen import Form, Frame, Outcome, Seen
 from kproxy.wire import schema
 from kproxy.wire.api_keys import API_VERSIONS, CONTROLLED_SHUTDOWN, METADATA, PRODUCE, SASL_HANDSHAKE
-from kproxy.wire.head import AcksReader, produce_acks
+from kproxy.wire.head import acks_of
 
 from .captured_connection import CapturedConnection
 from .framing import CutFrame
@@ -87,7 +86,7 @@ class ExchangePairing:
         seen = Seen(self.who, self.who.exchanges, key, version, correlation_id, client_id(data, key, version), None)
         seen.request = captured_frame(cut, key, version, "request", note, own=self.own)
         if key == PRODUCE:
-            seen.acks = note["acks"] if "acks" in note else acks(data, version)
+            seen.acks = note["acks"] if "acks" in note else acks_of(data, version)
         if note:
             self._take_note(seen, note)
         if key == PRODUCE and seen.acks == 0:
@@ -197,20 +196,6 @@ def client_id(data: bytes, key: int, version: int) -> str | None:
     if length >= 0x8000 or len(data) < 10 + length:
         return None
     return data[10 : 10 + length].decode("utf-8", "replace")
-
-
-def acks(data: bytes, version: int) -> int | None:
-    """Return the acks of a Produce request; None if they were not captured."""
-    read = acks_reader(version)
-    if read is None or len(data) < 10:
-        return None
-    return read(data, 0, len(data), int.from_bytes(data[8:10], "big", signed=True))
-
-
-@cache
-def acks_reader(version: int) -> AcksReader | None:
-    """Return the reader of acks for a version, None for versions that are not known."""
-    return produce_acks(version) if version in schema.load(PRODUCE).versions else None
 
 
 def captured_frame(cut: CutFrame, key: int, version: int, direction: str, note: Note, *, own: bool) -> Frame:

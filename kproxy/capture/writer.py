@@ -17,9 +17,9 @@ from typing import IO, Any
 from kproxy.observe.error_places import errors_of
 from kproxy.observe.seen import Errors, Frame, Seen, Who
 from kproxy.wire.api_keys import SASL_HANDSHAKE
+from kproxy.wire.head import acks_of
 
 from . import pcapng
-from .exchanges import acks
 from .packets import LONGEST_SEGMENT, Conversation, packed, pool_address
 from .policy import Policy
 
@@ -137,7 +137,7 @@ class CaptureWriter:
 
     def _frame(self, talk: Conversation, side: int, seen: Seen, frame: Frame, note: dict[str, Any]) -> None:
         kept = self.policy.kept(seen, frame, response=side == 1)
-        if seen.acks is not None and side == 0 and (len(kept) < frame.size - 4 and acks(kept, seen.version) is None):
+        if seen.acks is not None and side == 0 and (len(kept) < frame.size - 4 and acks_of(kept, seen.version) is None):
             note = {**note, "acks": seen.acks}
         if side == 1 and len(kept) < frame.size - 4:
             note = note | about_errors(errors_of(seen))

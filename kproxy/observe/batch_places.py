@@ -10,7 +10,7 @@ from kproxy.wire.api_keys import FETCH, PRODUCE
 from kproxy.wire.head import body_start, short_uvarint
 from kproxy.wire.headers import header_version
 from kproxy.wire.primitives import Buffer, read_uvarint
-from kproxy.wire.records.entry import BATCH, MAGIC_AT, OVERHEAD
+from kproxy.wire.records.entry import BATCH, LENGTH_AT, MAGIC_AT, OVERHEAD, batch_fields
 from kproxy.wire.sketch import RecordsDigest
 from kproxy.wire.walk import walk
 
@@ -28,8 +28,8 @@ PATIENCE = 16
 """Failures in a row after which learning is tried only once in as many frames."""
 RECORDS_ASKED = frozenset(("topic_data[].partition_data[].records",))
 RECORDS_READ = frozenset(("responses[].partitions[].high_watermark", "responses[].partitions[].records"))
-LENGTH_AT, ATTRIBUTES_AT, PRODUCER_AT = 8, 21, 43
-ATTRIBUTES, PRODUCER = Struct(">h"), Struct(">q")
+CONSTANTS = Struct(">" + batch_fields("attributes", "producer_id"))
+"""Fields of a batch's header that are the same in all batches of one producer."""
 
 
 def worth_trying(what: Any) -> bool:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from struct import Struct
 from typing import Any
 
-from kproxy.wire.records.entry import OVERHEAD
+from kproxy.wire.records.entry import OVERHEAD, batch_fields
 
 from .cells import BOUNDS, ApiKey, PartKey
 from .summary import Summary
@@ -42,10 +42,10 @@ SMALLEST_RESPONSE = 4
 FOLD_AT = 256
 """Latencies that an Answer holds before it is folded into the summary: 8 KB on a busy connection."""
 
-BATCH_ASKED = "8xi4xB4xh20xq6xi"
-"""Fields read of the batch header in a request: length, magic, attributes, producer id, count of records."""
-BATCH_READ = "qi4xB4xhi30xi"
-"""Fields read of the batch header in a response: base offset, length, magic, attributes, last offset delta, count."""
+BATCH_ASKED = batch_fields("length", "magic", "attributes", "producer_id", "count")
+"""Fields read of the batch header in a request."""
+BATCH_READ = batch_fields("base_offset", "length", "magic", "attributes", "last_offset_delta", "count")
+"""Fields read of the batch header in a response."""
 
 
 @dataclass(slots=True, frozen=True)

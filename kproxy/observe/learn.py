@@ -18,11 +18,8 @@ from kproxy.wire.primitives import Buffer
 from kproxy.wire.sketch import decode_sketch
 
 from .batch_places import (
-    ATTRIBUTES,
-    ATTRIBUTES_AT,
+    CONSTANTS,
     MOST_LEARNT,
-    PRODUCER,
-    PRODUCER_AT,
     batch_place,
     shortened,
     spans,
@@ -165,8 +162,7 @@ class Asks:
         ask = Ask(self.wanted, self.code, frame[8 : where.before], client)
         ask.acks = acks
         batch = where.before + where.width
-        (attributes,) = ATTRIBUTES.unpack_from(frame, batch + ATTRIBUTES_AT)
-        (producer,) = PRODUCER.unpack_from(frame, batch + PRODUCER_AT)
+        attributes, producer = CONSTANTS.unpack_from(frame, batch)
         where = where.of_size(size)
         ask.of_batch(where, attributes, producer)
         ask.part = name, part.number, part.records.codec, producer >= 0

@@ -13,7 +13,7 @@ from kproxy.wire.elements import only_partition
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.sketch import decode_sketch
 
-from .batch_places import ATTRIBUTES, ATTRIBUTES_AT, MOST_LEARNT, batch_place, shortened, spans, worth_trying
+from .batch_places import CONSTANTS, MOST_LEARNT, batch_place, shortened, spans, worth_trying
 from .cells import WELL
 from .credentials import RESPONSE
 from .error_places import error_at, errors_in, place
@@ -161,7 +161,7 @@ def learn_read(ask: Ask, frame: bytes, size: int, body: dict[str, Any]) -> Answe
     where = batch_place(frame, ask.wanted.version, RESPONSE, part.records)
     if where is None:
         return None
-    (attributes,) = ATTRIBUTES.unpack_from(frame, where.before + where.width + ATTRIBUTES_AT)
+    attributes, _ = CONSTANTS.unpack_from(frame, where.before + where.width)
     codec = part.records.codec
     key = FETCH, ask.wanted.version, ask.client_id, name, part.number, 0, None, codec, None
     answer = Answer(ask, BATCH, frame[4 : where.prefix], api_key(ask), key)

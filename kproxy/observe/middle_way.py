@@ -9,11 +9,11 @@ those with credentials, and those that are long or not all here.
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING
 
 from kproxy.wire.api_keys import PRODUCE, SHARE_FETCH
 from kproxy.wire.breath import each
+from kproxy.wire.frames import REQUEST_HEAD, RESPONSE_BEGINS
 from kproxy.wire.primitives import Buffer
 
 from .cells import SILENT, WELL, Ending
@@ -30,9 +30,9 @@ from .wanted import SMALL, Wanted
 if TYPE_CHECKING:
     from .short_way import ShortWay
 
-HEADER = Struct(">iIih").unpack_from
+HEADER = REQUEST_HEAD.unpack_from
 """Size, API key << 16 | version, correlation id, length of the client id of a request."""
-SHORT = Struct(">ii").unpack_from
+SHORT = RESPONSE_BEGINS.unpack_from
 """Size and correlation id of a response."""
 
 

@@ -24,7 +24,7 @@ from kproxy.wire.api_keys import FETCH, OFFSET_COMMIT, PRODUCE
 from kproxy.wire.head import body_start
 from kproxy.wire.headers import header_version
 from kproxy.wire.primitives import write_uvarint
-from kproxy.wire.records.entry import BATCH, MAGIC_AT, OVERHEAD
+from kproxy.wire.records.entry import BATCH, MAGIC_AT, OVERHEAD, batch_fields
 from kproxy.wire.sketch import RecordsDigest
 from kproxy.wire.walk import walk
 
@@ -54,8 +54,10 @@ IGNORED = {
 LONGEST = 1024
 """Bytes of a frame at most that a template is made of."""
 MOST_NUMBERS = 16
-BATCH_FIELDS = "qi4sB4xhi16xqhii"
-"""Base offset, length, leader epoch, magic, attributes, last offset delta, producer's id, epoch, sequence, count."""
+BATCH_FIELDS = (
+    "base_offset", "length", "magic", "attributes", "last_offset_delta", "producer_id", "producer_epoch",
+    "base_sequence", "count",
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -234,10 +236,10 @@ class FormWriter:
             return
         self.up_to(start)
         first = self.fields + 1
-        self.form += f"{begin - start}s{BATCH_FIELDS}"
+        self.form += f"{begin - start}s{batch_fields(*BATCH_FIELDS)}"
         self.length_at, self.compact, self.behind = self.fields, compact, self.frame[end:]
-        base, length, _, magic, attributes, delta, producer, epoch, sequence, count = range(first, first + 10)
-        self.fields = first + 10
+        self.fields = first + len(BATCH_FIELDS)
+        base, length, magic, attributes, delta, producer, epoch, sequence, count = range(first, self.fields)
         self.constants += [magic, attributes]
         self.of_batch = [("size", length), ("records", count)]
         if not self.request:

@@ -21,7 +21,7 @@ from kproxy.wire.headers import header_version
 from kproxy.wire.layout import Slot
 from kproxy.wire.primitives import Buffer, read_compact_length
 from kproxy.wire.records.digest import CODECS, read_digest
-from kproxy.wire.records.entry import CODEC, CONTROL, OVERHEAD
+from kproxy.wire.records.entry import CODEC, CONTROL, OVERHEAD, batch_fields
 from kproxy.wire.walk_source import WalkWriter
 from kproxy.wire.walk_support import Bad, far
 
@@ -69,8 +69,9 @@ ROWS = {
 }
 """Source of the row that the last field of a partition completes; see `rows.Asked` and `rows.Row`."""
 
-BATCH = Struct(">q i 4x B 4x h i 16x q 6x i".replace(" ", ""))
-"""Base offset, length, magic, attributes, last offset delta, producer id, count."""
+BATCH = Struct(
+    ">" + batch_fields("base_offset", "length", "magic", "attributes", "last_offset_delta", "producer_id", "count")
+)
 LENGTH = Struct(">i")
 
 

@@ -9,8 +9,7 @@ the records, so the rest of a long frame is passed over as it comes (`skip_in`, 
 
 from __future__ import annotations
 
-from struct import Struct
-
+from kproxy.wire.frames import REQUEST_BEGINS, RESPONSE_BEGINS
 from kproxy.wire.primitives import Buffer
 
 from .coming import Coming
@@ -26,9 +25,9 @@ from .seen import Depth, Outcome
 from .summary import Summary
 from .wanted import MOST_PLANNED, Plan, Wanted
 
-HEADER = Struct(">iIi").unpack_from
+HEADER = REQUEST_BEGINS.unpack_from
 """Size, API key << 16 | version, correlation id of a request."""
-SHORT = Struct(">ii").unpack_from
+SHORT = RESPONSE_BEGINS.unpack_from
 """Size and correlation id of a response."""
 SMALLEST = 10
 """Bytes of a request header with a client id that is null."""

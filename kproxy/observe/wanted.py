@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kproxy.wire import schema
 from kproxy.wire.api_keys import CONTROLLED_SHUTDOWN, FETCH, PRODUCE, SASL_HANDSHAKE, SHARE_FETCH
-from kproxy.wire.head import AcksReader, produce_acks
+from kproxy.wire.head import acks_reader
 
 from .credentials import REQUEST, RESPONSE, secret_paths, withheld_body
 from .error_places import has_errors_inside
@@ -39,9 +39,7 @@ class Wanted:
         self.key, self.version, self.depth, self.counted = key, version, depth, counted
         self.taken = depth >= Depth.SKETCH
         known = key in schema.paths()
-        self.acks: AcksReader | None = None
-        if key == PRODUCE and version in schema.load(key).versions:
-            self.acks = produce_acks(version)
+        self.acks = acks_reader(key, version)
         self.secret = tuple(withheld_body(key, version, one) for one in (REQUEST, RESPONSE))
         self.values = tuple(bool(known and secret_paths(key, one)) for one in (REQUEST, RESPONSE))
         self.nested = counted and depth == Depth.ROWS and not self.secret[1] and has_errors_inside(key, version)

@@ -22,6 +22,7 @@ from kproxy.errors import KproxyError
 from kproxy.wire import Message, decode_request, encode, layout, schema
 from kproxy.wire.api_keys import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
 from kproxy.wire.elements import partitions, partitions_of, topics
+from kproxy.wire.message import awaits_response
 from kproxy.wire.records import Batch, LegacyEntry, entries
 from kproxy.wire.schema import Api
 
@@ -104,7 +105,7 @@ class RecordingResponder:
         """Return the reply to a request that could be read."""
         count = self.by_api.setdefault(request.api.name, AnswerCounts())
         count.requests += 1
-        if request.api.key == PRODUCE and request.body["acks"] == 0:
+        if not awaits_response(request):
             count.exact += 1
             return Reply()
         wait = 0.0

@@ -7,6 +7,7 @@ needed. A length is judged as soon as its four bytes are there, so a bad one nev
 from __future__ import annotations
 
 from collections.abc import Iterator
+from struct import Struct
 
 from ..errors import DecodeError
 from .primitives import Buffer
@@ -17,6 +18,12 @@ REQUEST_HEADER = 8
 """Bytes of the smallest request header: api key, version, correlation id."""
 RESPONSE_HEADER = 4
 """Bytes of the smallest response header: the correlation id. Raw SASL tokens have no header, and may be empty: 0."""
+REQUEST_BEGINS = Struct(">iIi")
+"""Size, API key << 16 | version, and correlation id, with which every request begins."""
+REQUEST_HEAD = Struct(REQUEST_BEGINS.format + "h")
+"""The same, and the length of the client id, -1 for null, which all have but those of ControlledShutdown 0."""
+RESPONSE_BEGINS = Struct(">ii")
+"""Size and correlation id, with which every response begins."""
 CORRELATION_ID_ENDS = 4 + RESPONSE_HEADER
 """Bytes from the first of a response's size to the end of its correlation id."""
 

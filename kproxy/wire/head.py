@@ -12,6 +12,7 @@ from struct import Struct
 from typing import Any
 
 from . import layout, schema
+from .api_keys import PRODUCE
 from .frames import REQUEST_HEADER, RESPONSE_HEADER
 from .layout import FIXED
 from .primitives import Buffer
@@ -19,6 +20,8 @@ from .primitives import Buffer
 Spans = Callable[[Buffer, int, int], list[tuple[int, int]] | None]
 
 SHORT = Struct(">h").unpack_from
+FIXED_HEAD = REQUEST_HEADER + 2
+"""Bytes of a request up to its client id, whose length ends there."""
 
 AcksReader = Callable[[Buffer, int, int, int], int | None]
 
@@ -112,6 +115,21 @@ def produce_acks(version: int) -> AcksReader:
         return acks_after(length[1] + max(length[0] - 1, 0), buf, end) if length else None
 
     return old if version < 3 else transactional if version < 9 else flexible
+
+
+def acks_reader(key: int, version: int) -> AcksReader | None:
+    """Return the reader of `acks` of requests of this API and version; None if it is not Produce, or not a version that
+    the table has."""
+    return produce_acks(version) if key == PRODUCE and version in schema.load(key).versions else None
+
+
+def acks_of(frame: Buffer, version: int) -> int | None:
+    """Return the acks of a Produce request (without its size), of which the end may lack; None where it is not
+    there."""
+    read = acks_reader(PRODUCE, version)
+    if read is None or len(frame) < FIXED_HEAD:
+        return None
+    return read(frame, 0, len(frame), int.from_bytes(frame[REQUEST_HEADER:FIXED_HEAD], "big", signed=True))
 
 
 @cache

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import DecodeError, EncodeError
 from . import codec, layout
-from .api_keys import API_VERSIONS
+from .api_keys import API_VERSIONS, PRODUCE
 from .breath import keep
 from .headers import find, read_request_header, read_response_header, write_header
 from .primitives import Buffer
@@ -40,6 +40,11 @@ class Message:
     def direction(self) -> str:
         """Return `request` or `response`; only a request's header names the api."""
         return "request" if "request_api_key" in self.header else "response"
+
+
+def awaits_response(request: Message) -> bool:
+    """Return False for a Produce request with acks 0, which brokers do not answer."""
+    return request.api.key != PRODUCE or request.body["acks"] != 0
 
 
 def known(api: Api, version: int) -> None:

@@ -21,8 +21,8 @@ from .decode_support import Misfit
 from .headers import header_version
 from .layout import FIXED, Slot, Struct
 from .primitives import MAX_LENGTH, Buffer, Chunk
-from .records.digest import KEPT, KEPT_OF_OTHERS, LENGTH, LENGTH_AT, whole_entry
-from .records.entry import BATCH, MAGIC_AT, OVERHEAD
+from .records.digest import KEPT, KEPT_OF_OTHERS, LENGTH, whole_entry
+from .records.entry import BATCH, LENGTH_AT, MAGIC_AT, OVERHEAD
 from .walk_source import CLASSIC, slot_width, width
 
 ChunkState = tuple[Buffer, int, int, int]

@@ -14,6 +14,7 @@ from kproxy.errors import DecodeError
 from kproxy.testing.dialogue import sized
 from kproxy.wire import Message, decode_request, encode, schema
 from kproxy.wire.api_keys import PRODUCE
+from kproxy.wire.message import awaits_response
 from kproxy.wire.records import Record, encode_batch
 from tests.support.random_requests import answered, random_request
 
@@ -60,7 +61,7 @@ def asked(random: Random, api: schema.Api, correlation: int) -> Asked:
     if api.key == PRODUCE:
         message.body["acks"] = random.choice((-1, -1, 1, 0))
     frame = encode(message) + random.choice((b"",) * 9 + (b"behind",))
-    return Asked(sized(frame), api.key, version, correlation, api.key != PRODUCE or message.body["acks"] != 0)
+    return Asked(sized(frame), api.key, version, correlation, awaits_response(message))
 
 
 def plausible(body: Any, random: Random) -> None:
@@ -123,7 +124,7 @@ class Broker:
         except DecodeError:
             self.lost = True
             return
-        if message.api.key == PRODUCE and message.body["acks"] == 0:
+        if not awaits_response(message):
             return
         if random.random() < manners.silent:
             return

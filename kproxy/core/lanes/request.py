@@ -16,6 +16,7 @@ from kproxy.core.versions import unsupported
 from kproxy.errors import DecodeError
 from kproxy.wire.api_keys import API_VERSIONS, SASL_HANDSHAKE
 from kproxy.wire.breath import rest
+from kproxy.wire.frames import REQUEST_HEAD
 from kproxy.wire.head import body_start
 
 from .frame import IDENTITY, Blocked, Changed, Keep
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from kproxy.core.names.lone import LoneName
     from kproxy.core.session import Session
 
-HEADER = Struct(">iIih").unpack_from  # size, api key << 16 | version, correlation id, length of the client id
+HEADER = REQUEST_HEAD.unpack_from
 HEADER_BYTES = 14
 SHORT_HEAD = Struct(">BBh").unpack_from  # head of a flexible Produce: no tags, no transactional id, acks
 SMALLEST = 10

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from kproxy.core.commands import BROKER, CLIENT
@@ -15,6 +14,7 @@ from kproxy.core.step import LIVE, STREAM, Step
 from kproxy.errors import DecodeError
 from kproxy.wire.api_keys import API_VERSIONS, SASL_HANDSHAKE
 from kproxy.wire.breath import rest
+from kproxy.wire.frames import RESPONSE_BEGINS
 from kproxy.wire.head import body_start
 
 from .frame import Blocked, Changed, Halt, Keep, Streaming
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kproxy.core.memory import HeldMemory
     from kproxy.core.session import Session
 
-HEADER = Struct(">ii").unpack_from  # size, correlation id
+HEADER = RESPONSE_BEGINS.unpack_from
 HEADER_BYTES = 8
 SMALLEST = 4
 """A correlation id. Clients set no upper limit on responses, so neither do we (Fetch is bounded by its max_bytes)."""

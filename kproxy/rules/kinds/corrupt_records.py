@@ -11,10 +11,10 @@ from kproxy.rules.bodies.topics import PartitionBody
 from kproxy.rules.kinds.records_rule import SomeRecordsRule
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.records import Batch
-from kproxy.wire.records.entry import BATCH, LEGACY
+from kproxy.wire.records.entry import BATCH, CRC_AT, LEGACY
 
 MOST = 64
-CRC_OF_BATCH, CRC_OF_MESSAGE, CRC_SIZE = 17, 12, 4
+CRC_SIZE = 4
 
 
 class CorruptRecords(SomeRecordsRule):
@@ -57,7 +57,7 @@ class CorruptRecords(SomeRecordsRule):
 
     def span(self, entry: Whole) -> tuple[int, int]:
         """Return start and end of the bytes that may change. An empty batch has its checksum only."""
-        crc = CRC_OF_BATCH if isinstance(entry, Batch) else CRC_OF_MESSAGE
+        crc = CRC_AT[entry.magic]
         start = BATCH.size if isinstance(entry, Batch) else LEGACY.size
         if self.where == "crc" or start >= len(entry.raw):
             return crc, crc + CRC_SIZE

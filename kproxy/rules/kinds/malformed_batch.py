@@ -18,12 +18,10 @@ from kproxy.rules.kinds.records_rule import RecordChanges, RecordsRule
 from kproxy.wire.breath import each
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.records import Batch, decode_control
-from kproxy.wire.records.entry import CODEC, MAGIC_AT, crc_of
+from kproxy.wire.records.entry import ATTRIBUTES_AT, CODEC, CRC_AT, LENGTH_AT, MAGIC_AT, batch_at, crc_of
 
 MAGIC = 9
-LENGTH_AT, COUNT_AT = 8, 57
-CRC_AT = {0: 12, 1: 12, 2: 17}
-ATTRIBUTES_AT = {0: 17, 1: 17, 2: 22}  # their low byte
+COUNT_AT = batch_at("count")
 NEGATIVE = b"\xff\xff\xff\xff"
 ABORT = "abort"
 FEW_RECORDS = 100

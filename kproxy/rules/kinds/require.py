@@ -132,7 +132,7 @@ class RequireRule(LiveRule):
             if not any(test(name) for test in self._client_ids):
                 return POLICY_VIOLATION, f'client id "{name}" is not one of {", ".join(self.client_id or ())}'
         if self.acks is not None and exchange.api.key == PRODUCE:
-            acks = exchange.request.body["acks"]
+            acks = exchange.acks
             if acks not in self.acks:
                 wanted = ", ".join("all" if one == -1 else str(one) for one in self.acks)
                 return INVALID_REQUIRED_ACKS, f"acks {acks} are not allowed here, {wanted} is wanted"
@@ -150,7 +150,7 @@ class RequireEffect(Effect):
         """Answer in the broker's place, or close the connection where a client waits for no answer."""
         wrong = self.rule.of_request(exchange)
         decisions = (Fail(*wrong),) if wrong is not None else tuple(self.failures(exchange, entities))
-        if decisions and exchange.api.key == PRODUCE and exchange.request.body["acks"] == 0:
+        if decisions and exchange.api.key == PRODUCE and exchange.acks == 0:
             return (Drop(then="close"),)
         return decisions
 

@@ -16,7 +16,19 @@ from dataclasses import dataclass
 from struct import Struct
 
 from ..breath import breathe
-from .entry import BATCH, CODEC, CONTROL, LEGACY, MAGIC_AT, OVERHEAD, SHORTEST, TRANSACTIONAL
+from .entry import (
+    ATTRIBUTES_AT,
+    BATCH,
+    CODEC,
+    CONTROL,
+    LEGACY,
+    LENGTH_AT,
+    MAGIC_AT,
+    OVERHEAD,
+    SHORTEST,
+    TRANSACTIONAL,
+    batch_fields,
+)
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "unknown", "unknown", "unknown")
 """Names of the codecs, by the number in a batch's attributes."""
@@ -26,11 +38,15 @@ KEPT = (LEGACY.size, LEGACY.size, BATCH.size)
 KEPT_OF_OTHERS = MAGIC_AT + 1
 """Bytes kept of an entry that is cut or that cannot be read: those that say so."""
 
-HEADER = Struct(">q13xhi16xqhii")  # a batch's, without length, leader epoch, magic, crc and timestamps
+HEADER = Struct(
+    ">"
+    + batch_fields(
+        "base_offset", "attributes", "last_offset_delta", "producer_id", "producer_epoch", "base_sequence", "count"
+    )
+)
 LENGTH = Struct(">i")
-LENGTH_AT = 8
 OFFSET = Struct(">q")
-ATTRIBUTES_AT = 17
+MESSAGE_ATTRIBUTES_AT = ATTRIBUTES_AT[0]
 
 
 @dataclass(slots=True)
@@ -85,7 +101,7 @@ def read_digest(buf: bytes, start: int, size: int, *, sketched: bool = False) ->
             row = False
         else:
             count += read_legacy(digest, buf, p, row)
-            row = not buf[p + ATTRIBUTES_AT] & CODEC
+            row = not buf[p + MESSAGE_ATTRIBUTES_AT] & CODEC
         breathe()
         p += KEPT[magic] if sketched else length + OVERHEAD
         left -= length + OVERHEAD
@@ -116,7 +132,7 @@ def read_batch(digest: RecordsDigest, buf: bytes, p: int) -> int:
 def read_legacy(digest: RecordsDigest, buf: bytes, p: int, row: bool) -> int:
     """Add a message of magic 0 or 1, or a wrapper; `row`: the entry before it was such a message, uncompressed."""
     (offset,) = OFFSET.unpack_from(buf, p)
-    codec = buf[p + ATTRIBUTES_AT] & CODEC
+    codec = buf[p + MESSAGE_ATTRIBUTES_AT] & CODEC
     if not digest.batches:
         digest.codec = CODECS[codec]
         digest.base_offset = None if codec else offset

@@ -19,7 +19,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from struct import Struct
+from struct import Struct, calcsize
 
 from crc32c import crc32c
 
@@ -28,10 +28,36 @@ from kproxy.errors import RecordsError
 from ..breath import breathe, rest
 from ..primitives import Buffer
 
-OVERHEAD = 12  # offset and length
-MAGIC_AT = 16
-BATCH = Struct(">qiibIhiqqqhii")
-BATCH_CRC_FROM = 21
+BATCH_HEADER = {
+    "base_offset": "q", "length": "i", "partition_leader_epoch": "i", "magic": "b", "crc": "I", "attributes": "h",
+    "last_offset_delta": "i", "base_timestamp": "q", "max_timestamp": "q", "producer_id": "q", "producer_epoch": "h",
+    "base_sequence": "i", "count": "i",
+}  # fmt: skip
+"""Fields of a batch's header in their order, each with the letter that `struct` has for its type."""
+
+
+def batch_fields(*names: str) -> str:
+    """Return the `struct` format, without byte order, that reads these fields of a batch's header in their order,
+    and passes over those before and between them."""
+    codes = [code if name in names else f"{calcsize(f'>{code}')}x" for name, code in BATCH_HEADER.items()]
+    return "".join(codes[: 1 + max(list(BATCH_HEADER).index(name) for name in names)])
+
+
+def batch_at(name: str) -> int:
+    """Return where a field of a batch's header begins, in bytes from the first of the batch."""
+    return calcsize(f">{batch_fields(name)}") - calcsize(f">{BATCH_HEADER[name]}")
+
+
+BATCH = Struct(">" + batch_fields(*BATCH_HEADER))
+LENGTH_AT = batch_at("length")
+OVERHEAD = LENGTH_AT + 4
+"""Bytes of an entry up to the end of its length, which does not count them."""
+MAGIC_AT = batch_at("magic")
+CRC_AT = (12, 12, batch_at("crc"))
+"""Places of the checksum, by magic."""
+ATTRIBUTES_AT = (17, 17, batch_at("attributes") + 1)
+"""Places of the low byte of the attributes, by magic."""
+BATCH_CRC_FROM = batch_at("attributes")
 LEGACY = Struct(">qiIbb")
 LEGACY_CRC_FROM = 16
 TIMESTAMP = Struct(">q")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from struct import Struct
 
 import pytest
 
@@ -18,6 +19,8 @@ from kproxy.wire.records import (
     encode_message_set,
     entries,
 )
+from kproxy.wire.records.entry import BATCH as HEADER
+from kproxy.wire.records.entry import BATCH_HEADER, batch_at, batch_fields
 
 RECORDS = [Record(7 + i, 1700000000000 + i, b"k%d" % i, b"value %d" % i) for i in range(3)]
 BATCH = encode_batch(RECORDS, codec=1, partition_leader_epoch=4, producer=Producer(9, 2, 5, True))
@@ -116,3 +119,14 @@ def test_a_changed_bit_is_noticed(data: bytes) -> None:
                 check_crc(entry)
     moved = (12345).to_bytes(8, "big") + bytes(first.raw[8:])
     check_crc(next(e for e in entries(moved) if not isinstance(e, Cut)))
+
+
+def test_formats_of_parts_of_a_header_read_what_the_whole_does() -> None:
+    """For any fields, in the header's order."""
+    data = bytes(range(1, 1 + HEADER.size))
+    whole = dict(zip(BATCH_HEADER, HEADER.unpack(data), strict=True))
+    for first in BATCH_HEADER:
+        for second in BATCH_HEADER:
+            wanted = [name for name in BATCH_HEADER if name in (first, second)]
+            assert Struct(f">{batch_fields(first, second)}").unpack_from(data) == tuple(map(whole.get, wanted))
+        assert Struct(f">{BATCH_HEADER[first]}").unpack_from(data, batch_at(first)) == (whole[first],)
