@@ -31,10 +31,10 @@ from kproxy.events import reference as events
 from kproxy.events.column import EventType
 from kproxy.events.json_schema import json_schema
 from kproxy.events.schema import EVENT_TYPES
+from kproxy.rules.document.reference import markdown_table, rows, sentence
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base import Rule
-from kproxy.rules.kinds.live import LiveRule
-from kproxy.rules.reference import markdown_table, rows, sentence
+from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import Rule
 
 PAGES = Path(__file__).parent
 WIDTH = 126

@@ -9,9 +9,9 @@ import pytest
 from kproxy.config.document import Advertise, Config, ListenerConfig
 from kproxy.config.network import ProxyProtocol
 from kproxy.config.reader import config_from
-from kproxy.rules.address import Address
-from kproxy.rules.parsed_rules import ListenerTraits
-from kproxy.rules.source import Source
+from kproxy.rules.document.address import Address
+from kproxy.rules.document.parsed_rules import ListenerTraits
+from kproxy.rules.document.source import Source
 
 RIGHT = """
 clusters:

@@ -16,8 +16,8 @@ from confluent_kafka import Producer
 
 from kproxy.config.audit import AuditConfig
 from kproxy.config.reader import config_from
-from kproxy.rules.document import parse_rules
-from kproxy.rules.source import Source
+from kproxy.rules.document.read import parse_rules
+from kproxy.rules.document.source import Source
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.ports import free_port_with_room
 from kproxy.testing.proxy import Proxy

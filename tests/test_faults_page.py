@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
-from kproxy.rules.document import parse_rules
+from kproxy.rules.document.read import parse_rules
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.kinds.base.live import LiveRule
 
 PAGE = Path(__file__).parent.parent / "docs" / "faults.md"
 SCENARIO = "scenario"

@@ -9,7 +9,7 @@ import pytest
 
 from kproxy.config.network import MARK
 from kproxy.config.reader import config_from
-from kproxy.rules.source import Source
+from kproxy.rules.document.source import Source
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "networks.md").read_text()

@@ -15,8 +15,9 @@ from kproxy.capture.writer import CaptureWriter
 from kproxy.observe.seen import Form, Frame, Seen
 from kproxy.replay.ignored_fields import groups_table
 from kproxy.testing.cluster import MockCluster
-from kproxy.wire import Message, encode, layout, schema
+from kproxy.wire import Message, encode
 from kproxy.wire.records import Producer, Record, encode_batch
+from kproxy.wire.table import layout, schema
 
 PAGE = Path(__file__).parent.parent / "docs" / "replay.md"
 

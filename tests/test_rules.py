@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from kproxy.cli import main
-from kproxy.rules.document import read_document, rule_files
+from kproxy.rules.document.read import read_document, rule_files
+from kproxy.rules.document.source import Source
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.source import Source
 from kproxy.testing.cases.document import case_files, load_cases
 
 ROOT = Path(__file__).parent.parent

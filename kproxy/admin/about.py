@@ -10,7 +10,7 @@ from kproxy.distribution import own_version
 from kproxy.net.accept.listener import Listener
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.driven import show
-from kproxy.wire.releases import RELEASES
+from kproxy.wire.table.releases import RELEASES
 
 from .backend import AnyBackend, Backend, clock
 from .models import ClusterShown, ListenerShown, NodeShown, Role, TopologyShown, VersionShown

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from kproxy.capture.policy import HEAD, Policy
 from kproxy.errors import FilterError
-from kproxy.rules.units import parse_size
+from kproxy.rules.document.units import parse_size
 from kproxy.sinks.capture_file import CaptureLimits
 from kproxy.sinks.captures import STOP_TIMEOUT, CaptureRefused, Captures, NoSuchCapture, StartedCapture
 

@@ -13,9 +13,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from kproxy.net.rules.keeper import DOCUMENTS
-from kproxy.rules.explain import unknown
-from kproxy.rules.json_tree import json_source
-from kproxy.rules.source import Source
+from kproxy.rules.document.json_tree import json_source
+from kproxy.rules.document.model import unknown
+from kproxy.rules.document.source import Source
 
 from .backend import Backend
 from .guard import JSON, YAML, media_type

@@ -6,8 +6,8 @@ import math
 from time import monotonic
 
 from kproxy.net.rules.keeper import Rejection, RuleKeeper
-from kproxy.rules.kinds.live import LiveRule
-from kproxy.rules.scenario import Scenario
+from kproxy.rules.document.scenario import Scenario
+from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.store import RuleStore
 from kproxy.rules.stored_rules import StoredDocument, StoredRule
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import trio
 
 from kproxy.errors import DocumentError
-from kproxy.rules.kinds.live import LiveRule
-from kproxy.rules.source import Source
+from kproxy.rules.document.source import Source
+from kproxy.rules.document.yaml_file import Mapping, Scalar, Sequence
+from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.store import RuleStore
 from kproxy.rules.stored_rules import RuleOrigin, StoreChange
-from kproxy.rules.yaml_file import Mapping, Scalar, Sequence
 
 from .backend import AnyBackend
 from .long_answer import LongAnswer

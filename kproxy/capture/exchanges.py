@@ -18,9 +18,9 @@ from kproxy.errors import DecodeError
 from kproxy.observe.credentials import RESPONSE, take_out
 from kproxy.observe.error_places import error_at, in_order
 from kproxy.observe.seen import Form, Frame, Outcome, Seen
-from kproxy.wire import schema
-from kproxy.wire.api_keys import API_VERSIONS, CONTROLLED_SHUTDOWN, METADATA, PRODUCE, SASL_HANDSHAKE
-from kproxy.wire.head import acks_of
+from kproxy.wire.scan.head import acks_of
+from kproxy.wire.table import schema
+from kproxy.wire.table.api_keys import API_VERSIONS, CONTROLLED_SHUTDOWN, METADATA, PRODUCE, SASL_HANDSHAKE
 
 from .captured_connection import CapturedConnection
 from .framing import CutFrame

@@ -16,8 +16,8 @@ from typing import Literal
 from kproxy.errors import DecodeError
 from kproxy.observe.credentials import CONFIG_VALUES, REQUEST, RESPONSE, value_spans
 from kproxy.observe.seen import Depth, Form, Frame, Seen
-from kproxy.wire.head import body_start
-from kproxy.wire.headers import header_version
+from kproxy.wire.codec.headers import header_version
+from kproxy.wire.scan.head import body_start
 
 Payload = Literal["none", "head", "full"]
 CaptureSide = Literal["client", "broker", "both"]

@@ -15,15 +15,15 @@ from functools import cache
 from kproxy.errors import DecodeError
 from kproxy.observe.credentials import take_out
 from kproxy.observe.seen import Form, Frame, Seen
-from kproxy.wire import layout, schema
-from kproxy.wire.api_keys import CONTROLLED_SHUTDOWN
+from kproxy.wire.codec.headers import header_version
+from kproxy.wire.codec.trace import trace
 from kproxy.wire.edit import Edits
-from kproxy.wire.head import body_start
-from kproxy.wire.headers import header_version
-from kproxy.wire.layout import Slot
 from kproxy.wire.primitives import read_uvarint, write_uvarint
-from kproxy.wire.trace import trace
-from kproxy.wire.walk import read_string, walk, write_string
+from kproxy.wire.scan.head import body_start
+from kproxy.wire.scan.walk import read_string, walk, write_string
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.api_keys import CONTROLLED_SHUTDOWN
+from kproxy.wire.table.layout import Slot
 
 from .captured_connection import CapturedConnection
 from .pseudonyms import NAMED, Pseudonyms

@@ -16,8 +16,8 @@ from typing import IO, Any
 
 from kproxy.observe.error_places import errors_of
 from kproxy.observe.seen import Errors, Frame, Seen, Who
-from kproxy.wire.api_keys import SASL_HANDSHAKE
-from kproxy.wire.head import acks_of
+from kproxy.wire.scan.head import acks_of
+from kproxy.wire.table.api_keys import SASL_HANDSHAKE
 
 from . import pcapng
 from .packets import LONGEST_SEGMENT, Conversation, packed, pool_address

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 import click
 
-from kproxy.wire.schema import Api, load, names, paths
+from kproxy.wire.table.schema import Api, load, names, paths
 
 
 def find_api(text: str) -> Api:

@@ -12,9 +12,9 @@ import click
 from kproxy.config.document import Config
 from kproxy.config.reader import config_from, is_config, rule_paths
 from kproxy.errors import DocumentError
-from kproxy.rules.document import check_documents, read_document, rule_files
-from kproxy.rules.lint import lint_rules
-from kproxy.rules.source import Source, told
+from kproxy.rules.document.lint import lint_rules
+from kproxy.rules.document.read import check_documents, read_document, rule_files
+from kproxy.rules.document.source import Source, told
 from kproxy.terminal import say
 
 

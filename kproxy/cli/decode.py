@@ -13,10 +13,10 @@ from kproxy.errors import DecodeError, InputError
 from kproxy.named_file import read_named, reason
 from kproxy.terminal import console, in_line, say
 from kproxy.wire import decode_request, decode_response
-from kproxy.wire.headers import find
-from kproxy.wire.message import Message, known
+from kproxy.wire.codec.headers import find
+from kproxy.wire.codec.message import Message, known
 from kproxy.wire.primitives import read_int16
-from kproxy.wire.schema import Api
+from kproxy.wire.table.schema import Api
 
 MOST_FRAMES = 256 << 20
 """Bytes of input at most: room for the longest frame, of 100 MiB, in hex."""

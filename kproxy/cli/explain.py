@@ -13,7 +13,7 @@ from kproxy.cli.api_names import find_api, known_version
 from kproxy.cli.frame_input import frames
 from kproxy.errors import DecodeError, InputError
 from kproxy.named_file import MOST_BYTES, read_named, reason
-from kproxy.rules.frame_match import OF_ENTITY
+from kproxy.rules.select.frame_match import OF_ENTITY
 from kproxy.terminal import console, say
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def late(name: str) -> Callable[[str], Any]:
     """Return the parser of this name in kproxy.rules, which is imported when the option is used."""
 
     def parse(text: str) -> Any:
-        from kproxy.rules import selected, units
+        from kproxy.rules.document import units
+        from kproxy.rules.select import selected
 
         if name == "acks_number":
             return selected.acks_number(text if text == "all" else number(text))
@@ -129,8 +130,8 @@ def command(ctx: click.Context, /, *, rules: str, what: tuple[str, ...], nth: in
 def load(path: str) -> RuleSet:
     """Return the rules of a file or folder, or those that a config names. Raises DocumentError."""
     from kproxy.config.reader import is_config, load_config
-    from kproxy.rules.document import load_rules
-    from kproxy.rules.source import Source
+    from kproxy.rules.document.read import load_rules
+    from kproxy.rules.document.source import Source
 
     if Path(path).is_file() and is_config(Source.open(Path(path))):
         config = load_config(path)

@@ -12,7 +12,7 @@ import string
 from collections.abc import Iterator
 
 from kproxy.errors import DecodeError, InputError
-from kproxy.wire.frames import RESPONSE_HEADER, split
+from kproxy.wire.scan.frames import RESPONSE_HEADER, split
 
 NUMBER = re.compile(r"\b0x([0-9a-fA-F]{1,2})\b")
 TEXT = frozenset(string.printable.encode())

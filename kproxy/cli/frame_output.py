@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kproxy.wire import layout
-from kproxy.wire.headers import header_version
-from kproxy.wire.layout import Slot, Struct
-from kproxy.wire.message import Message
-from kproxy.wire.schema import Api
-from kproxy.wire.trace import TraceStep, trace
+from kproxy.wire.codec.headers import header_version
+from kproxy.wire.codec.message import Message
+from kproxy.wire.codec.trace import TraceStep, trace
+from kproxy.wire.table import layout
+from kproxy.wire.table.layout import Slot, Struct
+from kproxy.wire.table.schema import Api
 
 SECRET = frozenset(("secret", "sasl_token", "request_frame", "response_frame"))
 WITHHELD = "(withheld)"

@@ -12,10 +12,10 @@ from kproxy.cli.frame_output import SECRET, Row, rows, shown
 from kproxy.errors import DecodeError
 from kproxy.observe.seen import Form, Frame, Seen
 from kproxy.wire import decode_response
-from kproxy.wire.error_codes import numbers
-from kproxy.wire.headers import find
-from kproxy.wire.schema import Api, load, paths
-from kproxy.wire.trace import TraceStep
+from kproxy.wire.codec.headers import find
+from kproxy.wire.codec.trace import TraceStep
+from kproxy.wire.table.errors import numbers
+from kproxy.wire.table.schema import Api, load, paths
 
 ACROSS = 12
 """Bytes in a line: with the offset they take half of a terminal."""

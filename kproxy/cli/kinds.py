@@ -8,15 +8,15 @@ from collections.abc import Iterator
 
 import click
 
-from kproxy.rules.document import read_document, unknown_kind
-from kproxy.rules.frame_match import FrameMatch
+from kproxy.rules.document.lint import lint_rules
+from kproxy.rules.document.read import read_document, unknown_kind
+from kproxy.rules.document.reference import FieldRow, rows, sentence
+from kproxy.rules.document.source import Source
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base import Rule
-from kproxy.rules.kinds.live import LiveRule
-from kproxy.rules.lint import lint_rules
-from kproxy.rules.match import ConnectionMatch
-from kproxy.rules.reference import FieldRow, rows, sentence
-from kproxy.rules.source import Source
+from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import Rule
+from kproxy.rules.select.frame_match import FrameMatch
+from kproxy.rules.select.match import ConnectionMatch
 from kproxy.rules.when import When
 from kproxy.terminal import console, say
 

@@ -9,8 +9,8 @@ import click
 
 from kproxy.cli.api_names import find_api, known_version
 from kproxy.terminal import console, say
-from kproxy.wire.notation import grammar
-from kproxy.wire.schema import Api, apis
+from kproxy.wire.table.notation import grammar
+from kproxy.wire.table.schema import Api, apis
 
 HEADINGS = ("key", "name", "versions", "aliases")
 

@@ -10,8 +10,8 @@ from kproxy.cli.frame_output import is_utf8
 from kproxy.errors import RecordsError
 from kproxy.observe.records import MOST_BYTES, RecordsField
 from kproxy.terminal import in_line
-from kproxy.wire.compression import CODECS
 from kproxy.wire.records import Batch, Cut, Entry, LegacyEntry, Record, check_crc, decode, entries
+from kproxy.wire.records.compression import CODECS
 
 MOST_SHOWN = 60
 """Characters of a key or a value in a line."""

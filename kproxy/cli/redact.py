@@ -16,7 +16,7 @@ from kproxy.capture.writer import CaptureWriter
 from kproxy.cli.exchange_input import said_of
 from kproxy.errors import InputError
 from kproxy.terminal import say
-from kproxy.wire.frames import MAX_FRAME
+from kproxy.wire.scan.frames import MAX_FRAME
 
 BROKER = "broker"
 

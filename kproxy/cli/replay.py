@@ -74,7 +74,7 @@ def load(options: Options, files: list[str], wanted: Filter) -> Recording:
     from kproxy.cli.exchange_input import NoInput, Trouble, kind_of, make_data, tell
     from kproxy.observe.filter.view import SeenView
     from kproxy.replay.recording import record
-    from kproxy.wire.frames import MAX_FRAME
+    from kproxy.wire.scan.frames import MAX_FRAME
 
     seen: list[Seen] = []
     trouble = Trouble()

@@ -12,7 +12,7 @@ import click
 from kproxy.named_file import reason, text_named
 from kproxy.replay.ignored_fields import IgnoredFields
 from kproxy.replay.player import PATIENCE, Pace
-from kproxy.rules.address import Address, parse_target
+from kproxy.rules.document.address import Address, parse_target
 
 LONGEST_PASSWORD = 65_536
 """Bytes that a file with a password has at most."""

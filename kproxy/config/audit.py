@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from kproxy.rules.explain import Model, Wrong, unknown
-from kproxy.rules.units import ByteCount, Seconds
-from kproxy.wire import schema
+from kproxy.rules.document.model import Model, Wrong, unknown
+from kproxy.rules.document.units import ByteCount, Seconds
+from kproxy.wire.table import schema
 
 from .tls import FileName, Secret
 

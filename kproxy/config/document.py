@@ -20,11 +20,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError, model_validator
 
-from kproxy.rules.address import UNIX, Address, ServerAddress, TargetAddress
-from kproxy.rules.explain import Model, Wrong, unknown
+from kproxy.rules.document.address import UNIX, Address, ServerAddress, TargetAddress
+from kproxy.rules.document.check import why_tls
+from kproxy.rules.document.model import Model, Wrong, unknown
+from kproxy.rules.document.parsed_rules import ListenerTraits
 from kproxy.rules.kinds.advertise import Advertise
-from kproxy.rules.parsed_rules import ListenerTraits
-from kproxy.rules.rule_checks import why_tls
 from kproxy.rules.seed import Seed
 
 from .audit import AuditConfig

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from kproxy.rules.address import check_host
-from kproxy.rules.explain import Model, Wrong
-from kproxy.rules.match import Networks
+from kproxy.rules.document.address import check_host
+from kproxy.rules.document.model import Model, Wrong
+from kproxy.rules.select.match import Networks
 
 ProxyVersion = Literal["v1", "v2"]
 """Version of the PROXY header that kproxy sends: v1 is text, v2 is binary."""

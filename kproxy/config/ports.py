@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kproxy.rules.address import Address, PortRange
-from kproxy.rules.explain import Wrong
+from kproxy.rules.document.address import Address, PortRange
+from kproxy.rules.document.model import Wrong
 
 from .network import plain_name
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from kproxy.rules.address import Address, PortRange, check_host
-from kproxy.rules.explain import found, validate
-from kproxy.rules.source import Source, raise_mistakes
-from kproxy.rules.values import to_value
-from kproxy.rules.yaml_file import Mapping, Scalar, Sequence
+from kproxy.rules.document.address import Address, PortRange, check_host
+from kproxy.rules.document.model import found, validate
+from kproxy.rules.document.source import Source, raise_mistakes
+from kproxy.rules.document.values import to_value
+from kproxy.rules.document.yaml_file import Mapping, Scalar, Sequence
 
 from .document import AdminConfig, Advertise, ClusterConfig, Config, ListenerConfig, exposed
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from kproxy.named_file import read_named, reason
-from kproxy.rules.explain import Model, Wrong
-from kproxy.rules.units import Seconds
+from kproxy.rules.document.model import Model, Wrong
+from kproxy.rules.document.units import Seconds
 from kproxy.sasl.client import is_extension
 from kproxy.sasl.users import Users, read_users
 

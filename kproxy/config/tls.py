@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo
 
 from kproxy.named_file import read_named, reason
-from kproxy.rules.explain import Model, Wrong
+from kproxy.rules.document.model import Model, Wrong
 from kproxy.rules.principal_rules import PrincipalRules
 
 MAX_SECRET = 64 * 1024

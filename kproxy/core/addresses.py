@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from kproxy.wire import layout, schema
-from kproxy.wire.api_keys import DESCRIBE_CLUSTER, DESCRIBE_QUORUM, FIND_COORDINATOR, METADATA
 from kproxy.wire.edit import Edits
-from kproxy.wire.walk import Walk, read_string, write_string
+from kproxy.wire.scan.walk import Walk, read_string, write_string
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.api_keys import DESCRIBE_CLUSTER, DESCRIBE_QUORUM, FIND_COORDINATOR, METADATA
 
 from .rewrite import GONE, Apply, Buffer, Context, Hits, too_many_nodes
 

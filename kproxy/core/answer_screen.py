@@ -1,6 +1,6 @@
 """Answers without what a rule forbids, wherever they mention it: assignments, subscriptions, topologies, group bytes.
 
-Strategy. `rules/mentions.py` knows the fields of an answer that name something nobody asked for. From the innermost
+Strategy. `rules/select/mentions.py` knows the fields of an answer that name what nobody asked for. From the innermost
 array around such a field the element goes; a name that stands alone becomes null; in the consumer protocol's bytes the
 same is done one level further down. What was asked for by name is not looked at: entities are judged one by one.
 """
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kproxy.rules.entity import ACL_TYPES, CONFIG_TYPES, Entity
-from kproxy.rules.mentions import loose, texts
-from kproxy.rules.names import NameMap
-from kproxy.wire import layout
+from kproxy.rules.names.composed import NameMap
+from kproxy.rules.select.mentions import loose, texts
 from kproxy.wire.breath import breathe, each
-from kproxy.wire.layout import Slot, Struct
-from kproxy.wire.message import Message
+from kproxy.wire.codec.message import Message
+from kproxy.wire.table import layout
+from kproxy.wire.table.layout import Slot, Struct
 
 from .names.consumer_bytes import ASSIGNMENT, SUBSCRIPTION, rewrite_consumer_bytes
 from .names.spell import Spelling

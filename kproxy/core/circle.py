@@ -14,7 +14,7 @@ import hmac
 from collections.abc import Callable
 from secrets import token_hex
 
-from kproxy.wire.api_keys import API_VERSIONS
+from kproxy.wire.table.api_keys import API_VERSIONS
 
 PREFIX = b"kproxy-circle-"
 AT = 10

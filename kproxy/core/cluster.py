@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from kproxy.rules.names import NameMap
+from kproxy.rules.names.composed import NameMap
 
 from .names.ids import is_nobodys
 from .names.remembered import ASKED_IDS, MAX_ASKED_AT_ONCE, MAX_ASKED_IDS, TOPIC_IDS, recall, remember

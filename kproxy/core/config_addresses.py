@@ -12,10 +12,10 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from kproxy.wire import layout, schema
-from kproxy.wire.api_keys import DESCRIBE_CONFIGS
 from kproxy.wire.edit import Edits
-from kproxy.wire.walk import Walk, compile_walk, read_string
+from kproxy.wire.scan.walk import Walk, compile_walk, read_string
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.api_keys import DESCRIBE_CONFIGS
 
 from .rewrite import Apply, Buffer, Context, Hits
 

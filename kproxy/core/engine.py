@@ -19,10 +19,10 @@ from kproxy.rules.exchange import ConnectionView
 from kproxy.rules.running import Running
 from kproxy.rules.traffic_shape import TrafficShape
 from kproxy.wire import decode_request, encode
-from kproxy.wire.api_keys import FETCH, METADATA, PRODUCE, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kproxy.wire.breath import each, keep
-from kproxy.wire.head import produce_acks
-from kproxy.wire.message import Message
+from kproxy.wire.codec.message import Message
+from kproxy.wire.scan.head import produce_acks
+from kproxy.wire.table.api_keys import FETCH, METADATA, PRODUCE, SHARE_ACKNOWLEDGE, SHARE_FETCH
 
 from . import fetch_sessions, share_sessions
 from .cluster import Cluster

@@ -10,9 +10,9 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.wire import decode_request
-from kproxy.wire.api_keys import PRODUCE
 from kproxy.wire.breath import keep
-from kproxy.wire.message import Message
+from kproxy.wire.codec.message import Message
+from kproxy.wire.table.api_keys import PRODUCE
 
 from .respond.failure import Failure
 from .rewrite import Buffer

@@ -28,7 +28,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from kproxy.wire.breath import each
-from kproxy.wire.message import Message
+from kproxy.wire.codec.message import Message
 
 from .partition_session import CLOSING, OPENING, Key, Listing, PartitionSession, RememberedSessions
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kproxy.core.lanes.frame import Blocked, Changed
 from kproxy.errors import DecodeError
 from kproxy.wire import decode_request
-from kproxy.wire.api_keys import API_VERSIONS
+from kproxy.wire.table.api_keys import API_VERSIONS
 
 from .commands import BROKER, CLIENT, AskVersions
 from .software import is_valid

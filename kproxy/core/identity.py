@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kproxy.errors import DecodeError
 from kproxy.wire import decode_request, decode_response
-from kproxy.wire.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kproxy.wire.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 from .counters import Counters
 from .principal import LOST, Outcome, PrincipalWatch

@@ -16,8 +16,9 @@ from typing import Any, Final, Protocol
 
 from kproxy.errors import DecodeError, LoginFailed, LoginRefused
 from kproxy.sasl.client import Tokens
-from kproxy.wire import Message, decode_response, encode, schema
-from kproxy.wire.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kproxy.wire import Message, decode_response, encode
+from kproxy.wire.table import schema
+from kproxy.wire.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 ILLEGAL_SASL_STATE: Final = 34
 CORRELATION: Final = -0x6B71

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.frame_match import FrameMatch
-from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.select.frame_match import FrameMatch
 
 EntityTest = Callable[[Entity], bool]
 FrameTest = Callable[[Exchange], bool]

@@ -14,13 +14,13 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from kproxy.rules.answer_match import AnswerMatch
 from kproxy.rules.entity import Entity
-from kproxy.rules.frame_match import OF_ENTITY, FrameMatch
-from kproxy.rules.kinds.access import AccessRule
-from kproxy.rules.kinds.live import LIMITING, LiveRule
-from kproxy.rules.match import is_pattern, readable
-from kproxy.rules.pattern_set import PatternSet
+from kproxy.rules.kinds.base.access import AccessRule
+from kproxy.rules.kinds.base.live import LIMITING, LiveRule
+from kproxy.rules.select.answer_match import AnswerMatch
+from kproxy.rules.select.frame_match import OF_ENTITY, FrameMatch
+from kproxy.rules.select.match import is_pattern, readable
+from kproxy.rules.select.pattern_set import PatternSet
 
 if TYPE_CHECKING:
     from kproxy.rules.exchange import Exchange

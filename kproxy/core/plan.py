@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kproxy.rules.kinds.allow_from import AllowFrom
-from kproxy.rules.kinds.live import LIMITING, Effect
-from kproxy.rules.name_maps import NameMaps
+from kproxy.rules.kinds.base.live import LIMITING, Effect
+from kproxy.rules.names.maps import NameMaps
 from kproxy.rules.running import Running
 from kproxy.rules.version_limits import VersionLimits
-from kproxy.wire import schema
-from kproxy.wire.api_keys import API_VERSIONS, ENVELOPE, PRODUCE
-from kproxy.wire.has_no_endpoints import has_no_endpoints
-from kproxy.wire.head import produce_acks
+from kproxy.wire.scan.has_no_endpoints import has_no_endpoints
+from kproxy.wire.scan.head import produce_acks
+from kproxy.wire.table import schema
+from kproxy.wire.table.api_keys import API_VERSIONS, ENVELOPE, PRODUCE
 
 from .addresses import address_rewrite, carries_addresses, newest_rewritable
 from .config_addresses import config_addresses

@@ -12,17 +12,18 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from kproxy.rules.asks_all import asks_all, can_ask_all
 from kproxy.rules.entity import SPECIAL
 from kproxy.rules.entity_reader import ValueReader, number_reader, sightings, what
-from kproxy.rules.frame_match import OF_ENTITY
-from kproxy.wire import decode_request, layout, schema
-from kproxy.wire.api_keys import DESCRIBE_TOPIC_PARTITIONS, FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH
+from kproxy.rules.select.asks_all import asks_all, can_ask_all
+from kproxy.rules.select.frame_match import OF_ENTITY
+from kproxy.wire import decode_request
 from kproxy.wire.breath import FEW, each
-from kproxy.wire.head import body_start
-from kproxy.wire.layout import ZERO_UUID
-from kproxy.wire.shapes import Shape, shape
-from kproxy.wire.walk import Hits, Walk, walk
+from kproxy.wire.scan.head import body_start
+from kproxy.wire.scan.walk import Hits, Walk, walk
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.api_keys import DESCRIBE_TOPIC_PARTITIONS, FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH
+from kproxy.wire.table.layout import ZERO_UUID
+from kproxy.wire.table.shapes import Shape, shape
 
 from .fetch_sessions import SESSIONS_SINCE
 from .name_scan import NameScan

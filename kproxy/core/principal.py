@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from kproxy.wire.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kproxy.wire.table.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 from .commands import BROKER, CLIENT
 from .counters import Counters

@@ -12,11 +12,11 @@ from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any, Protocol
 
 from kproxy.errors import DecodeError
-from kproxy.wire import schema
 from kproxy.wire.breath import drop, spread
 from kproxy.wire.edit import Edits
-from kproxy.wire.head import body_start
-from kproxy.wire.walk import Walk, walk
+from kproxy.wire.scan.head import body_start
+from kproxy.wire.scan.walk import Walk, walk
+from kproxy.wire.table import schema
 
 from .counters import Counters
 

@@ -8,11 +8,11 @@ from itertools import chain
 from typing import NamedTuple
 
 from kproxy.rules.depth import Depth
-from kproxy.rules.frame_match import FrameMatch
-from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.running import Running
-from kproxy.wire import schema
-from kproxy.wire.api_keys import ENVELOPE, FETCH, SASL_HANDSHAKE, SHARE_ACKNOWLEDGE, SHARE_FETCH
+from kproxy.rules.select.frame_match import FrameMatch
+from kproxy.wire.table import schema
+from kproxy.wire.table.api_keys import ENVELOPE, FETCH, SASL_HANDSHAKE, SHARE_ACKNOWLEDGE, SHARE_FETCH
 
 from .matcher import Matcher
 from .name_scan import NameScan

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from kproxy.wire import Message, encode, layout, schema
-from kproxy.wire.api_keys import SASL_HANDSHAKE
+from kproxy.wire import Message, encode
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.api_keys import SASL_HANDSHAKE
 
 if TYPE_CHECKING:
     from .step import Step

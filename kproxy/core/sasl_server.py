@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kproxy.core.lanes.frame import Blocked, Changed, Keep
 from kproxy.errors import DecodeError
 from kproxy.sasl.server import Accepted, Checker, Denied, LoginSteps, LoginWork
-from kproxy.wire import decode_request, schema
-from kproxy.wire.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kproxy.wire import decode_request
+from kproxy.wire.table import schema
+from kproxy.wire.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 from .commands import BROKER, CLIENT, Compute
 from .hello import Hello

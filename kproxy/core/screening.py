@@ -11,9 +11,9 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from kproxy.rules.kinds.live import LiveRule
-from kproxy.wire.api_keys import DESCRIBE_TOPIC_PARTITIONS, JOIN_GROUP, SYNC_GROUP
-from kproxy.wire.message import Message
+from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.wire.codec.message import Message
+from kproxy.wire.table.api_keys import DESCRIBE_TOPIC_PARTITIONS, JOIN_GROUP, SYNC_GROUP
 
 from .answer_screen import COORDINATOR_LOAD_IN_PROGRESS, AnswerScreen
 from .evaluated_exchange import EvaluatedExchange, Pending

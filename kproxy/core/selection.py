@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from kproxy.rules.entity import Entity
-from kproxy.rules.kinds.access import is_nameless
+from kproxy.rules.kinds.base.access import is_nameless
 from kproxy.wire.breath import each, holds_many, keep, spread_tuple
-from kproxy.wire.layout import ZERO_UUID
+from kproxy.wire.table.layout import ZERO_UUID
 
 from .partition_session import Key
 

@@ -26,7 +26,7 @@ from kproxy.rules.decision import How
 from kproxy.rules.facts import Facts
 from kproxy.rules.rule_set import BoundRules
 from kproxy.rules.running import Running
-from kproxy.wire.api_keys import API_VERSIONS
+from kproxy.wire.table.api_keys import API_VERSIONS
 
 from .circle import CircleMark
 from .commands import BROKER, CLIENT, Close, Command, Dial, EnsureNodes, Pause, Resume, Send, Shut, Wake

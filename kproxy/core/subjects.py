@@ -15,10 +15,10 @@ from uuid import UUID
 from kproxy.errors import DecodeError
 from kproxy.rules.entity import Entity
 from kproxy.rules.entity_reader import entity_reader
-from kproxy.wire.api_keys import DELETE_TOPICS, FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kproxy.wire.breath import each, keep
-from kproxy.wire.head import body_start
-from kproxy.wire.message import Message
+from kproxy.wire.codec.message import Message
+from kproxy.wire.scan.head import body_start
+from kproxy.wire.table.api_keys import DELETE_TOPICS, FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH
 
 from . import fetch_sessions, share_sessions
 from .fetch_sessions import FetchSessions

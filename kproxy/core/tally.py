@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.wire import schema
+from kproxy.wire.table import schema
 
 from .histogram import BROKER_BOUNDS, Histogram
 

@@ -12,11 +12,12 @@ from typing import Any, Final
 from uuid import UUID
 
 from kproxy.errors import DecodeError
-from kproxy.wire import Message, encode, schema
-from kproxy.wire.api_keys import METADATA
+from kproxy.wire import Message, encode
 from kproxy.wire.breath import drop, each
-from kproxy.wire.head import body_start
-from kproxy.wire.walk import Walk, read_string, walk
+from kproxy.wire.scan.head import body_start
+from kproxy.wire.scan.walk import Walk, read_string, walk
+from kproxy.wire.table import schema
+from kproxy.wire.table.api_keys import METADATA
 
 from .counters import Counters
 from .names.ids import ZERO, learn

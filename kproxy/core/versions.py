@@ -7,8 +7,9 @@ from types import MappingProxyType
 from typing import Any
 
 from kproxy.errors import DecodeError
-from kproxy.wire import decode_response, encode, schema
-from kproxy.wire.api_keys import API_VERSIONS
+from kproxy.wire import decode_response, encode
+from kproxy.wire.table import schema
+from kproxy.wire.table.api_keys import API_VERSIONS
 
 from .counters import Counters
 from .features import take_back

@@ -13,7 +13,7 @@ from .driven import HostPort, host_port, show
 from .log_throttle import LogThrottle
 
 if TYPE_CHECKING:
-    from kproxy.rules.names import NameMap
+    from kproxy.rules.names.composed import NameMap
     from kproxy.sinks.cluster_metadata import ClusterMetadata
 
     from .connection import Connection

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.rules.permissions import permissions
-from kproxy.wire import schema
+from kproxy.rules.kinds.base.permissions import permissions
+from kproxy.wire.table import schema
 
 from .driven import show
 

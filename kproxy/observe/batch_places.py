@@ -5,14 +5,14 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any
 
-from kproxy.wire import layout, schema
-from kproxy.wire.api_keys import FETCH, PRODUCE
-from kproxy.wire.head import body_start, short_uvarint
-from kproxy.wire.headers import header_version
+from kproxy.wire.codec.headers import header_version
 from kproxy.wire.primitives import Buffer, read_uvarint
 from kproxy.wire.records.entry import BATCH, LENGTH_AT, MAGIC_AT, OVERHEAD, batch_fields
-from kproxy.wire.sketch import RecordsDigest
-from kproxy.wire.walk import walk
+from kproxy.wire.scan.head import body_start, short_uvarint
+from kproxy.wire.scan.sketch import RecordsDigest
+from kproxy.wire.scan.walk import walk
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.api_keys import FETCH, PRODUCE
 
 from .credentials import REQUEST, RESPONSE
 from .hot import Place

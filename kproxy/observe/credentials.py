@@ -12,11 +12,11 @@ from __future__ import annotations
 from functools import cache
 
 from kproxy.errors import DecodeError
-from kproxy.wire import schema
-from kproxy.wire.head import body_start
-from kproxy.wire.headers import header_version
+from kproxy.wire.codec.headers import header_version
 from kproxy.wire.primitives import Buffer, read_uvarint
-from kproxy.wire.walk import walk
+from kproxy.wire.scan.head import body_start
+from kproxy.wire.scan.walk import walk
+from kproxy.wire.table import schema
 
 REQUEST, RESPONSE = "request", "response"
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
-from kproxy.rules.permissions import permissions
-from kproxy.wire import layout, schema
-from kproxy.wire.api_keys import API_VERSIONS, FETCH, PRODUCE, SHARE_FETCH
-from kproxy.wire.error_walk import code_slots, error_codes_in
-from kproxy.wire.frames import CORRELATION_ID_ENDS
-from kproxy.wire.layout import FIXED
+from kproxy.rules.kinds.base.permissions import permissions
 from kproxy.wire.primitives import Buffer
+from kproxy.wire.scan.error_walk import code_slots, error_codes_in
+from kproxy.wire.scan.frames import CORRELATION_ID_ENDS
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.api_keys import API_VERSIONS, FETCH, PRODUCE, SHARE_FETCH
+from kproxy.wire.table.layout import FIXED
 
 from .credentials import RESPONSE
 from .seen import NO_ERRORS, Errors, Form, Seen

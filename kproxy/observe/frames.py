@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from kproxy.wire.primitives import Buffer
-from kproxy.wire.sketch import Sketcher
+from kproxy.wire.scan.sketch import Sketcher
 
 SIZE_BYTES = 4
 HEAD = 256

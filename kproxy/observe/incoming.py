@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kproxy.core.sasl import GSSAPI_FIRST, MAX_TOKEN, RawTokens
-from kproxy.wire.api_keys import PRODUCE, SASL_HANDSHAKE
-from kproxy.wire.head import body_start
+from kproxy.wire.scan.head import body_start
+from kproxy.wire.table.api_keys import PRODUCE, SASL_HANDSHAKE
 
 from .credentials import header_end
 from .exchanges import Open

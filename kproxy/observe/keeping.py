@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kproxy.wire.api_keys import SASL_HANDSHAKE
-from kproxy.wire.sketch import MOST_SKETCH, Sketcher
+from kproxy.wire.scan.sketch import MOST_SKETCH, Sketcher
+from kproxy.wire.table.api_keys import SASL_HANDSHAKE
 
 from .credentials import REQUEST, RESPONSE, header_end, take_out
 from .error_places import is_long_list

@@ -12,10 +12,10 @@ from struct import Struct
 from typing import Any
 
 from kproxy.errors import DecodeError
-from kproxy.wire.api_keys import CONTROLLED_SHUTDOWN, PRODUCE, SASL_HANDSHAKE
 from kproxy.wire.elements import Partition, only_partition
 from kproxy.wire.primitives import Buffer
-from kproxy.wire.sketch import decode_sketch
+from kproxy.wire.scan.sketch import decode_sketch
+from kproxy.wire.table.api_keys import CONTROLLED_SHUTDOWN, PRODUCE, SASL_HANDSHAKE
 
 from .batch_places import (
     CONSTANTS,

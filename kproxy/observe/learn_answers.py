@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from kproxy.errors import DecodeError
-from kproxy.wire.api_keys import FETCH, PRODUCE
 from kproxy.wire.elements import only_partition
 from kproxy.wire.primitives import Buffer
-from kproxy.wire.sketch import decode_sketch
+from kproxy.wire.scan.sketch import decode_sketch
+from kproxy.wire.table.api_keys import FETCH, PRODUCE
 
 from .batch_places import CONSTANTS, MOST_LEARNT, batch_place, shortened, spans, worth_trying
 from .cells import WELL

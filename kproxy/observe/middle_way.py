@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kproxy.wire.api_keys import PRODUCE, SHARE_FETCH
 from kproxy.wire.breath import each
-from kproxy.wire.frames import REQUEST_HEAD, RESPONSE_BEGINS
 from kproxy.wire.primitives import Buffer
+from kproxy.wire.scan.frames import REQUEST_HEAD, RESPONSE_BEGINS
+from kproxy.wire.table.api_keys import PRODUCE, SHARE_FETCH
 
 from .cells import SILENT, WELL, Ending
 from .credentials import REQUEST, RESPONSE

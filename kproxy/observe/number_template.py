@@ -19,14 +19,14 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any
 
-from kproxy.wire import layout
-from kproxy.wire.api_keys import FETCH, OFFSET_COMMIT, PRODUCE
-from kproxy.wire.head import body_start
-from kproxy.wire.headers import header_version
+from kproxy.wire.codec.headers import header_version
 from kproxy.wire.primitives import write_uvarint
 from kproxy.wire.records.entry import BATCH, MAGIC_AT, OVERHEAD, batch_fields
-from kproxy.wire.sketch import RecordsDigest
-from kproxy.wire.walk import walk
+from kproxy.wire.scan.head import body_start
+from kproxy.wire.scan.sketch import RecordsDigest
+from kproxy.wire.scan.walk import walk
+from kproxy.wire.table import layout
+from kproxy.wire.table.api_keys import FETCH, OFFSET_COMMIT, PRODUCE
 
 from .credentials import REQUEST
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kproxy.core.sasl import MAX_TOKEN, RawTokens
-from kproxy.wire.api_keys import SASL_HANDSHAKE
+from kproxy.wire.table.api_keys import SASL_HANDSHAKE
 
 from .error_places import error_at, in_order
 from .exchanges import Open

@@ -13,9 +13,9 @@ from typing import Any
 from kproxy.errors import DecodeError, KproxyError, RecordsError
 from kproxy.rules.bodies.topics import carries_records
 from kproxy.wire import decode_request, decode_response
-from kproxy.wire.api_keys import PRODUCE
 from kproxy.wire.elements import called, partitions_in
 from kproxy.wire.records import Batch, Cut, Record, decode, entries
+from kproxy.wire.table.api_keys import PRODUCE
 
 from .seen import Form, Frame, Seen
 

@@ -1,6 +1,6 @@
 """Compiled readers of rows: one pass over a Produce, Fetch or ShareFetch that is here whole, with no values built.
 
-Strategy. A reader is a walk (`wire/walk_source.py`) in which the lines that would note a hit read the value instead:
+Strategy. A reader is a walk (`wire/scan/walk_source.py`) in which the lines that would note a hit read the value:
 the topic, the partition and the error stay in locals until the field comes that ends a row. It accepts what the decoder
 accepts, and gives the same rows; it passes over tagged fields, so it accepts broken ones, too. Where it meets other
 bytes it gives no rows, and the frame is decoded as usual.
@@ -14,16 +14,16 @@ from struct import Struct, error
 from typing import Any
 
 from kproxy.errors import DecodeError
-from kproxy.wire import layout, schema
-from kproxy.wire.api_keys import FETCH, PRODUCE, SHARE_FETCH
-from kproxy.wire.head import body_start
-from kproxy.wire.headers import header_version
-from kproxy.wire.layout import Slot
+from kproxy.wire.codec.headers import header_version
 from kproxy.wire.primitives import Buffer, read_compact_length
 from kproxy.wire.records.digest import CODECS, read_digest
 from kproxy.wire.records.entry import CODEC, CONTROL, OVERHEAD, batch_fields
-from kproxy.wire.walk_source import WalkWriter
-from kproxy.wire.walk_support import Bad, far
+from kproxy.wire.scan.head import body_start
+from kproxy.wire.scan.walk_source import WalkWriter
+from kproxy.wire.scan.walk_support import Bad, far
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.api_keys import FETCH, PRODUCE, SHARE_FETCH
+from kproxy.wire.table.layout import Slot
 
 from .credentials import REQUEST, RESPONSE
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.wire.api_keys import FETCH, PRODUCE, SHARE_FETCH
 from kproxy.wire.breath import each
 from kproxy.wire.elements import Partition, partitions_in
+from kproxy.wire.table.api_keys import FETCH, PRODUCE, SHARE_FETCH
 
 from .seen import Seen
 

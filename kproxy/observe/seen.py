@@ -11,8 +11,8 @@ from enum import IntEnum
 from typing import Any, Literal, NamedTuple, Protocol
 
 from kproxy.errors import DecodeError
-from kproxy.wire import schema
-from kproxy.wire.sketch import decode_sketch
+from kproxy.wire.scan.sketch import decode_sketch
+from kproxy.wire.table import schema
 
 
 class Depth(IntEnum):
@@ -37,7 +37,7 @@ class Form(IntEnum):
     HEAD = 1
     """The first bytes, since the frame was too long or its structure could not be followed."""
     SKETCH = 2
-    """The frame with the inside of its record batches left out (see wire/sketch.py)."""
+    """The frame with the inside of its record batches left out (see wire/scan/sketch.py)."""
     WHOLE = 3
 
 

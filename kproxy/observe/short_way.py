@@ -9,8 +9,8 @@ the records, so the rest of a long frame is passed over as it comes (`skip_in`, 
 
 from __future__ import annotations
 
-from kproxy.wire.frames import REQUEST_BEGINS, RESPONSE_BEGINS
 from kproxy.wire.primitives import Buffer
+from kproxy.wire.scan.frames import REQUEST_BEGINS, RESPONSE_BEGINS
 
 from .coming import Coming
 from .exchanges import MOST_OPEN, Entry, Exchanges, Open

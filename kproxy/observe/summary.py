@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from kproxy.wire import error_codes, schema
-from kproxy.wire.api_keys import FETCH, PRODUCE, SHARE_FETCH
 from kproxy.wire.breath import each, rest
+from kproxy.wire.table import errors as error_codes
+from kproxy.wire.table import schema
+from kproxy.wire.table.api_keys import FETCH, PRODUCE, SHARE_FETCH
 
 from .cells import OWN, ApiCell, ApiKey, Ending, Line, PartCell, PartKey
 from .error_places import in_order

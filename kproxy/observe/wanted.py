@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kproxy.wire import schema
-from kproxy.wire.api_keys import CONTROLLED_SHUTDOWN, FETCH, PRODUCE, SASL_HANDSHAKE, SHARE_FETCH
-from kproxy.wire.head import acks_reader
+from kproxy.wire.scan.head import acks_reader
+from kproxy.wire.table import schema
+from kproxy.wire.table.api_keys import CONTROLLED_SHUTDOWN, FETCH, PRODUCE, SASL_HANDSHAKE, SHARE_FETCH
 
 from .credentials import REQUEST, RESPONSE, secret_paths, withheld_body
 from .error_places import has_errors_inside

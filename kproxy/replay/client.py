@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 import trio
 
 from kproxy.errors import InputError, KproxyError
-from kproxy.wire.frames import Splitter, framed
+from kproxy.wire.scan.frames import Splitter, framed
 
 from .commands import CloseLink, FinishReplay, OpenLink, SendRequest, TickAt
 from .player import ReplayPlayer

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from kproxy.wire import Message, error_codes
+from kproxy.wire import Message
 from kproxy.wire.elements import NameOfId
-from kproxy.wire.layout import Slot, Struct
+from kproxy.wire.table import errors as error_codes
+from kproxy.wire.table.layout import Slot, Struct
 
 from .ignored_fields import IgnoredFields
 from .structs import ERROR_CODE, layout_of

@@ -9,8 +9,8 @@ from importlib.resources import files
 from typing import Any
 
 from kproxy.errors import InputError
-from kproxy.wire.layout import Slot
-from kproxy.wire.schema import read_yaml
+from kproxy.wire.table.layout import Slot
+from kproxy.wire.table.schema import read_yaml
 
 TABLE = files("kproxy.replay") / "ignored_fields.yaml"
 

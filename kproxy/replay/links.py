@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kproxy.wire.frames import framed
+from kproxy.wire.scan.frames import framed
 
 from .commands import CloseLink, OpenLink, PlayerCommand, SendRequest
 from .fixes.correlation import following, number_of, renumbered

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
-from kproxy.wire import Message, schema
-from kproxy.wire.api_keys import API_VERSIONS, FIND_COORDINATOR, METADATA
+from kproxy.wire import Message
+from kproxy.wire.table import schema
+from kproxy.wire.table.api_keys import API_VERSIONS, FIND_COORDINATOR, METADATA
 
 from .target import GROUP, CoordinatorKey, TargetCluster
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kproxy.errors import RecordsError
-from kproxy.wire import Message, layout
-from kproxy.wire.api_keys import FETCH
+from kproxy.wire import Message
 from kproxy.wire.elements import Partition, called, partitions, partitions_of, topics
 from kproxy.wire.records import Batch, LegacyEntry, decode, decode_control, entries
+from kproxy.wire.table import layout
+from kproxy.wire.table.api_keys import FETCH
 
 from .recording import Recording
 

@@ -15,10 +15,11 @@ from uuid import UUID
 
 from kproxy.core.respond.element import element as made_element
 from kproxy.core.respond.failure import Failure
-from kproxy.wire import Message, layout
+from kproxy.wire import Message
 from kproxy.wire.elements import Roles, elements, request_elements, top_roles
-from kproxy.wire.layout import ZERO_UUID, Struct
-from kproxy.wire.shapes import Level, Shape, shape
+from kproxy.wire.table import layout
+from kproxy.wire.table.layout import ZERO_UUID, Struct
+from kproxy.wire.table.shapes import Level, Shape, shape
 
 from .recording import Recording
 

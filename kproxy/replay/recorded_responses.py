@@ -19,8 +19,8 @@ from uuid import UUID
 from kproxy.errors import RecordsError
 from kproxy.wire import Message
 from kproxy.wire.elements import request_elements, top_roles
-from kproxy.wire.layout import Slot, Struct
-from kproxy.wire.shapes import shape
+from kproxy.wire.table.layout import Slot, Struct
+from kproxy.wire.table.shapes import shape
 
 from .ignored_fields import IgnoredFields
 from .read_records import digest_of, readable

@@ -14,8 +14,9 @@ from uuid import UUID
 from kproxy.errors import DecodeError
 from kproxy.observe.credentials import CONFIG_VALUES
 from kproxy.observe.seen import Form, Frame, Seen, Who
-from kproxy.wire import Message, decode_request, decode_response, schema
-from kproxy.wire.api_keys import CREATE_TOPICS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kproxy.wire import Message, decode_request, decode_response
+from kproxy.wire.table import schema
+from kproxy.wire.table.api_keys import CREATE_TOPICS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 from .topic_names import SHOWING, pairs
 

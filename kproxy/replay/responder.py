@@ -19,12 +19,13 @@ from typing import Any
 
 from kproxy.core.respond import Failure, can_carry, fail
 from kproxy.errors import KproxyError
-from kproxy.wire import Message, decode_request, encode, layout, schema
-from kproxy.wire.api_keys import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
+from kproxy.wire import Message, decode_request, encode
+from kproxy.wire.codec.message import awaits_response
 from kproxy.wire.elements import partitions, partitions_of, topics
-from kproxy.wire.message import awaits_response
 from kproxy.wire.records import Batch, LegacyEntry, entries
-from kproxy.wire.schema import Api
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.api_keys import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
+from kproxy.wire.table.schema import Api
 
 from .fixes.correlation import answered
 from .partition_log import PartitionLog

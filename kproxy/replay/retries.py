@@ -8,8 +8,8 @@ by a request that is answered in this way.
 from __future__ import annotations
 
 from kproxy.wire import Message
-from kproxy.wire.api_keys import FETCH, PRODUCE
 from kproxy.wire.elements import partitions
+from kproxy.wire.table.api_keys import FETCH, PRODUCE
 
 from .recording import RecordedExchange
 from .routing import subject_of

@@ -20,9 +20,9 @@ from kproxy.core.respond import without
 from kproxy.errors import DecodeError
 from kproxy.rules.entity import Entity, entities
 from kproxy.wire import Message, decode_response, encode
-from kproxy.wire.api_keys import FETCH
-from kproxy.wire.layout import ZERO_UUID
-from kproxy.wire.shapes import Level, shape
+from kproxy.wire.table.api_keys import FETCH
+from kproxy.wire.table.layout import ZERO_UUID
+from kproxy.wire.table.shapes import Level, shape
 
 from .links import OnResponse
 from .recording import RecordedExchange

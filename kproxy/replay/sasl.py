@@ -13,7 +13,7 @@ from collections.abc import Generator
 
 from kproxy.errors import InputError
 from kproxy.wire import Message, decode_response, encode
-from kproxy.wire.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kproxy.wire.table.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 from .own_requests import own
 

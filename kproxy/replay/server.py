@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from kproxy.errors import KproxyError
-from kproxy.wire.frames import REQUEST_HEADER, Splitter, framed
+from kproxy.wire.scan.frames import REQUEST_HEADER, Splitter, framed
 
 from .responder import RecordingResponder
 from .target import NodeAddress

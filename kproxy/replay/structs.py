@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from kproxy.wire import Message, layout, schema
-from kproxy.wire.layout import Slot, Struct
+from kproxy.wire import Message
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.layout import Slot, Struct
 
 ERROR_CODE = "error_code"
 

@@ -11,9 +11,9 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.wire import Message
-from kproxy.wire.api_keys import API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, FIND_COORDINATOR, METADATA
 from kproxy.wire.elements import partitions_of, topics
-from kproxy.wire.schema import Api, Versions
+from kproxy.wire.table.api_keys import API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, FIND_COORDINATOR, METADATA
+from kproxy.wire.table.schema import Api, Versions
 
 from .topic_names import SHOWING, pairs
 

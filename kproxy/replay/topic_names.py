@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from kproxy.wire import Message
-from kproxy.wire.layout import ZERO_UUID
+from kproxy.wire.table.layout import ZERO_UUID
 
 from .structs import carriers, layout_of, of_kind, structs
 

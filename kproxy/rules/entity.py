@@ -21,8 +21,8 @@ from uuid import UUID
 from kproxy.wire import Message
 from kproxy.wire.breath import breathe
 from kproxy.wire.elements import Roles, request_elements, top_roles
-from kproxy.wire.layout import ZERO_UUID
-from kproxy.wire.shapes import Shape, shape
+from kproxy.wire.table.layout import ZERO_UUID
+from kproxy.wire.table.shapes import Shape, shape
 
 USER_RESOURCE = 7
 """The resource type of a SCRAM user, as ACLs have it (KIP-373)."""

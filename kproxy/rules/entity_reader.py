@@ -15,12 +15,12 @@ from struct import Struct as Format
 from typing import Any
 from uuid import UUID
 
-from kproxy.wire import layout
 from kproxy.wire.breath import each, spread_tuple
-from kproxy.wire.layout import Slot
 from kproxy.wire.primitives import Buffer
-from kproxy.wire.shapes import Shape, shape
-from kproxy.wire.walk import Hits, Walk, read_string, walk
+from kproxy.wire.scan.walk import Hits, Walk, read_string, walk
+from kproxy.wire.table import layout
+from kproxy.wire.table.layout import Slot
+from kproxy.wire.table.shapes import Shape, shape
 
 from .entity import Entity, EntityMaker, maker
 

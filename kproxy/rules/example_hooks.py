@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kproxy.rules.decision import Decision, Delay
 from kproxy.rules.exchange import Exchange
-from kproxy.wire.message import Message
+from kproxy.wire.codec.message import Message
 
 
 def many_topics_wait(exchange: Exchange, message: Message) -> Decision | None:

@@ -12,8 +12,8 @@ from uuid import UUID
 
 from kproxy.rules.entity import Entity
 from kproxy.rules.facts import Facts
-from kproxy.wire.message import Message
-from kproxy.wire.schema import Api
+from kproxy.wire.codec.message import Message
+from kproxy.wire.table.schema import Api
 
 
 class ClusterView(Protocol):

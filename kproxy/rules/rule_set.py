@@ -10,11 +10,11 @@ from functools import lru_cache
 from kproxy.rules.facts import Facts
 from kproxy.rules.gate import Gate
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
-from kproxy.rules.kinds.base import Rule
+from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.name_rule import NameRule
+from kproxy.rules.kinds.base.rule import Rule
 from kproxy.rules.kinds.limit_versions import LimitVersions
-from kproxy.rules.kinds.live import LiveRule
-from kproxy.rules.kinds.name_rule import NameRule
-from kproxy.rules.name_maps import NameMaps
+from kproxy.rules.names.maps import NameMaps
 from kproxy.rules.running import Running
 from kproxy.rules.version_limits import VersionLimits
 

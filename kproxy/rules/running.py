@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.shared_numbers import SharedNumbers
 from kproxy.rules.shared_trigger import SharedTrigger
 from kproxy.rules.trigger import Trigger

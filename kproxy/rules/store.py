@@ -20,14 +20,14 @@ from itertools import islice
 from typing import Literal, NamedTuple
 
 from kproxy.errors import NoSuchRule, RuleInUse
-from kproxy.rules.document import Document, check_documents, read_document
-from kproxy.rules.hints import nearest
-from kproxy.rules.kinds.live import LiveRule
-from kproxy.rules.parsed_rules import ListenerTraits
-from kproxy.rules.rule_checks import check_names
+from kproxy.rules.document.check import check_names
+from kproxy.rules.document.hints import nearest
+from kproxy.rules.document.parsed_rules import ListenerTraits
+from kproxy.rules.document.read import Document, check_documents, read_document
+from kproxy.rules.document.source import Source, raise_mistakes
+from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
-from kproxy.rules.source import Source, raise_mistakes
 from kproxy.rules.stored_rules import ORIGINS, RuleOrigin, StoreChange, StoredDocument, StoredRule, carry_over
 
 MOST_COMPARED = 100

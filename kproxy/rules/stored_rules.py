@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from kproxy.rules.document import Document
-from kproxy.rules.kinds.base import Rule
-from kproxy.rules.kinds.live import LiveRule
-from kproxy.rules.parsed_rules import ParsedRule
+from kproxy.rules.document.parsed_rules import ParsedRule
+from kproxy.rules.document.read import Document
+from kproxy.rules.document.scenario import Moment, moment
+from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import Rule
 from kproxy.rules.running import Running
-from kproxy.rules.scenario import Moment, moment
 
 RuleOrigin = Literal["file", "api", "test"]
 ORIGINS: tuple[RuleOrigin, ...] = ("file", "api", "test")

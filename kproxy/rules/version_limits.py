@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kproxy.wire import schema
+from kproxy.wire.table import schema
 
 Span = tuple[int, int]
 """First and last version, both included; the first is above the last when there is none."""

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from kproxy.rules.explain import Model, Wrong
+from kproxy.rules.document.model import Model, Wrong
+from kproxy.rules.document.units import Seconds, parse_duration
 from kproxy.rules.seed import Seed
-from kproxy.rules.units import Seconds, parse_duration
 
 
 def _as_list(value: Any) -> Any:

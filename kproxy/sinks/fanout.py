@@ -10,8 +10,8 @@ from collections.abc import Callable
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.observe.seen import Depth, Seen, Who
-from kproxy.wire.api_keys import METADATA
 from kproxy.wire.breath import to_the_end
+from kproxy.wire.table.api_keys import METADATA
 
 from .cluster_metadata import ClusterMetadata
 from .sink import Sink

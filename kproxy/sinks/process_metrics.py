@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from kproxy.distribution import own_version
-from kproxy.wire.releases import RELEASES
+from kproxy.wire.table.releases import RELEASES
 
 CertificateSide = Literal["client", "broker"]
 CertificateFiles = Mapping[tuple[CertificateSide, str], str]

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from kproxy.rules.kinds.base import Family
+from kproxy.rules.kinds.base.rule import Family
 from kproxy.rules.store import RuleStore
 
 from .metrics import counter_family

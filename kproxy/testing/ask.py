@@ -6,7 +6,7 @@ import socket
 from typing import Any
 
 from kproxy.wire import Message, apis, decode_response, encode
-from kproxy.wire.api_keys import METADATA
+from kproxy.wire.table.api_keys import METADATA
 
 _APIS = {api.key: api for api in apis()}
 

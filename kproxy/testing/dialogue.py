@@ -31,12 +31,13 @@ from kproxy.core.commands import (
 )  # fmt: skip
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import NOWHERE, Session, Shared
-from kproxy.rules.document import parse_rules
+from kproxy.rules.document.read import parse_rules
 from kproxy.rules.facts import Facts
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.traffic_shape import TrafficShape
-from kproxy.wire import Message, decode_request, decode_response, encode, layout, schema
-from kproxy.wire.api_keys import API_VERSIONS
+from kproxy.wire import Message, decode_request, decode_response, encode
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.api_keys import API_VERSIONS
 
 INVALID_REQUEST = 42
 ROOM = (b"", b"beyond", bytes(1000))

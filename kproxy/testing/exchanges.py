@@ -19,12 +19,14 @@ from kproxy.core.subjects import unlisted
 from kproxy.errors import DecodeError
 from kproxy.rules import exchange as rules_exchange
 from kproxy.rules.entity import Entity, entities
-from kproxy.rules.frame_match import FrameMatch
-from kproxy.wire import decode_request, decode_response, error_codes, schema
-from kproxy.wire.api_keys import API_VERSIONS, FETCH, METADATA, PRODUCE
-from kproxy.wire.message import Message
+from kproxy.rules.select.frame_match import FrameMatch
+from kproxy.wire import decode_request, decode_response
+from kproxy.wire.codec.message import Message
 from kproxy.wire.records import Record, decode
 from kproxy.wire.records import entries as entries_of
+from kproxy.wire.table import errors as error_codes
+from kproxy.wire.table import schema
+from kproxy.wire.table.api_keys import API_VERSIONS, FETCH, METADATA, PRODUCE
 
 from .recorder import Line, Taken
 

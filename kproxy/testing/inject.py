@@ -14,9 +14,9 @@ from typing import Any
 
 from kproxy.errors import DocumentError, KproxyError
 from kproxy.net.rules.waiters import CounterName
-from kproxy.rules.document import check_ttl, read_document
+from kproxy.rules.document.read import check_ttl, read_document
+from kproxy.rules.document.source import Source
 from kproxy.rules.running import Running
-from kproxy.rules.source import Source
 from kproxy.rules.store import RuleStore
 from kproxy.rules.stored_rules import StoreChange
 

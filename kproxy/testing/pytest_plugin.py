@@ -72,7 +72,7 @@ def seed_of(request: pytest.FixtureRequest) -> int:
 def kproxy_cluster(request: pytest.FixtureRequest) -> Iterator[MockCluster]:
     """Start three mock brokers in this process: `bootstrap`, `create_topic`, `set_leader`, `set_down`, `set_up`."""
     from kproxy.testing.cluster import MissingMock, MockCluster
-    from kproxy.wire.api_keys import METADATA
+    from kproxy.wire.table.api_keys import METADATA
 
     try:
         cluster = MockCluster(3)

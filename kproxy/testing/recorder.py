@@ -17,9 +17,9 @@ from typing import Any
 
 from kproxy.core.session import Session
 from kproxy.net.socket.side import Side
-from kproxy.wire import schema
-from kproxy.wire.api_keys import PRODUCE
-from kproxy.wire.head import produce_acks
+from kproxy.wire.scan.head import produce_acks
+from kproxy.wire.table import schema
+from kproxy.wire.table.api_keys import PRODUCE
 
 MOST_BYTES = 64 << 20
 """Bytes of all frames that are kept: a test looks at few, and one that moves more means to fill something else."""

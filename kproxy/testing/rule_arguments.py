@@ -10,10 +10,10 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.errors import DocumentError
-from kproxy.rules.explain import validate
-from kproxy.rules.frame_match import FrameMatch
-from kproxy.rules.json_tree import json_source
-from kproxy.rules.source import Source, raise_mistakes
+from kproxy.rules.document.json_tree import json_source
+from kproxy.rules.document.model import validate
+from kproxy.rules.document.source import Source, raise_mistakes
+from kproxy.rules.select.frame_match import FrameMatch
 
 _PLACE = re.compile(r":(\d+):\d+: (.*)", re.DOTALL)
 

@@ -5,10 +5,11 @@ Words: an *api* is a request with its response, under one key; a *message* is a 
 table in `messages/`; a *span* is where a value lies in a frame.
 """
 
+from kproxy.wire.codec.message import Message, decode_request, decode_response, encode
+from kproxy.wire.table.notation import grammar
+from kproxy.wire.table.schema import Api, apis
+
 from ..errors import DecodeError, EncodeError
-from .message import Message, decode_request, decode_response, encode
-from .notation import grammar
-from .schema import Api, apis
 
 __all__ = [
     "Api",

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from kproxy.wire.scan.walk import Hit, Hits, Walk
+
 from .breath import breathe, each, ordered, steps
 from .primitives import Buffer, read_uvarint, write_uvarint
-from .walk import Hit, Hits, Walk
 
 EditedSpan = tuple[int, int, bytes, int, bool]  # start, end, new bytes, anchor, whether it swallows what is inside
 MANY = 1000

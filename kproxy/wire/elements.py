@@ -12,10 +12,11 @@ from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from kproxy.wire.codec.message import Message
+from kproxy.wire.table.layout import ZERO_UUID
+from kproxy.wire.table.shapes import ITSELF, Level, Shape, shape
+
 from .breath import breathe
-from .layout import ZERO_UUID
-from .message import Message
-from .shapes import ITSELF, Level, Shape, shape
 
 Body = Mapping[str, Any]
 Roles = Mapping[str, Any]

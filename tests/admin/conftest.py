@@ -19,11 +19,11 @@ from kproxy.admin.backend import Backend
 from kproxy.config.document import Config
 from kproxy.process.app import Proxy
 from kproxy.rules.depth import Depth
+from kproxy.rules.document.source import Source
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Effect, LiveRule
+from kproxy.rules.kinds.base.live import Effect, LiveRule
+from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.running import Running
-from kproxy.rules.source import Source
 from kproxy.rules.store import RuleStore
 
 JSON = "application/json"

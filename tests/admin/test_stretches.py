@@ -29,8 +29,8 @@ from kproxy.config.limits import Limits
 from kproxy.net.driven import ConnectionPhase, HostPort
 from kproxy.process.admin.operations import HANDLES
 from kproxy.process.app import Proxy
-from kproxy.rules.document import read_document
-from kproxy.rules.source import Source
+from kproxy.rules.document.read import read_document
+from kproxy.rules.document.source import Source
 from kproxy.rules.store import RuleStore
 from kproxy.sinks.metrics import exposition, registry
 from kproxy.sinks.rule_metrics import RuleCollector

@@ -21,7 +21,7 @@ from rows import Row, Rows
 from targets import HERE, PORTS, RENAMED, TARGETS, tool
 
 from kproxy.testing.ask import ask
-from kproxy.wire.api_keys import METADATA
+from kproxy.wire.table.api_keys import METADATA
 
 MOST_TARGETS = 30
 WARM_UP = 0.2  # seconds; one second on a new process costs 10 to 20 % more than the next

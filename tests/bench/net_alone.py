@@ -16,7 +16,7 @@ from kproxy.config.reader import config_from_flags
 from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.server import Server, drain_on_signal
-from kproxy.rules.address import Address
+from kproxy.rules.document.address import Address
 from tests.support.passing_session import PassingSession
 
 

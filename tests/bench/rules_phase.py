@@ -16,7 +16,7 @@ from rows import Rows
 from kproxy.core.commands import Send
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session, Shared
-from kproxy.rules.document import parse_rules
+from kproxy.rules.document.read import parse_rules
 from kproxy.rules.facts import Facts
 from kproxy.rules.rule_set import RuleSet
 from kproxy.testing.dialogue import request, response

@@ -27,8 +27,9 @@ from kproxy.sinks.audit.gate import EventGate
 from kproxy.sinks.audit.queue import LineQueue
 from kproxy.sinks.audit.recorder import Recorder
 from kproxy.sinks.fanout import Fanout
-from kproxy.wire import Message, encode, schema
+from kproxy.wire import Message, encode
 from kproxy.wire.records import Producer, Record, encode_batch
+from kproxy.wire.table import schema
 
 BUFFER = 1 << 18
 RUNS, EXCHANGES = 1500, 64

@@ -13,7 +13,7 @@ from kproxy.capture.reader import Capture
 from kproxy.observe.credentials import CONFIG_VALUES
 from kproxy.observe.seen import Depth, Form, Frame, Seen
 from kproxy.observe.watcher import Watcher
-from kproxy.wire import schema
+from kproxy.wire.table import schema
 from tests.support.capture_files import written
 from tests.support.random_peers import Broker, Manners, random_traffic
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from kproxy.cli import main
-from kproxy.rules.document import ALL_KINDS
+from kproxy.rules.document.read import ALL_KINDS
 
 CONFIG = """
 clusters: {main: {bootstrap: ["b1:9092"]}}

@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kproxy.cli import main
-from kproxy.wire import Message, encode, schema
-from kproxy.wire.frames import framed
+from kproxy.wire import Message, encode
+from kproxy.wire.scan.frames import framed
+from kproxy.wire.table import schema
 
 SEED = Path(__file__).parent.parent / "wire" / "seeds" / "produce-v0-frame.txt"
 DUMP = SEED.read_text().partition("Hex Dump")[2]

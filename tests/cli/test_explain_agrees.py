@@ -8,14 +8,14 @@ import pytest
 
 from kproxy.cli.explaining.target import of_frame
 from kproxy.core.session import Shared
-from kproxy.rules.document import parse_rules
+from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import entities
-from kproxy.rules.selector_findings import explain_selectors
+from kproxy.rules.select.findings import explain_selectors
 from kproxy.testing.cases.connection import Line
 from kproxy.testing.cases.model import ClientConnection
 from kproxy.testing.dialogue import sized
 from kproxy.wire import apis, decode_request, encode
-from kproxy.wire.schema import Api
+from kproxy.wire.table.schema import Api
 from tests.support.random_requests import random_request
 
 WITH_SESSIONS = ("Fetch", "ShareFetch", "ShareAcknowledge")  # about more than their frames say

@@ -12,8 +12,8 @@ import kproxy.process.supervisor
 from kproxy.cli import main
 from kproxy.config.document import Config
 from kproxy.errors import DocumentError
-from kproxy.rules.address import Address
-from kproxy.rules.document import load_rules
+from kproxy.rules.document.address import Address
+from kproxy.rules.document.read import load_rules
 
 DOCUMENT = """
 clusters: {c: {bootstrap: ["b1:9092"]}}

@@ -12,8 +12,9 @@ from kproxy.core.commands import BROKER, EnsureNodes
 from kproxy.core.lanes.tail_stream import filler
 from kproxy.core.plan import Bound
 from kproxy.core.session import Shared
-from kproxy.wire import decode_response, schema
+from kproxy.wire import decode_response
 from kproxy.wire.primitives import read_uvarint
+from kproxy.wire.table import schema
 
 ADVERTISE = Bound()
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER, SHARE_FETCH, SHARE_ACKNOWLEDGE = 0, 1, 3, 10, 60, 78, 79

@@ -15,7 +15,7 @@ import pytest
 
 from kproxy.core.commands import BROKER
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.records_rule import RecordsRule
+from kproxy.rules.kinds.base.records_rule import RecordsRule
 from kproxy.testing.dialogue import Dialogue
 from kproxy.wire.records import encode_batch, encode_message_set
 from kproxy.wire.records.record import Record

@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.core.plan import Bound
 from kproxy.testing.dialogue import Dialogue, request, response
-from kproxy.wire import schema
+from kproxy.wire.table import schema
 
 DESCRIBE_CONFIGS, METADATA = 32, 3
 VERSIONS = list(schema.load(DESCRIBE_CONFIGS).versions)

@@ -9,7 +9,8 @@ import pytest
 from kproxy.core.commands import CLIENT, WakeAt
 from kproxy.core.topics import CORRELATION
 from kproxy.testing.dialogue import Dialogue, frames, request, response, sized
-from kproxy.wire import Message, encode, schema
+from kproxy.wire import Message, encode
+from kproxy.wire.table import schema
 
 ID = UUID(int=(4 << 76) + 5)
 PRODUCE, FETCH, METADATA, CONTROLLED_SHUTDOWN, HEARTBEAT = 0, 1, 3, 7, 12

@@ -24,7 +24,7 @@ from kproxy.core.plan import Plan
 from kproxy.core.session import Shared
 from kproxy.core.topics import CORRELATION
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.testing.dialogue import frames
 from tests.support.chaos_session import Driver, Turmoil
 from tests.support.random_peers import Broker, Manners, random_traffic

@@ -21,7 +21,7 @@ from kproxy.core.partition_session import next_epoch
 from kproxy.core.plan import Plan
 from kproxy.testing.dialogue import Dialogue, frames, request, response
 from kproxy.wire import decode_request, encode
-from kproxy.wire.message import Message
+from kproxy.wire.codec.message import Message
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 FETCH, METADATA, SHARE_FETCH, SHARE_ACKNOWLEDGE = 1, 3, 78, 79

@@ -19,8 +19,9 @@ from kproxy.core.fetch_sessions import LISTING, NOT_FOUND, FetchSessions
 from kproxy.core.partition_session import CLOSING, LAST_EPOCH, Key, PartitionSession, Room, next_epoch
 from kproxy.core.session import Shared
 from kproxy.testing.dialogue import Dialogue, request, response
-from kproxy.wire import decode_request, decode_response, encode, layout, schema
-from kproxy.wire.message import Message
+from kproxy.wire import decode_request, decode_response, encode
+from kproxy.wire.codec.message import Message
+from kproxy.wire.table import layout, schema
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 CAPTURED = Path(__file__).parent / "golden" / "java_fetch_session.json"

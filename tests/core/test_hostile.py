@@ -17,13 +17,14 @@ from kproxy.core.commands import Close
 from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import MOST_STEPS, Bound
 from kproxy.core.session import Shared
-from kproxy.rules.name_maps import NameMaps
-from kproxy.rules.name_prefix import PrefixLayer
-from kproxy.rules.names import NameMap
-from kproxy.rules.namespace import NAMESPACES
+from kproxy.rules.names.composed import NameMap
+from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.namespace import NAMESPACES
+from kproxy.rules.names.prefix import PrefixLayer
 from kproxy.testing.dialogue import Dialogue
-from kproxy.wire import Message, encode, layout, schema
+from kproxy.wire import Message, encode
 from kproxy.wire.primitives import write_uvarint
+from kproxy.wire.table import layout, schema
 from tests.support.random_values import random_struct
 
 ROUNDS = 60 if os.environ.get("KPROXY_TEST_ALL") else 1

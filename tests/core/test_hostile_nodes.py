@@ -11,7 +11,8 @@ from kproxy.core.commands import EnsureNodes
 from kproxy.core.plan import Bound
 from kproxy.core.rewrite import LAST_PORT, LONGEST_HOST
 from kproxy.core.session import Shared
-from kproxy.wire import decode_response, schema
+from kproxy.wire import decode_response
+from kproxy.wire.table import schema
 
 PRODUCE, METADATA, FIND_COORDINATOR, DESCRIBE_QUORUM, DESCRIBE_CLUSTER = 0, 3, 10, 55, 60
 CASES = [

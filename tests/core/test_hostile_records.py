@@ -10,12 +10,12 @@ import cramjam
 import pytest
 from crc32c import crc32c
 
-from kproxy.rules import batch_checks
 from kproxy.rules.bodies import records as bodies
+from kproxy.rules.kinds.base.rule import batch_checks
 from kproxy.testing.dialogue import Dialogue, request
 from kproxy.wire import breath
-from kproxy.wire.compression import GZIP, SNAPPY, ZSTD, decompress
 from kproxy.wire.records.batch import encode_batch
+from kproxy.wire.records.compression import GZIP, SNAPPY, ZSTD, decompress
 from kproxy.wire.records.digest import read_digest
 from kproxy.wire.records.entry import BATCH
 from kproxy.wire.records.record import Record, write_record

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.elements import elements_of
 from kproxy.rules.entity import Entity, entities
+from kproxy.rules.kinds.base.elements import elements_of
 from kproxy.testing.dialogue import Dialogue, request, response
 from kproxy.wire import decode_request
 

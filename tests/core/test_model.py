@@ -27,8 +27,8 @@ from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session, Shared
 from kproxy.core.topics import CORRELATION
 from kproxy.core.versions import unsupported
-from kproxy.rules.name_maps import NameMaps
-from kproxy.rules.names import NameMap
+from kproxy.rules.names.composed import NameMap
+from kproxy.rules.names.maps import NameMaps
 from kproxy.wire import decode_request, decode_response
 
 PRODUCE, FETCH, METADATA, COORDINATOR, HEARTBEAT, HANDSHAKE, VERSIONS, AUTHENTICATE = 0, 1, 3, 10, 12, 17, 18, 36

@@ -15,8 +15,8 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.facts import Facts
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.live import LiveRule
-from kproxy.rules.pattern_set import PatternSet
+from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.select.pattern_set import PatternSet
 from kproxy.testing.dialogue import Dialogue
 
 

@@ -52,13 +52,14 @@ from kproxy.core.session import NOWHERE, Shared
 from kproxy.core.topics import CORRELATION, all_topics_request, named_topics_request
 from kproxy.core.versions import unsupported
 from kproxy.errors import DocumentError
-from kproxy.rules.name_maps import NameMaps
-from kproxy.rules.names import NameMap
+from kproxy.rules.document.source import Source
+from kproxy.rules.names.composed import NameMap
+from kproxy.rules.names.maps import NameMaps
 from kproxy.rules.running import Running
-from kproxy.rules.source import Source
 from kproxy.rules.store import RuleStore
 from kproxy.testing.dialogue import sized
-from kproxy.wire import Message, decode_request, decode_response, schema
+from kproxy.wire import Message, decode_request, decode_response
+from kproxy.wire.table import schema
 from tests.support.chaos_session import Driver, port_of
 from tests.support.random_peers import Asked, Broker, Manners, asked
 from tests.support.random_rules import frame_kinds, live_kinds, random_rule

@@ -14,9 +14,10 @@ from kproxy.core import share_sessions
 from kproxy.core.counters import Counters
 from kproxy.core.partition_session import Key, PartitionSession, Room
 from kproxy.core.share_sessions import LIMIT_REACHED, LISTING, NOT_FOUND, ShareSessions
-from kproxy.wire import decode_request, decode_response, encode, schema
-from kproxy.wire.api_keys import SHARE_FETCH
-from kproxy.wire.message import Message
+from kproxy.wire import decode_request, decode_response, encode
+from kproxy.wire.codec.message import Message
+from kproxy.wire.table import schema
+from kproxy.wire.table.api_keys import SHARE_FETCH
 
 CAPTURED = Path(__file__).parent / "golden" / "java_share_session.json"
 TOPIC = UUID(int=7)

@@ -8,10 +8,10 @@ from kproxy.core.counters import Counters
 from kproxy.core.identity import Identity
 from kproxy.core.software import Software, software
 from kproxy.core.step import Step
-from kproxy.rules.match import text_test
+from kproxy.rules.select.match import text_test
 from kproxy.wire import Message, encode
-from kproxy.wire.api_keys import API_VERSIONS
-from kproxy.wire.schema import load
+from kproxy.wire.table.api_keys import API_VERSIONS
+from kproxy.wire.table.schema import load
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,10 @@ from kproxy.core.plan import Bound
 from kproxy.core.rule_program import compile_rules
 from kproxy.core.versions import unsupported
 from kproxy.rules.depth import Depth
-from kproxy.rules.document import parse_rules
+from kproxy.rules.document.read import parse_rules
 from kproxy.testing.dialogue import Dialogue, request, response, sized
-from kproxy.wire import decode_response, schema
+from kproxy.wire import decode_response
+from kproxy.wire.table import schema
 from tests.support.random_rules import live_kinds, random_rule
 
 APIS = ["Produce", "Fetch", "Metadata", "ApiVersions", "FindCoordinator"]

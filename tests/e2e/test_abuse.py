@@ -23,8 +23,7 @@ import pytest
 from kproxy.errors import DecodeError
 from kproxy.testing.ports import free_port
 from kproxy.testing.proxy import Proxy
-from kproxy.wire import compression
-from kproxy.wire.records import Record, encode_batch
+from kproxy.wire.records import Record, compression, encode_batch
 from kproxy.wire.records.entry import crc_of
 from tests.support.dead_peer import vanish
 from tests.support.fake_broker import FakeBroker, silence

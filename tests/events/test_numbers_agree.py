@@ -19,7 +19,7 @@ from kproxy.observe.seen import Depth, Seen
 from kproxy.observe.summary import Summary
 from kproxy.sinks.audit.request_event import request_event
 from kproxy.sinks.audit.summary_event import summary_event
-from kproxy.wire import schema
+from kproxy.wire.table import schema
 from tests.observe.watching import CLIENT, Talk, Watching, random_talk
 from tests.support.exchange_factory import Somebody, write_capture
 from tests.support.random_peers import Manners

@@ -14,8 +14,9 @@ from uuid import UUID
 from kproxy.core.names.ids import learn
 from kproxy.core.topics import CORRELATION
 from kproxy.testing.dialogue import Dialogue, response
-from kproxy.wire import Message, encode, layout, schema
-from kproxy.wire.layout import Slot, Struct
+from kproxy.wire import Message, encode
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.layout import Slot, Struct
 
 OPEN_ID, SECRET_ID = UUID("0a0a0a0a-0a0a-4a0a-8a0a-0a0a0a0a0a0a"), UUID("0b0b0b0b-0b0b-4b0b-8b0b-0b0b0b0b0b0b")
 OPEN, SECRET = "open.y", "secret.x"

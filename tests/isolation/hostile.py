@@ -16,12 +16,13 @@ from kproxy.core.counters import Counters
 from kproxy.core.names.disguise import OURS, disguise, version_of
 from kproxy.core.rewrite import Context
 from kproxy.errors import DecodeError
-from kproxy.rules.namespace import GROUP, TOPIC, TRANSACTIONAL_ID
+from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID
 from kproxy.testing.dialogue import defaults, sized
-from kproxy.wire import Message, encode, layout, schema
-from kproxy.wire.codec import decode
-from kproxy.wire.codec import encode as encode_body
-from kproxy.wire.layout import Slot, Struct
+from kproxy.wire import Message, encode
+from kproxy.wire.codec.structs import decode
+from kproxy.wire.codec.structs import encode as encode_body
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.layout import Slot, Struct
 from tests.support.random_values import random_struct
 
 RULES = "rules:\n- {name: a, kind: prefix, prefix: a.}\n"

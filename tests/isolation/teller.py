@@ -11,10 +11,11 @@ from uuid import UUID
 
 from kproxy.core.names.ids import ANSWERS_BY_ID
 from kproxy.core.names.remembered import TOPIC_IDS, recall
-from kproxy.rules.asks_all import asks_all
-from kproxy.rules.mentions import loose, texts
-from kproxy.wire import Message, layout
-from kproxy.wire.shapes import shape
+from kproxy.rules.select.asks_all import asks_all
+from kproxy.rules.select.mentions import loose, texts
+from kproxy.wire import Message
+from kproxy.wire.table import layout
+from kproxy.wire.table.shapes import shape
 from tests.support.random_requests import answered
 from tests.support.random_values import random_struct
 

@@ -9,9 +9,9 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.rules.entity import ACL_TYPES, CONFIG_TYPES
-from kproxy.wire import layout
-from kproxy.wire.codec import encode
-from kproxy.wire.layout import Struct
+from kproxy.wire.codec.structs import encode
+from kproxy.wire.table import layout
+from kproxy.wire.table.layout import Struct
 from tests.support.random_values import random_struct
 
 MINE, FOREIGN = (UUID(int=0x4000 << 64 | 0x8 << 60 | number << 96 | number) for number in (1, 12))

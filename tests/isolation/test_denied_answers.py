@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.asks_all import can_ask_all
-from kproxy.rules.permissions import permissions
+from kproxy.rules.kinds.base.permissions import permissions
+from kproxy.rules.select.asks_all import can_ask_all
 from kproxy.testing.dialogue import Dialogue, response
 from kproxy.testing.dialogue import request as asking
-from kproxy.wire import layout, schema
-from kproxy.wire.shapes import shape
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.shapes import shape
 
 from .forbidden import (
     OPEN,

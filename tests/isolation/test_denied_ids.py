@@ -10,13 +10,13 @@ import pytest
 
 from kproxy.core.names.ids import learn
 from kproxy.core.topics import CORRELATION
-from kproxy.rules.document import parse_rules
-from kproxy.rules.kinds.live import LiveRule
-from kproxy.rules.permissions import permissions
+from kproxy.rules.document.read import parse_rules
+from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.permissions import permissions
 from kproxy.testing.dialogue import Dialogue, defaults, request, response
-from kproxy.wire import layout, schema
-from kproxy.wire.layout import ZERO_UUID
-from kproxy.wire.shapes import shape
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.layout import ZERO_UUID
+from kproxy.wire.table.shapes import shape
 
 OPEN, SECRET, NOBODYS = UUID(int=0x0A), UUID(int=0x0B), UUID(int=0x0C)
 DENY = """

@@ -11,9 +11,9 @@ from uuid import UUID
 import pytest
 
 from kproxy.rules.facts import Facts
-from kproxy.rules.frame_match import FrameMatch
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.select.frame_match import FrameMatch
 from kproxy.testing.dialogue import Dialogue, request, response, sized
 
 METADATA, HANDSHAKE, AUTHENTICATE, FETCH = 3, 17, 36, 1

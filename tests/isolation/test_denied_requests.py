@@ -11,12 +11,13 @@ import pytest
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import NOWHERE
 from kproxy.core.topics import CORRELATION
-from kproxy.rules.document import parse_rules
-from kproxy.rules.mentions import HARMLESS
-from kproxy.rules.permissions import permissions
+from kproxy.rules.document.read import parse_rules
+from kproxy.rules.kinds.base.permissions import permissions
+from kproxy.rules.select.mentions import HARMLESS
 from kproxy.testing.dialogue import Dialogue, response
 from kproxy.testing.dialogue import request as frame
-from kproxy.wire import Message, layout, schema
+from kproxy.wire import Message
+from kproxy.wire.table import layout, schema
 
 from .forbidden import (
     OPEN,

@@ -17,11 +17,11 @@ from kproxy.core.name_scan import FEW, LONGEST, search
 from kproxy.core.names.ids import learn
 from kproxy.core.response_evaluation import ResponseEvaluation
 from kproxy.rules.kinds.deny import DenyRule
-from kproxy.rules.match import readable, text_test
-from kproxy.rules.name_bytes import needed_bytes
+from kproxy.rules.select.match import readable, text_test
+from kproxy.rules.select.name_bytes import needed_bytes
 from kproxy.testing.dialogue import Dialogue, request, response
-from kproxy.wire import layout, schema
-from kproxy.wire.layout import Struct
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.layout import Struct
 
 from .forbidden import OPEN, OPEN_ID, SECRET, SECRET_ID, Wanted, filled, fitting, say_topics, subscription, talking
 from .forbidden import request as asking

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kproxy.core.plan import Bound, Plan
-from kproxy.rules.document import parse_rules
+from kproxy.rules.document.read import parse_rules
 from kproxy.rules.facts import Facts
-from kproxy.rules.quota_effect import QuotaEffect
+from kproxy.rules.quota.effect import QuotaEffect
 from kproxy.testing.dialogue import Dialogue, frames, request, response
 
 PRODUCE, FETCH, METADATA, CLIENT = 0, 1, 3, 0

@@ -6,7 +6,8 @@ import pytest
 
 from kproxy.core.step import STOP
 from kproxy.testing.dialogue import Dialogue, request, response, sized
-from kproxy.wire import decode_response, schema
+from kproxy.wire import decode_response
+from kproxy.wire.table import schema
 
 RULES = "rules:\n- {name: a, kind: prefix, prefix: a.}\n"
 OPEN = {

@@ -18,10 +18,11 @@ from kproxy.testing import ask
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.plugin import PROXIED
 from kproxy.testing.proxy import Proxy
-from kproxy.wire import Message, decode_response, encode, layout, schema
-from kproxy.wire.codec import encode as encode_body
-from kproxy.wire.layout import Struct
+from kproxy.wire import Message, decode_response, encode
+from kproxy.wire.codec.structs import encode as encode_body
 from kproxy.wire.primitives import write_bits, write_uvarint
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.layout import Struct
 from tests.support.topics import create_topics
 from tests.support.wait import until
 

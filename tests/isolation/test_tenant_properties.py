@@ -15,8 +15,9 @@ from kproxy.core.plan import Plan
 from kproxy.core.rewrite import Context
 from kproxy.core.step import STOP
 from kproxy.testing.dialogue import defaults, sized
-from kproxy.wire import Message, encode, layout, schema
-from kproxy.wire.layout import Struct
+from kproxy.wire import Message, encode
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.layout import Struct
 from tests.support.random_values import random_struct
 
 from .recording_broker import RecordingBroker

@@ -13,7 +13,8 @@ import pytest
 from kproxy.core.names.disguise import OURS, version_of
 from kproxy.core.plan import Plan
 from kproxy.core.step import STOP
-from kproxy.wire import decode_response, encode, layout, schema
+from kproxy.wire import decode_response, encode
+from kproxy.wire.table import layout, schema
 
 from .hostile import (
     HOSTILE,

@@ -10,7 +10,7 @@ from kproxy.core.names.ids import ANSWERS_BY_ID, learn
 from kproxy.core.session import Shared
 from kproxy.core.step import STOP
 from kproxy.testing.dialogue import Dialogue, request, response
-from kproxy.wire import layout, schema
+from kproxy.wire.table import layout, schema
 from tests.support.random_values import random_struct
 
 from .telling import CARRIERS, FOREIGN, MINE, SECRET, telling

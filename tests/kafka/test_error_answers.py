@@ -16,9 +16,11 @@ import pytest
 
 from kproxy.core.respond import Failure, fail
 from kproxy.testing.jars import KAFKA_VERSION, kafka_libs
-from kproxy.wire import Message, codec, decode_request, encode, layout, schema
-from kproxy.wire.headers import header_version
-from kproxy.wire.schema import Api
+from kproxy.wire import Message, decode_request, encode
+from kproxy.wire.codec import structs as codec
+from kproxy.wire.codec.headers import header_version
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.schema import Api
 from tests.support.java_program import JavaProgram
 from tests.support.random_requests import tell_apart
 

@@ -12,7 +12,7 @@ from kproxy.core.fetch_sessions import FetchSessions
 from kproxy.core.partition_session import Key, PartitionSession
 from kproxy.testing.kafka import Kafka
 from kproxy.wire import decode_request, decode_response
-from kproxy.wire.message import Message
+from kproxy.wire.codec.message import Message
 from tests.support.raw_client import RawClient
 from tests.support.topics import create_topics
 

@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, Producer
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.plugin import Proxies
 from kproxy.testing.proxy import Proxy
-from kproxy.wire import schema
-from kproxy.wire.releases import supported
+from kproxy.wire.table import schema
+from kproxy.wire.table.releases import supported
 from tests.support.java_program import JavaError, JavaProgram
 from tests.support.raw_client import RawClient
 

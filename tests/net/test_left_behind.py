@@ -13,7 +13,7 @@ from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session, Shared
 from kproxy.net import overdue
 from kproxy.observe.seen import Depth, Seen, Who
-from kproxy.rules.document import parse_rules
+from kproxy.rules.document.read import parse_rules
 from kproxy.testing.dialogue import request, response
 from tests.support.passing_session import PassingSession
 from tests.support.tapped_session import Hungry

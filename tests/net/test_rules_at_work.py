@@ -15,7 +15,7 @@ from kproxy.core.commands import CLIENT, Close, Reshape, Send, Shut, WakeAt
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session, Shared
 from kproxy.net.connection import Connection
-from kproxy.rules.document import parse_rules
+from kproxy.rules.document.read import parse_rules
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.traffic_shape import TrafficShape
 from tests.support.certificates import Authority, client_context

@@ -18,7 +18,7 @@ from kproxy.core.session import Session, Shared
 from kproxy.net.socket import splice
 from kproxy.net.socket.splice import MOST, PIPE, Pipe
 from kproxy.observe.seen import Depth
-from kproxy.rules.name_maps import NameMaps
+from kproxy.rules.names.maps import NameMaps
 from kproxy.testing.dialogue import request, response
 from kproxy.wire.records import Record, encode_batch
 from tests.support.tapped_session import Hungry

@@ -15,7 +15,7 @@ import trio
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session, Shared
 from kproxy.observe.seen import Depth, Seen
-from kproxy.rules.document import parse_rules
+from kproxy.rules.document.read import parse_rules
 from kproxy.testing.dialogue import request, response
 from tests.support.tapped_session import Hungry
 

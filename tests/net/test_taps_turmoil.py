@@ -26,7 +26,7 @@ from kproxy.observe.watcher import Watcher
 from kproxy.rules.kinds import KINDS
 from kproxy.sinks.audit.request_event import request_event
 from kproxy.sinks.audit.summary_event import summary_event
-from kproxy.wire.api_keys import PRODUCE
+from kproxy.wire.table.api_keys import PRODUCE
 from tests.support.chaos_session import Turmoil
 from tests.support.random_peers import Broker, Manners, random_traffic
 from tests.support.random_rules import frame_kinds, random_rules

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kproxy.observe.seen import Depth, Form
 from kproxy.testing.dialogue import request, response
-from kproxy.wire import schema
 from kproxy.wire.records import Record, encode_batch
+from kproxy.wire.table import schema
 from tests.support.random_peers import Manners
 
 from ..wire.golden.frames import golden

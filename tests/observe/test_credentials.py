@@ -12,8 +12,9 @@ import pytest
 from kproxy.observe.credentials import BODIES, REQUEST, RESPONSE, VALUES, secret_paths, take_out, withheld_body
 from kproxy.observe.seen import Depth, Form
 from kproxy.testing.dialogue import request, sized
-from kproxy.wire import Message, encode, layout, schema
-from kproxy.wire.layout import Slot, Struct
+from kproxy.wire import Message, encode
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.layout import Slot, Struct
 from tests.support.random_values import random_struct
 
 from .watching import Watching

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kproxy.observe.error_places import error_at, place
 from kproxy.testing.dialogue import defaults, response
-from kproxy.wire import schema
+from kproxy.wire.table import schema
 
 
 def test_it_is_what_was_written() -> None:

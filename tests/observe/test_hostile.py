@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kproxy.observe.seen import Depth
 from kproxy.observe.watcher import KEPT
-from kproxy.wire import schema
+from kproxy.wire.table import schema
 from tests.support.random_peers import Manners, mangled
 
 from .watching import BROKER, Watching, play, random_talk, whole_summary

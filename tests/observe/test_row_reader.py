@@ -12,8 +12,9 @@ from kproxy.errors import DecodeError
 from kproxy.observe.row_reader import PATHS, read_rows, row_reader
 from kproxy.observe.rows import answers_of, asked_rows, fetch_rows
 from kproxy.testing.dialogue import sized
-from kproxy.wire import Message, encode, layout, schema
-from kproxy.wire.sketch import decode_sketch
+from kproxy.wire import Message, encode
+from kproxy.wire.scan.sketch import decode_sketch
+from kproxy.wire.table import layout, schema
 from tests.support.random_peers import mangled, plausible
 from tests.support.random_values import random_struct
 

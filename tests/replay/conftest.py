@@ -29,7 +29,8 @@ from kproxy.replay.report import ReplayReport
 from kproxy.replay.target import TargetCluster
 from kproxy.testing.kafka import Kafka, Listener
 from kproxy.testing.ports import free_port
-from kproxy.wire import Message, decode_response, encode, layout, schema
+from kproxy.wire import Message, decode_response, encode
+from kproxy.wire.table import layout, schema
 
 
 @dataclass(eq=False)

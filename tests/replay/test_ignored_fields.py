@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.replay.ignored_fields import IgnoredFields, NoSuchGroup, table
-from kproxy.wire import layout, schema
+from kproxy.wire.table import layout, schema
 
 
 def every_slot() -> list[layout.Slot]:

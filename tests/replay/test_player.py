@@ -11,7 +11,8 @@ from kproxy.replay.commands import CloseLink, FinishReplay, OpenLink, SendReques
 from kproxy.replay.outcome import ReplayOutcome
 from kproxy.replay.player import Pace, ReplayPlayer
 from kproxy.replay.target import TargetCluster
-from kproxy.wire import Message, decode_request, encode, layout, schema
+from kproxy.wire import Message, decode_request, encode
+from kproxy.wire.table import layout, schema
 
 BOOT = ("boot", 9092)
 

@@ -8,7 +8,8 @@ from uuid import UUID
 import pytest
 
 from kproxy.replay.responder import RecordingResponder
-from kproxy.wire import Message, decode_response, encode, layout, schema
+from kproxy.wire import Message, decode_response, encode
+from kproxy.wire.table import layout, schema
 
 HERE = ("stage", 7777)
 BROKER = {"node_id": 1, "host": "b1", "port": 9092, "rack": None}

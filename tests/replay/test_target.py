@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from kproxy.replay.target import TargetCluster
-from kproxy.wire import schema
+from kproxy.wire.table import schema
 
 
 @pytest.fixture

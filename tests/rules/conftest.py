@@ -8,8 +8,8 @@ import pytest
 
 from kproxy.rules.depth import Depth
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Effect, LiveRule
+from kproxy.rules.kinds.base.live import Effect, LiveRule
+from kproxy.rules.kinds.base.rule import Direction
 
 
 class Tiny(LiveRule):

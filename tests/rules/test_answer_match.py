@@ -7,12 +7,12 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.rules.answer_match import ORDER, AnswerMatch, selects
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.facts import Facts
-from kproxy.rules.frame_match import OF_ENTITY, FrameMatch
-from kproxy.wire import schema
+from kproxy.rules.select.answer_match import ORDER, AnswerMatch, selects
+from kproxy.rules.select.frame_match import OF_ENTITY, FrameMatch
+from kproxy.wire.table import schema
 
 METADATA, OFFSET_FETCH, HEARTBEAT = 3, 9, 12
 VALUES: dict[str, Any] = {

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.asks_all import asks_all, can_ask_all, listed_roles
-from kproxy.wire import Message, schema
+from kproxy.rules.select.asks_all import asks_all, can_ask_all, listed_roles
+from kproxy.wire import Message
+from kproxy.wire.table import schema
 
 
 def asked(api: str, version: int, **body: Any) -> Message:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.rules.denial import denial
 from kproxy.rules.entity import Entity
-from kproxy.wire import error_codes, schema
+from kproxy.rules.kinds.base.denial import denial
+from kproxy.wire.table import errors as error_codes
+from kproxy.wire.table import schema
 
 PARTITION = Entity(topic="t", partition=0)
 ACL = Entity(topic="t", resource=(2, "t"))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kproxy.errors import DocumentError
-from kproxy.rules.document import ALL_KINDS, load_rules, parse_rules, rule_files
-from kproxy.rules.parsed_rules import ListenerTraits
+from kproxy.rules.document.parsed_rules import ListenerTraits
+from kproxy.rules.document.read import ALL_KINDS, load_rules, parse_rules, rule_files
 
 FOLDER = Path(__file__).parents[2] / "rules"
 EXAMPLES = rule_files([FOLDER])

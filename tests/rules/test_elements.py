@@ -6,11 +6,12 @@ from random import Random
 
 import pytest
 
-from kproxy.rules.elements import elements_of
 from kproxy.rules.entity import Entity, entities
-from kproxy.wire import Message, schema
+from kproxy.rules.kinds.base.elements import elements_of
+from kproxy.wire import Message
 from kproxy.wire.elements import request_elements
-from kproxy.wire.shapes import Level, shape
+from kproxy.wire.table import schema
+from kproxy.wire.table.shapes import Level, shape
 from tests.support.random_requests import answered, random_request
 
 CASES = [(api, version) for api in schema.apis() for version in (api.versions[0], api.versions[-1])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.rules.error_place import can_say, fail_outermost, has_text
-from kproxy.wire import schema
-from kproxy.wire.shapes import shape
+from kproxy.rules.kinds.base.error_place import can_say, fail_outermost, has_text
+from kproxy.wire.table import schema
+from kproxy.wire.table.shapes import shape
 
 
 @pytest.mark.parametrize(

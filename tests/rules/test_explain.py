@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
-from kproxy.rules.explain import Model, found, unknown, validate
-from kproxy.rules.hints import nearest
-from kproxy.rules.source import Source
-from kproxy.rules.values import to_value
+from kproxy.rules.document.hints import nearest
+from kproxy.rules.document.model import Model, found, unknown, validate
+from kproxy.rules.document.source import Source
+from kproxy.rules.document.values import to_value
 
 
 class Inner(Model):

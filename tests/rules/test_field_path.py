@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.rules.field_path import EVERY, FieldFinder, PathStep, nearest_path, parse_path, plain, slot_at
-from kproxy.rules.field_value import field_value
-from kproxy.wire import layout, schema
+from kproxy.rules.kinds.base.field_path import EVERY, FieldFinder, PathStep, nearest_path, parse_path, plain, slot_at
+from kproxy.rules.kinds.base.field_value import field_value
+from kproxy.wire.table import layout, schema
 
 METADATA, PRODUCE, FETCH = 3, 0, 1
 

@@ -8,11 +8,11 @@ from uuid import UUID
 import pytest
 
 from kproxy.errors import DocumentError
-from kproxy.rules.document import parse_rules
+from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import Entity
 from kproxy.rules.facts import Facts
-from kproxy.rules.frame_match import FrameMatch
-from kproxy.rules.selected import ANY, api_keys, error_numbers
+from kproxy.rules.select.frame_match import FrameMatch
+from kproxy.rules.select.selected import ANY, api_keys, error_numbers
 
 PRODUCE, FETCH, METADATA, HEARTBEAT, API_VERSIONS = 0, 1, 3, 12, 18
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kproxy.rules.json_tree import json_source
-from kproxy.rules.values import to_value
+from kproxy.rules.document.json_tree import json_source
+from kproxy.rules.document.values import to_value
 
 TEXT = st.text(st.characters(codec="utf-8"))
 VALUES = st.recursive(

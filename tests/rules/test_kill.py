@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from kproxy.errors import DocumentError
-from kproxy.rules.document import parse_rules, read_document
+from kproxy.rules.document.read import parse_rules, read_document
+from kproxy.rules.document.source import Source
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.live import LiveRule
-from kproxy.rules.source import Source
+from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.store import RuleStore
 
 STAYS = {

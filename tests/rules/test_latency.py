@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kproxy.errors import DocumentError
-from kproxy.rules.document import parse_rules
-from kproxy.rules.latency import LONGEST, Latency, parse_latency
+from kproxy.rules.document.latency import LONGEST, Latency, parse_latency
+from kproxy.rules.document.read import parse_rules
 
 
 def mistakes_of(text: str) -> list[str]:

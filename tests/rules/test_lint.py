@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.rules.document import read_document
+from kproxy.rules.document.lint import lint_rules
+from kproxy.rules.document.parsed_rules import ListenerTraits
+from kproxy.rules.document.read import read_document
+from kproxy.rules.document.source import Source
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.lint import lint_rules
-from kproxy.rules.parsed_rules import ListenerTraits
-from kproxy.rules.source import Source
 
 ERROR = "kind: error, error: NOT_LEADER_OR_FOLLOWER"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.rules.document import parse_rules
+from kproxy.rules.document.read import parse_rules
 from kproxy.rules.facts import Facts
 
 pytestmark = pytest.mark.usefixtures("tiny")

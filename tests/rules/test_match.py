@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.rules.explain import validate
+from kproxy.rules.document.model import validate
+from kproxy.rules.document.source import Source
+from kproxy.rules.document.values import to_value
 from kproxy.rules.facts import Facts
-from kproxy.rules.match import ConnectionMatch, text_test
-from kproxy.rules.source import Source
-from kproxy.rules.values import to_value
+from kproxy.rules.select.match import ConnectionMatch, text_test
 
 FACTS = Facts("outside", "main", "10.1.2.3", sni="b1.example.com", certificate="CN=etl,O=Example")
 

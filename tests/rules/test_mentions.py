@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from kproxy.rules.entity import Entity
-from kproxy.rules.mentions import HARMLESS, MAKES, ROLES, loose, made, mentioned, refused, said
-from kproxy.wire import Message, layout, schema
+from kproxy.rules.select.mentions import HARMLESS, MAKES, ROLES, loose, made, mentioned, refused, said
+from kproxy.wire import Message
+from kproxy.wire.table import layout, schema
 
 PAIRS = [(key, version) for key in schema.paths() for version in schema.load(key).versions]
 REFUSED = {

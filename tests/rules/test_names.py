@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kproxy.rules.name_checks import check_renames
-from kproxy.rules.names import CACHED_NAMES, NameMap
-from kproxy.rules.namespace import INTERNAL, TOPIC
+from kproxy.rules.names.checks import check_renames
+from kproxy.rules.names.composed import CACHED_NAMES, NameMap
+from kproxy.rules.names.namespace import INTERNAL, TOPIC
 
 LETTERS = "ab."
 UNIVERSE = [

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.rules import pattern_set
-from kproxy.rules.match import text_test
-from kproxy.rules.pattern_set import PatternSet
+from kproxy.rules.select import pattern_set
+from kproxy.rules.select.match import text_test
+from kproxy.rules.select.pattern_set import PatternSet
 
 TEXTS = st.text(st.sampled_from("ab-é.\n\udc80"), max_size=8)
 GLOBS = st.text(st.sampled_from("ab-.*"), min_size=1, max_size=7)

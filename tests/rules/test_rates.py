@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kproxy.errors import DocumentError
-from kproxy.rules.document import parse_rules
-from kproxy.rules.rates import parse_byte_rate, parse_count_rate
+from kproxy.rules.document.rates import parse_byte_rate, parse_count_rate
+from kproxy.rules.document.read import parse_rules
 
 
 def mistakes_of(text: str) -> list[str]:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kproxy.config.reader import config_from
-from kproxy.rules.document import parse_rules
+from kproxy.rules.document.read import parse_rules
+from kproxy.rules.document.source import Source
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.source import Source
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kproxy.errors import DocumentError
-from kproxy.rules.document import parse_rules
-from kproxy.rules.parsed_rules import ListenerTraits
+from kproxy.rules.document.parsed_rules import ListenerTraits
+from kproxy.rules.document.read import parse_rules
 
 LISTENERS = {"inside": ListenerTraits("main", tls=False), "outside": ListenerTraits("main", tls=True)}
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.errors import DocumentError
-from kproxy.rules.document import parse_rules
-from kproxy.rules.scenario import Moment, Scenario, moment
+from kproxy.rules.document.read import parse_rules
+from kproxy.rules.document.scenario import Moment, Scenario, moment
 
 
 def scenario(*lengths: float | None, repeat: Any = None) -> Scenario:

@@ -35,8 +35,8 @@ from hypothesis.stateful import (
 )
 
 from kproxy.errors import DocumentError, NoSuchRule, RuleInUse
+from kproxy.rules.document.source import Source
 from kproxy.rules.running import Running
-from kproxy.rules.source import Source
 from kproxy.rules.store import RuleStore
 from kproxy.rules.stored_rules import StoreChange
 

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 import kproxy.rules.kinds
 from kproxy.config import document as config
 from kproxy.errors import DocumentError
-from kproxy.rules.document import parse_rules
-from kproxy.rules.explain import Model
-from kproxy.rules.scenario import Scenario
+from kproxy.rules.document.model import Model
+from kproxy.rules.document.read import parse_rules
+from kproxy.rules.document.scenario import Scenario
 from kproxy.testing.cases import model as cases
 
 TRUTHS, NUMBERS = (True, False), (0, 1, 0.0, 1.0)

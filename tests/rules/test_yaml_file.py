@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.rules.source import Source
-from kproxy.rules.values import to_value
-from kproxy.rules.yaml_file import MAX_NODES, YamlMistake, read_tree
+from kproxy.rules.document.source import Source
+from kproxy.rules.document.values import to_value
+from kproxy.rules.document.yaml_file import MAX_NODES, YamlMistake, read_tree
 
 
 @pytest.mark.parametrize(

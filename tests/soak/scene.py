@@ -26,7 +26,7 @@ from kproxy.testing.kafka import JVM, Kafka
 from kproxy.testing.ports import free_port_with_room
 from kproxy.testing.process import Child
 from kproxy.testing.proxy import ROOM, Proxy
-from kproxy.wire.api_keys import METADATA
+from kproxy.wire.table.api_keys import METADATA
 from tests.support.topics import create_topics
 from tests.support.wait import until
 

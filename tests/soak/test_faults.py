@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from kproxy.rules.document import parse_rules
+from kproxy.rules.document.read import parse_rules
 
 from .faults import FAULTS
 from .scene import RENAMES

@@ -17,7 +17,7 @@ from kproxy.sinks.audit.lines import EventEncoder
 from kproxy.sinks.audit.request_event import request_event
 from kproxy.wire import Message, encode
 from kproxy.wire.records import Producer, Record, encode_batch
-from kproxy.wire.schema import load, names
+from kproxy.wire.table.schema import load, names
 
 
 @dataclass

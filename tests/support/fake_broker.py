@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from kproxy.testing.ports import free_port
 from kproxy.wire import Message, decode_request, encode
-from kproxy.wire.api_keys import API_VERSIONS, METADATA
+from kproxy.wire.table.api_keys import API_VERSIONS, METADATA
 
 Answer = Callable[["FakeBroker", socket.socket, Message], None]
 """Function of a test that is called with a whole request and sends what it likes. When it closes the socket, the

@@ -12,10 +12,11 @@ from typing import Any
 
 from kproxy.errors import DecodeError
 from kproxy.testing.dialogue import sized
-from kproxy.wire import Message, decode_request, encode, schema
-from kproxy.wire.api_keys import PRODUCE
-from kproxy.wire.message import awaits_response
+from kproxy.wire import Message, decode_request, encode
+from kproxy.wire.codec.message import awaits_response
 from kproxy.wire.records import Record, encode_batch
+from kproxy.wire.table import schema
+from kproxy.wire.table.api_keys import PRODUCE
 from tests.support.random_requests import answered, random_request
 
 CLIENT_IDS = ("tester", "etl-1", "größe", None)

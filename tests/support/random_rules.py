@@ -14,12 +14,12 @@ from typing import Any
 import yaml
 
 from kproxy.errors import DocumentError
-from kproxy.rules.document import parse_rules
+from kproxy.rules.document.read import parse_rules
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.frame_rule import FrameRule
-from kproxy.rules.kinds.live import LiveRule
-from kproxy.wire import schema
+from kproxy.rules.kinds.base.frame_rule import FrameRule
+from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import Direction
+from kproxy.wire.table import schema
 
 Change = Callable[[dict[str, Any]], None]
 WAYS: tuple[Direction, ...] = ("request", "response")

@@ -31,12 +31,13 @@ from kproxy.core.topics import BY_ID_VERSION, CORRELATION
 from kproxy.rules.decision import Edit
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.testing.dialogue import Dialogue, sized
-from kproxy.wire import Message, breath, encode, layout, schema
-from kproxy.wire.layout import Slot, Struct
+from kproxy.wire import Message, breath, encode
 from kproxy.wire.records.batch import encode_batch
 from kproxy.wire.records.record import Record
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.layout import Slot, Struct
 from tests.support.random_rules import acts_on, example, loads
 
 READ = 262144

@@ -7,7 +7,7 @@ from typing import Any
 
 from kproxy.errors import InternalError
 from kproxy.testing.ask import ask, topics
-from kproxy.wire.api_keys import CREATE_TOPICS
+from kproxy.wire.table.api_keys import CREATE_TOPICS
 from tests.support.wait import until
 
 VERSION = 2

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.rules.document import read_document
+from kproxy.rules.document.read import read_document
 from kproxy.testing.rule_arguments import Misuse, match_of, plain, rule_source
 
 

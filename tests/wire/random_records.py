@@ -5,7 +5,6 @@ from __future__ import annotations
 from random import Random
 
 from kproxy.errors import RecordsError
-from kproxy.wire.compression import CODECS
 from kproxy.wire.records import (
     Batch,
     Cut,
@@ -18,6 +17,7 @@ from kproxy.wire.records import (
     encode_message_set,
     entries,
 )
+from kproxy.wire.records.compression import CODECS
 from kproxy.wire.records.control import Control
 from kproxy.wire.records.digest import RecordsDigest
 

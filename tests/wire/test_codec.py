@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kproxy.errors import DecodeError, EncodeError
-from kproxy.wire import codec, layout, schema
-from kproxy.wire.layout import Struct
-from kproxy.wire.trace import smallest, trace
+from kproxy.wire.codec import structs as codec
+from kproxy.wire.codec.trace import smallest, trace
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.layout import Struct
 from tests.support.random_values import random_struct
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))

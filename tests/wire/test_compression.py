@@ -17,7 +17,7 @@ import pytest
 from aiokafka import codec as aiokafka_codec
 
 from kproxy.errors import RecordsError
-from kproxy.wire.compression import CODECS, GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
+from kproxy.wire.records.compression import CODECS, GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
 
 TEXTS = [b"", b"x", b"the same again and again " * 4000, random.Random(3).randbytes(100_000)]
 PACKED = (GZIP, SNAPPY, LZ4, ZSTD)
@@ -124,7 +124,7 @@ def test_a_bomb_costs_no_more_than_the_limit(codec: int) -> None:
 BOMBS = """
 import resource, sys
 from kproxy.errors import RecordsError
-from kproxy.wire.compression import decompress
+from kproxy.wire.records.compression import decompress
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for line in sys.stdin:
     codec, data = line.split()

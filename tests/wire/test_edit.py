@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from kproxy.wire import layout, schema
-from kproxy.wire.codec import decode, encode
+from kproxy.wire.codec.structs import decode, encode
+from kproxy.wire.codec.trace import trace
 from kproxy.wire.edit import Edits
-from kproxy.wire.layout import Slot, Struct
 from kproxy.wire.primitives import COMPACT_WRITERS, WRITERS, read_uvarint
-from kproxy.wire.trace import trace
-from kproxy.wire.walk import Hit, compile_walk, walk, write_string
-from kproxy.wire.walk_source import tags_path
+from kproxy.wire.scan.walk import Hit, compile_walk, walk, write_string
+from kproxy.wire.scan.walk_source import tags_path
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.layout import Slot, Struct
 from tests.support.random_values import random_element, random_slot, random_struct
 
 ALL = [

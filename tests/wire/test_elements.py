@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.wire import Message, layout, schema
+from kproxy.wire import Message
 from kproxy.wire.elements import (
     called,
     elements,
@@ -20,8 +20,9 @@ from kproxy.wire.elements import (
     retain,
     topics,
 )
-from kproxy.wire.schema import Api
-from kproxy.wire.shapes import Level, shape
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.schema import Api
+from kproxy.wire.table.shapes import Level, shape
 from tests.support.random_values import random_struct
 
 ID = UUID(int=7)

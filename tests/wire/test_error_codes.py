@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.wire.error_codes import all_codes, by_code, by_name
+from kproxy.wire.table.errors import all_codes, by_code, by_name
 
 SEEDS = Path(__file__).parent / "seeds"
 ROW = re.compile(r"^\|? ?([A-Z_0-9]+) +\| (-?\d+) +\| (True|False) +\|", re.MULTILINE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.errors import DecodeError
-from kproxy.wire.frames import MAX_FRAME, REQUEST_HEADER, Splitter, framed, split
+from kproxy.wire.scan.frames import MAX_FRAME, REQUEST_HEADER, Splitter, framed, split
 
 FRAMES = [b"first frame", b"\x00" * 8, b"x" * 3000, b"last"]
 STREAM = b"".join(map(framed, FRAMES))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.wire import DecodeError, decode_request, decode_response, encode, schema
+from kproxy.wire import DecodeError, decode_request, decode_response, encode
 from kproxy.wire.records import Batch, Cut, LegacyEntry, check_crc, decode, entries, rewrite
+from kproxy.wire.table import schema
 
 from .golden.frames import Frame, golden, record_fields
 

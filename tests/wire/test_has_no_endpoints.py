@@ -7,9 +7,10 @@ from random import Random
 
 import pytest
 
-from kproxy.wire import Message, encode, layout, schema
-from kproxy.wire.has_no_endpoints import has_no_endpoints
-from kproxy.wire.walk import walk
+from kproxy.wire import Message, encode
+from kproxy.wire.scan.has_no_endpoints import has_no_endpoints
+from kproxy.wire.scan.walk import walk
+from kproxy.wire.table import layout, schema
 from tests.support.random_values import random_struct
 
 WANTED = frozenset(("node_endpoints[]", "node_endpoints[].host", "node_endpoints[].port"))

@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.wire import layout, schema
-from kproxy.wire.codec import encode
-from kproxy.wire.head import body_start, lone_topic, plain_head, produce_acks
-from kproxy.wire.walk import read_string
+from kproxy.wire.codec.structs import encode
+from kproxy.wire.scan.head import body_start, lone_topic, plain_head, produce_acks
+from kproxy.wire.scan.walk import read_string
+from kproxy.wire.table import layout, schema
 from tests.support.random_values import random_struct
 
 HEADERS = [("request", version) for version in (0, 1, 2)] + [("response", version) for version in (0, 1)]

@@ -16,11 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kproxy.errors import DecodeError
-from kproxy.wire import codec, decode_request, decode_response, layout, schema
-from kproxy.wire.layout import Struct
+from kproxy.wire import decode_request, decode_response
+from kproxy.wire.codec import structs as codec
+from kproxy.wire.codec.trace import diagnosis, trace
 from kproxy.wire.primitives import write_uvarint
-from kproxy.wire.trace import diagnosis, trace
-from kproxy.wire.walk import compile_walk
+from kproxy.wire.scan.walk import compile_walk
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.layout import Struct
 from tests.support.random_values import random_struct
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))

@@ -8,7 +8,7 @@ import lz4.frame
 import pytest
 
 from kproxy.errors import RecordsError
-from kproxy.wire.lz4 import broken, mended, xxhash32
+from kproxy.wire.records.lz4 import broken, mended, xxhash32
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.wire import layout
-from kproxy.wire.layout import Slot, Struct
+from kproxy.wire.table import layout
+from kproxy.wire.table.layout import Slot, Struct
 
 SEEDS = Path(__file__).parent / "seeds"
 Flat = tuple[Any, ...]

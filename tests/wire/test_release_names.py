@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.wire.releases import RELEASES, parse_release
+from kproxy.wire.table.releases import RELEASES, parse_release
 
 
 @pytest.mark.parametrize("release", RELEASES)

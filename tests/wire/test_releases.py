@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.wire import schema
-from kproxy.wire.releases import RELEASES, supported
+from kproxy.wire.table import schema
+from kproxy.wire.table.releases import RELEASES, supported
 
 
 @pytest.mark.parametrize("api", schema.apis(), ids=str)

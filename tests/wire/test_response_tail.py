@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from kproxy.errors import DecodeError
-from kproxy.wire import layout
-from kproxy.wire.codec import decode, encode
-from kproxy.wire.response_tail import PrefixSkipper, split, tail_layout
-from kproxy.wire.walk import compile_walk, read_string
+from kproxy.wire.codec.structs import decode, encode
+from kproxy.wire.scan.response_tail import PrefixSkipper, split, tail_layout
+from kproxy.wire.scan.walk import compile_walk, read_string
+from kproxy.wire.table import layout
 from tests.support.random_values import random_struct
 
 STREAMED = [(1, 16), (1, 17), (1, 18), (78, 0), (78, 1), (78, 2)]

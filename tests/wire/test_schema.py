@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.wire import apis
-from kproxy.wire.schema import Versions, names, parse_field, paths
+from kproxy.wire.table.schema import Versions, names, parse_field, paths
 
 
 def test_versions_are_a_sequence() -> None:

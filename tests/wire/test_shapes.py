@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from kproxy.wire import layout, schema, shapes
-from kproxy.wire.schema import Api
-from kproxy.wire.shapes import Level, shape
+from kproxy.wire.table import layout, schema, shapes
+from kproxy.wire.table.schema import Api
+from kproxy.wire.table.shapes import Level, shape
 
 
 def in_every_version(holds: Callable[[Api, int], None]) -> Callable[[Api], None]:

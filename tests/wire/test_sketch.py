@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from kproxy.errors import DecodeError
-from kproxy.wire import layout, schema
-from kproxy.wire.codec import encode
-from kproxy.wire.headers import write_header
-from kproxy.wire.message import decode_request, decode_response
-from kproxy.wire.sketch import Sketcher, decode_sketch
+from kproxy.wire.codec.headers import write_header
+from kproxy.wire.codec.message import decode_request, decode_response
+from kproxy.wire.codec.structs import encode
+from kproxy.wire.scan.sketch import Sketcher, decode_sketch
+from kproxy.wire.table import layout, schema
 from tests.support.random_values import random_struct
 
 from .golden.frames import golden

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from kproxy.wire.records import Record, encode_batch
-from kproxy.wire.schema import load
-from kproxy.wire.sketch import MOST_SKETCH, Sketcher, decode_sketch
+from kproxy.wire.scan.sketch import MOST_SKETCH, Sketcher, decode_sketch
+from kproxy.wire.table.schema import load
 
 from .test_sketch import WITH_RECORDS, encode, layout, random_frame, write_header
 

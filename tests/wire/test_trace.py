@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from kproxy.errors import DecodeError
-from kproxy.wire import codec, layout, schema
-from kproxy.wire.trace import smallest_struct, trace
+from kproxy.wire.codec import structs as codec
+from kproxy.wire.codec.trace import smallest_struct, trace
+from kproxy.wire.table import layout, schema
 
 THING = layout.build(
     schema.parse_fields(

@@ -12,11 +12,19 @@ import pytest
 
 from kproxy.errors import DecodeError
 from kproxy.testing.dialogue import response
-from kproxy.wire import layout, schema
-from kproxy.wire.codec import encode
-from kproxy.wire.layout import Struct
-from kproxy.wire.uniform_arrays import LEARN_EVERY, LEAST, MOST, MOST_KNOWN, UniformArray, can_be_uniform, find_measures
-from kproxy.wire.walk import Walk, compile_walk
+from kproxy.wire.codec.structs import encode
+from kproxy.wire.scan.uniform_arrays import (
+    LEARN_EVERY,
+    LEAST,
+    MOST,
+    MOST_KNOWN,
+    UniformArray,
+    can_be_uniform,
+    find_measures,
+)
+from kproxy.wire.scan.walk import Walk, compile_walk
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.layout import Struct
 from tests.support.random_values import random_struct
 
 PRODUCE, METADATA = 0, 3

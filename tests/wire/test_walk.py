@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from kproxy.errors import DecodeError
-from kproxy.wire import layout, schema
-from kproxy.wire.codec import decode, encode
-from kproxy.wire.layout import Slot, Struct
+from kproxy.wire.codec.structs import decode, encode
 from kproxy.wire.primitives import COMPACT_READERS, READERS, write_uvarint
-from kproxy.wire.walk import Walk, compile_walk, read_string, walk, write_string
-from kproxy.wire.walk_source import tags_path
-from kproxy.wire.walk_support import MOST_HITS
+from kproxy.wire.scan.walk import Walk, compile_walk, read_string, walk, write_string
+from kproxy.wire.scan.walk_source import tags_path
+from kproxy.wire.scan.walk_support import MOST_HITS
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.layout import Slot, Struct
 from tests.support.random_values import random_struct
 
 ALL = [

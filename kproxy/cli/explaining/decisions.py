@@ -20,7 +20,7 @@ from kproxy.rules.decision import (
     Throttle,
 )  # fmt: skip
 from kproxy.rules.entity import Entity
-from kproxy.wire import error_codes
+from kproxy.wire.table import errors as error_codes
 
 ENDS = {
     "fin": "the connection is closed",

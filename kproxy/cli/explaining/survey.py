@@ -10,12 +10,12 @@ from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Shared
 from kproxy.core.step import Step
 from kproxy.rules.kinds.advertise import AdvertiseRule
-from kproxy.rules.kinds.base import Rule
+from kproxy.rules.kinds.base.name_rule import NameRule
+from kproxy.rules.kinds.base.rule import Rule
 from kproxy.rules.kinds.limit_versions import LimitVersions
-from kproxy.rules.kinds.name_rule import NameRule
-from kproxy.rules.name_maps import NameMaps
+from kproxy.rules.names.maps import NameMaps
 from kproxy.rules.rule_set import RuleSet
-from kproxy.rules.selector_findings import OF_CONNECTION, explain_selectors, finding
+from kproxy.rules.select.findings import OF_CONNECTION, explain_selectors, finding
 from kproxy.rules.version_limits import VersionLimits
 from kproxy.testing.cases.connection import Line
 from kproxy.testing.cases.model import ClientConnection

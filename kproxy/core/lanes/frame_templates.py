@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kproxy.core.rewrite import Buffer
 from kproxy.core.step import HEAD, Step
-from kproxy.wire.head import body_start, lone_topic, plain_head, produce_acks
+from kproxy.wire.scan.head import body_start, lone_topic, plain_head, produce_acks
 
 if TYPE_CHECKING:
     from kproxy.rules.running import Running

@@ -14,10 +14,10 @@ from kproxy.core.step import HEAD, LIVE, STOP, Step
 from kproxy.core.topics import fresh_topics, topics_heard
 from kproxy.core.versions import unsupported
 from kproxy.errors import DecodeError
-from kproxy.wire.api_keys import API_VERSIONS, SASL_HANDSHAKE
 from kproxy.wire.breath import rest
-from kproxy.wire.frames import REQUEST_HEAD
-from kproxy.wire.head import body_start
+from kproxy.wire.scan.frames import REQUEST_HEAD
+from kproxy.wire.scan.head import body_start
+from kproxy.wire.table.api_keys import API_VERSIONS, SASL_HANDSHAKE
 
 from .frame import IDENTITY, Blocked, Changed, Keep
 from .frame_templates import CLIENT_ID, FrameTemplate

@@ -13,8 +13,8 @@ from kproxy.core.rewrite import Buffer
 from kproxy.core.step import HEAD, Step
 from kproxy.errors import DecodeError
 from kproxy.rules.depth import Depth
-from kproxy.wire.api_keys import PRODUCE
 from kproxy.wire.breath import LONG, freeing
+from kproxy.wire.table.api_keys import PRODUCE
 
 from .frame import Blocked, Changed, Keep
 from .frame_templates import FrameTemplate, FrameTemplates

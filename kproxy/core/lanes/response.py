@@ -12,10 +12,10 @@ from kproxy.core.rewrite import Buffer, Pieces
 from kproxy.core.sasl import MAX_TOKEN, RawTokens
 from kproxy.core.step import LIVE, STREAM, Step
 from kproxy.errors import DecodeError
-from kproxy.wire.api_keys import API_VERSIONS, SASL_HANDSHAKE
 from kproxy.wire.breath import rest
-from kproxy.wire.frames import RESPONSE_BEGINS
-from kproxy.wire.head import body_start
+from kproxy.wire.scan.frames import RESPONSE_BEGINS
+from kproxy.wire.scan.head import body_start
+from kproxy.wire.table.api_keys import API_VERSIONS, SASL_HANDSHAKE
 
 from .frame import Blocked, Changed, Halt, Keep, Streaming
 from .lane import Lane

@@ -17,9 +17,9 @@ from kproxy.core.rewrite import Buffer
 from kproxy.core.step import LIVE, Step
 from kproxy.core.subjects import SESSION_HEAD
 from kproxy.rules.depth import Depth
-from kproxy.wire.api_keys import SASL_HANDSHAKE
 from kproxy.wire.breath import freeing, rest
-from kproxy.wire.head import body_start
+from kproxy.wire.scan.head import body_start
+from kproxy.wire.table.api_keys import SASL_HANDSHAKE
 
 from .frame import Blocked, Changed, Keep
 from .lane import joined

@@ -19,8 +19,8 @@ from kproxy.core.rewrite import Apply, Buffer, Context, Hits
 from kproxy.errors import DecodeError
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import write_uvarint
-from kproxy.wire.response_tail import PrefixSkipper, tail_layout
-from kproxy.wire.walk import Walk, compile_walk
+from kproxy.wire.scan.response_tail import PrefixSkipper, tail_layout
+from kproxy.wire.scan.walk import Walk, compile_walk
 
 if TYPE_CHECKING:
     from kproxy.core.step import Step

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
 from kproxy.wire.edit import Edits
-from kproxy.wire.walk import Walk, read_string, write_string
+from kproxy.wire.scan.walk import Walk, read_string, write_string
 
 from .acls import IMPOSSIBLE, Spellings, is_for_all_that_match, isolated_types
 

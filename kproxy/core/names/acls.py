@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kproxy.core.rewrite import Context
-from kproxy.rules.namespace import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
+from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
 
 from .spell import Spelling
 

@@ -13,9 +13,9 @@ from functools import cached_property
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
 from kproxy.wire.edit import Edits
-from kproxy.wire.layout import Struct
 from kproxy.wire.primitives import read_uvarint
-from kproxy.wire.walk import Hit, Walk, compile_walk, read_string, write_string
+from kproxy.wire.scan.walk import Hit, Walk, compile_walk, read_string, write_string
+from kproxy.wire.table.layout import Struct
 
 from .spell import Spelling
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
 from kproxy.wire.edit import Edits
-from kproxy.wire.walk import Walk, write_string
+from kproxy.wire.scan.walk import Walk, write_string
 
 MESSAGES_FROM: Final = 1  # the version of CreateTopics
 INVALID_TOPIC_EXCEPTION: Final = b"\x00\x11"

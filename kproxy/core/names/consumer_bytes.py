@@ -15,11 +15,11 @@ from functools import cache
 
 from kproxy.core.rewrite import Context, Hits
 from kproxy.errors import DecodeError
-from kproxy.wire import layout, schema
 from kproxy.wire.breath import spread
 from kproxy.wire.edit import Edits
-from kproxy.wire.layout import Struct
-from kproxy.wire.walk import Walk, compile_walk
+from kproxy.wire.scan.walk import Walk, compile_walk
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.layout import Struct
 
 from .plain import PlainNames, innermost
 from .spell import Spelling

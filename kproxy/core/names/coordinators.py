@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
-from kproxy.rules.namespace import GROUP, TRANSACTIONAL_ID, Namespace
+from kproxy.rules.names.namespace import GROUP, TRANSACTIONAL_ID, Namespace
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import MAX_STRING
-from kproxy.wire.walk import Walk, read_string, write_string
+from kproxy.wire.scan.walk import Walk, read_string, write_string
 
 from .spell import Spelling
 

@@ -16,7 +16,7 @@ from typing import Any
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import MAX_STRING
-from kproxy.wire.walk import Walk, read_string, write_string
+from kproxy.wire.scan.walk import Walk, read_string, write_string
 
 from .remembered import CURSORS, MAX_CURSORS, recall, remember
 from .spell import Spelling

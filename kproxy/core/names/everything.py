@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import read_uvarint
-from kproxy.wire.walk import Walk
+from kproxy.wire.scan.walk import Walk
 
 CLUSTER_AUTHORIZATION_FAILED = b"\x00\x1f"
 REFUSED = "elect_leaders_refused"

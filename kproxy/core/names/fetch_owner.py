@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
-from kproxy.wire import schema
-from kproxy.wire.api_keys import FETCH
 from kproxy.wire.edit import Edits
-from kproxy.wire.head import body_start
-from kproxy.wire.walk import Walk
+from kproxy.wire.scan.head import body_start
+from kproxy.wire.scan.walk import Walk
+from kproxy.wire.table import schema
+from kproxy.wire.table.api_keys import FETCH
 
 from .remembered import FETCH_SESSIONS, MAX_FETCH_SESSIONS, recall, remember
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import read_uvarint, write_uvarint
-from kproxy.wire.walk import Walk, read_string
+from kproxy.wire.scan.walk import Walk, read_string
 
 from .consumer_bytes import ASSIGNMENT, SUBSCRIPTION, rewrite_consumer_bytes
 from .remembered import MAX_GROUP_BYTES, MAX_PROTOCOLS, PROTOCOLS, recall, remember

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
-from kproxy.rules.name_maps import NameMaps
-from kproxy.rules.names import NameMap
-from kproxy.wire import layout
+from kproxy.rules.names.composed import NameMap
+from kproxy.rules.names.maps import NameMaps
 from kproxy.wire.breath import each
 from kproxy.wire.edit import Edits
-from kproxy.wire.layout import Struct
-from kproxy.wire.walk import Walk, read_string
+from kproxy.wire.scan.walk import Walk, read_string
+from kproxy.wire.table import layout
+from kproxy.wire.table.layout import Struct
 
 from .disguise import OURS, disguise, undisguised, version_of
 from .remembered import ASKED_IDS, MAX_ASKED_AT_ONCE, MAX_ASKED_IDS, MAX_IDS, TOPIC_IDS, recall, remember

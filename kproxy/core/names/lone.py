@@ -9,12 +9,12 @@ to be the client's own are left to those who look at whole frames.
 from __future__ import annotations
 
 from kproxy.core.rewrite import Buffer, Context
-from kproxy.rules.name_maps import NameMaps
-from kproxy.rules.names import NameMap
-from kproxy.wire import layout, schema
-from kproxy.wire.api_keys import FETCH, PRODUCE
-from kproxy.wire.head import PlainHead, body_start, lone_topic, plain_head
-from kproxy.wire.walk import read_string, write_string
+from kproxy.rules.names.composed import NameMap
+from kproxy.rules.names.maps import NameMaps
+from kproxy.wire.scan.head import PlainHead, body_start, lone_topic, plain_head
+from kproxy.wire.scan.walk import read_string, write_string
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.api_keys import FETCH, PRODUCE
 
 from .ids import VisibleIds
 from .spell import Spelling

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
-from kproxy.rules.namespace import Namespace
+from kproxy.rules.names.namespace import Namespace
 from kproxy.wire.edit import Edits
-from kproxy.wire.layout import Struct
-from kproxy.wire.walk import Hit, Walk, read_string, write_string
+from kproxy.wire.scan.walk import Hit, Walk, read_string, write_string
+from kproxy.wire.table.layout import Struct
 
 from .spell import SPACES, Spelling
 

@@ -19,11 +19,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
-from kproxy.rules.names import NameMap
+from kproxy.rules.names.composed import NameMap
 from kproxy.wire.breath import each
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import MAX_STRING
-from kproxy.wire.walk import Walk, read_string, write_string
+from kproxy.wire.scan.walk import Walk, read_string, write_string
 
 from .matching import Matcher, TooDear, compiled
 from .name_pattern import NOTHING, pattern_of

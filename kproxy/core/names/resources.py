@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
-from kproxy.rules.namespace import GROUP, TOPIC, Namespace
+from kproxy.rules.names.namespace import GROUP, TOPIC, Namespace
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import MAX_STRING
-from kproxy.wire.walk import Hit, Walk, read_string, write_string
+from kproxy.wire.scan.walk import Hit, Walk, read_string, write_string
 
 from . import acls
 from .acls import LITERAL, Resource

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits, Rewrite
-from kproxy.rules.name_maps import NameMaps
-from kproxy.rules.namespace import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
-from kproxy.wire import layout
-from kproxy.wire.api_keys import (
+from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
+from kproxy.wire.edit import Edits
+from kproxy.wire.scan.walk import Walk
+from kproxy.wire.table import layout
+from kproxy.wire.table.api_keys import (
     CREATE_TOPICS,
     DELETE_ACLS,
     DELETE_TOPICS,
@@ -21,9 +23,7 @@ from kproxy.wire.api_keys import (
     LIST_TRANSACTIONS,
     METADATA,
 )
-from kproxy.wire.edit import Edits
-from kproxy.wire.layout import Struct
-from kproxy.wire.walk import Walk
+from kproxy.wire.table.layout import Struct
 
 from . import groups, resources
 from .acl_deletions import NamedOnly, RefusedDeletions

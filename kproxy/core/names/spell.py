@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kproxy.core.rewrite import Context
-from kproxy.rules.name_maps import NameMaps
-from kproxy.rules.names import NameMap
-from kproxy.rules.namespace import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
+from kproxy.rules.names.composed import NameMap
+from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
 from kproxy.wire.primitives import MAX_STRING
 
 SPACES: Mapping[str, Namespace] = {"topic_name": TOPIC, "group_id": GROUP, "transactional_id": TRANSACTIONAL_ID}

@@ -13,7 +13,7 @@ from typing import Any
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import MAX_STRING
-from kproxy.wire.walk import Hit, Walk, read_string, write_string
+from kproxy.wire.scan.walk import Hit, Walk, read_string, write_string
 
 from .matching import Matcher, TooDear, compiled
 from .regex import INVALID

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.wire import Message, layout, schema
-from kproxy.wire.api_keys import API_VERSIONS
+from kproxy.wire import Message
 from kproxy.wire.breath import each, keep
 from kproxy.wire.elements import Roles, request_elements
-from kproxy.wire.shapes import Shape, shape
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.api_keys import API_VERSIONS
+from kproxy.wire.table.shapes import Shape, shape
 
 from .element import empty, put
 from .failure import Failure

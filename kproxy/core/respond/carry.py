@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kproxy.rules.selected_versions import spans
-from kproxy.wire import schema
-from kproxy.wire.shapes import shape
+from kproxy.rules.select.selected_versions import spans
+from kproxy.wire.table import schema
+from kproxy.wire.table.shapes import shape
 
 Where = Literal["top", "entity"]
 """At the top of the response, or at each entity. An API that asks about one thing has the code of that at the top."""

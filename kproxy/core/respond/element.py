@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kproxy.wire.breath import breathe
-from kproxy.wire.layout import Slot, Struct
-from kproxy.wire.shapes import Level, Shape
+from kproxy.wire.table.layout import Slot, Struct
+from kproxy.wire.table.shapes import Level, Shape
 
 from .failure import Failure
 

@@ -10,7 +10,7 @@ from kproxy.rules.entity import Entity, entities
 from kproxy.wire import Message
 from kproxy.wire.breath import each, holds_many, keep
 from kproxy.wire.elements import Roles, request_elements
-from kproxy.wire.shapes import Shape, shape
+from kproxy.wire.table.shapes import Shape, shape
 
 from .tree import Handle, handles_of, reaches, roles_of
 

@@ -14,7 +14,7 @@ from typing import Any
 from kproxy.rules.entity import Entity, make
 from kproxy.wire import Message
 from kproxy.wire.breath import each
-from kproxy.wire.shapes import Level, Shape, shape
+from kproxy.wire.table.shapes import Level, Shape, shape
 
 from .tree import Handle, handles_of
 

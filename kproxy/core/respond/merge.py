@@ -7,7 +7,7 @@ from typing import Any
 
 from kproxy.wire import Message
 from kproxy.wire.breath import each
-from kproxy.wire.shapes import Shape, shape
+from kproxy.wire.table.shapes import Shape, shape
 
 from .element import element
 from .overwrite import overwrite_top

@@ -6,7 +6,7 @@ from typing import Any
 
 from kproxy.wire import Message
 from kproxy.wire.breath import each
-from kproxy.wire.shapes import Shape, shape
+from kproxy.wire.table.shapes import Shape, shape
 
 from .answer import top_error
 from .element import element

@@ -9,7 +9,7 @@ from typing import Any
 from kproxy.rules.entity import Entity
 from kproxy.wire import Message
 from kproxy.wire.breath import breathe, each
-from kproxy.wire.shapes import Level, Shape, shape
+from kproxy.wire.table.shapes import Level, Shape, shape
 
 SIGNS = {">": gt, "!=": ne}
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from kproxy.rules.entity import Entity
 from kproxy.wire.breath import breathe, each, holds_many, keep
+from kproxy.wire.codec.message import Message
 from kproxy.wire.elements import Roles, request_elements
-from kproxy.wire.layout import ZERO_UUID
-from kproxy.wire.message import Message
-from kproxy.wire.shapes import Level, Shape
+from kproxy.wire.table.layout import ZERO_UUID
+from kproxy.wire.table.shapes import Level, Shape
 
 from .failure import Failure
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kproxy.wire.breath import each
-from kproxy.wire.shapes import Level, Shape
+from kproxy.wire.table.shapes import Level, Shape
 
 from .element import element, put
 from .tree import Node, handles_of

@@ -19,7 +19,7 @@ from kproxy.net.dial.dialling import Topology
 from kproxy.net.dial.resolve import Endpoint, ask
 from kproxy.net.driven import HostPort
 from kproxy.net.loop.reactor import Reactor
-from kproxy.rules.address import Address
+from kproxy.rules.document.address import Address
 from kproxy.rules.kinds.advertise import Advertise
 
 from .listener_ports import ClientAddresses, ListenerPorts

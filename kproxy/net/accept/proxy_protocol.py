@@ -20,7 +20,7 @@ import crc32c
 from kproxy.config.network import ProxyProtocol, ProxyVersion
 from kproxy.errors import InputError
 from kproxy.net.driven import AddressPair, HostPort, host_port
-from kproxy.rules.match import address_test
+from kproxy.rules.select.match import address_test
 
 from .preread import Preread, PrereadKind
 

@@ -17,8 +17,8 @@ from kproxy.core.commands import AskVersions
 from kproxy.core.login import ask
 from kproxy.net.driven import HostPort
 from kproxy.net.transparent import Route
-from kproxy.wire import layout
-from kproxy.wire.api_keys import API_VERSIONS
+from kproxy.wire.table import layout
+from kproxy.wire.table.api_keys import API_VERSIONS
 
 from .dialling import Dialler
 from .own_connection import own_connection, send_request

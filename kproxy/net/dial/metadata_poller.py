@@ -25,7 +25,7 @@ from kproxy.core.topics import VERSION, all_topics_request, brokers_request
 from kproxy.errors import DecodeError
 from kproxy.net.driven import HostPort, host_port
 from kproxy.wire import decode_response
-from kproxy.wire.api_keys import METADATA
+from kproxy.wire.table.api_keys import METADATA
 
 from .own_connection import own_connection, send_request
 from .upstream import Upstream

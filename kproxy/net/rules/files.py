@@ -22,8 +22,8 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.errors import DocumentError, NotEverywhere
-from kproxy.rules.document import Document, read_document, rule_files
-from kproxy.rules.source import Source
+from kproxy.rules.document.read import Document, read_document, rule_files
+from kproxy.rules.document.source import Source
 
 from .keeper import RuleKeeper
 

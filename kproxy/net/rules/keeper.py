@@ -19,7 +19,7 @@ from kproxy.net.connection_counts import numbers
 from kproxy.net.loop.deadlines import Deadline
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.loop.turns import in_turns
-from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kproxy.observe.seen import Depth
-from kproxy.wire.compression import CODECS
+from kproxy.wire.records.compression import CODECS
 
 from .kinds import ACKS, ADDRESS, API, DURATION, ERROR, FLAG, NUMBER, SIZE, TEXT, TIME, ChoiceKind, Kind
 from .view import AT_ONCE, View

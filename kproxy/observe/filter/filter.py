@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from kproxy.observe.records import NotKept
 from kproxy.observe.seen import Depth
-from kproxy.wire import schema
+from kproxy.wire.table import schema
 
 from .fields import BY_NAME
 from .parse import parse

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from kproxy.rules.hints import nearest
-from kproxy.rules.match import address_test, compiled
-from kproxy.rules.units import parse_duration, parse_size
-from kproxy.wire import error_codes, schema
+from kproxy.rules.document.hints import nearest
+from kproxy.rules.document.units import parse_duration, parse_size
+from kproxy.rules.select.match import address_test, compiled
+from kproxy.wire.table import errors as error_codes
+from kproxy.wire.table import schema
 
 EQUAL = ("==", "!=", "in")
 EXPRESSION = ("~", "!~")

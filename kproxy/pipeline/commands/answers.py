@@ -77,7 +77,7 @@ def whatif_command(
     counts over all connections is marked approximate: each task has only some of them. Nothing is sent anywhere.
     """
     from kproxy.pipeline.whatif.job import whatif
-    from kproxy.rules.document import rule_files
+    from kproxy.rules.document.read import rule_files
 
     texts = [(str(path), path.read_text(encoding="utf-8", errors="surrogateescape")) for path in rule_files(rule_paths)]
     result = whatif(run.spark, list(captures), texts, ports=ports, tasks=tasks)

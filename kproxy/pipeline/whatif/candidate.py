@@ -16,11 +16,11 @@ from kproxy.core.session import Shared
 from kproxy.core.tally import Tallies
 from kproxy.pipeline.whatif.exchange import Opaque, PackedExchange, RecordedClient
 from kproxy.pipeline.whatif.rehearsal import Rehearsal, RehearsalFinding
+from kproxy.rules.document.source import Source
 from kproxy.rules.facts import Facts
-from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
-from kproxy.rules.source import Source
 from kproxy.rules.store import RuleStore
 
 RuleTexts = Sequence[tuple[str, str]]

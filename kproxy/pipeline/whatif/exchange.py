@@ -20,11 +20,11 @@ from kproxy.errors import DecodeError
 from kproxy.rules.entity import SPECIAL
 from kproxy.rules.entity_reader import Sighting, entity_reader, sightings
 from kproxy.rules.facts import Facts
-from kproxy.wire import layout, schema
-from kproxy.wire.head import body_start
-from kproxy.wire.layout import ZERO_UUID
-from kproxy.wire.shapes import shape
-from kproxy.wire.walk import Hits, walk
+from kproxy.wire.scan.head import body_start
+from kproxy.wire.scan.walk import Hits, walk
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.layout import ZERO_UUID
+from kproxy.wire.table.shapes import shape
 
 MOST_TOPICS = 20
 """Topics of one request that are named."""

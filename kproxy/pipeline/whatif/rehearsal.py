@@ -23,8 +23,9 @@ from kproxy.core.plan import Plan
 from kproxy.core.session import Session, Shared
 from kproxy.core.topics import CORRELATION, VERSION
 from kproxy.pipeline.whatif.exchange import Opaque, PackedExchange, RecordedClient
-from kproxy.wire import Message, encode, layout, schema
-from kproxy.wire.api_keys import METADATA
+from kproxy.wire import Message, encode
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.api_keys import METADATA
 
 PATIENCE = 3600.0
 """Seconds that a frame may be held by rules; what takes longer is taken for never."""

@@ -17,8 +17,8 @@ from kproxy.errors import InternalError
 from kproxy.net.loop.turns import in_turns
 from kproxy.net.rules.keeper import ApplyRuleSet
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base import Rule
-from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import Rule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.shared_numbers import NumberTable, SharedNumbers

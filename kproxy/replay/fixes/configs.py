@@ -8,8 +8,8 @@ do nothing but set configs are not sent.
 from __future__ import annotations
 
 from kproxy.wire import Message
-from kproxy.wire.api_keys import CREATE_TOPICS
 from kproxy.wire.elements import topics
+from kproxy.wire.table.api_keys import CREATE_TOPICS
 
 from . import OutgoingRequest
 

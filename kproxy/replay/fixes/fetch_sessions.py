@@ -14,7 +14,7 @@ from typing import Any
 from kproxy.core.fetch_sessions import LISTING, SESSIONS_SINCE
 from kproxy.core.partition_session import CLOSING, OPENING, PartitionSession, next_epoch
 from kproxy.wire import Message
-from kproxy.wire.api_keys import FETCH
+from kproxy.wire.table.api_keys import FETCH
 
 from . import OutgoingRequest
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from kproxy.wire import Message
-from kproxy.wire.api_keys import JOIN_GROUP
+from kproxy.wire.table.api_keys import JOIN_GROUP
 
 from ..structs import carriers, layout_of, of_kind, structs
 from . import OutgoingRequest

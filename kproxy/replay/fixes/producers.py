@@ -25,11 +25,11 @@ from typing import Any
 
 from kproxy.errors import RecordsError
 from kproxy.wire import Message
-from kproxy.wire.api_keys import END_TXN, INIT_PRODUCER_ID, PRODUCE
 from kproxy.wire.elements import Partition, partitions
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.records import Batch, Cut, Producer, entries
 from kproxy.wire.records.entry import BATCH, BATCH_CRC_FROM, crc_of
+from kproxy.wire.table.api_keys import END_TXN, INIT_PRODUCER_ID, PRODUCE
 
 from ..structs import carriers, layout_of, of_kind, structs
 from . import OutgoingRequest

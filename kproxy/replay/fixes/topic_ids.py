@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.wire import Message
-from kproxy.wire.layout import ZERO_UUID
+from kproxy.wire.table.layout import ZERO_UUID
 
 from ..structs import carriers, layout_of, of_kind, structs
 from ..topic_names import KIND

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from kproxy.errors import DecodeError
-from kproxy.wire import codec, layout, schema
+from kproxy.wire.codec import structs as codec
+from kproxy.wire.table import layout, schema
 
 ASSIGNMENT = "consumer_assignment"
 PREFIX = 2  # the version, INT16, in front

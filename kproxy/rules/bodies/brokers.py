@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kproxy.wire import layout, schema
-from kproxy.wire.api_keys import (
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.api_keys import (
     DESCRIBE_CLUSTER,
     FETCH,
     FIND_COORDINATOR,

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 
 from kproxy.errors import RecordsError
 from kproxy.wire.breath import breathe, each, free
-from kproxy.wire.compression import DECOMPRESSED_LIMIT
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.records import (
     Batch,
@@ -25,6 +24,7 @@ from kproxy.wire.records import (
     entries,
     rewrite,
 )
+from kproxy.wire.records.compression import DECOMPRESSED_LIMIT
 
 Whole = Batch | LegacyEntry
 ChangeRecords = Callable[[Whole, Sequence[Record]], Sequence[Record] | None]

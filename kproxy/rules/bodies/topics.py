@@ -11,9 +11,9 @@ from uuid import UUID
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.wire import Message
-from kproxy.wire.api_keys import DESCRIBE_TOPIC_PARTITIONS, FETCH, METADATA, PRODUCE, SHARE_FETCH
 from kproxy.wire.elements import Partition, Topic, partitions, topics
-from kproxy.wire.layout import ZERO_UUID
+from kproxy.wire.table.api_keys import DESCRIBE_TOPIC_PARTITIONS, FETCH, METADATA, PRODUCE, SHARE_FETCH
+from kproxy.wire.table.layout import ZERO_UUID
 
 DESCRIBING = frozenset({METADATA, DESCRIBE_TOPIC_PARTITIONS})
 """APIs that say which topics there are, and who leads their partitions."""

@@ -1,4 +1,4 @@
-"""The kinds of rules: each module here is one, but for the base classes (`access`, `base`, `live` and `*_rule`).
+"""The kinds of rules: each module here is one; what they share is in `base`.
 
 The word that a user writes under `kind:` is the module's name. The class is the one in it whose field `kind` is that
 word, so that a new kind is one new file: docs/develop/new-kind.md.
@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from kproxy.rules.kind_groups import GROUPS, title
 
 if TYPE_CHECKING:
-    from kproxy.rules.kinds.base import Rule
-
-BASES = frozenset({"__init__", "access", "base", "live"})
-"""Modules that are no kinds, beside those whose names end in `_rule`."""
+    from kproxy.rules.kinds.base.rule import Rule
 
 
 class Kinds(MutableMapping[str, "type[Rule]"]):
@@ -61,7 +58,7 @@ def words_of_modules() -> Iterator[str]:
 
         names = [module.name for module in iter_modules(__path__)]
     for name in sorted(names):
-        if name not in BASES and not name.endswith("_rule"):
+        if name not in {"__init__", "base"}:
             yield name
 
 

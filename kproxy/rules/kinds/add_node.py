@@ -10,8 +10,8 @@ from pydantic import Field
 from kproxy.rules.bodies.brokers import CONTROLLERS, listed
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.message_rule import ResponseRule
-from kproxy.wire.api_keys import DESCRIBE_CLUSTER, METADATA
+from kproxy.rules.kinds.base.message_rule import ResponseRule
+from kproxy.wire.table.api_keys import DESCRIBE_CLUSTER, METADATA
 
 
 class AddNode(ResponseRule):

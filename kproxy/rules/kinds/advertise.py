@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from kproxy.rules.address import Address, PortRange, TargetAddress, check_host, parse_port
-from kproxy.rules.explain import KEY, Model, Wrong
-from kproxy.rules.kinds.base import Direction, Rule, VisiblePart
+from kproxy.rules.document.address import Address, PortRange, TargetAddress, check_host, parse_port
+from kproxy.rules.document.model import KEY, Model, Wrong
+from kproxy.rules.kinds.base.rule import Direction, Rule, VisiblePart
 
 LONGEST_ID = 11
 """Digits; ids are 32 bits wide."""

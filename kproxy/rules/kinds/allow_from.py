@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr
 
-from kproxy.rules.connection_checks import for_connections
 from kproxy.rules.depth import Depth
-from kproxy.rules.explain import KEY, Wrong
-from kproxy.rules.kinds.base import Direction, Family, Scope
-from kproxy.rules.kinds.live import Effect, LiveRule
-from kproxy.rules.match import Networks, address_test
+from kproxy.rules.document.model import KEY, Wrong
+from kproxy.rules.kinds.base.connection_checks import for_connections
+from kproxy.rules.kinds.base.live import Effect, LiveRule
+from kproxy.rules.kinds.base.rule import Direction, Family, Scope
+from kproxy.rules.select.match import Networks, address_test
 from kproxy.rules.when import When
 
 BEFORE_TLS = ("listener", "cluster", "client_address")

@@ -12,9 +12,9 @@ from kproxy.rules.decision import Edit
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, SelectingRule
-from kproxy.wire.api_keys import CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT, SYNC_GROUP
+from kproxy.rules.kinds.base.live import Decisions, Effect, SelectingRule
+from kproxy.rules.kinds.base.rule import Direction
+from kproxy.wire.table.api_keys import CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT, SYNC_GROUP
 
 BROKER_ASSIGNS = frozenset({CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT})
 CHANGES = {"empty": empty, "negative": negative}

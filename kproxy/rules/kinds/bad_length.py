@@ -11,10 +11,10 @@ from pydantic import Field
 from kproxy.rules.decision import Reframe
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.frame_bytes import SIZE
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.frame_rule import FrameRule
-from kproxy.rules.kinds.live import Decisions
+from kproxy.rules.kinds.base.frame_bytes import SIZE
+from kproxy.rules.kinds.base.frame_rule import FrameRule
+from kproxy.rules.kinds.base.live import Decisions
+from kproxy.rules.kinds.base.rule import Direction
 
 
 class BadLength(FrameRule):

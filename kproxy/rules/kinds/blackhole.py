@@ -11,8 +11,8 @@ from kproxy.rules.decision import Swallow
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.kinds.base.live import Decisions, Effect, LiveRule
+from kproxy.rules.kinds.base.rule import Direction
 
 
 class Blackhole(LiveRule):

@@ -11,19 +11,19 @@ from pydantic import Field
 from kproxy.errors import RecordsError
 from kproxy.rules.bodies.topics import carries_records, partitions_among
 from kproxy.rules.decision import Edit, Reframe
+from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.explain import Wrong
-from kproxy.rules.frame_bytes import SIZE, body_at, flipped
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.frame_rule import FrameRule
-from kproxy.rules.kinds.live import Decisions
+from kproxy.rules.kinds.base.frame_bytes import SIZE, body_at, flipped
+from kproxy.rules.kinds.base.frame_rule import FrameRule
+from kproxy.rules.kinds.base.live import Decisions
+from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.seed import Seed
-from kproxy.rules.selected import keys_of
-from kproxy.wire.api_keys import PRODUCE
+from kproxy.rules.select.selected import keys_of
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.records import Batch, LegacyEntry, entries
 from kproxy.wire.records.entry import BATCH_CRC_FROM, LEGACY_CRC_FROM
+from kproxy.wire.table.api_keys import PRODUCE
 
 WITH_RECORDS = "Produce requests, Fetch and ShareFetch responses"
 MOST = 1_000_000

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from kproxy.rules.bodies.records import RecordBudget, Whole, change_entries, first_offset, last_offset
 from kproxy.rules.bodies.topics import PartitionBody
-from kproxy.rules.kinds.records_rule import SomeRecordsRule
+from kproxy.rules.kinds.base.records_rule import SomeRecordsRule
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.records import Batch
 from kproxy.wire.records.entry import BATCH, CRC_AT, LEGACY

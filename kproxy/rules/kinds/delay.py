@@ -10,12 +10,12 @@ from pydantic import Field
 
 from kproxy.rules.decision import Delay
 from kproxy.rules.depth import Depth
+from kproxy.rules.document.latency import LatencyField
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.frame_rule import FrameRule
-from kproxy.rules.kinds.live import Decisions, Lasting
-from kproxy.rules.latency import LatencyField
+from kproxy.rules.kinds.base.frame_rule import FrameRule
+from kproxy.rules.kinds.base.live import Decisions, Lasting
+from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.seed import Seed
 
 

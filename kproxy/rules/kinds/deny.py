@@ -7,20 +7,20 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.asks_all import asks_all, can_ask_all, listed_roles
 from kproxy.rules.decision import Fail, LeaveOut
-from kproxy.rules.denial import TOPIC_AUTHORIZATION_FAILED, refusal_of_all, refusals
 from kproxy.rules.depth import Depth
+from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.explain import Wrong
-from kproxy.rules.kinds.access import AccessRule
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect
-from kproxy.rules.mentions import mentioned, refused, said
-from kproxy.rules.name_bytes import needed_bytes
-from kproxy.rules.permissions import permissions
-from kproxy.rules.selected_versions import chosen
+from kproxy.rules.kinds.base.access import AccessRule
+from kproxy.rules.kinds.base.denial import TOPIC_AUTHORIZATION_FAILED, refusal_of_all, refusals
+from kproxy.rules.kinds.base.live import Decisions, Effect
+from kproxy.rules.kinds.base.permissions import permissions
+from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.select.asks_all import asks_all, can_ask_all, listed_roles
+from kproxy.rules.select.mentions import mentioned, refused, said
+from kproxy.rules.select.name_bytes import needed_bytes
+from kproxy.rules.select.selected_versions import chosen
 
 ANYBODY = "nobody"
 OF_NAMES = frozenset(("topic", "topic_id", "group", "transactional_id"))

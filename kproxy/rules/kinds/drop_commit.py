@@ -10,9 +10,9 @@ from pydantic import Field
 from kproxy.rules.decision import Fail
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.live import Decisions
-from kproxy.rules.kinds.message_rule import RequestRule
-from kproxy.wire.api_keys import OFFSET_COMMIT, TXN_OFFSET_COMMIT
+from kproxy.rules.kinds.base.live import Decisions
+from kproxy.rules.kinds.base.message_rule import RequestRule
+from kproxy.wire.table.api_keys import OFFSET_COMMIT, TXN_OFFSET_COMMIT
 
 NONE = 0
 

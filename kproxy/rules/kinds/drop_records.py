@@ -12,8 +12,8 @@ from kproxy.rules.bodies.topics import PartitionBody, partitions_of_request
 from kproxy.rules.decision import Decision, Drop, Edit, Fail
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.live import Decisions, Effect, Lasting
-from kproxy.rules.kinds.records_rule import RECORDS, RecordChanges, SomeRecordsRule
+from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting
+from kproxy.rules.kinds.base.records_rule import RECORDS, RecordChanges, SomeRecordsRule
 from kproxy.wire.breath import each
 from kproxy.wire.elements import retain
 from kproxy.wire.primitives import Buffer

@@ -11,14 +11,14 @@ from kproxy.rules.bodies.records import whole_entries
 from kproxy.rules.bodies.topics import partitions_of_answer
 from kproxy.rules.bodies.waiting import waited
 from kproxy.rules.decision import Edit
+from kproxy.rules.document.units import ByteCount
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.live import Decisions
-from kproxy.rules.kinds.message_rule import ResponseRule
-from kproxy.rules.units import ByteCount
-from kproxy.wire.api_keys import FETCH, SHARE_FETCH
+from kproxy.rules.kinds.base.live import Decisions
+from kproxy.rules.kinds.base.message_rule import ResponseRule
 from kproxy.wire.breath import each
 from kproxy.wire.primitives import Buffer
+from kproxy.wire.table.api_keys import FETCH, SHARE_FETCH
 
 RECORDS, ABORTED, ACQUIRED = "records", "aborted_transactions", "acquired_records"
 

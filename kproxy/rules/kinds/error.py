@@ -9,15 +9,15 @@ from pydantic import Field
 
 from kproxy.rules.decision import Edit, Fail
 from kproxy.rules.depth import Depth
+from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
-from kproxy.rules.error_place import ErrorPlace, can_say, fail_outermost, has_text, only_at_top
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.explain import Wrong
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
-from kproxy.rules.selected import Error, acks_number, error_number
-from kproxy.rules.selected_versions import SelectedVersions, chosen, spans
-from kproxy.wire.shapes import Shape, shape
+from kproxy.rules.kinds.base.error_place import ErrorPlace, can_say, fail_outermost, has_text, only_at_top
+from kproxy.rules.kinds.base.live import Decisions, Effect, LiveRule
+from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.select.selected import Error, acks_number, error_number
+from kproxy.rules.select.selected_versions import SelectedVersions, chosen, spans
+from kproxy.wire.table.shapes import Shape, shape
 
 AFTER_THE_WORK = (7, 20)
 """REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND: what a broker says when it has stored the records."""

@@ -11,11 +11,11 @@ from kproxy.rules.decision import Fail
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions
-from kproxy.rules.kinds.message_rule import RequestRule
-from kproxy.wire import layout, schema
-from kproxy.wire.api_keys import (
+from kproxy.rules.kinds.base.live import Decisions
+from kproxy.rules.kinds.base.message_rule import RequestRule
+from kproxy.rules.kinds.base.rule import Direction
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.api_keys import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,

@@ -9,13 +9,13 @@ from pydantic import Field
 
 from kproxy.rules.bodies.brokers import LISTS, NO_NODE, carries_addresses, coordinators, listed
 from kproxy.rules.depth import Depth
+from kproxy.rules.document.node_ranges import NodeRanges, includes
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Lasting
-from kproxy.rules.kinds.message_rule import ResponseRule
-from kproxy.rules.node_ranges import NodeRanges, includes
-from kproxy.wire.api_keys import FIND_COORDINATOR
+from kproxy.rules.kinds.base.live import Lasting
+from kproxy.rules.kinds.base.message_rule import ResponseRule
+from kproxy.rules.kinds.base.rule import Direction
+from kproxy.wire.table.api_keys import FIND_COORDINATOR
 
 COORDINATOR_NOT_AVAILABLE = 15
 

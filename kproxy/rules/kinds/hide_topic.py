@@ -10,10 +10,10 @@ from pydantic import Field
 from kproxy.rules.bodies.topics import topic_entity
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.live import Lasting
-from kproxy.rules.kinds.metadata_rule import WholeTopicRule
+from kproxy.rules.kinds.base.live import Lasting
+from kproxy.rules.kinds.base.metadata_rule import WholeTopicRule
 from kproxy.wire.elements import topics
-from kproxy.wire.layout import ZERO_UUID
+from kproxy.wire.table.layout import ZERO_UUID
 
 UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID = 3, 100
 NO_OPERATIONS = -(2**31)

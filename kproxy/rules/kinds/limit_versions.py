@@ -7,14 +7,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from kproxy.rules.explain import KEY, Wrong
-from kproxy.rules.kinds.base import Rule, VisiblePart
-from kproxy.rules.ranges import LARGEST, OneRange, Range, parse_range
-from kproxy.rules.selected import ApiNames, api_keys, keys_of
+from kproxy.rules.document.model import KEY, Wrong
+from kproxy.rules.document.ranges import LARGEST, OneRange, Range, parse_range
+from kproxy.rules.kinds.base.rule import Rule, VisiblePart
+from kproxy.rules.select.selected import ApiNames, api_keys, keys_of
 from kproxy.rules.version_limits import NOTHING, Limit, Span, spelled
-from kproxy.wire import schema
-from kproxy.wire.api_keys import API_VERSIONS, PRODUCE
-from kproxy.wire.releases import parse_release, supported
+from kproxy.wire.table import schema
+from kproxy.wire.table.api_keys import API_VERSIONS, PRODUCE
+from kproxy.wire.table.releases import parse_release, supported
 
 
 class LimitVersions(Rule):

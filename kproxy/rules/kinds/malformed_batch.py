@@ -13,8 +13,8 @@ from kproxy.rules.bodies.topics import PartitionBody, partitions_of_answer
 from kproxy.rules.decision import Edit
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.live import Decisions, Effect
-from kproxy.rules.kinds.records_rule import RecordChanges, RecordsRule
+from kproxy.rules.kinds.base.live import Decisions, Effect
+from kproxy.rules.kinds.base.records_rule import RecordChanges, RecordsRule
 from kproxy.wire.breath import each
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.records import Batch, decode_control

@@ -10,13 +10,13 @@ from pydantic import Field
 from kproxy.rules.bodies.brokers import coordinators
 from kproxy.rules.decision import Edit, Fail
 from kproxy.rules.depth import Depth
+from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.explain import Wrong
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, SelectingRule
-from kproxy.rules.remembered_numbers import Remembered
-from kproxy.wire import api_keys as apis
+from kproxy.rules.kinds.base.live import Decisions, Effect, SelectingRule
+from kproxy.rules.kinds.base.remembered_numbers import Remembered
+from kproxy.rules.kinds.base.rule import Direction
+from kproxy.wire.table import api_keys as apis
 
 NOT_COORDINATOR = 16
 OF_TRANSACTIONS = frozenset({apis.INIT_PRODUCER_ID, apis.ADD_PARTITIONS_TO_TXN, apis.ADD_OFFSETS_TO_TXN, apis.END_TXN})

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.message_rule import ResponseRule
-from kproxy.wire.api_keys import DESCRIBE_CLUSTER, METADATA
+from kproxy.rules.kinds.base.message_rule import ResponseRule
+from kproxy.wire.table.api_keys import DESCRIBE_CLUSTER, METADATA
 
 NOBODY = -1
 

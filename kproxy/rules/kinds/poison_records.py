@@ -10,7 +10,7 @@ from pydantic import Field
 
 from kproxy.rules.bodies.records import RecordBudget, Whole, change_records, differ
 from kproxy.rules.bodies.topics import PartitionBody
-from kproxy.rules.kinds.records_rule import SomeRecordsRule
+from kproxy.rules.kinds.base.records_rule import SomeRecordsRule
 from kproxy.wire.breath import breathe, each
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.records import Record

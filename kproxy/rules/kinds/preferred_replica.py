@@ -10,9 +10,9 @@ from pydantic import Field
 from kproxy.rules.bodies.topics import partitions_of_answer
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.live import Lasting
-from kproxy.rules.kinds.message_rule import ResponseRule
-from kproxy.wire.api_keys import FETCH
+from kproxy.rules.kinds.base.live import Lasting
+from kproxy.rules.kinds.base.message_rule import ResponseRule
+from kproxy.wire.table.api_keys import FETCH
 
 FIRST_VERSION = 11
 

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.explain import KEY, Wrong
-from kproxy.rules.kinds.base import VisiblePart
-from kproxy.rules.kinds.name_rule import NameRule
-from kproxy.rules.name_prefix import PrefixLayer
-from kproxy.rules.names import AnyLayer
-from kproxy.rules.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID, Namespace
+from kproxy.rules.document.model import KEY, Wrong
+from kproxy.rules.kinds.base.name_rule import NameRule
+from kproxy.rules.kinds.base.rule import VisiblePart
+from kproxy.rules.names.composed import AnyLayer
+from kproxy.rules.names.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID, Namespace
+from kproxy.rules.names.prefix import PrefixLayer
 
 CHOICES = {"topics": TOPIC, "groups": GROUP, "transactional_ids": TRANSACTIONAL_ID}
 

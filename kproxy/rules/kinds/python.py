@@ -9,14 +9,14 @@ from pydantic import Field
 
 from kproxy.rules.decision import Close
 from kproxy.rules.depth import Depth
+from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.explain import Wrong
-from kproxy.rules.hook import decisions_of, find_hook
-from kproxy.rules.kinds.base import Direction, Family
-from kproxy.rules.kinds.live import Decisions, Effect, EffectProblem, LiveRule
+from kproxy.rules.kinds.base.hook import decisions_of, find_hook
+from kproxy.rules.kinds.base.live import Decisions, Effect, EffectProblem, LiveRule
+from kproxy.rules.kinds.base.rule import Direction, Family
 from kproxy.wire.breath import breathe, each, keep
-from kproxy.wire.message import Message
+from kproxy.wire.codec.message import Message
 
 SLOW = 0.010
 """Seconds; while a hook runs nothing else does, so that a longer one delays every connection. It is counted."""

@@ -7,17 +7,17 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.connection_checks import of_frames
 from kproxy.rules.depth import Depth
-from kproxy.rules.explain import KEY, Wrong
-from kproxy.rules.frame_match import carries
-from kproxy.rules.kinds.base import Direction, Family
-from kproxy.rules.kinds.live import LiveRule
-from kproxy.rules.quota_effect import EXEMPT, FETCHES, QuotaEffect, has_max_bytes
-from kproxy.rules.quota_limits import AT_CONNECT, RESOURCES, LimitedResource, Override, QuotaWord, selectors
-from kproxy.rules.rates import ByteRate, CountRate
-from kproxy.rules.units import Seconds
-from kproxy.wire.api_keys import PRODUCE
+from kproxy.rules.document.model import KEY, Wrong
+from kproxy.rules.document.rates import ByteRate, CountRate
+from kproxy.rules.document.units import Seconds
+from kproxy.rules.kinds.base.connection_checks import of_frames
+from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import Direction, Family
+from kproxy.rules.quota.effect import EXEMPT, FETCHES, QuotaEffect, has_max_bytes
+from kproxy.rules.quota.limits import AT_CONNECT, RESOURCES, LimitedResource, Override, QuotaWord, selectors
+from kproxy.rules.select.frame_match import carries
+from kproxy.wire.table.api_keys import PRODUCE
 
 OF_TOPICS = frozenset(("topic", "topic_id", "partition"))
 

@@ -7,20 +7,20 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.asks_all import asks_all, can_ask_all, listed_roles
 from kproxy.rules.decision import Edit, Fail
-from kproxy.rules.denial import TOPIC_AUTHORIZATION_FAILED, refusal_of_all, refusals
 from kproxy.rules.depth import Depth
+from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.explain import Wrong
-from kproxy.rules.kinds.access import AccessRule
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect
-from kproxy.rules.mentions import made
-from kproxy.rules.permissions import permissions
-from kproxy.rules.selected_versions import chosen
-from kproxy.wire.api_keys import METADATA
+from kproxy.rules.kinds.base.access import AccessRule
+from kproxy.rules.kinds.base.denial import TOPIC_AUTHORIZATION_FAILED, refusal_of_all, refusals
+from kproxy.rules.kinds.base.live import Decisions, Effect
+from kproxy.rules.kinds.base.permissions import permissions
+from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.select.asks_all import asks_all, can_ask_all, listed_roles
+from kproxy.rules.select.mentions import made
+from kproxy.rules.select.selected_versions import chosen
+from kproxy.wire.table.api_keys import METADATA
 
 CREATES = "allow_auto_topic_creation"
 """Metadata 4 on says whether brokers may make the topics that it names; older versions always let them (KIP-204)."""

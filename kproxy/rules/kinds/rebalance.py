@@ -9,13 +9,13 @@ from pydantic import Field
 
 from kproxy.rules.decision import Fail
 from kproxy.rules.depth import Depth
+from kproxy.rules.document.units import Seconds
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, SelectingRule
-from kproxy.rules.remembered_numbers import Remembered, RememberedNumbers
-from kproxy.rules.units import Seconds
-from kproxy.wire.api_keys import HEARTBEAT, NEW_HEARTBEATS
+from kproxy.rules.kinds.base.live import Decisions, Effect, SelectingRule
+from kproxy.rules.kinds.base.remembered_numbers import Remembered, RememberedNumbers
+from kproxy.rules.kinds.base.rule import Direction
+from kproxy.wire.table.api_keys import HEARTBEAT, NEW_HEARTBEATS
 
 REBALANCE_IN_PROGRESS, FENCED_MEMBER_EPOCH = 27, 110
 MOST_GROUPS, MOST_MEMBERS = 10_000, 100_000

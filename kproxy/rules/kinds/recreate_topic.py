@@ -9,9 +9,9 @@ from uuid import UUID
 from pydantic import Field
 
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.metadata_rule import TopicRule
+from kproxy.rules.kinds.base.metadata_rule import TopicRule
 from kproxy.rules.seed import Seed
-from kproxy.wire.layout import ZERO_UUID
+from kproxy.wire.table.layout import ZERO_UUID
 
 
 class RecreateTopic(TopicRule):

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.connection_checks import for_connections
 from kproxy.rules.decision import Close
+from kproxy.rules.document.model import Wrong
 from kproxy.rules.exchange import ConnectionView
-from kproxy.rules.explain import Wrong
-from kproxy.rules.kinds.connection_rule import ConnectionRule
-from kproxy.rules.kinds.live import Decisions, Lasting
+from kproxy.rules.kinds.base.connection_checks import for_connections
+from kproxy.rules.kinds.base.connection_rule import ConnectionRule
+from kproxy.rules.kinds.base.live import Decisions, Lasting
 
 
 class Refuse(ConnectionRule):

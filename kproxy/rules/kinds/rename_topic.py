@@ -6,9 +6,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.kinds.base import VisiblePart
-from kproxy.rules.kinds.name_rule import RenameRule
-from kproxy.rules.namespace import TOPIC, Namespace
+from kproxy.rules.kinds.base.name_rule import RenameRule
+from kproxy.rules.kinds.base.rule import VisiblePart
+from kproxy.rules.names.namespace import TOPIC, Namespace
 
 
 class RenameTopic(RenameRule):

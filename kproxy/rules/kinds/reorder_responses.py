@@ -11,8 +11,8 @@ from pydantic import Field
 from kproxy.rules.decision import Swap
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.frame_rule import FrameRule
-from kproxy.rules.kinds.live import Decisions
+from kproxy.rules.kinds.base.frame_rule import FrameRule
+from kproxy.rules.kinds.base.live import Decisions
 
 
 class ReorderResponses(FrameRule):

@@ -8,22 +8,29 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, PrivateAttr
 
 from kproxy.errors import RecordsError
-from kproxy.rules.batch_checks import RecordSizes, codec_name, is_idempotent
 from kproxy.rules.decision import Drop, Fail
 from kproxy.rules.depth import Depth
+from kproxy.rules.document.model import Wrong
+from kproxy.rules.document.units import ByteCount
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.explain import Wrong
-from kproxy.rules.kinds.base import Direction, Family
-from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
-from kproxy.rules.match import Test, Texts, text_test
-from kproxy.rules.selected import AcksValues
-from kproxy.rules.selected_versions import chosen
-from kproxy.rules.units import ByteCount
-from kproxy.wire.api_keys import API_VERSIONS, FIND_COORDINATOR, METADATA, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kproxy.rules.kinds.base.batch_checks import RecordSizes, codec_name, is_idempotent
+from kproxy.rules.kinds.base.live import Decisions, Effect, LiveRule
+from kproxy.rules.kinds.base.rule import Direction, Family
+from kproxy.rules.select.match import Test, Texts, text_test
+from kproxy.rules.select.selected import AcksValues
+from kproxy.rules.select.selected_versions import chosen
+from kproxy.wire.codec.message import Message
 from kproxy.wire.elements import element_at
-from kproxy.wire.message import Message
 from kproxy.wire.records import Batch, Cut, LegacyEntry, entries
+from kproxy.wire.table.api_keys import (
+    API_VERSIONS,
+    FIND_COORDINATOR,
+    METADATA,
+    PRODUCE,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+)
 
 BEFORE_WORK = frozenset((METADATA, FIND_COORDINATOR, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE))
 """APIs by which a client gets to where it can be told: an error in them makes it try again and again, without a word to

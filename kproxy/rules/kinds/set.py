@@ -10,19 +10,19 @@ from pydantic import Field
 
 from kproxy.rules.decision import Edit
 from kproxy.rules.depth import Depth
-from kproxy.rules.elements import elements_of
+from kproxy.rules.document.model import KEY, Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.explain import KEY, Wrong
-from kproxy.rules.field_path import FieldFinder, Path, nearest_path, parse_path, slot_at
-from kproxy.rules.field_value import field_value
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, Lasting, LiveRule
-from kproxy.rules.selected_versions import SelectedVersions, chosen, spans
-from kproxy.wire import layout
-from kproxy.wire.api_keys import PRODUCE
-from kproxy.wire.layout import Slot
-from kproxy.wire.message import Message
+from kproxy.rules.kinds.base.elements import elements_of
+from kproxy.rules.kinds.base.field_path import FieldFinder, Path, nearest_path, parse_path, slot_at
+from kproxy.rules.kinds.base.field_value import field_value
+from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting, LiveRule
+from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.select.selected_versions import SelectedVersions, chosen, spans
+from kproxy.wire.codec.message import Message
+from kproxy.wire.table import layout
+from kproxy.wire.table.api_keys import PRODUCE
+from kproxy.wire.table.layout import Slot
 
 ACKS = "acks"
 

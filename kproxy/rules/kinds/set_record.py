@@ -10,10 +10,10 @@ from pydantic import BeforeValidator, Field
 
 from kproxy.rules.bodies.records import RecordBudget, Whole, change_records, differ
 from kproxy.rules.bodies.topics import PartitionBody
-from kproxy.rules.explain import Wrong
-from kproxy.rules.kinds.live import Lasting
-from kproxy.rules.kinds.records_rule import SomeRecordsRule
-from kproxy.rules.units import parse_duration
+from kproxy.rules.document.model import Wrong
+from kproxy.rules.document.units import parse_duration
+from kproxy.rules.kinds.base.live import Lasting
+from kproxy.rules.kinds.base.records_rule import SomeRecordsRule
 from kproxy.wire.breath import each
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.records import Record

@@ -12,14 +12,14 @@ from kproxy.rules.bodies.topics import PartitionBody, partitions_of_answer, part
 from kproxy.rules.bodies.waiting import waited
 from kproxy.rules.decision import Edit
 from kproxy.rules.depth import Depth
+from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.explain import Wrong
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, Lasting, SelectingRule
-from kproxy.rules.remembered_numbers import Remembered
-from kproxy.wire.api_keys import FETCH, LIST_OFFSETS
+from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting, SelectingRule
+from kproxy.rules.kinds.base.remembered_numbers import Remembered
+from kproxy.rules.kinds.base.rule import Direction
 from kproxy.wire.breath import each
+from kproxy.wire.table.api_keys import FETCH, LIST_OFFSETS
 
 HIGHEST = 2**63 - 1
 MOST_PARTITIONS = 100_000

@@ -7,11 +7,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.connection_checks import for_a_time, for_connections
-from kproxy.rules.explain import Wrong
-from kproxy.rules.kinds.connection_rule import ConnectionRule, Ways, ways
+from kproxy.rules.document.model import Wrong
+from kproxy.rules.document.units import ByteCount, Seconds
+from kproxy.rules.kinds.base.connection_checks import for_a_time, for_connections
+from kproxy.rules.kinds.base.connection_rule import ConnectionRule, Ways, ways
 from kproxy.rules.traffic_shape import TrafficShape
-from kproxy.rules.units import ByteCount, Seconds
 
 
 class Slice(ConnectionRule):

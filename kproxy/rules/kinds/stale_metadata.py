@@ -11,13 +11,13 @@ from pydantic import Field
 from kproxy.rules.bodies.topics import DESCRIBING
 from kproxy.rules.decision import Edit
 from kproxy.rules.depth import Depth
+from kproxy.rules.document.model import Wrong
+from kproxy.rules.document.units import Seconds
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.explain import Wrong
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, SelectingRule
-from kproxy.rules.units import Seconds
-from kproxy.wire.api_keys import DESCRIBE_CLUSTER, METADATA
+from kproxy.rules.kinds.base.live import Decisions, Effect, SelectingRule
+from kproxy.rules.kinds.base.rule import Direction
+from kproxy.wire.table.api_keys import DESCRIBE_CLUSTER, METADATA
 
 STALE = DESCRIBING | {DESCRIBE_CLUSTER}
 MOST_SHAPES = 200

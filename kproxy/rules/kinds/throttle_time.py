@@ -9,14 +9,14 @@ from pydantic import Field
 
 from kproxy.rules.decision import Throttle
 from kproxy.rules.depth import Depth
+from kproxy.rules.document.model import Wrong
+from kproxy.rules.document.units import Seconds
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.explain import Wrong
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, Lasting, LiveRule
-from kproxy.rules.selected_versions import chosen, spans
-from kproxy.rules.units import Seconds
-from kproxy.wire import layout, schema
+from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting, LiveRule
+from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.select.selected_versions import chosen, spans
+from kproxy.wire.table import layout, schema
 
 LONGEST = (2**31 - 1) / 1000
 """Seconds; the field has 32 bits of milliseconds."""

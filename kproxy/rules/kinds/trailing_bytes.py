@@ -9,13 +9,13 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.decision import Reframe
+from kproxy.rules.document.units import ByteCount
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.frame_bytes import SIZE, sized
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.frame_rule import FrameRule
-from kproxy.rules.kinds.live import Decisions
-from kproxy.rules.units import ByteCount
+from kproxy.rules.kinds.base.frame_bytes import SIZE, sized
+from kproxy.rules.kinds.base.frame_rule import FrameRule
+from kproxy.rules.kinds.base.live import Decisions
+from kproxy.rules.kinds.base.rule import Direction
 
 MOST = 1 << 20
 """Bytes; beyond that it is a question of memory, not of reading."""

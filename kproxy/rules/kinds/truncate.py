@@ -9,14 +9,14 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.decision import Reframe
+from kproxy.rules.document.model import KEY, Wrong
+from kproxy.rules.document.units import ByteCount
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.explain import KEY, Wrong
-from kproxy.rules.frame_bytes import kept
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.frame_rule import FrameRule
-from kproxy.rules.kinds.live import Decisions
-from kproxy.rules.units import ByteCount
+from kproxy.rules.kinds.base.frame_bytes import kept
+from kproxy.rules.kinds.base.frame_rule import FrameRule
+from kproxy.rules.kinds.base.live import Decisions
+from kproxy.rules.kinds.base.rule import Direction
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 

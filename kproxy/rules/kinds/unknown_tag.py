@@ -10,15 +10,15 @@ from pydantic import Field
 
 from kproxy.rules.decision import Edit
 from kproxy.rules.depth import Depth
+from kproxy.rules.document.model import Wrong
+from kproxy.rules.document.units import ByteCount
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.explain import Wrong
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.frame_rule import FrameRule
-from kproxy.rules.kinds.live import Decisions
-from kproxy.rules.selected import keys_of
-from kproxy.rules.units import ByteCount
-from kproxy.wire import schema
+from kproxy.rules.kinds.base.frame_rule import FrameRule
+from kproxy.rules.kinds.base.live import Decisions
+from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.select.selected import keys_of
+from kproxy.wire.table import schema
 
 KAFKAS_OWN = 100
 """Tags below this are Kafka's to give: its highest is 3 so far."""

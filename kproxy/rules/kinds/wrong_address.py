@@ -9,12 +9,12 @@ from pydantic import Field
 
 from kproxy.rules.bodies.brokers import addressed, carries_addresses
 from kproxy.rules.depth import Depth
+from kproxy.rules.document.model import Wrong
+from kproxy.rules.document.node_ranges import NodeRanges, includes
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.explain import Wrong
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.message_rule import ResponseRule
-from kproxy.rules.node_ranges import NodeRanges, includes
+from kproxy.rules.kinds.base.message_rule import ResponseRule
+from kproxy.rules.kinds.base.rule import Direction
 
 
 class WrongAddress(ResponseRule):

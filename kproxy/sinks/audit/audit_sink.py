@@ -17,8 +17,8 @@ from kproxy.events.schema import CONNECTION_EVENT, REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.observe.cells import Line
 from kproxy.observe.seen import Depth, Seen, Who
 from kproxy.observe.summary import Summary
-from kproxy.wire import schema
 from kproxy.wire.breath import each, to_the_end
+from kproxy.wire.table import schema
 
 from .connection_event import LiveWho, authenticated, closed, opened
 from .gate import EventGate

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from kproxy.core.principal import Outcome
 from kproxy.observe.seen import Who
-from kproxy.wire.error_codes import error_name
+from kproxy.wire.table.errors import error_name
 
 from .text import plain
 

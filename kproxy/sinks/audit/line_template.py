@@ -19,7 +19,7 @@ from kproxy.observe.frames import SIZE_BYTES
 from kproxy.observe.number_template import RECORDS_AT, LearntFrame, holders
 from kproxy.observe.seen import Frame, Seen
 from kproxy.wire.records.entry import OVERHEAD
-from kproxy.wire.sketch import decode_sketch
+from kproxy.wire.scan.sketch import decode_sketch
 
 from .request_event import request_event
 from .text import byte_stamp, milliseconds

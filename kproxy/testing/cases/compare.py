@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from kproxy.errors import RecordsError
-from kproxy.rules.ranges import LARGEST, Range
-from kproxy.wire import error_codes
-from kproxy.wire.layout import Slot, Struct
+from kproxy.rules.document.ranges import LARGEST, Range
+from kproxy.wire.table import errors as error_codes
+from kproxy.wire.table.layout import Slot, Struct
 
 from .records import RecordsRead, seen_in
 from .values import TAGGED

@@ -20,7 +20,7 @@ from kproxy.rules.gate import Barred
 from kproxy.rules.rule_set import BoundRules, RuleSet
 from kproxy.testing.dialogue import Dialogue, response
 from kproxy.wire import decode_request
-from kproxy.wire.api_keys import METADATA, PRODUCE
+from kproxy.wire.table.api_keys import METADATA, PRODUCE
 
 from .model import ClientConnection
 

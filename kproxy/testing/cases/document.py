@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kproxy.errors import DocumentError
-from kproxy.rules.document import ENDINGS, Document, check_documents, read_document
-from kproxy.rules.explain import found, validate
-from kproxy.rules.hints import nearest
-from kproxy.rules.kinds.live import LiveRule
-from kproxy.rules.source import Source, Where
-from kproxy.rules.values import to_value
+from kproxy.rules.document.hints import nearest
+from kproxy.rules.document.model import found, validate
+from kproxy.rules.document.read import ENDINGS, Document, check_documents, read_document
+from kproxy.rules.document.source import Source, Where
+from kproxy.rules.document.values import to_value
+from kproxy.rules.kinds.base.live import LiveRule
 
 from .model import Case, CaseFile, ClientConnection, SentRequest, Step
 from .values import Reader

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kproxy.errors import EncodeError
-from kproxy.rules.source import Source, Where
+from kproxy.rules.document.source import Source, Where
 from kproxy.testing.dialogue import sized
-from kproxy.wire import Message, encode, schema
+from kproxy.wire import Message, encode
+from kproxy.wire.table import schema
 
 from .model import SentAnswer, SentRequest
 from .values import Reader

@@ -20,13 +20,13 @@ from uuid import UUID
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from kproxy.rules.explain import KEY, Model, Wrong, found
-from kproxy.rules.hints import nearest
-from kproxy.rules.ranges import OneRange
-from kproxy.rules.rates import ByteRate
-from kproxy.rules.selected import topic_id
-from kproxy.rules.units import ByteCount, Seconds, parse_duration
-from kproxy.wire import schema
+from kproxy.rules.document.hints import nearest
+from kproxy.rules.document.model import KEY, Model, Wrong, found
+from kproxy.rules.document.ranges import OneRange
+from kproxy.rules.document.rates import ByteRate
+from kproxy.rules.document.units import ByteCount, Seconds, parse_duration
+from kproxy.rules.select.selected import topic_id
+from kproxy.wire.table import schema
 
 
 def _known_api(name: str) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from kproxy.core.commands import BROKER
 from kproxy.errors import DecodeError
-from kproxy.rules.source import Source, Where
-from kproxy.wire import Message, decode_request, decode_response, layout, schema
+from kproxy.rules.document.source import Source, Where
+from kproxy.wire import Message, decode_request, decode_response
+from kproxy.wire.table import layout, schema
 
 from .compare import Difference, differences, shown
 from .connection import Line, Piece

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.errors import KproxyError
-from kproxy.rules.source import Where
+from kproxy.rules.document.source import Where
 
 from .compare import Difference, shown
 from .connection import Line

@@ -13,10 +13,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from kproxy.errors import RecordsError
-from kproxy.rules.explain import Model, found, unknown, validate
-from kproxy.rules.source import Source, Where
-from kproxy.wire.compression import CODECS
+from kproxy.rules.document.model import Model, found, unknown, validate
+from kproxy.rules.document.source import Source, Where
 from kproxy.wire.records import Batch, LegacyEntry, Producer, Record, check_crc, decode, encode_batch, entries
+from kproxy.wire.records.compression import CODECS
 
 TIMESTAMP = 1_700_000_000_000
 """Timestamp, in milliseconds, of records for which the test gives none."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from kproxy.rules.explain import found, unknown
-from kproxy.rules.ranges import Range, parse_range
-from kproxy.rules.selected import error_number, topic_id
-from kproxy.rules.source import Source, Where
-from kproxy.rules.units import parse_size
-from kproxy.wire import layout
-from kproxy.wire.layout import FIXED, INTEGERS, Slot, Struct
+from kproxy.rules.document.model import found, unknown
+from kproxy.rules.document.ranges import Range, parse_range
+from kproxy.rules.document.source import Source, Where
+from kproxy.rules.document.units import parse_size
+from kproxy.rules.select.selected import error_number, topic_id
+from kproxy.wire.table import layout
+from kproxy.wire.table.layout import FIXED, INTEGERS, Slot, Struct
 
 from .records import RecordsRead, read_records
 

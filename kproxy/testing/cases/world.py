@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from kproxy.core.session import Shared
-from kproxy.rules.document import Document
+from kproxy.rules.document.read import Document
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
 

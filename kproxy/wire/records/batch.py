@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from kproxy.errors import RecordsError
 
 from ..breath import FEW, breathe, each
-from ..compression import CODECS, DECOMPRESSED_LIMIT, compress, decompress
+from .compression import CODECS, DECOMPRESSED_LIMIT, compress, decompress
 from .entry import (
     BATCH,
     BATCH_CRC_FROM,

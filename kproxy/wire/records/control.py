@@ -14,8 +14,9 @@ from functools import cache
 from typing import Any
 
 from kproxy.errors import DecodeError, EncodeError, RecordsError
+from kproxy.wire.codec import structs as codec
+from kproxy.wire.table import layout, schema
 
-from .. import codec, layout, schema
 from .record import Record
 
 TYPES = ("abort", "commit", "leader_change", "snapshot_header", "snapshot_footer", "kraft_version", "kraft_voters")

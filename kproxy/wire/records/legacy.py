@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from kproxy.errors import RecordsError
 
 from ..breath import each
-from ..compression import DECOMPRESSED_LIMIT, compress, decompress
+from .compression import DECOMPRESSED_LIMIT, compress, decompress
 from .entry import CODEC, LEGACY, LEGACY_CRC_FROM, LOG_APPEND_TIME, OVERHEAD, TIMESTAMP, LegacyEntry, crc_of, entries
 from .record import Record
 

@@ -10,12 +10,12 @@ import pytest
 from kproxy.core.counters import Counters
 from kproxy.core.names import name_rewrite
 from kproxy.core.rewrite import Context
-from kproxy.rules.name_maps import NameMaps
-from kproxy.rules.names import NameMap
-from kproxy.wire import layout
-from kproxy.wire.codec import decode, encode
+from kproxy.rules.names.composed import NameMap
+from kproxy.rules.names.maps import NameMaps
+from kproxy.wire.codec.structs import decode, encode
 from kproxy.wire.edit import Edits
-from kproxy.wire.walk import walk
+from kproxy.wire.scan.walk import walk
+from kproxy.wire.table import layout
 
 Through = Callable[..., Any]
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kproxy.testing.dialogue import Dialogue, request, response
-from kproxy.wire import decode_response, schema
+from kproxy.wire import decode_response
+from kproxy.wire.table import schema
 
 RULES = "rules:\n- {name: a, kind: prefix, prefix: a.}\n"
 

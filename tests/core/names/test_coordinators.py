@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kproxy.core.rewrite import Context
-from kproxy.rules.name_maps import NameMaps
-from kproxy.rules.names import NameMap
-from kproxy.rules.namespace import GROUP, TRANSACTIONAL_ID
+from kproxy.rules.names.composed import NameMap
+from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.namespace import GROUP, TRANSACTIONAL_ID
 
 Through = Callable[..., Any]
 

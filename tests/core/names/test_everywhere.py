@@ -13,15 +13,15 @@ from kproxy.core.counters import Counters
 from kproxy.core.names import name_rewrite
 from kproxy.core.names.spell import SPACES
 from kproxy.core.rewrite import Context
-from kproxy.rules.name_maps import NameMaps
-from kproxy.rules.name_prefix import PrefixLayer
-from kproxy.rules.names import NameMap
-from kproxy.rules.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID
-from kproxy.wire import layout, schema
-from kproxy.wire.codec import decode, encode
+from kproxy.rules.names.composed import NameMap
+from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID
+from kproxy.rules.names.prefix import PrefixLayer
+from kproxy.wire.codec.structs import decode, encode
 from kproxy.wire.edit import Edits
-from kproxy.wire.layout import Struct
-from kproxy.wire.walk import walk
+from kproxy.wire.scan.walk import walk
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.layout import Struct
 from tests.support.random_values import random_struct
 
 CARRIERS = {

@@ -8,12 +8,12 @@ import pytest
 
 from kproxy.core.names.remembered import FETCH_SESSIONS, MAX_FETCH_SESSIONS
 from kproxy.core.plan import Bound
-from kproxy.rules.name_maps import NameMaps
-from kproxy.rules.name_prefix import PrefixLayer
-from kproxy.rules.names import NameMap
-from kproxy.rules.namespace import NAMESPACES
+from kproxy.rules.names.composed import NameMap
+from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.namespace import NAMESPACES
+from kproxy.rules.names.prefix import PrefixLayer
 from kproxy.testing.dialogue import Dialogue
-from kproxy.wire.schema import load
+from kproxy.wire.table.schema import load
 
 TENANT = NameMaps(*(NameMap([PrefixLayer(space, b"a.")], space) for space in NAMESPACES))
 FETCH, FOREIGN, MINE = 1, 77, 5

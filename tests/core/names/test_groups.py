@@ -10,8 +10,8 @@ import pytest
 
 from kproxy.core.names.remembered import MAX_PROTOCOLS, PROTOCOLS
 from kproxy.core.rewrite import Context
-from kproxy.wire import layout
-from kproxy.wire.codec import encode
+from kproxy.wire.codec.structs import encode
+from kproxy.wire.table import layout
 
 Through = Callable[..., Any]
 

@@ -12,11 +12,12 @@ from kproxy.core.names.disguise import disguise
 from kproxy.core.names.ids import ANSWERS_BY_ID
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.rewrite import Context
-from kproxy.rules.name_maps import NameMaps
-from kproxy.rules.name_prefix import PrefixLayer
-from kproxy.rules.names import NameMap
-from kproxy.rules.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID
-from kproxy.wire import decode_request, decode_response, layout, schema
+from kproxy.rules.names.composed import NameMap
+from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID
+from kproxy.rules.names.prefix import PrefixLayer
+from kproxy.wire import decode_request, decode_response
+from kproxy.wire.table import layout, schema
 
 TENANT = NameMaps(*(NameMap([PrefixLayer(space, b"a.")], space) for space in NAMESPACES))
 BOUND = Bound(names=TENANT)

@@ -11,10 +11,10 @@ from kproxy.core.counters import Counters
 from kproxy.core.names.lone import MOST_KNOWN, LoneName, lone_name
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.rewrite import Context
-from kproxy.rules.name_maps import NameMaps
-from kproxy.rules.name_prefix import PrefixLayer
-from kproxy.rules.names import NameMap
-from kproxy.rules.namespace import NAMESPACES, TRANSACTIONAL_ID
+from kproxy.rules.names.composed import NameMap
+from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.namespace import NAMESPACES, TRANSACTIONAL_ID
+from kproxy.rules.names.prefix import PrefixLayer
 
 TOPICS = NameMap.of({"orders": "prod.orders"})
 IDS = NameMap.of({"worker-*": "blue.worker-*"}, space=TRANSACTIONAL_ID)

@@ -11,9 +11,10 @@ import pytest
 from kproxy.core.respond import Failure, fail, fail_each
 from kproxy.core.respond.errors import errors_of
 from kproxy.rules.entity import Entity, entities
-from kproxy.wire import Message, decode_request, decode_response, encode, schema
-from kproxy.wire.schema import Api
-from kproxy.wire.shapes import shape
+from kproxy.wire import Message, decode_request, decode_response, encode
+from kproxy.wire.table import schema
+from kproxy.wire.table.schema import Api
+from kproxy.wire.table.shapes import shape
 from tests.support.random_requests import random_request
 
 FAILURE = Failure(29, "not for you")

@@ -8,8 +8,9 @@ import pytest
 
 from kproxy.core.respond import Failure, can_carry, errors_of, fail_each, fails_all, why_not
 from kproxy.rules.entity import entities
-from kproxy.wire import decode_request, encode, schema
-from kproxy.wire.schema import Api
+from kproxy.wire import decode_request, encode
+from kproxy.wire.table import schema
+from kproxy.wire.table.schema import Api
 from tests.support.random_requests import random_request
 
 

@@ -8,7 +8,8 @@ from uuid import UUID
 
 from kproxy.core.respond import errors_of
 from kproxy.rules.entity import Entity, entities
-from kproxy.wire import Message, schema
+from kproxy.wire import Message
+from kproxy.wire.table import schema
 
 ID = UUID(int=5)
 

@@ -9,9 +9,10 @@ import pytest
 
 from kproxy.core.respond import leave_out
 from kproxy.rules.entity import Entity
-from kproxy.wire import Message, decode_request, decode_response, encode, schema
-from kproxy.wire.schema import Api
-from kproxy.wire.shapes import shape
+from kproxy.wire import Message, decode_request, decode_response, encode
+from kproxy.wire.table import schema
+from kproxy.wire.table.schema import Api
+from kproxy.wire.table.shapes import shape
 from tests.support.random_requests import answered, random_request
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from kproxy.core.respond import without
 from kproxy.rules.entity import Entity, entities
-from kproxy.wire import Message, decode_request, encode, schema
-from kproxy.wire.schema import Api
+from kproxy.wire import Message, decode_request, encode
+from kproxy.wire.table import schema
+from kproxy.wire.table.schema import Api
 from tests.support.random_requests import random_request
 
 

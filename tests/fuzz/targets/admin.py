@@ -25,7 +25,7 @@ from kproxy.admin.backend import Backend
 from kproxy.admin.problem import CODES
 from kproxy.config.document import Config
 from kproxy.process.app import Proxy
-from kproxy.rules.source import Source
+from kproxy.rules.document.source import Source
 from kproxy.rules.store import RuleStore
 
 from ..feed import Feed

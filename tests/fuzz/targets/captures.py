@@ -26,7 +26,7 @@ from kproxy.cli.tally import Tally
 from kproxy.errors import CaptureError
 from kproxy.observe.seen import Seen
 from kproxy.testing.dialogue import request, response
-from kproxy.wire import schema
+from kproxy.wire.table import schema
 from tests.support.random_peers import Manners
 
 from ...observe.watching import CLIENT, random_talk

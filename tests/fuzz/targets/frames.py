@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 from kproxy.errors import DecodeError
 from kproxy.testing.dialogue import request, response
-from kproxy.wire import schema
-from kproxy.wire.frames import Splitter, framed
-from kproxy.wire.head import body_start, lone_topic, produce_acks
-from kproxy.wire.response_tail import PrefixSkipper
+from kproxy.wire.scan.frames import Splitter, framed
+from kproxy.wire.scan.head import body_start, lone_topic, produce_acks
+from kproxy.wire.scan.response_tail import PrefixSkipper
+from kproxy.wire.table import schema
 
 from ..feed import Feed
 

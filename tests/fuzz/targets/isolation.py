@@ -20,10 +20,11 @@ from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import NOWHERE, Shared
 from kproxy.core.step import STOP
 from kproxy.errors import DecodeError
-from kproxy.rules.document import parse_rules
-from kproxy.rules.namespace import TOPIC
+from kproxy.rules.document.read import parse_rules
+from kproxy.rules.names.namespace import TOPIC
 from kproxy.testing.dialogue import response, sized
-from kproxy.wire import Message, layout, schema
+from kproxy.wire import Message
+from kproxy.wire.table import layout, schema
 from tests.support.random_peers import mangled
 from tests.support.random_values import random_struct
 

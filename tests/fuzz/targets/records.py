@@ -15,17 +15,18 @@ from dataclasses import replace
 from itertools import islice
 
 from kproxy.errors import RecordsError
-from kproxy.wire import compression, lz4
 from kproxy.wire.records import (
     Batch,
     Cut,
     Record,
     check_crc,
+    compression,
     decode,
     decode_control,
     encode_batch,
     encode_message_set,
     entries,
+    lz4,
     rewrite,
 )
 from kproxy.wire.records.digest import read_digest

@@ -13,7 +13,7 @@ from random import Random
 from kproxy.core.plan import Plan
 from kproxy.core.session import Shared
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.kinds.base.live import LiveRule
 from tests.support.chaos_session import Driver, Turmoil
 from tests.support.random_peers import Broker, random_traffic
 from tests.support.random_rules import acts_on, random_rules

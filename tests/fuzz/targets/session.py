@@ -17,12 +17,12 @@ from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import Bound
 from kproxy.core.session import Shared
-from kproxy.rules.name_maps import NameMaps
-from kproxy.rules.name_prefix import PrefixLayer
-from kproxy.rules.names import NameMap
-from kproxy.rules.namespace import NAMESPACES
+from kproxy.rules.names.composed import NameMap
+from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.namespace import NAMESPACES
+from kproxy.rules.names.prefix import PrefixLayer
 from kproxy.testing.dialogue import Dialogue, frames, request, response, sized
-from kproxy.wire import schema
+from kproxy.wire.table import schema
 from tests.support.random_peers import Broker, Manners, random_traffic
 from tests.support.stretches import Stopwatch, large
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from kproxy.observe.seen import Depth
 from kproxy.testing.dialogue import request, response, sized
-from kproxy.wire import schema
+from kproxy.wire.table import schema
 
 from ...observe.watching import BROKER, CLIENT, Manners, Talk, Watching, play, random_talk, told, whole_summary
 from ..feed import FedRandom, Feed

@@ -11,7 +11,8 @@ from kproxy.observe.filter.fields import BY_SHORT, FIELDS
 from kproxy.observe.filter.kinds import ADDRESS, API, ERROR, FLAG, TIME, ChoiceKind, NumberKind
 from kproxy.observe.filter.parse import parse
 from kproxy.observe.filter.tree import All, And, Claim, Node, Not, Or, written
-from kproxy.wire import error_codes, schema
+from kproxy.wire.table import errors as error_codes
+from kproxy.wire.table import schema
 
 # ---- both spellings
 

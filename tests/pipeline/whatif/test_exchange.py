@@ -10,9 +10,10 @@ import pytest
 from kproxy.pipeline.whatif.exchange import MOST_TOPICS, PackedExchange, topics_of
 from kproxy.rules.entity import entities
 from kproxy.testing.dialogue import request
-from kproxy.wire import Message, decode_request, encode, layout, schema
-from kproxy.wire.layout import ZERO_UUID
-from kproxy.wire.schema import Api
+from kproxy.wire import Message, decode_request, encode
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.layout import ZERO_UUID
+from kproxy.wire.table.schema import Api
 from tests.support.random_values import random_struct
 
 TOPICS = {UUID(int=number): f"topic-{number}" for number in range(1, 100)}

@@ -18,9 +18,9 @@ from kproxy.process.workers.pool_rule_keeper import PoolRuleKeeper, RuleNewsSend
 from kproxy.process.workers.rule_messages import Commit, HandedRule, Prepare, RuleNews, RulesState
 from kproxy.process.workers.shared_table import SharedTable
 from kproxy.process.workers.worker_rules import WorkerRules
+from kproxy.rules.document.source import Source
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
-from kproxy.rules.source import Source
 from kproxy.rules.store import RuleStore
 
 pytestmark = pytest.mark.trio

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kproxy.replay.fixes.producers import UNKNOWN, UNKNOWN_TRANSACTION, ProducerFix
-from kproxy.wire.api_keys import INIT_PRODUCER_ID
 from kproxy.wire.records import Batch, Producer, Record, encode_batch, entries
+from kproxy.wire.table.api_keys import INIT_PRODUCER_ID
 
 
 def produce(tools: Any, *producers: Producer, at: float = 1) -> Any:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kproxy.rules.bodies.assignments import empty, negative, rewritten
-from kproxy.wire import codec, layout
+from kproxy.wire.codec import structs as codec
+from kproxy.wire.table import layout
 
 
 def written(*topics: tuple[str, list[int]], version: int = 0, rest: bytes = b"") -> bytes:

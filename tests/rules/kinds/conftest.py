@@ -10,14 +10,15 @@ from uuid import UUID
 import pytest
 
 from kproxy.core.names.remembered import TOPIC_IDS, recall
-from kproxy.rules.document import parse_rules
+from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import entities
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.facts import Facts
-from kproxy.rules.kinds.live import Effect, LiveRule
+from kproxy.rules.kinds.base.live import Effect, LiveRule
 from kproxy.testing.dialogue import Dialogue, sized
-from kproxy.wire import Message, decode_request, decode_response, encode, layout, schema
+from kproxy.wire import Message, decode_request, decode_response, encode
 from kproxy.wire.records import Cut, Record, check_crc, decode, encode_batch, encode_message_set, entries
+from kproxy.wire.table import layout, schema
 
 PRODUCE, FETCH = 0, 1
 

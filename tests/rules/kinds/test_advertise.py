@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kproxy.rules.address import Address, PortRange
-from kproxy.rules.explain import validate
+from kproxy.rules.document.address import Address, PortRange
+from kproxy.rules.document.model import validate
+from kproxy.rules.document.source import Source
+from kproxy.rules.document.values import to_value
 from kproxy.rules.kinds.advertise import Advertise
-from kproxy.rules.source import Source
-from kproxy.rules.values import to_value
 
 
 def make(**fields: Any) -> Advertise:

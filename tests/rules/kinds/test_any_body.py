@@ -10,13 +10,14 @@ import pytest
 
 from kproxy.rules.decision import Edit
 from kproxy.rules.depth import Depth
-from kproxy.rules.document import parse_rules
+from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import entities
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.live import LiveRule, SelectingRule
-from kproxy.rules.kinds.records_rule import RecordsRule
-from kproxy.wire import Message, encode, layout, schema
+from kproxy.rules.kinds.base.live import LiveRule, SelectingRule
+from kproxy.rules.kinds.base.records_rule import RecordsRule
+from kproxy.wire import Message, encode
+from kproxy.wire.table import layout, schema
 from tests.support.random_values import random_struct
 
 CHANGING = [kind for kind, model in KINDS.items() if issubclass(model, SelectingRule | RecordsRule)]

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from kproxy.testing.dialogue import Dialogue, request, response
-from kproxy.wire import schema
+from kproxy.wire.table import schema
 
 TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = 29, 30, 31, 53
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.wire import schema
+from kproxy.wire.table import schema
 
 FETCH, SHARE_FETCH = 1, 78
 

@@ -11,10 +11,11 @@ import pytest
 
 from kproxy.rules.decision import Fail
 from kproxy.rules.depth import Depth
-from kproxy.rules.error_place import can_say
+from kproxy.rules.kinds.base.error_place import can_say
 from kproxy.testing.dialogue import Dialogue, sized
-from kproxy.wire import Message, decode_response, encode, schema
-from kproxy.wire.shapes import Level, shape
+from kproxy.wire import Message, decode_response, encode
+from kproxy.wire.table import schema
+from kproxy.wire.table.shapes import Level, shape
 from tests.support.random_requests import answered, random_request
 
 PRODUCE, FETCH, METADATA, SASL_HANDSHAKE, ENVELOPE = 0, 1, 3, 17, 58

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kproxy.rules.kinds.fence_producer import FENCED, SAID_FROM
-from kproxy.wire import schema
+from kproxy.wire.table import schema
 
 PRODUCE, INIT_PRODUCER_ID = 0, 22
 INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.wire import schema
+from kproxy.wire.table import schema
 
 METADATA, DESCRIBE_TOPIC_PARTITIONS = 3, 75
 UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID = 3, 100

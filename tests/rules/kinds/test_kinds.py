@@ -6,10 +6,10 @@ import textwrap
 
 import pytest
 
-from kproxy.rules.document import parse_rules
+from kproxy.rules.document.read import parse_rules
+from kproxy.rules.document.reference import rows, sentence
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.live import LiveRule
-from kproxy.rules.reference import rows, sentence
+from kproxy.rules.kinds.base.live import LiveRule
 
 
 @pytest.mark.parametrize("kind", KINDS)

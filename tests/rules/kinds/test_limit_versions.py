@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kproxy.errors import DocumentError
-from kproxy.rules.document import parse_rules
+from kproxy.rules.document.read import parse_rules
 from kproxy.rules.facts import Facts
 from kproxy.rules.version_limits import NOTHING, VersionLimits
-from kproxy.wire import schema
-from kproxy.wire.releases import supported
+from kproxy.wire.table import schema
+from kproxy.wire.table.releases import supported
 
 ANYBODY = Facts("main", "main", "127.0.0.1")
 

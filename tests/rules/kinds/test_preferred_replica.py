@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kproxy.rules.facts import Facts
-from kproxy.wire import schema
 from kproxy.wire.records import Record, encode_batch
+from kproxy.wire.table import schema
 
 FETCH = 1
 VERSIONS = [version for version in schema.load(FETCH).versions if 11 <= version <= 12]

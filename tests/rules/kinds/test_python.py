@@ -9,8 +9,8 @@ import pytest
 
 from kproxy.errors import DocumentError
 from kproxy.rules.decision import Delay
+from kproxy.rules.document.source import Source
 from kproxy.rules.kinds.python import PythonEffect
-from kproxy.rules.source import Source
 from kproxy.rules.store import RuleStore
 from kproxy.testing.dialogue import Dialogue, request, response
 

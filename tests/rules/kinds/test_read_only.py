@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from kproxy.rules.depth import Depth
-from kproxy.rules.permissions import permissions
+from kproxy.rules.kinds.base.permissions import permissions
 from kproxy.testing.dialogue import Dialogue, request, response
-from kproxy.wire import schema
-from kproxy.wire.shapes import shape
+from kproxy.wire.table import schema
+from kproxy.wire.table.shapes import shape
 
 TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = 29, 30, 31, 53
 TOPICS = 'match: {topic: "prod.*"}'

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.wire import schema
+from kproxy.wire.table import schema
 
 METADATA = 3
 ID = UUID(int=7)

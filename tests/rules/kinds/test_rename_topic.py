@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.errors import DocumentError
-from kproxy.rules.document import parse_rules
+from kproxy.rules.document.read import parse_rules
 from kproxy.rules.facts import Facts
 
 ANYBODY = Facts("main", "main", "127.0.0.1")

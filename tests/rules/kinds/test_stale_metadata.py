@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kproxy.rules.kinds.stale_metadata import MOST_KEPT, MOST_SHAPES
-from kproxy.wire import schema
+from kproxy.wire.table import schema
 
 METADATA = 3
 

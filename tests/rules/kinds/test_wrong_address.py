@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kproxy.rules.bodies.brokers import LISTS, carries_addresses
-from kproxy.wire import schema
+from kproxy.wire.table import schema
 
 FIND_COORDINATOR, METADATA = 10, 3
 LISTING = [(key, version) for key in LISTS for version in schema.load(key).versions if carries_addresses(key, version)]

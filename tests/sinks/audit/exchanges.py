@@ -8,10 +8,10 @@ from uuid import UUID
 
 from kproxy.observe.seen import Form, Frame, Outcome, Seen
 from kproxy.sinks.audit.request_event import request_event
-from kproxy.wire import layout, schema
-from kproxy.wire.codec import encode
-from kproxy.wire.headers import write_header
+from kproxy.wire.codec.headers import write_header
+from kproxy.wire.codec.structs import encode
 from kproxy.wire.records import Producer, Record, encode_batch
+from kproxy.wire.table import layout, schema
 
 
 @dataclass

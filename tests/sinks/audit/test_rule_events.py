@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kproxy.rules.document import parse_rules
+from kproxy.rules.document.read import parse_rules
 from kproxy.sinks.audit.gate import EventGate
 from kproxy.sinks.audit.rule_events import RuleEvents
 from kproxy.testing.dialogue import Dialogue, request

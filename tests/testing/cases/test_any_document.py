@@ -17,9 +17,10 @@ from kproxy.errors import DocumentError
 from kproxy.testing.cases.document import load_cases
 from kproxy.testing.cases.model import ExpectedFrame, SentRequest, Step
 from kproxy.testing.cases.play import Failure, play
-from kproxy.wire import apis, layout
-from kproxy.wire.layout import Slot, Struct
-from kproxy.wire.schema import Api
+from kproxy.wire import apis
+from kproxy.wire.table import layout
+from kproxy.wire.table.layout import Slot, Struct
+from kproxy.wire.table.schema import Api
 from tests.support.random_values import random_struct
 
 RULES = "rules: [{name: r, kind: delay, delay: 1s, match: {api: Produce}}]"

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kproxy.wire import Message, decode_request, decode_response, schema
+from kproxy.wire import Message, decode_request, decode_response
+from kproxy.wire.table import schema
 
 HERE = Path(__file__).parent
 

@@ -22,8 +22,8 @@ import kafka
 
 from kproxy.testing.jars import KAFKA_VERSION
 from kproxy.testing.kafka import Kafka, Listener
-from kproxy.wire import schema
 from kproxy.wire.records import Cut, entries
+from kproxy.wire.table import schema
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))

@@ -11,9 +11,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from kproxy.observe.seen import Errors, Seen
-from kproxy.wire import layout
-from kproxy.wire.error_codes import error_name
-from kproxy.wire.layout import Slot, Struct
+from kproxy.wire.table import layout
+from kproxy.wire.table.errors import error_name
+from kproxy.wire.table.layout import Slot, Struct
 
 WORDS = ("error_message", "acknowledge_error_message")
 """Fields with what a broker says about a request or a partition; not those that are about single records."""

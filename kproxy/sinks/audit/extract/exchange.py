@@ -9,9 +9,9 @@ from typing import Any
 from kproxy.observe.error_places import in_order
 from kproxy.observe.seen import Seen, Who
 from kproxy.rules.entity import coordinator
-from kproxy.wire import layout, schema
-from kproxy.wire.api_keys import JOIN_GROUP
-from kproxy.wire.shapes import Level, Shape, shape
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.api_keys import JOIN_GROUP
+from kproxy.wire.table.shapes import Level, Shape, shape
 
 from ..text import plain
 from .error_names import ErrorCodes, error_columns, error_fields

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kproxy.wire.layout import Struct
+from kproxy.wire.table.layout import Struct
 
 from ..text import plain
 

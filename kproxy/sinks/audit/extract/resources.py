@@ -11,8 +11,8 @@ from typing import Any
 
 from kproxy.core.respond.tree import Handle, handles_of
 from kproxy.rules.entity import CLIENT_METRICS
-from kproxy.wire.error_codes import error_name
-from kproxy.wire.shapes import Level, Shape
+from kproxy.wire.table.errors import error_name
+from kproxy.wire.table.shapes import Level, Shape
 
 from ..text import plain
 from .details import DETAILS, MessageElement

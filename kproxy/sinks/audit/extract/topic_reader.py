@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from kproxy.wire.elements import TopicWalk, topic_walk
-from kproxy.wire.layout import ZERO_UUID, Slot, Struct
+from kproxy.wire.table.layout import ZERO_UUID, Slot, Struct
 
 from .fields import OF_PARTITION_ANSWERED, OF_PARTITION_REQUESTED, ColumnFields, present
 

@@ -11,8 +11,8 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.observe.seen import Seen, Who
-from kproxy.wire.error_codes import error_name
 from kproxy.wire.records.digest import RecordsDigest
+from kproxy.wire.table.errors import error_name
 
 from ..text import plain
 from .topic_reader import TopicElement, TopicReader

@@ -1,0 +1,229 @@
+"""Rule documents → a rule set; every mistake of every file at once.
+
+rules:
+  - name: orders lives under another name upstream
+    kind: rename_topic
+    topics: {orders: prod.orders}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kproxy.rules.kinds import KINDS
+from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import Rule
+from kproxy.rules.rule_set import RuleSet
+
+from .check import check_alone, check_names, check_together, meets_others
+from .hints import counted, nearest
+from .model import found, unknown, validate
+from .parsed_rules import ListenerTraits, ParsedRule
+from .scenario import Scenario
+from .source import Source, Where, raise_mistakes
+from .units import parse_duration
+from .values import to_value
+
+ALL_KINDS = '"kproxy kinds" lists all of them'
+"""There are too many to name them in a message."""
+TOP_KEYS = ("rules", "scenario")
+COMMON = ("name", "match", "not", "when", "mode")
+"""Fields that a rule may have whatever its kind is; `match` and `not` in the wider form, which all live kinds have."""
+ENDINGS = (".yaml", ".yml")
+LONGEST_TTL = 366 * 86400.0
+"""Seconds; a rule that is meant for longer is meant for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Rules of one document, as far as it can be read: `parsed_rules` are its own, then those of its stages."""
+
+    source: Source
+    parsed_rules: list[ParsedRule] = field(default_factory=list)
+    scenario: Scenario | None = None
+
+
+def load_rules(paths: Iterable[str | Path], listeners: Mapping[str, ListenerTraits] | None = None) -> RuleSet:
+    """Return the rules of these files and folders, in order. With `listeners`, rules are also checked against them.
+
+    Raises DocumentError with all mistakes of all files.
+    """
+    return rules_from([Source.open(path) for path in rule_files(paths)], listeners)
+
+
+def parse_rules(
+    text: str | bytes, file: str = "<rules>", listeners: Mapping[str, ListenerTraits] | None = None
+) -> RuleSet:
+    """Return the rules of one document that is not a file. Raises DocumentError."""
+    return rules_from([Source(file, text)], listeners)
+
+
+def rules_from(sources: list[Source], listeners: Mapping[str, ListenerTraits] | None = None) -> RuleSet:
+    """Return the rules of documents that are already read, those of all stages of their scenarios included: what
+    `RuleStore` would have in force at some time. Raises DocumentError with what was noted in them, too."""
+    documents = [read_document(source) for source in sources]
+    check_documents(documents, listeners)
+    raise_mistakes(sources)
+    parsed_rules = [one for document in documents for one in document.parsed_rules]
+    valid = [(one.rule, one.position) for one in parsed_rules if one.rule is not None]
+    return RuleSet([rule for rule, _ in valid], [position for _, position in valid])
+
+
+def check_documents(
+    documents: Sequence[Document],
+    listeners: Mapping[str, ListenerTraits] | None,
+    is_on: Callable[[ParsedRule], bool] = lambda parsed: True,
+) -> None:
+    """Note what is wrong between rules: their names, and what can be in force together. `is_on`: which are."""
+    check_names([parsed for document in documents for parsed in document.parsed_rules])
+    parsed_rules = [parsed for document in documents for parsed in document.parsed_rules if is_on(parsed)]
+    check_alone(parsed_rules, listeners)
+    base = [parsed for parsed in parsed_rules if parsed.stage is None]
+    check_together(base)
+    if not any(parsed.stage is not None and meets_others(parsed) for parsed in parsed_rules):
+        return
+    stages: dict[tuple[int, int], list[ParsedRule]] = {}
+    for parsed in parsed_rules:
+        if parsed.stage is not None:
+            stages.setdefault((id(parsed.source), parsed.stage), []).append(parsed)
+    for stage in stages.values():
+        if any(map(meets_others, stage)):
+            here = set(map(id, stage))
+            check_together([parsed for parsed in parsed_rules if parsed.stage is None or id(parsed) in here])
+
+
+def rule_files(paths: Iterable[str | Path]) -> list[Path]:
+    """Return files as given, and for folders all `*.yaml` and `*.yml` below them, sorted, without hidden ones (a
+    mounted Kubernetes ConfigMap holds its files a second time under `..data`) and without `*.test.yaml`."""
+    files: list[Path] = []
+    for path in map(Path, paths):
+        below = path.rglob("*") if path.is_dir() else ()
+        inside = [one for one in below if one.suffix in ENDINGS and one.is_file() and not _is_left_out(one, path)]
+        files += sorted(inside) if path.is_dir() else [path]
+    return list(dict.fromkeys(files))
+
+
+def _is_left_out(file: Path, folder: Path) -> bool:
+    hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+    return hidden or Path(file.stem).suffix == ".test"
+
+
+def read_rules(source: Source) -> list[ParsedRule]:
+    """Return the rules of one document, those of its scenario included; mistakes are noted in the source."""
+    return read_document(source).parsed_rules
+
+
+def read_document(source: Source, *, from_api: bool = False) -> Document:
+    """Return what one document says; mistakes are noted in the source. `from_api`: each rule may have a `ttl`, and none
+    may run code."""
+    if not source.is_yaml:
+        return Document(source)
+    document = to_value(source)
+    if document is None:
+        source.note_at(1, 1, "the document is empty, it begins with rules:")
+        return Document(source)
+    if not isinstance(document, dict):
+        source.note((), f"a rule document is a mapping that begins with rules:, found {found(document)}")
+        return Document(source)
+    with counted(source.hints):
+        for key in document:
+            if key not in TOP_KEYS:
+                source.note((key,), unknown("key", key, TOP_KEYS), key=True)
+    parsed_rules = _read_list(source, ("rules",), document.get("rules", []), from_api)
+    if "scenario" not in document:
+        return Document(source, parsed_rules)
+    scenario = validate(Scenario, document["scenario"], source, ("scenario",))
+    for stage, raw in enumerate(_stages(document["scenario"])):
+        parsed_rules += _read_list(source, ("scenario", "stages", stage, "rules"), raw, from_api, stage)
+    return Document(source, parsed_rules, scenario)
+
+
+def _stages(scenario: Any) -> Iterator[Any]:
+    """Yield the rules of each stage, as far as it can be said; what is no list there, the model has found."""
+    stages = scenario.get("stages") if isinstance(scenario, dict) else None
+    for stage in stages if isinstance(stages, list) else ():
+        rules = stage.get("rules") if isinstance(stage, dict) else None
+        yield rules if isinstance(rules, list) else []
+
+
+def _read_list(source: Source, at: Where, rules: Any, from_api: bool, stage: int | None = None) -> list[ParsedRule]:
+    if not isinstance(rules, list):
+        source.note(at, f"a list of rules is wanted, found {found(rules)}")
+        return []
+    return [_read_rule(source, (*at, index), raw, from_api, stage) for index, raw in enumerate(rules)]
+
+
+def _read_rule(source: Source, at: Where, raw: Any, from_api: bool, stage: int | None) -> ParsedRule:
+    if not isinstance(raw, dict):
+        source.note(at, f"a rule is a mapping with name and kind, found {found(raw)}")
+        return ParsedRule(None, None, source, at, stage)
+    name = raw.get("name")
+    ttl = None
+    if from_api:
+        ttl = _read_ttl(source, (*at, "ttl"), raw.pop("ttl", None))
+    rule = None if from_api and _runs_code(source, at, raw) else _make_rule(source, at, raw)
+    parsed = ParsedRule(name if isinstance(name, str) else None, rule, source, at, stage, ttl, raw)
+    if rule is not None:
+        _ = rule.content, parsed.position  # computed now: a document may be read in a thread, beside a running proxy
+    return parsed
+
+
+def _read_ttl(source: Source, at: Where, raw: Any) -> float | None:
+    if raw is None:
+        return None
+    try:
+        return check_ttl(raw)
+    except ValueError as error:
+        source.note(at, str(error))
+        return None
+
+
+def check_ttl(raw: Any) -> float:
+    """Return seconds from a number or text such as 30s. Raises ValueError."""
+    seconds = parse_duration(raw)
+    if not isinstance(seconds, float) or not 0 < seconds <= LONGEST_TTL:
+        raise ValueError(f"a duration of more than 0 s and at most 366 days is wanted, found {found(raw)}")
+    return seconds
+
+
+def _runs_code(source: Source, at: Where, raw: dict[Any, Any]) -> bool:
+    kind = KINDS.get(str(raw.get("kind")))
+    if kind is None or not (getattr(kind, "files_only", False) or getattr(kind, "family", None) == "code"):
+        return False
+    source.note(
+        (*at, "kind"),
+        f"rules of the kind {raw['kind']} run code in this process and are taken from files only, where "
+        "whoever may write them may run code here anyway",
+    )
+    return True
+
+
+def unknown_kind(word: str) -> str:
+    """Return the message for a kind that there is not, with the nearest one."""
+    close = nearest(word, KINDS)
+    hint = f', did you mean "{close}"?' if close else ";"
+    return f'unknown kind "{word}"{hint} {ALL_KINDS}'
+
+
+def _make_rule(source: Source, at: Where, raw: dict[Any, Any]) -> Rule | None:
+    kind = raw.get("kind")
+    if isinstance(kind, str) and kind in KINDS:
+        return validate(KINDS[kind], raw, source, at)
+    if "kind" not in raw:
+        source.note(at, f'"kind" is missing, {ALL_KINDS}')
+    elif not isinstance(kind, str):
+        source.note((*at, "kind"), f"a kind is wanted, found {found(kind)}; {ALL_KINDS}")
+    else:
+        with counted(source.hints):
+            source.note((*at, "kind"), unknown_kind(kind))
+    _check_common(source, at, raw)
+    return None
+
+
+def _check_common(source: Source, at: Where, raw: dict[Any, Any]) -> None:
+    """Note what is wrong in the fields that rules of every kind, or of every live kind, have: the kind is not known."""
+    fields = {name: raw[name] for name in COMMON if name in raw}
+    validate(LiveRule, {**fields, "kind": ""}, source, at)

@@ -1,0 +1,113 @@
+"""Models in words: what `kproxy kinds` prints, and the tables of the reference pages."""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+from uuid import UUID
+
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+
+from .address import Address, PortRange
+from .latency import Latency
+from .ranges import Range
+from .rates import parse_byte_rate, parse_count_rate
+from .units import parse_duration, parse_size
+
+
+class FieldRow(NamedTuple):
+    """Row about one field: its key, what may stand there, the default (empty: it must be given), what it is for."""
+
+    key: str
+    what: str
+    default: str
+    text: str
+
+
+def rows(model: type[BaseModel]) -> Iterator[FieldRow]:
+    """Yield a row for each field of a model, in order of declaration."""
+    for name, field in model.model_fields.items():
+        yield FieldRow(
+            field.alias or name, _what(field.annotation, field.metadata), _default(field), field.description or ""
+        )
+
+
+def markdown_table(model: type[BaseModel]) -> str:
+    """Return the rows of a model as a Markdown table for a page."""
+    lines = ["| key | what | default | |", "|---|---|---|---|"]
+    for row in rows(model):
+        default = f"`{row.default}`" if row.default else "**required**"
+        lines.append(f"| `{row.key}` | {row.what} | {default} | {row.text.replace('|', '&#124;')} |")
+    return "\n".join(lines) + "\n"
+
+
+def sentence(model: type[BaseModel]) -> str:
+    """Return the first sentence of a model's docstring."""
+    text = " ".join((model.__doc__ or "").split("\n\n")[0].split())
+    return text.split(". ")[0].rstrip(".") + "."
+
+
+def title(model: type[BaseModel]) -> str:
+    """Return a model's name in words: `ListenerTls` is listener tls, `ClusterConfig` is cluster."""
+    words = re.findall("[A-Z][a-z]+", model.__name__)
+    return " ".join(word.lower() for word in words if word not in ("Config", "Connection"))
+
+
+_WORDS: dict[Any, str] = {
+    Any: "value",
+    str: "text",
+    bool: "true or false",
+    int: "whole number",
+    float: "number",
+    Address: "host:port",
+    PortRange: "range of ports",
+    Range: "number or range",
+    Latency: "duration or distribution",
+    UUID: "topic id",
+    SecretStr: "secret",
+}
+
+
+def _what(annotation: Any, metadata: list[Any]) -> str:
+    functions = [getattr(one, "func", None) for one in metadata]
+    if parse_duration in functions:
+        return "duration"
+    if parse_size in functions:
+        return "size"
+    if parse_byte_rate in functions or parse_count_rate in functions:
+        return "rate"
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (types.UnionType, Union):
+        return " or ".join(_what(one, []) for one in arguments if one is not type(None))
+    if origin is Annotated:
+        return _what(arguments[0], list(arguments[1:]))
+    if origin is Literal:
+        return " or ".join(f"`{str(one).lower() if isinstance(one, bool) else one}`" for one in arguments)
+    if origin is list:
+        return f"list of {_what(arguments[0], [])}"
+    if origin is dict:
+        return f"map of {_what(arguments[0], [])} to {_what(arguments[1], [])}"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return title(annotation)
+    return _WORDS[annotation]
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return ""
+    value = field.get_default(call_default_factory=True, validated_data={})
+    if value is None:
+        return "none"
+    if isinstance(value, BaseModel | dict):
+        return "{}"
+    if isinstance(value, list):
+        return "[]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        unit = "s" if _what(field.annotation, field.metadata) == "duration" else ""
+        return f"{value:g}{unit}"
+    return str(value)

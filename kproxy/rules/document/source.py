@@ -1,0 +1,140 @@
+"""One YAML file with the mistakes found in it so far.
+
+The first hundred are told, all others are counted: a document of wrong rules must not cost more than one of right ones.
+A mistake is noted at a *path*: the keys and list indexes that lead to it (`("rules", 0, "topics", "orders")`). The
+source finds the line and column; a path that leads further than the file does stands where the file ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Sequence as Sequence_
+from pathlib import Path
+from typing import Any
+
+from kproxy.errors import DocumentError
+from kproxy.named_file import read_named, reason
+
+from .hints import Hints
+from .yaml_file import Mapping, Scalar, Sequence, YamlMistake, YamlNode, read_tree
+
+Where = tuple[Any, ...]
+
+MOST_MISTAKES = 100
+"""Mistakes of one document, and of all that are refused together, that are told; the others are counted."""
+LONGEST_MESSAGE = 600
+"""Characters; the longest message of our own, with all allowed keys of `limits`, has some 400."""
+
+
+class Source:
+    """Tree of one file, and its mistakes; `root` is None when the file is empty or no YAML."""
+
+    def __init__(self, file: str, data: str | bytes) -> None:
+        self.file = file
+        self.root: YamlNode | None = None
+        self._mistakes: dict[tuple[int, int, str], None] = {}
+        self._untold: set[int] = set()  # hashes of mistakes beyond those
+        self._settled: set[tuple[int, int]] = set()
+        self.hints = Hints(MOST_MISTAKES)
+        try:
+            self.root = read_tree(data)
+            self.is_yaml = True
+        except YamlMistake as mistake:
+            self.is_yaml = False
+            self.note_at(mistake.line, mistake.column, mistake.message)
+
+    @classmethod
+    def open(cls, path: Path) -> Source:
+        """Read a file; one that cannot be read is a source with that mistake."""
+        try:
+            return cls(str(path), read_named(path))
+        except OSError as error:
+            source = cls(str(path), "")
+            source.is_yaml = False
+            source.note_at(1, 1, f"the file cannot be read: {reason(error)}")
+            return source
+
+    def note(self, where: Where, message: str, *, key: bool = False) -> None:
+        """Note a mistake at a path; `key` means at its key, not at its value."""
+        self.note_at(*self.place(where, key=key), message)
+
+    def note_at(self, line: int, column: int, message: str, *, settles: bool = False) -> None:
+        """Note a mistake; the same words at the same place count once. One that `settles` its place (there is no
+        value at all) lets nothing more be said about it."""
+        mistake = line, column, _one_line(message)
+        if mistake not in self._mistakes and (line, column) not in self._settled:
+            if len(self._mistakes) < MOST_MISTAKES:
+                self._mistakes[mistake] = None
+            else:
+                self._untold.add(hash(mistake))
+        if settles:
+            self._settled.add((line, column))
+
+    def forget(self) -> None:
+        """Let go of all mistakes: they were about this document beside others, and those were refused."""
+        self._mistakes.clear()
+        self._untold.clear()
+        self._settled.clear()
+        self.hints = Hints(MOST_MISTAKES)
+
+    def place(self, where: Where, *, key: bool = False) -> tuple[int, int]:
+        """Return line and column, from 1, of the value (or key) at a path."""
+        node, name = self._find(where)
+        chosen = name if key and name is not None else node
+        return (chosen.line, chosen.column) if chosen is not None else (1, 1)
+
+    def position(self, where: Where, *, key: bool = False) -> str:
+        """Return a path in the document as `file:line:column`."""
+        line, column = self.place(where, key=key)
+        return f"{self.file}:{line}:{column}"
+
+    def scalar(self, where: Where) -> Scalar | None:
+        """Return the scalar at this path, as it was written; None where there is none."""
+        node, _ = self._find(where)
+        return node if isinstance(node, Scalar) else None
+
+    def lines(self) -> list[str]:
+        """Return the mistakes that are told, as `file:line:column: message`, in file order."""
+        return [f"{self.file}:{line}:{column}: {text}" for line, column, text in sorted(self._mistakes)]
+
+    @property
+    def untold(self) -> int:
+        """Return the number of mistakes beyond those that are told."""
+        return len(self._untold)
+
+    def _find(self, where: Where) -> tuple[YamlNode | None, YamlNode | None]:
+        """Return node and key at a path; parts that name nothing (a union's tag, a missing key) are passed over."""
+        node, name = self.root, None
+        for part in where:
+            below = _step(node, part)
+            if below is not None:
+                node, name = below
+        return node, name
+
+
+def _one_line(message: str) -> str:
+    """Return a message without line ends, a terminal's control sequences and more than `LONGEST_MESSAGE` characters."""
+    shown = message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 1] + "…"
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in shown)
+
+
+def _step(node: YamlNode | None, part: Any) -> tuple[YamlNode, YamlNode | None] | None:
+    if isinstance(node, Sequence) and isinstance(part, int) and 0 <= part < len(node.items):
+        return node.items[part], None
+    if isinstance(node, Mapping):
+        return node.find(str(part))
+    return None
+
+
+def raise_mistakes(sources: Iterable[Source]) -> None:
+    """Raise one DocumentError with the mistakes of all sources, if there are any; the first hundred are told."""
+    sources = list(sources)
+    lines = [line for source in sources for line in source.lines()]
+    if lines:
+        raise DocumentError(told(lines, sum(source.untold for source in sources)))
+
+
+def told(lines: Sequence_[str], untold: int = 0) -> list[str]:
+    """Return the first hundred lines, and one that counts the rest and the `untold` ones, where there are any."""
+    more = untold + max(len(lines) - MOST_MISTAKES, 0)
+    return [*lines[:MOST_MISTAKES], *([f"and {more:,} more mistake{'s' * (more > 1)}"] if more else [])]

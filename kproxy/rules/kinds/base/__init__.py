@@ -1,0 +1,1 @@
+"""Base classes of kinds, and what several kinds share."""

@@ -1,0 +1,123 @@
+"""Paths to fields of a message: `topics[].partitions[0].leader_epoch`.
+
+`[]` stands for every element of an array, `[0]` for one. Names are those of the protocol's table; a field that is an
+array and is set as a whole, or whose elements are numbers or text, may end in neither or in one of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from kproxy.rules.document.hints import nearest
+from kproxy.wire.table import layout
+from kproxy.wire.table.layout import Slot, Struct
+
+EVERY = -1
+"""The index that `[]` is."""
+
+_PART = re.compile(r"([a-z][a-z0-9_]*)(?:\[([0-9]*)\])?")
+
+
+@dataclass(frozen=True, slots=True)
+class PathStep:
+    """Name in a path; `index` is None without brackets, EVERY for `[]`."""
+
+    name: str
+    index: int | None = None
+
+    def __str__(self) -> str:
+        return self.name + ("" if self.index is None else "[]" if self.index == EVERY else f"[{self.index}]")
+
+
+Path = tuple[PathStep, ...]
+
+
+def parse_path(text: str) -> Path:
+    """Return the steps of a path. Raises ValueError for text that is none."""
+    steps = []
+    for part in text.split("."):
+        match = _PART.fullmatch(part)
+        if match is None:
+            raise ValueError(
+                f'"{text}" is no path: names joined by dots, [] for every element of an array or [0] for one, such as '
+                "topics[].partitions[0].leader_epoch"
+            )
+        index = None if match[2] is None else int(match[2]) if match[2] else EVERY
+        steps.append(PathStep(match[1], index))
+    return tuple(steps)
+
+
+def plain(path: Path) -> str:
+    """Return the path as layouts spell it, every index left out."""
+    return ".".join(step.name + ("" if step.index is None else "[]") for step in path)
+
+
+@cache
+def slots(key: int, version: int, direction: str) -> dict[str, Slot]:
+    """Return the fields of a message by their paths; none for a version that the table lacks."""
+    return {slot.path: slot for slot in layout.body(key, version, direction).everywhere()}
+
+
+def slot_at(path: Path, key: int, version: int, direction: str) -> Slot | None:
+    """Return the field that a path leads to; None if this version has none. A path may name an array without its
+    brackets."""
+    fields, text = slots(key, version, direction), plain(path)
+    if path[-1].index is None and f"{text}[]" in fields:
+        return fields[f"{text}[]"]
+    return fields.get(text)
+
+
+def nearest_path(path: Path, key: int, versions: Iterable[int], direction: str) -> str | None:
+    """Return the path of this message that is most like a wrong one: with the same last name, or spelled alike."""
+    known = list(dict.fromkeys(text for version in versions for text in slots(key, version, direction)))
+    last = path[-1].name
+    same = [text for text in known if text.rpartition(".")[2].removesuffix("[]") == last]
+    return nearest(plain(path), same) or (same[0] if same else nearest(plain(path), known))
+
+
+FieldPlaces = Iterator[tuple[Any, Any]]
+
+
+class FieldFinder:
+    """Finder of the places that a path leads to in a body: (container, key) pairs, so that container[key] can be set.
+
+    `lets` is asked for each element of an array on the way, as (the array, index).
+    """
+
+    def __init__(self, struct: Struct, path: Path) -> None:
+        self.struct, self.path = struct, path
+
+    def find(self, body: dict[str, Any], lets: Any = None) -> FieldPlaces:
+        """Yield all places that the path leads to, in the order of the body."""
+        yield from self.below(self.struct, body, 0, lets)
+
+    def below(self, struct: Struct, parent: dict[str, Any], depth: int, lets: Any) -> FieldPlaces:
+        step, last = self.path[depth], depth + 1 == len(self.path)
+        slot = next(slot for slot in (*struct.slots, *struct.tagged) if slot.name == step.name)
+        if step.index is None:
+            if last:
+                yield parent, step.name
+            else:
+                assert slot.struct is not None, f"{slot.path} has no fields"
+                if parent.get(step.name) is None:  # a struct that may be null gets its defaults, to be set in
+                    parent[step.name] = fresh(slot.struct)
+                yield from self.below(slot.struct, parent[step.name], depth + 1, lets)
+            return
+        array = parent.get(step.name) or []
+        for index in range(len(array)) if step.index == EVERY else range(step.index, min(step.index + 1, len(array))):
+            if lets is not None and not lets(array, index):
+                continue
+            if last:
+                yield array, index
+            else:
+                assert slot.struct is not None, f"elements of {slot.path} have no fields"
+                yield from self.below(slot.struct, array[index], depth + 1, lets)
+
+
+def fresh(struct: Struct) -> dict[str, Any]:
+    """Return a struct of which each field has its default."""
+    return {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)}

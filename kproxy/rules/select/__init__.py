@@ -1,0 +1,1 @@
+"""Selectors: which connections, frames and entities a rule is for."""

@@ -1,0 +1,201 @@
+"""Selectors of live rules: fields of a connection, and of a frame and the entities that it is about.
+
+All lines must hold; a list is "any of". A selector whose field the request lacks does not match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, PrivateAttr
+
+from kproxy.rules.document.model import unknown
+from kproxy.rules.document.ranges import Ranges
+from kproxy.rules.entity import Entity
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.api_keys import PRODUCE
+
+from .match import ConnectionMatch, Test, Texts, readable, text_test
+from .selected import AcksValues, ApiNames, ErrorNames, Sizes, TopicIds, api_keys, error_numbers
+
+if TYPE_CHECKING:
+    from kproxy.rules.exchange import Exchange
+
+OF_FRAME = ("client_id", "principal", "client_software", "acks", "size")
+OF_ENTITY = ("topic", "topic_id", "partition", "group", "transactional_id", "member")
+
+
+class FrameMatch(ConnectionMatch):
+    """Selectors of frames, by their connection and by what they hold. Names are those that clients see."""
+
+    node: Ranges | None = Field(
+        default=None, description="id of the broker that the connection is for; a bootstrap connection has none"
+    )
+    api: ApiNames | None = Field(default=None, description="API by name (Produce), glob (*Group*) or number")
+    version: Ranges | None = Field(default=None, description="version of the API, such as 3, 0-11 or >=4")
+    client_id: Texts | None = Field(default=None, description="the client id in the request's header")
+    principal: Texts | None = Field(
+        default=None, description="whom the broker has authenticated, or the subject of the client's certificate"
+    )
+    client_software: Texts | None = Field(
+        default=None, description="name/version of the client library, such as apache-kafka-java/3.9.1"
+    )
+    acks: AcksValues | None = Field(default=None, description="acks of a Produce request: 0, 1 or all")
+    size: Sizes | None = Field(default=None, description="length of the request frame, such as >1MB or 1kB-64kB")
+    topic: Texts | None = Field(default=None, description="topic, also where the request names it by id")
+    topic_id: TopicIds | None = Field(default=None, description="topic id, as Kafka's tools print it")
+    partition: Ranges | None = Field(default=None, description="partition number")
+    group: Texts | None = Field(default=None, description="consumer, share or streams group")
+    transactional_id: Texts | None = Field(default=None, description="transactional id")
+    member: Texts | None = Field(default=None, description="member id within a group")
+    error: ErrorNames | None = Field(
+        default=None, description="error in the broker's response, by name or number; any for one that is not 0"
+    )
+
+    _frame: list[Callable[[Exchange], bool]] = PrivateAttr(default_factory=list)
+    _principal: Callable[[Exchange], bool] | None = PrivateAttr(default=None)
+    _entity: dict[str, Callable[[Entity], bool]] = PrivateAttr(default_factory=dict)
+    _keys: frozenset[int] | None = PrivateAttr(default=None)
+    _errors: frozenset[int] | None = PrivateAttr(default=None)
+
+    def model_post_init(self, context: Any, /) -> None:
+        super().model_post_init(context)
+        if (nodes := self.node) is not None:
+            self._tests.append(("node", [lambda node: any(node in one for one in nodes)]))
+        self._keys = None if self.api is None else api_keys(self.api)
+        self._errors = None if self.error is None else error_numbers(self.error)
+        for name in ("client_id", "principal", "client_software"):
+            if (texts := getattr(self, name)) is not None:
+                self._frame.append(_text_of(name, [text_test(text) for text in texts]))
+                if name == "principal":
+                    self._principal = self._frame[-1]
+        if (acks := self.acks) is not None:
+            self._frame.append(lambda exchange: exchange.acks in acks)
+        if (sizes := self.size) is not None:
+            self._frame.append(lambda exchange: any(exchange.request_size in one for one in sizes))
+        for name in ("topic", "group", "transactional_id", "member"):
+            if (texts := getattr(self, name)) is not None:
+                self._entity[name] = _text_of(name, [text_test(text) for text in texts])
+        if (ids := self.topic_id) is not None:
+            self._entity["topic_id"] = lambda entity: entity.topic_id in ids
+        if (partitions := self.partition) is not None:
+            self._entity["partition"] = lambda entity: (
+                entity.partition is not None and any(entity.partition in one for one in partitions)
+            )
+
+    def suspect_anyone(self) -> None:
+        """Hold from now on for clients that may be any principal, too, where principals are selected."""
+        named, self._principal = self._principal, None
+        if named is not None:
+            at = self._frame.index(named)
+            self._frame[at] = lambda exchange: exchange.is_anyone or named(exchange)
+
+    # ---- before any frame
+
+    def about(self, key: int, version: int) -> bool:
+        """Return True if a request of this API and version can match at all."""
+        return self.about_frame(key, version) and (not self.of_entities or carries(key, version, self.of_entities))
+
+    def about_frame(self, key: int, version: int) -> bool:
+        """Return True if a request of this API and version can match, whatever it says that it is about."""
+        if self._keys is not None and key not in self._keys:
+            return False
+        if self.version is not None and not any(version in one for one in self.version):
+            return False
+        return self.acks is None or key == PRODUCE
+
+    @property
+    def of_entities(self) -> frozenset[str]:
+        """Return the selectors in use that look at what a request is about."""
+        return frozenset(name for name in OF_ENTITY if getattr(self, name) is not None)
+
+    @property
+    def sees_body(self) -> bool:
+        """Return True if a request has to be read beyond its header."""
+        return bool(self._entity) or self.acks is not None
+
+    @property
+    def sees_error(self) -> bool:
+        """Return True if the broker's response has to be read."""
+        return self._errors is not None
+
+    @property
+    def of_any_connection(self) -> bool:
+        """Return True if nothing of the connection is selected."""
+        return not self._tests
+
+    @property
+    def of_connection(self) -> bool:
+        """Return True if nothing but the connection is selected."""
+        return not (self.api or self.version or self._frame or self._entity or self._errors)
+
+    # ---- with a frame
+
+    @property
+    def frame_tests(self) -> tuple[Callable[[Exchange], bool], ...]:
+        """Return the tests that `holds_frame` makes, for callers that make them often."""
+        return tuple(self._frame)
+
+    @cached_property
+    def entity_tests(self) -> tuple[Callable[[Entity], bool], ...]:
+        """Return the tests that `holds_entity` makes, for callers that make them often."""
+        return tuple(self._entity.values())
+
+    def holds_frame(self, exchange: Exchange) -> bool:
+        """Return True if the selectors about the frame as a whole hold."""
+        return all(test(exchange) for test in self._frame)
+
+    def holds_entity(self, entity: Entity) -> bool:
+        """Return True if the selectors about this entity hold."""
+        return all(test(entity) for test in self.entity_tests)
+
+    def holds_but_for(self, name: str, entity: Entity) -> bool:
+        """Return True if the selectors about this entity hold, one of them left aside."""
+        return all(test(entity) for one, test in self._entity.items() if one != name)
+
+    def holds_error(self, code: int) -> bool:
+        """Return True if the response's error for an entity is selected."""
+        return self._errors is None or code in self._errors
+
+    @classmethod
+    def unknown_key(cls, name: object) -> str:
+        return unknown("selector", name, cls.keys())
+
+
+def _text_of(name: str, tests: list[Test]) -> Callable[[Any], bool]:
+    def test(thing: Any) -> bool:
+        value = getattr(thing, name)
+        if value is None:
+            return False
+        value = readable(value)
+        return any(one(value) for one in tests)
+
+    return test
+
+
+FIELD_KINDS = {
+    "topic": {"topic_name", "topic_id", "config_resource_name", "acl_resource_name"},
+    "topic_id": {"topic_id", "topic_name"},
+    "group": {"group_id", "coordinator_key", "config_resource_name", "acl_resource_name"},
+    "transactional_id": {"transactional_id", "coordinator_key", "acl_resource_name"},
+    "member": {"member_id"},
+}
+PARTITIONS = ("partition", "partition_index", "partition_indexes", "index", "partitions", "partition_id")
+
+
+@lru_cache(4096)
+def carries(key: int, version: int, selectors: frozenset[str]) -> bool:
+    """Return True if requests of this API have a field for each of these selectors."""
+    if version not in schema.load(key).versions:
+        return False
+    slots = list(layout.body(key, version, "request").everywhere())
+    kinds = {slot.kind for slot in slots}
+    for name in selectors:
+        if name == "partition":
+            if not any(slot.name in PARTITIONS and slot.type == "int32" for slot in slots):
+                return False
+        elif not FIELD_KINDS[name] & kinds:
+            return False
+    return True

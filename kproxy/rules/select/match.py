@@ -1,0 +1,215 @@
+"""Selectors of rules that bind when a connection opens: `match:` and `not:`.
+
+All lines must hold; a list is "any of". Text is exact, a glob with `*`, or a `/regular expression/` in RE2 syntax
+that must match the whole text. A selector whose fact the connection lacks (no TLS, no SNI) does not match.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
+
+from kproxy.rules.document.model import Model, unknown
+from kproxy.rules.facts import Facts
+
+Test = Callable[[str], bool]
+
+FRAME_SELECTORS = (
+    "api", "version", "topic", "topic_id", "partition", "group", "transactional_id", "client_id", "principal",
+    "client_software", "node", "acks", "error", "size",
+)  # fmt: skip
+"""Known only once a frame has come: not for rules that bind when a connection opens."""
+
+MAPPED = 96
+"""Bits before the IPv4 address in an IPv6 address that stands for one (RFC 4291 §2.5.5.2)."""
+MAX_EXPRESSION_MEMORY = 1 << 20
+"""Bytes that RE2 may take for one compiled expression; a larger one is refused when it loads."""
+
+
+def text_test(pattern: str) -> Test:
+    """Return a test for exact text, a glob or a `/regular expression/`. Raises ValueError for a bad expression."""
+    if is_expression(pattern):
+        return _expression(pattern[1:-1])
+    parts = pattern.split("*")
+    if len(parts) == 1:
+        return pattern.__eq__
+    if len(parts) == 2:
+        return _ends(*parts)
+    return _expression(".*".join(re.escape(part) for part in parts))
+
+
+def readable(text: str) -> str:
+    """Return text as brokers read it: bytes that are no UTF-8 are replacement characters, as in Java."""
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _ends(begin: str, end: str) -> Test:
+    """Return a test for a glob with one star, as most have: a fifth of what an expression takes."""
+    least = len(begin) + len(end)
+
+    def test(text: str) -> bool:
+        return text.startswith(begin) and len(text) >= least and text.endswith(end)
+
+    return test
+
+
+def is_expression(pattern: str) -> bool:
+    """Return True if a pattern is a `/regular expression/`."""
+    return len(pattern) >= 2 and pattern.startswith("/") and pattern.endswith("/")
+
+
+def is_pattern(pattern: str) -> bool:
+    """Return True if a pattern may hold for other text than itself."""
+    return "*" in pattern or is_expression(pattern)
+
+
+def compiled(pattern: str) -> Any:
+    """Return the expression as RE2 has it, within bounds of memory. Raises ValueError for a bad one."""
+    import re2  # 10 ms, and most rule sets have no pattern
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = MAX_EXPRESSION_MEMORY
+    options.dot_nl = True
+    try:
+        return re2.compile(pattern, options=options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else "not RE2"
+        reason = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        raise ValueError(f'the regular expression "{pattern}" cannot be used: {reason}') from None
+
+
+def _expression(pattern: str) -> Test:
+    expression = compiled(pattern)
+
+    def test(text: str) -> bool:
+        try:
+            return expression.fullmatch(text) is not None
+        except UnicodeEncodeError:  # from bytes that are not UTF-8, each of which counts as one "?"
+            return expression.fullmatch(text.encode(errors="replace").decode()) is not None
+
+    return test
+
+
+def address_test(networks: list[str]) -> Test:
+    """Return a test for an IP in any of these networks; IPv4 in IPv6 (`::ffff:10.0.0.1`) counts as IPv4, in both."""
+    parsed = [_plain_network(network) for network in networks]
+    spans = {4: _spans(one for one in parsed if one.version == 4), 6: _spans(one for one in parsed if one.version == 6)}
+
+    def test(text: str) -> bool:
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            return False
+        address = getattr(address, "ipv4_mapped", None) or address
+        firsts, lasts = spans[address.version]
+        number = int(address)
+        at = bisect_right(firsts, number) - 1
+        return at >= 0 and number <= lasts[at]
+
+    return test
+
+
+def _plain_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """Return the network that the text means; one of IPv4 in IPv6 as plain IPv4."""
+    network = ipaddress.ip_network(text, strict=False)
+    if isinstance(network, ipaddress.IPv6Network) and network.prefixlen >= MAPPED:
+        mapped = network.network_address.ipv4_mapped
+        if mapped is not None:
+            return ipaddress.IPv4Network((mapped, network.prefixlen - MAPPED))
+    return network
+
+
+def _spans(networks: Iterable[Any]) -> tuple[list[int], list[int]]:
+    """Return first and last addresses of networks of one version, as numbers in order, without overlaps."""
+    merged = list(ipaddress.collapse_addresses(networks))
+    return [int(one.network_address) for one in merged], [int(one.broadcast_address) for one in merged]
+
+
+def _pattern(text: str) -> str:
+    if not text:
+        raise ValueError("the text is empty and would never match")
+    text_test(text)
+    return text
+
+
+def _network(text: str) -> str:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError as error:
+        raise ValueError(f"a network is wanted, such as 10.0.0.0/8, or an address: {error}") from None
+    return text
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str | int | float) else value
+
+
+TextPattern = Annotated[str, AfterValidator(_pattern)]
+Network = Annotated[str, AfterValidator(_network)]
+Texts = Annotated[
+    list[TextPattern],
+    BeforeValidator(_as_list, json_schema_input_type=str | list[str]),
+    Field(min_length=1),
+]
+Networks = Annotated[
+    list[Network],
+    BeforeValidator(_as_list, json_schema_input_type=str | list[str]),
+    Field(min_length=1),
+]
+
+
+class ConnectionMatch(Model):
+    """Selects connections by what is known when they open."""
+
+    listener: Texts | None = Field(default=None, description="name of the listener that the client connected to")
+    cluster: Texts | None = Field(default=None, description="name of the cluster behind that listener")
+    client_address: Networks | None = Field(
+        default=None, description="the client's IP address, or networks such as 10.0.0.0/8"
+    )
+    sni: Texts | None = Field(default=None, description="host name that the client asked for in its TLS handshake")
+    certificate: Texts | None = Field(default=None, description="subject of the client's certificate, CN=etl,O=Example")
+
+    _tests: list[tuple[str, list[Callable[[Any], bool]]]] = PrivateAttr(default_factory=list)
+
+    def model_post_init(self, context: Any, /) -> None:
+        for name in ConnectionMatch.model_fields:
+            patterns = getattr(self, name)
+            if patterns is not None:
+                tests: list[Test]
+                tests = [address_test(patterns)] if name == "client_address" else [text_test(one) for one in patterns]
+                self._tests.append((name, tests))
+
+    def holds(self, facts: Facts) -> bool:
+        """Return True if every selector matches this connection."""
+        for name, tests in self._tests:
+            value = getattr(facts, name)
+            if value is None or not any(test(value) for test in tests):
+                return False
+        return True
+
+    def may_hold(self, listener: str, cluster: str) -> bool:
+        """Return True if the selectors can match some connection on that listener."""
+        known = {"listener": listener, "cluster": cluster}
+        return all(any(test(known[name]) for test in tests) for name, tests in self._tests if name in known)
+
+    def always_holds(self, listener: str, cluster: str) -> bool:
+        """Return True if the selectors match every connection on that listener, whoever has opened it."""
+        return all(name in ("listener", "cluster") for name, _ in self._tests) and self.may_hold(listener, cluster)
+
+    @classmethod
+    def unknown_key(cls, name: object) -> str:
+        """Return the reason for selectors that other kinds have, and the nearest word for all else."""
+        if name in FRAME_SELECTORS:
+            return (
+                f'"{name}" cannot be selected on here: this rule binds when a connection opens, '
+                f"and then only {', '.join(cls.keys())} are known"
+            )
+        return unknown("selector", name, cls.keys())

@@ -1,0 +1,163 @@
+"""Names in messages that no entity stands for: subscriptions, assignments, topologies, places where a list goes on.
+
+Strategy. `wire/shapes.yaml` says which fields tell entities apart; rules judge these one by one. Every other field that
+the protocol's table calls a name is found here, by its kind, so that a new API is covered before anybody thinks of it:
+in a request a forbidden mention fails the request as a whole, but for those in `HARMLESS`; in an answer it is left out
+(`core/answer_screen.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from kproxy.rules.entity import Entity
+from kproxy.wire.codec.message import Message
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.layout import ZERO_UUID, Slot, Struct
+from kproxy.wire.table.shapes import Level, Shape, shape
+
+ROLES: Mapping[str, frozenset[str]] = {
+    "topic_name": frozenset(("topic",)),
+    "topic_id": frozenset(("topic",)),
+    "topic_regex": frozenset(("topic",)),
+    "group_metadata": frozenset(("topic",)),
+    "group_assignment": frozenset(("topic",)),
+    "group_id": frozenset(("group",)),
+    "transactional_id": frozenset(("transactional_id",)),
+    "coordinator_key": frozenset(("group", "transactional_id")),
+    "config_resource_name": frozenset(("topic", "group")),
+    "acl_resource_name": frozenset(("topic", "group", "transactional_id")),
+}
+"""Kind of a field → the roles of the names that it may hold."""
+TOPICS = ("topic_name", "topic_id")
+NAMES: Mapping[str, str] = {
+    "topic_name": "topic", "topic_id": "topic_id", "group_id": "group", "transactional_id": "transactional_id",
+}  # fmt: skip
+
+HARMLESS: Mapping[tuple[str, str], str] = {
+    ("Fetch", "forgotten_topics_data[].topic"): "takes partitions out of a session",
+    ("Fetch", "forgotten_topics_data[].topic_id"): "takes partitions out of a session",
+    ("ShareFetch", "forgotten_topics_data[].topic_id"): "takes partitions out of a session",
+    ("ConsumerGroupHeartbeat", "topic_partitions[].topic_id"): "what a member holds already of what it was given",
+    ("ConsumerGroupHeartbeat", "subscribed_topic_regex"): "a pattern; what it finds is left out of the answers",
+    ("StreamsGroupHeartbeat", "topology.subtopologies[].source_topic_regex[]"): "the same",
+    ("DescribeTopicPartitions", "cursor.topic_name"): "a place in the order of names, where nothing need stand",
+    ("JoinGroup", "protocols[].metadata"): "left out of the bytes before they go to the broker",
+    ("SyncGroup", "assignments[].assignment"): "left out of the bytes before they go to the broker",
+}
+"""(API, path) of a request → why it may pass although it mentions what is forbidden."""
+MAKES: Mapping[str, frozenset[str]] = {
+    "StreamsGroupHeartbeat": frozenset((
+        "topology.subtopologies[].state_changelog_topics[].name",
+        "topology.subtopologies[].repartition_source_topics[].name",
+    )),
+}  # fmt: skip
+"""API → mentions of topics that brokers make if they are not there."""
+
+TEXTS: Mapping[str, frozenset[str]] = {
+    "CreateTopics": frozenset(("topics[].error_message",)),
+    "StreamsGroupHeartbeat": frozenset(("status[].status_detail",)),
+}
+"""API → texts of an answer in which brokers name topics that nobody asked for: one that a new name collides with, those
+that a streams group lacks."""
+
+FieldPaths = frozenset[str]
+
+
+@cache
+def loose(key: int, version: int, direction: str) -> FieldPaths:
+    """Return the paths of names in this message that are no key of an entity, nor stand beside one."""
+    if version not in schema.load(key).versions:
+        return frozenset()
+    form, slots = shape(key, version), list(layout.body(key, version, direction).everywhere())
+    kinds = {slot.path: slot.kind for slot in slots}
+    keys = keyed(form, direction)
+    beside = {parent(path) for path in keys if kinds.get(path) in TOPICS}
+    return frozenset(
+        slot.path
+        for slot in slots
+        if slot.kind in ROLES and slot.path not in keys and not (slot.kind in TOPICS and parent(slot.path) in beside)
+    )
+
+
+def keyed(form: Shape, direction: str) -> set[str]:
+    """Return the paths by which entities are told apart."""
+    levels: tuple[Level, ...] = form.request if direction == "request" else (*form.response, *form.lists)
+    paths = {field for _, field in form.top} if direction == "request" else set()
+    for level in levels:
+        for array in level.arrays:
+            path = f"{parent(level.path)}.{array}[]".lstrip(".")
+            paths |= {path} if level.struct is None else {f"{path}.{field}" for _, field in level.keys}
+            paths |= {f"{path}.{field}[]" for _, field in level.keys}
+    return paths
+
+
+def parent(path: str) -> str:
+    """Return the path of the struct around a field."""
+    return path.rpartition(".")[0]
+
+
+@cache
+def mentioned(key: int, version: int, direction: str) -> FieldPaths:
+    """Return the selectors that can hold for what such a message mentions."""
+    paths = loose(key, version, direction)
+    slots = layout.body(key, version, direction).everywhere() if paths else ()
+    roles = frozenset[str]().union(*(ROLES[slot.kind or ""] for slot in slots if slot.path in paths))
+    if direction == "response" and texts(key, version):
+        roles |= {"topic"}
+    return roles | {"topic_id"} if "topic" in roles else roles
+
+
+@cache
+def texts(key: int, version: int) -> FieldPaths:
+    """Return the paths of texts in this answer that name topics nobody asked for."""
+    paths = TEXTS.get(schema.load(key).name, frozenset())
+    if not paths or version not in schema.load(key).versions:
+        return frozenset()
+    return paths & {slot.path for slot in layout.body(key, version, "response").everywhere()}
+
+
+@cache
+def refused(key: int, version: int) -> FieldPaths:
+    """Return the paths of a request's mentions for which it fails as a whole if they are forbidden."""
+    api = schema.load(key).name
+    slots = layout.body(key, version, "request").everywhere() if loose(key, version, "request") else ()
+    paths = loose(key, version, "request")
+    return frozenset(
+        slot.path for slot in slots if slot.path in paths and slot.kind in NAMES and (api, slot.path) not in HARMLESS
+    )
+
+
+def said(request: Message, paths: FieldPaths | None = None) -> Iterator[Entity]:
+    """Yield the things that a request mentions, as entities of their own; `paths`: only there."""
+    key, version = request.api.key, request.version
+    wanted = refused(key, version) if paths is None else paths
+    if wanted:
+        group = request.body.get("group_id")
+        for slot, value in values(layout.body(key, version, "request"), request.body, wanted):
+            if value is not None and value != ZERO_UUID:
+                yield Entity(**{"group": group, NAMES[slot.kind or ""]: value})
+
+
+def made(request: Message) -> Iterator[Entity]:
+    """Yield the topics that brokers would make for a request if they are not there."""
+    paths = MAKES.get(request.api.name)
+    if paths:
+        yield from said(request, paths)
+
+
+def values(struct: Struct, body: Mapping[str, Any], paths: FieldPaths) -> Iterator[tuple[Slot, Any]]:
+    """Yield the fields at these paths with their values, those of arrays one by one."""
+    for slot in (*struct.slots, *struct.tagged):
+        value = body.get(slot.name)
+        if value is None:
+            continue
+        each = value if slot.array else (value,)
+        if slot.struct is not None:
+            if any(path.startswith(slot.path) for path in paths):
+                for element in each:
+                    yield from values(slot.struct, element, paths)
+        elif slot.path in paths:
+            yield from ((slot, element) for element in each)

@@ -1,0 +1,1 @@
+"""Fields found in frames without decoding: heads, walks, tails that stream, sketches."""

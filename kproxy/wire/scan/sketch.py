@@ -1,0 +1,109 @@
+"""Sketches: frames without the inside of their record batches, and the numbers that batch headers tell.
+
+    body = decode_sketch(frame, 0, 12, "request")     # as decode_request, but records are a RecordsDigest
+    sketcher = Sketcher(1, 17, "response")            # for a frame that comes in chunks: keeps all but records' insides
+
+Strategy: the compiled decoder of a layout (`make_decoder.py`), in which a `records` field is a call of `read_digest`.
+What a sketched field holds is said in `records/digest.py`; a Sketcher makes it (`sketcher.py`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from kproxy.errors import DecodeError
+from kproxy.wire.codec.decode_support import FAILURES, Misfit
+from kproxy.wire.codec.decoder import DecoderWriter, make_decoder
+from kproxy.wire.codec.headers import header_version
+from kproxy.wire.codec.message import UNSUPPORTED_VERSION
+from kproxy.wire.codec.trace import diagnosis
+from kproxy.wire.primitives import Buffer
+from kproxy.wire.records.digest import RecordsDigest, read_digest
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.api_keys import API_VERSIONS
+from kproxy.wire.table.layout import Slot
+
+from .head import body_start
+from .sketcher import MOST_SKETCH, Sketcher
+
+__all__ = ["MOST_SKETCH", "RecordsDigest", "Sketcher", "decode_sketch"]
+
+
+def whole_field(buf: bytes, p: int, size: int, end: int) -> tuple[RecordsDigest, int]:
+    if size > end - p:
+        raise Misfit
+    return read_digest(buf, p, size)
+
+
+def sketched_field(buf: bytes, p: int, size: int, end: int) -> tuple[RecordsDigest, int]:
+    return read_digest(buf, p, size, sketched=True)
+
+
+class SketchDecoderWriter(DecoderWriter):
+    """Writer of decoders in which a `records` field is read by its headers."""
+
+    def __init__(self, sketched: bool) -> None:
+        super().__init__()
+        self.put.names["read_field"] = sketched_field if sketched else whole_field
+
+    def sized(self, slot: Slot, count: str) -> str:
+        if slot.type != "records":
+            return super().sized(slot, count)
+        put, variable = self.put, self.put.fresh()
+        name = count or self.compact("long_length")
+        size = name if count else f"{name} - 1"
+        with put.block(f"if {size} >= 0:"):
+            put(f"{variable}, p = read_field(buf, p, {size}, end)")
+        with put.block("else:"):
+            self.null(size)
+            put(f"{variable} = None")
+        return variable
+
+
+@cache
+def decoder(key: int, version: int, direction: str, sketched: bool) -> Any:
+    """Return `decode(buf: bytes, p, end) -> (dict, position)` of this body. Raises KeyError as `layout.body` does."""
+    label = f"{schema.load(key).name} {direction} v{version} sketch"
+    return make_decoder(layout.body(key, version, direction), label, SketchDecoderWriter(sketched))
+
+
+def decode_sketch(frame: Buffer, key: int, version: int, direction: str, *, sketched: bool = False) -> dict[str, Any]:
+    """Return the body of a frame (without its length field), in which records are a RecordsDigest or None.
+
+    `direction`: request or response; the header is passed over, and so are bytes behind the last field, which real
+    clients send. `sketched`: the frame came from a Sketcher. Raises DecodeError, and nothing else, for any bytes.
+    """
+    data = frame if type(frame) is bytes else bytes(frame)
+    if direction == "response" and key == API_VERSIONS and data[4:6] == UNSUPPORTED_VERSION:
+        try:  # KIP-511: a broker that lacks the version answers in the form of version 0
+            return read_body(data, key, version, direction, sketched)
+        except DecodeError:
+            version = 0
+    return read_body(data, key, version, direction, sketched)
+
+
+def read_body(data: bytes, key: int, version: int, direction: str, sketched: bool) -> dict[str, Any]:
+    try:
+        decode = decoder(key, version, direction, sketched)
+    except KeyError as mistake:
+        raise DecodeError(str(mistake.args[0])) from None
+    p = 0
+    try:
+        p = body_start(data, 0, len(data), header_version(key, version, direction), direction) or 0
+        if not p:
+            raise Misfit
+        body: dict[str, Any] = decode(data, p, len(data))[0]
+    except FAILURES:
+        raise explain(data, p, key, version, direction, sketched) from None
+    return body
+
+
+def explain(data: bytes, p: int, key: int, version: int, direction: str, sketched: bool) -> DecodeError:
+    """Return the error that says what is wrong with a frame, and where."""
+    api = f"{schema.load(key).name} {direction}"
+    if not p:
+        return DecodeError(f"{len(data)} bytes", api=api, version=version, path="header", expected="a whole header")
+    if sketched:  # offsets in a sketch would say nothing
+        return DecodeError("its sketch cannot be read", api=api, version=version)
+    return diagnosis(layout.body(key, version, direction), data, p, api, version)

@@ -1,0 +1,109 @@
+"""Walks: where the wanted fields of a message lie, found in one pass, with no values built.
+
+    found = walk(3, 12, "response", frozenset({"brokers[].host", "topics[]", "topics[].name"}))
+    hits = []
+    after = found.run(buf, body, end, hits)     # [(number of a mark, start, end), …] in wire order
+
+Paths are those of `layout.Slot.path`. What a path gives, by `Mark.what`:
+
+    value     the whole encoded value, its length included; of a struct after the hits inside it
+    count     the count of a wanted array, before its elements (also when the array is null or empty)
+    element   one struct of a wanted array, after the hits inside it; elements that are no structs are values
+    tags      the count of a tag buffer, wanted as `<path of the struct>._tagged_fields`
+    tag       a tagged field that is wanted or holds something wanted, from its number to the end of its value;
+    size      its size follows, then the hits inside
+
+Unwanted tagged fields are skipped by their size and not looked into. Bytes after the last field are left to the caller.
+A short walk ends behind the last field of which something is wanted, if long arrays come behind that: a Metadata answer
+has its brokers in front of thousands of partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from functools import cache
+from struct import error
+from typing import NoReturn
+
+from kproxy.errors import DecodeError
+from kproxy.wire.codec.trace import diagnosis
+from kproxy.wire.primitives import MAX_STRING, Buffer, read_uvarint, write_uvarint
+from kproxy.wire.table import layout, schema
+
+from .walk_source import HitMark, is_long, make_walk, needed
+from .walk_support import MOST_HITS, Bad, TooManyHits
+
+__all__ = ["Hit", "HitMark", "Hits", "Walk", "compile_walk", "read_string", "walk", "write_string"]
+
+Hit = tuple[int, int, int]
+Hits = list[Hit]
+
+
+class Walk:
+    """Compiled walk. `marks[hit[0]]` says what a hit is. `whole`: it goes to the end of the last field."""
+
+    __slots__ = ("_walk", "label", "marks", "struct", "version", "wanted", "whole")
+
+    def __init__(
+        self, struct: layout.Struct, wanted: AbstractSet[str], label: str, version: int, *, short: bool = False
+    ) -> None:
+        self.struct, self.wanted, self.label, self.version = struct, frozenset(wanted), label, version
+        self.whole = not short or not any(map(is_long, struct.slots[needed(struct, wanted) :]))
+        self._walk, self.marks = make_walk(struct, wanted, f"{label} v{version}", short=not self.whole)
+
+    def run(self, buf: Buffer, pos: int, end: int, hits: Hits) -> int:
+        """Put the hits of the body at buf[pos:end] into `hits`; give the position after its last field.
+
+        Raises DecodeError for bytes that do not follow the layout; its offset counts from `pos`.
+        """
+        try:
+            after: int = self._walk(buf, pos, end, hits)
+        except TooManyHits:
+            problem = f"has more than {MOST_HITS} values that rules look at"
+            raise DecodeError(problem, api=self.label, version=self.version) from None
+        except (Bad, DecodeError, IndexError, error):
+            self.explain(buf, pos, end)
+        if after > end:
+            self.explain(buf, pos, end)
+        return after
+
+    def explain(self, buf: Buffer, pos: int, end: int) -> NoReturn:
+        """Read again, slowly, to say what is wrong and where."""
+        raise diagnosis(self.struct, memoryview(buf)[pos:end], 0, self.label, self.version)
+
+    def find(self, what: str, path: str) -> int:
+        """Return the number of this mark, -1 if the walk has none."""
+        return next((i for i, mark in enumerate(self.marks) if mark.what == what and mark.path == path), -1)
+
+
+def compile_walk(struct: layout.Struct, wanted: AbstractSet[str], label: str = "struct", version: int = -1) -> Walk:
+    """Return a walk of any layout: embedded messages, the tail of a streamed response. Not cached."""
+    return Walk(struct, wanted, label, version)
+
+
+@cache
+def walk(key: int, version: int, direction: str, wanted: frozenset[str], *, short: bool = False) -> Walk:
+    """Return the walk of a body. Paths that this version does not have are ignored. Raises KeyError like
+    `layout.body`."""
+    label = f"{schema.load(key).name} {direction}"
+    return Walk(layout.body(key, version, direction), wanted, label, version, short=short)
+
+
+def read_string(buf: Buffer, start: int, end: int, compact: bool) -> bytes | None:
+    """Return the string (or bytes) whose encoded form is the value hit [start, end), without its length. None: null."""
+    if not compact:
+        after = start + 2
+        return None if buf[start] > 127 else bytes(buf[after:end])
+    if buf[start] < 128:
+        return bytes(buf[start + 1 : end]) if buf[start] else None
+    raw, after = read_uvarint(buf, start)
+    return bytes(buf[after:end]) if raw else None
+
+
+def write_string(data: bytes | None, compact: bool) -> bytes:
+    """Return the encoded form of a string given as bytes. Raises ValueError above 32,767 bytes."""
+    if data is None:
+        return b"\x00" if compact else b"\xff\xff"
+    if len(data) > MAX_STRING:
+        raise ValueError(f"string of {len(data)} bytes, expected at most {MAX_STRING}")
+    return write_uvarint(len(data) + 1) + data if compact else len(data).to_bytes(2, "big") + data

@@ -1,0 +1,1 @@
+"""The protocol as data: APIs, fields and versions from `messages/*.yaml`, their layouts, shapes, errors."""
