@@ -36,21 +36,21 @@ docs: $(DOCS_READY)  ## the site of docs/, built into site/; fails on a link tha
 	$(BIN)/mkdocs build --strict
 
 bench: java $(READY)  ## direct, HAProxy and kproxy side by side; prints ratios (shorter: make bench BENCH=--quick)
-	PYTHONPATH=. $(BIN)/python tests/bench/run.py $(BENCH)
+	$(BIN)/python -m tests.qa.bench.run $(BENCH)
 
 bench-check: java $(READY)  ## measure again, and fail where a ratio is a tenth below what was kept
-	PYTHONPATH=. $(BIN)/python tests/bench/run.py --check $(BENCH)
+	$(BIN)/python -m tests.qa.bench.run --check $(BENCH)
 
 FUZZ_SECONDS ?= 600
 fuzz: $(FUZZ_READY)  ## every fuzzing target in turn, FUZZ_SECONDS for each (some: make fuzz FUZZ="codec session")
-	$(BIN)/python -m tests.fuzz.run --seconds $(FUZZ_SECONDS) $(FUZZ)
+	$(BIN)/python -m tests.qa.fuzz.run --seconds $(FUZZ_SECONDS) $(FUZZ)
 
 matrix: java $(READY)  ## every client with every broker through kproxy, written to docs/clients.md (a part: make matrix MATRIX="-k sarama")
 	@PATH=$$PATH:/usr/local/go/bin:$$HOME/.cargo/bin; for tool in go node npm cargo cc make; do command -v $$tool >/dev/null || \
 	  { echo "no $$tool found, the matrix builds clients with it (Debian: apt-get install golang-go nodejs npm cargo build-essential)" >&2; exit 1; }; done
 	$(BIN)/python -m kproxy.testing.jars 2.8.2 3.9.1 4.3.1
-	@test -n "$(MATRIX)" || $(BIN)/python -m tests.clients.table --forget
-	@KPROXY_MATRIX=1 $(BIN)/pytest -v tests/clients/test_matrix.py $(MATRIX); ended=$$?; $(BIN)/python -m tests.clients.table && exit $$ended
+	@test -n "$(MATRIX)" || $(BIN)/python -m tests.qa.matrix.table --forget
+	@KPROXY_MATRIX=1 $(BIN)/pytest -v tests/qa/matrix/test_matrix.py $(MATRIX); ended=$$?; $(BIN)/python -m tests.qa.matrix.table && exit $$ended
 
 SOAK_SECONDS ?= 300
 house: $(READY)  ## figures about the structure of the code, with their goals
@@ -59,7 +59,7 @@ house: $(READY)  ## figures about the structure of the code, with their goals
 
 soak: java $(READY)  ## brokers, workers, lines, disks and clients fail for SOAK_SECONDS; each record is checked (the same again: make soak SOAK="--seed 7")
 	$(BIN)/python -m kproxy.testing.jars 4.3.1
-	$(BIN)/python -m tests.soak.run --seconds $(SOAK_SECONDS) --completeness $(SOAK)
+	$(BIN)/python -m tests.qa.soak.run --seconds $(SOAK_SECONDS) --completeness $(SOAK)
 
 jars: java $(READY)  ## fetch Kafka's jars, the newest and the oldest that tests compare with, and Spark's Kafka connector
 	$(BIN)/python -m kproxy.testing.jars 4.3.1 3.9.1

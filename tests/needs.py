@@ -24,15 +24,16 @@ KAFKA = (
     "tests/isolation/test_denied_kafka.py",
     "tests/isolation/test_tenant_kafka.py",
     "tests/kafka/",
+    "tests/qa/matrix/test_matrix.py",
     "tests/quota/",
     "tests/replay/test_serve.py",
     "tests/replay/test_to_kafka.py",
-    "tests/soak/",
+    "tests/qa/soak/",
     "tests/testing/test_class_archive.py",
     "tests/testing/test_real_kafka.py",
 )
 PROCESS = (
-    "tests/bench/",
+    "tests/qa/bench/",
     "tests/capture/test_page.py",
     "tests/capture/test_packets.py",
     "tests/capture/test_reader.py",

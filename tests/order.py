@@ -39,7 +39,7 @@ SECONDS = {
     "tests/admin/test_stretches.py": 30,
     "tests/cli/test_demo.py": 15,
     "tests/cli/test_tail.py": 15,
-    "tests/clients/test_matrix.py": 20,
+    "tests/qa/matrix/test_matrix.py": 20,
     "tests/core/test_bounded_work.py": 20,
     "tests/deploy/test_grafana.py": 10,
     "tests/docs/test_develop_pages.py": 40,

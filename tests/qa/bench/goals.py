@@ -1,0 +1,141 @@
+"""What kproxy is to reach, and whether it did in this run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .audit_phase import CASES as AUDIT_CASES
+from .audit_phase import PLAIN, SUMMARY
+from .frames_phase import CONNECT, FIFTY, MANY, METADATA_CASE, METADATA_LARGE, ONE, SIXTEEN, TWO_HUNDRED
+from .kafka_phase import CONSUME, LIBRDKAFKA_CONSUME, LIBRDKAFKA_PRODUCE, PRODUCE
+from .latency_phase import case_name as latency
+from .rows import Rows
+from .start_phase import CONNECTIONS, MEMORY, START, STORM
+
+Verdict = tuple[str, bool]
+"""What was measured, as text, and whether it is enough."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """`needs` is a case and the targets that must have been measured; `judge` is asked only then."""
+
+    case: str
+    reach: str
+    needs: tuple[str, ...]
+    judge: Callable[[Rows], Verdict]
+
+
+def cpu_goal(name: str, case: str, most: float, key: str = "us", unit: str = "µs") -> Goal:
+    """At most so many times HAProxy's CPU."""
+
+    def judge(rows: Rows) -> Verdict:
+        ratio = rows.ratio(case, "kproxy", "haproxy", key)
+        ours, theirs = rows.median(case, "kproxy", key), rows.median(case, "haproxy", key)
+        digits = 2 if unit == "s" else 1
+        return f"{ratio:.2f} × ({ours:.{digits}f} and {theirs:.{digits}f} {unit})", ratio <= most
+
+    return Goal(f"{name}: proxy CPU", f"≤ {most:g} × HAProxy", (case, "kproxy", "haproxy"), judge)
+
+
+def speed_goal(name: str, case: str, least: float) -> Goal:
+    """At least so many times HAProxy's MB/s."""
+
+    def judge(rows: Rows) -> Verdict:
+        ratio = rows.ratio(case, "kproxy", "haproxy", "mbs")
+        ours, theirs = (rows.ratio(case, target, "direct", "mbs") for target in ("kproxy", "haproxy"))
+        return f"{ratio:.2f} × ({ours:.2f} and {theirs:.2f} of direct)", ratio >= least
+
+    return Goal(f"{name}: MB/s", f"≥ {least:g} × HAProxy", (case, "kproxy", "haproxy", "direct"), judge)
+
+
+def rewrite_goal(name: str, case: str) -> Goal:
+    """Rename and advertise on, against off."""
+
+    def judge(rows: Rows) -> Verdict:
+        speed, cpu = (rows.ratio(case, "rename", "off", key) for key in ("mbs", "cpu_gb"))
+        return f"{speed:.2f} × (CPU per GB {cpu:.2f} ×)", speed >= 0.95
+
+    return Goal(f"rename and advertise on, {name}: MB/s", "≥ 0.95 × off", (case, "rename", "off"), judge)
+
+
+def limit_goal(name: str, case: str, target: str, key: str, most: float, unit: str, scale: float = 1) -> Goal:
+    """At most so much, whatever HAProxy does."""
+
+    def judge(rows: Rows) -> Verdict:
+        found = rows.median(case, target, key) * scale
+        other = f" (HAProxy {rows.median(case, 'haproxy', key) * scale:.2f})" if rows.has(case, "haproxy") else ""
+        return f"{found:.2f} {unit}{other}", found <= most
+
+    return Goal(name, f"≤ {most:g} {unit}", (case, target), judge)
+
+
+def audit_goal(case: str) -> Goal:
+    """With an audit as one starts it, against without."""
+
+    def judge(rows: Rows) -> Verdict:
+        rate, cpu = (rows.ratio(case, SUMMARY, PLAIN, key) for key in ("rate", "us"))
+        return f"{rate:.2f} × (CPU {cpu:.2f} ×)", rate >= 0.9
+
+    name = case.removeprefix("audit: ")
+    return Goal(f"audit by summary, {name}: exchanges/s", "≥ 0.9 × without", (case, SUMMARY, PLAIN), judge)
+
+
+def peer_goal(name: str, case: str, target: str, by: str, key: str, least: float) -> Goal:
+    """At least so many times what another target has of that, in the same rounds."""
+
+    def judge(rows: Rows) -> Verdict:
+        ratio, cpu = rows.ratio(case, target, by, key), rows.ratio(case, target, by, "us")
+        return f"{ratio:.2f} × (CPU {cpu:.2f} ×)", ratio >= least
+
+    return Goal(name, f"≥ {least:g} × {by}", (case, target, by), judge)
+
+
+def latency_goal(part: int, key: str, most: float) -> Goal:
+    """Added to what it is without a proxy, in ms."""
+
+    def judge(rows: Rows) -> Verdict:
+        case = latency(part)
+        ours, theirs = (rows.more(case, target, "direct", key) / 1e3 for target in ("kproxy", "haproxy"))
+        return f"{ours:.2f} ms (HAProxy {theirs:.2f} ms)", ours <= most
+
+    needs = (latency(part), "kproxy", "haproxy", "direct")
+    return Goal(f"{latency(part)}: {key} added to direct", f"≤ {most:g} ms", needs, judge)
+
+
+GOALS = (
+    speed_goal("produce 1 kB records, acks=1", PRODUCE, 0.98),
+    cpu_goal("produce, per GB", PRODUCE, 1.3, "cpu_gb", "s"),
+    speed_goal("consume", CONSUME, 1.05),
+    cpu_goal("consume, per GB", CONSUME, 1.0, "cpu_gb", "s"),
+    cpu_goal(ONE, ONE, 1.25),
+    cpu_goal(FIFTY, FIFTY, 1.35),
+    cpu_goal(MANY, MANY, 1.3),
+    cpu_goal(f"{MANY}, Produce 12", f"{MANY}, Produce 12", 1.3),
+    cpu_goal(SIXTEEN, SIXTEEN, 1.2),
+    cpu_goal("100 kB, 8 in flight", "100 kB, 8 in flight", 0.65),
+    cpu_goal("1 MB, 4 in flight", "1 MB, 4 in flight", 0.65),
+    cpu_goal(CONNECT, CONNECT, 1.5),
+    cpu_goal(STORM, STORM, 1.5),
+    latency_goal(50, "p50", 0.1),
+    latency_goal(50, "p99", 0.5),
+    limit_goal("memory, idle process", MEMORY, "kproxy", "mb", 60, "MB"),
+    limit_goal(f"memory, each of {CONNECTIONS:,} idle connections", MEMORY, "kproxy", "kb_each", 6, "kB"),
+    limit_goal("start to first answer", START, "kproxy", "seconds", 0.6, "s"),
+    rewrite_goal("produce with Kafka's own client", PRODUCE),
+    rewrite_goal("consume with Kafka's own client", CONSUME),
+    rewrite_goal("produce with confluent-kafka (Produce 10, by name)", LIBRDKAFKA_PRODUCE),
+    rewrite_goal("consume with confluent-kafka", LIBRDKAFKA_CONSUME),
+    limit_goal(f"{METADATA_CASE}, rewritten: CPU for an answer", METADATA_CASE, "rename", "us", 1, "ms", 1e-3),
+    limit_goal(f"{METADATA_LARGE}, rewritten: CPU for an answer", METADATA_LARGE, "rename", "us", 10, "ms", 1e-3),
+    *(
+        peer_goal(f"100 rules about other traffic, {name}: exchanges/s", name, "rules", "kproxy", "rate", 0.98)
+        for name in (ONE, MANY)
+    ),
+    *(
+        peer_goal(f"two workers, {name}: exchanges/s", name, "workers", "kproxy", "rate", 1.8)
+        for name in (FIFTY, TWO_HUNDRED)
+    ),
+    *(audit_goal(case.name) for case in AUDIT_CASES),
+)

@@ -1,0 +1,186 @@
+"""Direct, HAProxy and kproxy side by side on one broker, in one run; prints ratios.
+
+    python -m tests.qa.bench.run [PHASE …] [--quick | --smoke] [--write | --check]
+
+Phases: kafka latency rules start audit tls frames; all when none is named.
+
+All takes half an hour, --quick under three minutes; --smoke only shows that `frames` and `start` run. --write
+puts the report in RESULTS.md, and its ratios in results.json: do that on a machine that has nothing else to do. --check
+ends with 1 if a ratio is more than a tenth below the one that was kept. Needs Debian's haproxy and gcc, and for `kafka`
+and `latency` Java and Maven.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import resource
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from kproxy.errors import InternalError
+from kproxy.testing.jars import KAFKA_VERSION
+
+from . import audit_phase, frames_phase, kafka_phase, kept, latency_phase, report, rules_phase, start_phase, tls_phase
+from .machine import description
+from .peers import peers
+from .rows import Rows
+from .targets import HERE, TARGETS, tool
+
+RESULTS = HERE / "RESULTS.md"
+PHASES = (
+    "kafka",
+    "latency",
+    "rules",
+    "start",
+    "audit",
+    "tls",
+    "frames",
+)  # the last leaves thousands of closed connections for a minute
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of everything."""
+
+    rounds: int
+    seconds: float
+    records: int
+
+
+FULL, QUICK, SMOKE = Size(5, 1.0, 600_000), Size(1, 0.4, 300_000), Size(1, 0.05, 20_000)
+
+METHOD = """\
+Targets take turns within each case, in another order each round. A ratio is the median over the rounds of one target's
+figure by the other's of the same round; absolute figures are medians. Proxy CPU is what the scheduler counts for all
+threads of the proxy (`/proc/PID/task/*/schedstat`), from before the client starts until after it has ended. Proxies,
+clients and broker share the cores.
+
+- Kafka {kafka}, one broker, its data in memory where there is a tmpfs. `ProducerPerformance` (records of 1,000 bytes,
+  acks=1, linger.ms=5, batch.size=65536, MiB/s after a sixth of the records) and `ConsumerPerformance` (MiB/s while it
+  fetches), {records:,} records a run, rounds: {rounds}; acks=all once. For each relay that rewrites no addresses, the
+  broker has a listener advertised at the relay's port. In each run the client's sockets were looked up: all of its
+  connections went to the proxy's own ports, and all records came.
+- confluent-kafka: the same amounts, records by name (Produce 10); MiB/s include the start of the client.
+- Frames: a C program sends one frame over and over, and a stand-in answers, {seconds:g} s a run, rounds: {rounds}.
+- TLS 1.3 on both sides; one HAProxy before each target begins it, and one behind all ends it.
+- Latency: Produce requests of 200 bytes on 20 connections, sent when they are due, {seconds:g} s × 2 a run; latencies
+  count from when a request was due.
+- Rules: the session alone, in this process, without sockets: CPU of one exchange (Produce 9, 200 bytes, one partition),
+  the median of {rounds} rounds in which all sets take turns. What is more than without rules is the cost of the rules.
+- Audit: as the frames, but each figure is compared with that of kproxy without an audit in the same round.
+- Start: until the stand-in behind the proxy has answered an ApiVersions request, from before the proxy's process is
+  started; rounds: {rounds}.
+- Memory: resident, of a process that has been asked once, and with connections that asked once and are silent since.
+"""
+
+
+def measure(phases: list[str], size: Size, extra: list[str], only: str) -> Rows:
+    """Run these phases."""
+    rows = Rows()
+    for phase in phases:
+        with tempfile.TemporaryDirectory(prefix="kproxy-bench-") as name:
+            folder = Path(name)
+            if phase == "frames":
+                cases = [case for case in frames_phase.CASES if only in case.name]
+                frames_phase.measure(folder, rows, cases, rounds=size.rounds, seconds=size.seconds, extra=extra)
+            elif phase == "audit":
+                audit_phase.measure(folder, rows, rounds=size.rounds, seconds=size.seconds, only=only)
+            elif phase == "tls":
+                tls_phase.measure(folder, rows, rounds=size.rounds, seconds=size.seconds, only=only)
+            elif phase == "latency":
+                latency_phase.measure(folder, rows, rounds=size.rounds, seconds=size.seconds)
+            elif phase == "rules":
+                rules_phase.measure(rows, rounds=size.rounds, times=size.records // 100)
+            elif phase == "start":
+                start_phase.measure(folder, rows, rounds=size.rounds, extra=extra)
+            else:
+                kafka_phase.measure(folder, rows, rounds=size.rounds, records=size.records, extra=extra)
+    return rows
+
+
+def written(rows: Rows, size: Size, extra: list[str], again: list[str], note: str) -> str:
+    """The whole report. `again`: phases of this run, if the others are of an earlier one; `note` is for the top."""
+    today = dt.datetime.now(dt.UTC).date()
+    head = [
+        "# Direct, HAProxy and kproxy side by side",
+        "",
+        f"{today}, {description()}, Python {sys.version.split()[0]}.",
+    ]
+    if others := rows.others():
+        worst = f"{others[len(others) * 9 // 10]:.2f} and more in the busiest tenth"
+        head += [f"Processes of others had {median(others):.2f} cores in the median run, {worst}.", ""]
+    if note:
+        head += [note, ""]
+    if again:
+        head += [f"Of this run: {', '.join(again)}. All other figures are those of an earlier run.", ""]
+    method = METHOD.format(kafka=KAFKA_VERSION, records=size.records, rounds=size.rounds, seconds=size.seconds)
+    foot = [
+        "## Method",
+        "",
+        "`make bench` makes these tables; `python -m tests.qa.bench.run --write` puts them here.",
+        "",
+        method,
+    ]
+    return "\n".join([*head, *report.tables(rows, extra), *foot, *report.targets(extra)]) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("phases", nargs="*", metavar="PHASE", help=", ".join(PHASES))
+    sizes = parser.add_mutually_exclusive_group()
+    sizes.add_argument("--quick", action="store_const", dest="size", const=QUICK, default=FULL)
+    sizes.add_argument("--smoke", action="store_const", dest="size", const=SMOKE)
+    parser.add_argument("--rounds", type=int, help="of everything")
+    parser.add_argument("--seconds", type=float, help="of one run of frames")
+    parser.add_argument("--records", type=int, help="of one run against Kafka")
+    parser.add_argument("--only", default="", help="frames, audit, tls: cases whose names have this in them")
+    parser.add_argument("--alone", action="store_true", help="measure kproxy's net without its session, too")
+    parser.add_argument("--peers", action="store_true", help="other proxies of Kafka's protocol, too (see peers.py)")
+    parser.add_argument("--json", type=Path, help="write all figures of all rounds to this file")
+    parser.add_argument("--earlier", type=Path, help="take the phases that are not run from this file of --json")
+    parser.add_argument("--note", default="", help="a sentence for the top of the report")
+    parser.add_argument("--write", action="store_true", help="write the report to RESULTS.md")
+    parser.add_argument("--check", action="store_true", help="compare the ratios with those that were kept")
+    options = parser.parse_args()
+    if wrong := set(options.phases) - set(PHASES):
+        parser.error(f"unknown phase {min(wrong)!r}, allowed: {', '.join(PHASES)}")
+    if options.size is SMOKE and options.write:
+        parser.error("--smoke measures nothing that is worth keeping")
+    default = ["rules", "start", "audit", "frames"] if options.size is SMOKE else list(PHASES)
+    given = {key: value for key in ("rounds", "seconds", "records") if (value := getattr(options, key)) is not None}
+    size = Size(**{**vars(options.size), **given})
+    extra = ["alone"] if options.alone else []
+    if options.peers:
+        found = {target.name: target for target in peers()}
+        TARGETS.update(found)
+        extra += found
+    if {"kafka", "latency", "start", "tls", "frames"} & set(options.phases or default):
+        tool("haproxy", "haproxy")
+    if {"latency", "start", "frames", "audit", "tls"} & set(options.phases or default):
+        tool("gcc", "gcc")
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a thousand connections and some
+    try:
+        rows = measure(options.phases or default, size, extra, options.only)
+    except InternalError as error:  # Java or Maven is missing, Kafka does not start
+        sys.exit(str(error))
+    if options.earlier:
+        rows.cases = json.loads(options.earlier.read_text()) | rows.cases
+    text = written(rows, size, extra, options.phases if options.earlier else [], options.note)
+    print(text)
+    if options.json:
+        options.json.write_text(json.dumps(rows.cases, indent=1))
+    if options.write:
+        RESULTS.write_text(text)
+        kept.write(rows)
+    if options.check and (lines := kept.compare(rows)):
+        sys.exit("\n".join(["these have become worse by more than a tenth:", *lines]))
+
+
+if __name__ == "__main__":
+    main()

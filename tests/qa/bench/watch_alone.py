@@ -1,0 +1,186 @@
+"""What watching costs: nanoseconds of a `kproxy.observe` watcher for one exchange, both directions, without sockets.
+
+    python -m tests.qa.bench.watch_alone [DEPTH …]
+
+Depths: count, rows (as for an audit with detail `summary`; the default), requests (an audit of every request, through
+to the finished line in the queue), sketch, full.
+
+Frames lie in buffers as the driver's, and are shown again and again. The CPU time of the least of many runs is printed.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import structlog
+
+from kproxy.config.audit import AuditConfig
+from kproxy.observe.seen import Depth, Seen
+from kproxy.observe.summary import Summary
+from kproxy.observe.watcher import Watcher
+from kproxy.sinks.audit.audit_sink import AuditSink
+from kproxy.sinks.audit.event_sink import OutletCounters
+from kproxy.sinks.audit.gate import EventGate
+from kproxy.sinks.audit.queue import LineQueue
+from kproxy.sinks.audit.recorder import Recorder
+from kproxy.sinks.fanout import Fanout
+from kproxy.wire import Message, encode
+from kproxy.wire.records import Producer, Record, encode_batch
+from kproxy.wire.table import schema
+
+BUFFER = 1 << 18
+RUNS, EXCHANGES = 1500, 64
+TOPIC, OTHER = UUID(int=7), UUID(int=8)
+RECORDS = encode_batch([Record(0, 0, b"key", b"v" * 90)], producer=Producer(1, 0, 0))
+
+
+def request(name: str, version: int, body: dict[str, object], correlation: int = 5) -> bytes:
+    """A frame with its length."""
+    key = schema.names()[name]
+    header = {"request_api_key": key, "request_api_version": version, "correlation_id": correlation}
+    return sized(encode(Message(schema.load(key), version, header | {"client_id": "bench-client"}, body)))
+
+
+def response(name: str, version: int, body: dict[str, object], correlation: int = 5) -> bytes:
+    """A frame with its length."""
+    return sized(encode(Message(schema.load(schema.names()[name]), version, {"correlation_id": correlation}, body)))
+
+
+def sized(frame: bytes) -> bytes:
+    return len(frame).to_bytes(4, "big") + frame
+
+
+def topic(version: int, by_id: int, name: str, one: UUID = TOPIC) -> dict[str, object]:
+    return {"topic_id": one} if version >= by_id else {name: f"topic-{one.int}"}
+
+
+def produce(version: int, partitions: int = 1) -> tuple[bytes, bytes]:
+    parts = [{"index": at, "records": RECORDS} for at in range(partitions)]
+    named = topic(version, 13, "name")
+    asked = {"acks": -1, "timeout_ms": 30000, "topic_data": [named | {"partition_data": parts}]}
+    done = [{"index": at, "base_offset": 12345} for at in range(partitions)]
+    return request("Produce", version, asked), response(
+        "Produce", version, {"responses": [named | {"partition_responses": done}]}
+    )
+
+
+def fetch(version: int, partitions: int) -> tuple[bytes, bytes]:
+    parts = [
+        {"partition_index": at, "high_watermark": 99, "last_stable_offset": 99, "records": RECORDS}
+        for at in range(partitions)
+    ]
+    topics = [topic(version, 13, "topic") | {"partitions": parts}] if parts else []
+    asked = {"max_wait_ms": 500, "min_bytes": 1, "session_id": 77, "session_epoch": 9, "topics": []}
+    return request("Fetch", version, asked), response("Fetch", version, {"session_id": 77, "responses": topics})
+
+
+def heartbeat() -> tuple[bytes, bytes]:
+    asked = {"group_id": "group", "generation_id": 3, "member_id": "member"}
+    return request("Heartbeat", 4, asked), response("Heartbeat", 4, {})
+
+
+CASES: dict[str, tuple[bytes, bytes, int]] = {
+    "Produce 9, lone": (*produce(9), 1),
+    "Produce 12, lone": (*produce(12), 1),
+    "Produce 13, lone": (*produce(13), 1),
+    "Produce 12, pipelined 32": (*produce(12), 32),
+    "Produce 12, 10 partitions": (*produce(12, 10), 1),
+    "Fetch 17, empty": (*fetch(17, 0), 1),
+    "Fetch 17, 1 partition": (*fetch(17, 1), 1),
+    "Fetch 12, 1 partition": (*fetch(12, 1), 1),
+    "Fetch 17, 10 partitions": (*fetch(17, 10), 1),
+    "Heartbeat 4": (*heartbeat(), 1),
+}
+
+
+def measured(run: Callable[[], None], exchanges: int, after: Callable[[], None]) -> float:
+    """Return nanoseconds an exchange. `after` is called between runs and does not count."""
+    least = float("inf")
+    for _ in range(RUNS):
+        begun = time.thread_time()
+        run()
+        least = min(least, time.thread_time() - begun)
+        after()
+    return least / exchanges * 1e9
+
+
+class Outlet:
+    """Outlet of an audit that writes nothing; what is in its queue is taken out between two runs."""
+
+    name = "files"
+    blocked = False
+
+    def __init__(self) -> None:
+        self.counters = OutletCounters()
+        self.queue: LineQueue[bytes] = LineQueue(self.counters, "drop", 100_000, 1 << 26)
+
+    def add(self, line: bytes, number: int, day: str, _type_name: str, _data: Any) -> None:
+        self.queue.add(number, day, line, len(line))
+
+    def empty(self) -> None:
+        for batch in self.queue.take():
+            self.queue.settle(len(batch.items), batch.size)
+
+
+CONNECTION: Any = SimpleNamespace(
+    number=3, cluster="main", listener="inside", client_address="10.1.2.3", client_port=40000, node=1,
+    broker="b1:9092", principal="User:alice", software_name="librdkafka", software_version="2.16.0", outcome=None,
+    standing=None, topic_of=lambda topic_id: "topic-7", broker_topic=lambda topic: None,
+    broker_group=lambda group: None,
+)  # fmt: skip
+
+
+def audited(outlet: Any) -> Watcher:
+    """Return a watcher of an audit whose detail is `requests`."""
+    events = EventGate(Recorder("instance/boot/0", [outlet]), lambda: None)
+    sink = AuditSink(AuditConfig(dir="audit", detail="requests"), events, lambda now: 1795255200.0 + now)
+    fanout = Fanout(structlog.get_logger())
+    fanout.add(sink)
+    summary, journal = sink.summary_for(CONNECTION), sink.journal_for(CONNECTION)
+    return Watcher(CONNECTION, fanout.depth, fanout.take, summary=summary, journal=journal)
+
+
+def cost(depth: Depth, asked: bytes, answered: bytes, together: int) -> float:
+    taken: list[Seen] = []
+    outlet = Outlet()
+    if depth is Depth.LINES:
+        watcher = audited(outlet)
+    else:
+        summary = Summary(lambda key, version: True) if depth is Depth.ROWS else None
+        watcher = Watcher(
+            None,  # type: ignore[arg-type]
+            lambda key, version: depth,
+            lambda seen: taken.clear(),
+            summary=summary,
+        )
+    come, go = bytearray(asked * together).ljust(BUFFER, b"\0"), bytearray(answered * together).ljust(BUFFER, b"\0")
+    n, m, now = len(asked) * together, len(answered) * together, 100.0
+    rounds = max(EXCHANGES // together, 1)
+
+    def run() -> None:
+        for _ in range(rounds):
+            watcher.from_client(come, n, now)
+            watcher.to_client(go, m, now + 0.0023)
+
+    found = measured(run, rounds * together, outlet.empty)
+    assert watcher.responses == RUNS * rounds * together
+    return found
+
+
+DEPTHS = {depth.name.lower(): depth for depth in Depth} | {"requests": Depth.LINES}
+
+
+def main() -> None:
+    words = sys.argv[1:] or ["rows"]
+    print(f"{'ns an exchange':28}", *(f"{word:>8}" for word in words))
+    for name, case in CASES.items():
+        print(f"{name:28}", *(f"{cost(DEPTHS[word], *case):8.0f}" for word in words))
+
+
+if __name__ == "__main__":
+    main()

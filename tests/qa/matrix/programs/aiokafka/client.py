@@ -1,0 +1,182 @@
+"""The scenario of tests/qa/matrix/scenario.py by aiokafka."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+import aiokafka
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+BOOTSTRAP, TOPIC, MADE, GROUP, TRANSACTIONAL_ID = sys.argv[1:]
+COUNT, PARTITIONS, SECONDS = 30, 3, 90
+
+
+async def produce(word: str, producer: AIOKafkaProducer) -> list[str]:
+    """`word-0` and so on to all partitions in turn; the names of the topics that were confirmed."""
+    sent = [
+        await producer.send(TOPIC, f"{word}-{number}".encode(), partition=number % PARTITIONS)
+        for number in range(COUNT)
+    ]
+    return sorted({(await answer).topic for answer in sent})
+
+
+async def produce_alone(word: str) -> list[str]:
+    async with AIOKafkaProducer(bootstrap_servers=BOOTSTRAP) as producer:
+        return await produce(word, producer)
+
+
+def consumer(group: str, *topics: str, **more: Any) -> AIOKafkaConsumer:
+    """A consumer from the beginning that does not commit by itself."""
+    settings = {"group_id": group, "auto_offset_reset": "earliest", "enable_auto_commit": False, **more}
+    times = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 500}
+    return AIOKafkaConsumer(*topics, bootstrap_servers=BOOTSTRAP, **times, **settings)
+
+
+async def poll(members: Sequence[AIOKafkaConsumer], enough: Callable[[list[list[Any]]], bool]) -> list[list[Any]]:
+    """What each member received until it is enough."""
+    limit = time.monotonic() + SECONDS
+    found: list[list[Any]] = [[] for _ in members]
+    while not enough(found):
+        if time.monotonic() > limit:
+            raise TimeoutError(f"received only {[len(one) for one in found]}")
+        for member, received in zip(members, found, strict=True):
+            for records in (await member.getmany(timeout_ms=100)).values():
+                received.extend(records)
+    return found
+
+
+def values(records: Sequence[Any]) -> list[str]:
+    return [record.value.decode() for record in records]
+
+
+def names(records: Sequence[Any]) -> list[str]:
+    return sorted({record.topic for record in records})
+
+
+async def produce_step() -> dict[str, Any]:
+    return {"topics": await produce_alone("v")}
+
+
+async def consume_step() -> dict[str, Any]:
+    async with consumer(GROUP, TOPIC) as member:
+        (found,) = await poll([member], lambda found: len(found[0]) >= COUNT)
+        await member.commit()
+    return {"topics": names(found), "values": values(found)}
+
+
+async def group_step() -> dict[str, Any]:
+    async with AsyncExitStack() as stack:
+        first, second = [await stack.enter_async_context(consumer(GROUP, TOPIC)) for _ in range(2)]
+        await poll([first, second], lambda _: bool(first.assignment() and second.assignment()))
+        assigned = {place.topic for member in (first, second) for place in member.assignment()}
+        await produce_alone("w")
+        shared = await poll([first, second], lambda found: len(set(values(found[0] + found[1]))) >= COUNT)
+        for member in (first, second):
+            await member.commit()
+        await second.stop()
+        await poll([first], lambda _: len(first.assignment()) == PARTITIONS)  # or records would be read twice
+        await produce_alone("x")
+        (alone,) = await poll([first], lambda found: len(set(values(found[0]))) >= COUNT)
+        await first.commit()
+        committed = [await first.committed(TopicPartition(TOPIC, number)) for number in range(PARTITIONS)]
+    return {
+        "topics": sorted({*names(shared[0] + shared[1] + alone), *assigned}),
+        "shares": [len(found) for found in shared],
+        "values": sorted(set(values(shared[0] + shared[1] + alone))),
+        "committed": sum(committed),
+    }
+
+
+async def transactions_step() -> dict[str, Any]:
+    group = f"{GROUP}-offsets"
+    async with AIOKafkaProducer(bootstrap_servers=BOOTSTRAP, transactional_id=TRANSACTIONAL_ID) as producer:
+        for word, finish in (("aborted", producer.abort_transaction), ("kept", producer.commit_transaction)):
+            await producer.begin_transaction()
+            await produce(word, producer)
+            await producer.send_offsets_to_transaction({TopicPartition(TOPIC, 0): 7}, group)
+            await finish()
+    async with consumer(group, isolation_level="read_committed") as reader:
+        for _ in range(SECONDS * 10):
+            if (committed := await reader.committed(TopicPartition(TOPIC, 0))) is not None:
+                break
+            await asyncio.sleep(0.1)  # the commit is on its way
+        places = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+        reader.assign(places)
+        await reader.seek_to_beginning(*places)
+        (found,) = await poll(
+            [reader], lambda found: sum(value.startswith("kept") for value in values(found[0])) >= COUNT
+        )
+    words = [value for value in values(found) if value.startswith(("kept", "aborted"))]
+    return {"topics": names(found), "values": words, "committed": committed}
+
+
+async def wait_for(admin: AIOKafkaAdminClient, there: bool) -> list[str]:
+    """The names of all topics once MADE is among them or not."""
+    limit = time.monotonic() + SECONDS
+    while time.monotonic() < limit:
+        topics = sorted(await admin.list_topics())
+        if there == (MADE in topics):
+            return topics
+        await asyncio.sleep(0.1)
+    raise TimeoutError(f"{MADE} {'is not there' if there else 'is still there'}")
+
+
+async def admin_step() -> dict[str, Any]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=BOOTSTRAP)
+    await admin.start()
+    try:
+        await admin.create_topics([NewTopic(MADE, 2, 1)])
+        listed = await wait_for(admin, True)
+        (described,) = await admin.describe_topics([MADE])
+        while not described["partitions"]:  # another broker, which has not heard of it yet
+            await asyncio.sleep(0.1)
+            (described,) = await admin.describe_topics([MADE])
+        groups = await admin.list_consumer_groups()
+        (answer,) = await admin.describe_consumer_groups([GROUP])
+        await admin.delete_topics([MADE])
+        await wait_for(admin, False)
+    finally:
+        await admin.close()
+    (about,) = answer.groups
+    return {
+        "topics": [described["topic"]],
+        "listed": listed,
+        "partitions": len(described["partitions"]),
+        "groups": [one[0] for one in groups],
+        "described": about[1],
+        "members": len(about[5]),
+    }
+
+
+async def brokers_step() -> dict[str, Any]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=BOOTSTRAP)
+    await admin.start()
+    try:
+        known = (await admin.describe_cluster())["brokers"]
+    finally:
+        await admin.close()
+    return {"addresses": [f"{one['host']}:{one['port']}" for one in known]}
+
+
+async def main() -> None:
+    """Do the steps, telling each."""
+    steps = [produce_step, consume_step, group_step, transactions_step, admin_step, brokers_step]
+    print(json.dumps({"step": "client", "version": aiokafka.__version__}), flush=True)
+    for step in steps:
+        name = step.__name__.removesuffix("_step")
+        try:
+            told = await step()
+        except Exception as error:  # noqa: BLE001  # the next step may go all the same
+            told = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps({"step": name, **told}), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
