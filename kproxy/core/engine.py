@@ -1,8 +1,8 @@
 """Live rules and requests: which rules apply to a request, which of them fire, and how that changes the request.
 
 Strategy. Everything is decided in one call, once a frame: rules in file order, each about the entities that no rule
-before it has taken out (see `Evaluation`). What waits, waits with its evaluation; nothing is counted twice. Rules that
-act on the response are remembered with the exchange, and have their say in `response_evaluation.py`.
+before it has taken out (see `RequestEvaluation`). What waits, waits with its evaluation; nothing is counted twice.
+Rules that act on the response are remembered with the exchange, and have their say in `response_evaluation.py`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kproxy.core.lanes.frame import RequestView, Wait
 from kproxy.errors import DecodeError
 from kproxy.rules.decision import Answer, Close, Decision, Delay, Drop, Edit, Fail, Reframe, Swallow, Throttle
 from kproxy.rules.depth import Depth
@@ -21,20 +22,18 @@ from kproxy.rules.traffic_shape import TrafficShape
 from kproxy.wire import decode_request, encode
 from kproxy.wire.breath import each, keep
 from kproxy.wire.codec.message import Message
-from kproxy.wire.scan.head import produce_acks
-from kproxy.wire.table.api_keys import FETCH, METADATA, PRODUCE, SHARE_ACKNOWLEDGE, SHARE_FETCH
+from kproxy.wire.table.api_keys import FETCH, METADATA, SHARE_ACKNOWLEDGE, SHARE_FETCH
 
 from . import fetch_sessions, share_sessions
 from .cluster import Cluster
 from .commands import CLIENT, Reshape
 from .evaluated_exchange import EvaluatedExchange, Pending
-from .evaluation import PASS, Evaluation, Pass, Watched
+from .evaluation import RequestEvaluation, Watched
 from .observer import NO_ANSWER
 from .partition_session import OPENING
 from .respond.answer import fail, fail_each
 from .respond.failure import Failure
 from .respond.part import without
-from .rewrite import Buffer
 from .rule_program import Part, RuleProgram
 from .screening import Screening
 from .selection import MOST_MATCHED, Selection, SessionSelection, key_of
@@ -132,45 +131,34 @@ class Engine:
     # ---- requests
 
     def request(
-        self,
-        step: Step,
-        buf: Buffer,
-        pos: int,
-        end: int,
-        have: int,
-        now: float,
-        drawn: dict[Running, bool] | None = None,
-    ) -> Evaluation | Watched | Pass | None:
-        """Evaluate the rules about the request buf[pos:end], size included, of which as much is here as `step.program`
-        wants, up to `have`. `drawn` says for rules whose triggers were asked before if they fire.
+        self, frame: RequestView, came: float, drawn: dict[Running, bool] | None = None
+    ) -> RequestEvaluation | Watched | Wait | None:
+        """Evaluate the rules about a request of which as much is here as its step's program wants. `drawn` says for
+        rules whose triggers were asked before if they fire.
 
-        Return PASS if no rule applies, or Watched if only its answer is looked at, or None if something has to be found
-        out first. Raises DecodeError.
+        Return None if no rule applies, Watched if only its answer is looked at, Wait if something has to be found out
+        first. Raises DecodeError.
         """
-        program = step.program
-        assert program is not None
-        client_id = client_of(buf, pos) if program.names_client else None
-        about = None if program.prefilter is None else program.prefilter.candidates(self, client_id, buf, pos, end)
-        if about is not None:
-            if not about and not program.screens:
-                return PASS
-            if not about and not self.screening.ids:
-                return Watched(bytes(buf[pos:end]), now)
-            program = program.chosen(about) if about else program
-        exchange = self.exchange(step, program, client_id, buf, pos, end, have, now)
-        evaluation = Evaluation(exchange)
-        evaluation.drawn = drawn or {}
-        every = step.program
-        assert every is not None
+        assert frame.step.program is not None
+        every = program = frame.step.program
+        candidates = None if program.prefilter is None else program.prefilter.candidates(frame, self.view, self.cluster)
+        if candidates is not None:
+            if not candidates and not program.screens:
+                return None
+            if not candidates and not self.screening.ids:
+                return Watched(bytes(frame.buf[frame.start : frame.end]), came)
+            program = program.chosen(candidates) if candidates else program
+        exchange = self.exchange(frame, program, came)
+        evaluation = RequestEvaluation(exchange, drawn)
         if program.screens:
             self.screening.prepare(exchange)
         selection: Selection | SessionSelection
         if not program.reads_entities:
             selection = Selection(every, ())
         else:
-            found = self.subjects.of(exchange, every, buf, pos + 4, end)
+            found = self.subjects.of(exchange, every, frame)
             if self.session.context.incomplete:
-                return None
+                return Wait()
             if isinstance(found, int):
                 self.begin_anew(evaluation, exchange, found)
                 return evaluation
@@ -179,37 +167,36 @@ class Engine:
             if isinstance(found, Selection):
                 exchange.listed = found.entities
         for number in every.index.candidates(exchange, selection.groups):
-            self.consider(every.parts[number], number, exchange, selection, evaluation, now)
+            self.consider(every.parts[number], number, exchange, selection, evaluation, came)
             if evaluation.final:
                 return evaluation
             if selection and (exchange.decided or len(exchange.failures) == len(selection)):
                 break
         else:
-            if about is not None or every.told_by_header:
+            if candidates is not None or every.told_by_header:
                 evaluation.waiting = program.waiting(evaluation.asked)
         self.conclude(evaluation, exchange, selection)
         if evaluation.answer is not None or not exchange.response_depth():
             exchange.end()
         else:
-            exchange.outlive(buf, pos + 4, end)
+            exchange.outlive(frame)
         return evaluation
 
-    def may_show(self, program: RuleProgram, frame: Buffer) -> bool:
+    def may_show(self, program: RuleProgram, frame: bytes) -> bool:
         """Return True if the answer `frame`, without its size, has to be read to find out whether it mentions what is
         forbidden."""
         scan = program.answer_scan
         return scan is None or scan.may_name(self.cluster, frame, 0, len(frame), "response")
 
-    def watched(self, step: Step, request: bytes, came: float) -> EvaluatedExchange:
+    def watched(self, step: Step, watched: Watched) -> EvaluatedExchange:
         """Return the exchange of a request to which no rule applied, for those rules that look at its answer."""
-        assert step.program is not None
-        client_id = client_of(request, 0) if step.program.names_client else None
-        end = len(request)
-        exchange = self.exchange(step, step.program, client_id, request, 0, end, end, came)
+        program = step.program
+        assert program is not None
+        exchange = self.exchange(RequestView.of(step, watched.request, watched.came), program, watched.came)
         exchange.pend_screens()
         return exchange
 
-    def begin_anew(self, evaluation: Evaluation, exchange: EvaluatedExchange, code: int) -> None:
+    def begin_anew(self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, code: int) -> None:
         """Answer that the client's fetch or share session is not there (error `code`), so that it lists all its
         partitions."""
         answer = fail(exchange.request, Failure(code))
@@ -218,30 +205,20 @@ class Engine:
         evaluation.answer = encode(answer)
         exchange.decided = True
 
-    def exchange(
-        self,
-        step: Step,
-        program: RuleProgram,
-        client_id: str | None,
-        buf: Buffer,
-        pos: int,
-        end: int,
-        have: int,
-        now: float,
-    ) -> EvaluatedExchange:
-        """Return a new exchange for the request at `pos`; its body is decoded only when a rule asks for it."""
-        correlation = int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True)
-        exchange = EvaluatedExchange(step, program, self.view, correlation, client_id, end - pos - 4, now)
+    def exchange(self, frame: RequestView, program: RuleProgram, came: float) -> EvaluatedExchange:
+        """Return a new exchange for the request; its body is decoded only when a rule asks for it."""
+        client_id = frame.client_id if program.names_client else None
+        exchange = EvaluatedExchange(
+            frame.step, program, self.view, frame.correlation, client_id, frame.length - 4, came
+        )
         if program.request == Depth.BODY:
-            exchange.read_request = lambda: decode_request(buf[pos + 4 : end], trailing=True)
-        if step.key == PRODUCE:
-            length = int.from_bytes(buf[pos + 12 : pos + 14], "big", signed=True)
-            exchange.acks = produce_acks(step.version)(buf, pos + 4, have, length)
+            exchange.read_request = lambda: decode_request(frame.buf[frame.start + 4 : frame.end], trailing=True)
+        exchange.acks = frame.acks
         return exchange
 
     def consider(
         self, part: Part, number: int, exchange: EvaluatedExchange, selection: Selection | SessionSelection,
-        evaluation: Evaluation, now: float,
+        evaluation: RequestEvaluation, now: float,
     ) -> None:  # fmt: skip
         """Apply one rule: match its selectors, ask its trigger, and take what its effect decides."""
         running, matcher = part.running, part.matcher
@@ -277,7 +254,7 @@ class Engine:
                 evaluation.act(running)
                 self.take(decision, running, matched, selection, evaluation, now)
 
-    def fires(self, running: Running, exchange: EvaluatedExchange, evaluation: Evaluation, now: float) -> bool:
+    def fires(self, running: Running, exchange: EvaluatedExchange, evaluation: RequestEvaluation, now: float) -> bool:
         """Ask the trigger of a rule that matches a request, unless that was done before, and count what it says."""
         fired = evaluation.drawn.get(running)
         if fired is False:  # which was counted when the trigger was asked
@@ -317,7 +294,7 @@ class Engine:
 
     def take(
         self, decision: Decision, running: Running, matched: Sequence[Entity],
-        selection: Selection | SessionSelection, evaluation: Evaluation, now: float,
+        selection: Selection | SessionSelection, evaluation: RequestEvaluation, now: float,
     ) -> None:  # fmt: skip
         """Note in the evaluation and its exchange how one decision changes them. Raises TypeError for one meant for
         responses."""
@@ -357,7 +334,7 @@ class Engine:
                 raise TypeError(f"{type(decision).__name__} is for responses")
 
     def conclude(
-        self, evaluation: Evaluation, exchange: EvaluatedExchange, selection: Selection | SessionSelection
+        self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, selection: Selection | SessionSelection
     ) -> None:
         """Make the answer or the frame that leaves, once all rules have been applied."""
         if exchange.whole is not None and evaluation.answer is None:
@@ -389,7 +366,7 @@ class Engine:
                     return True
         return False
 
-    def answer(self, evaluation: Evaluation, response: Message) -> None:
+    def answer(self, evaluation: RequestEvaluation, response: Message) -> None:
         """Answer the request in the broker's place with `response`."""
         exchange = evaluation.exchange
         keep(response.body)
@@ -399,7 +376,7 @@ class Engine:
             self.subjects.answered_here(exchange, response)
         evaluation.answer = encode(response)
 
-    def fail_some(self, evaluation: Evaluation, exchange: EvaluatedExchange, all_: bool) -> None:
+    def fail_some(self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, all_: bool) -> None:
         """Take the failed entities, perhaps `all_`, out of the request so that the broker does not see them; answer for
         them here."""
         failures = exchange.failures
@@ -423,7 +400,7 @@ class Engine:
         else:
             evaluation.frame = encode(rest)
 
-    def refuse_some(self, evaluation: Evaluation, exchange: EvaluatedExchange, all_: bool) -> None:
+    def refuse_some(self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, all_: bool) -> None:
         """Refuse partitions of a Fetch or share request that the broker must not see; its session knows how to leave
         them out.
 
@@ -443,12 +420,6 @@ class Engine:
             evaluation.frame = b""  # `forwarded` leaves them out
         else:
             self.answer(evaluation, fail_each(request, exchange.failures))
-
-
-def client_of(buf: Buffer, pos: int) -> str | None:
-    """Return the client id of the request whose size is at `pos`; None: null."""
-    length = int.from_bytes(buf[pos + 12 : pos + 14], "big", signed=True)
-    return None if length < 0 else bytes(buf[pos + 14 : pos + 14 + length]).decode("utf-8", "replace")
 
 
 def milliseconds(seconds: float) -> int:

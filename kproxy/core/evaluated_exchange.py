@@ -15,12 +15,12 @@ from kproxy.wire.codec.message import Message
 from kproxy.wire.table.api_keys import PRODUCE
 
 from .respond.failure import Failure
-from .rewrite import Buffer
 from .step import Step
 
 if TYPE_CHECKING:
     from kproxy.rules.running import Running
 
+    from .lanes.frame import FrameView
     from .partition_session import PartitionSession
     from .rule_program import Part, RuleProgram
 
@@ -105,11 +105,11 @@ class EvaluatedExchange(Exchange):
             return False
         return all(one.part.letters is not None for one in self.pending)
 
-    def outlive(self, buf: Buffer, start: int, end: int) -> None:
+    def outlive(self, frame: FrameView) -> None:
         """Copy the request's frame out of the driver's buffer if it can still be asked for."""
         if self.read_request is not None and self._request is None and self.response_depth() == Depth.BODY:
-            frame = bytes(buf[start:end])
-            self.read_request = lambda: decode_request(frame, trailing=True)
+            content = frame.content()
+            self.read_request = lambda: decode_request(content, trailing=True)
         else:
             self.read_request = None
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kproxy.core.lanes.frame import Blocked, Changed
+from kproxy.core.lanes.frame import Replace, Wait
 from kproxy.errors import DecodeError
 from kproxy.wire import decode_request
 from kproxy.wire.table.api_keys import API_VERSIONS
@@ -55,11 +55,11 @@ class Hello:
             if asked not in self.said:
                 self.asked = asked
                 session.commands.append(asked)
-                lane.halt = Blocked(WAITS)
+                lane.disposition = Wait(WAITS)
                 return pos
             answer = self.said[asked]
         stop = lane.scan_frames(buf, pos, end, now)
-        if session.phase.ends or (stop < end and not isinstance(lane.halt, Changed)):
+        if session.phase.ends or (stop < end and not isinstance(lane.disposition, Replace)):
             return stop
         self.count += 1
         if self.count > MOST:
@@ -70,10 +70,10 @@ class Hello:
     def stand_in(self, answer: bytes, buf: Buffer, pos: int, end: int, now: float) -> int:
         """Take the bytes that would go to the broker, and hand its known `answer` to the response lane."""
         session, lane = self.session, self.session.requests
-        halt, sent, then = lane.halt, bytes(buf[pos:end]), None
-        if isinstance(halt, Changed):
-            sent, then = b"".join(halt.pieces), halt.then
-        lane.halt = Changed([], end, then=then)
+        disposition, sent, then = lane.disposition, bytes(buf[pos:end]), None
+        if isinstance(disposition, Replace):
+            sent, then = b"".join(disposition.pieces), disposition.then
+        lane.disposition = Replace([], end, then=then)
         to_client, to_broker = session.marks.acted[CLIENT], session.marks.acted[BROKER]
         to_client += to_broker  # the rules' changes count as applied when the answer has gone
         to_broker.clear()

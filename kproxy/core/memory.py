@@ -10,10 +10,15 @@ Those who wait are served in the order in which they came.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from kproxy.core.lanes.lane import Lane
+
+class Holder(Protocol):
+    """Lane that holds a frame; it has reserved `reserved` bytes, or waits for `need`."""
+
+    session: Any
+    need: int
+    reserved: int
 
 
 class HeldMemory:
@@ -22,9 +27,9 @@ class HeldMemory:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
-        self.waiting: deque[tuple[Lane, int]] = deque()
+        self.waiting: deque[tuple[Holder, int]] = deque()
 
-    def reserve(self, lane: Lane, size: int) -> bool:
+    def reserve(self, lane: Holder, size: int) -> bool:
         """Take `size` bytes now, or join the queue and return False; `release` will then hand the lane out."""
         if self.waiting or self.used + size > self.limit:
             self.waiting.append((lane, size))
@@ -32,7 +37,7 @@ class HeldMemory:
         self.used += size
         return True
 
-    def release(self, size: int) -> list[Lane]:
+    def release(self, size: int) -> list[Holder]:
         """Give `size` bytes back. Returns the lanes that have got theirs by that, in order of waiting."""
         self.used -= size
         granted = []
@@ -42,7 +47,7 @@ class HeldMemory:
             granted.append(lane)
         return granted
 
-    def forget(self, lane: Lane) -> list[Lane]:
+    def forget(self, lane: Holder) -> list[Holder]:
         """Take the lane, whose connection has ended, out of the queue; return the lanes that can go on instead."""
         if not self.waiting:
             return []

@@ -18,7 +18,6 @@ from kproxy.rules.select.asks_all import asks_all, can_ask_all
 from kproxy.rules.select.frame_match import OF_ENTITY
 from kproxy.wire import decode_request
 from kproxy.wire.breath import FEW, each
-from kproxy.wire.scan.head import body_start
 from kproxy.wire.scan.walk import Hits, Walk, walk
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import DESCRIBE_TOPIC_PARTITIONS, FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH
@@ -29,11 +28,13 @@ from .fetch_sessions import SESSIONS_SINCE
 from .name_scan import NameScan
 from .part_index import Numbers, PartIndex
 from .partition_session import CLOSING
-from .rewrite import Buffer
 from .screening import BY_ID, joins
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from kproxy.rules.exchange import ConnectionView
+
+    from .cluster import Cluster
+    from .lanes.frame import RequestView
 
 SHARED = frozenset((SHARE_FETCH, SHARE_ACKNOWLEDGE))
 NO_SESSION = {"session_id": 0, "session_epoch": CLOSING}
@@ -43,7 +44,7 @@ NO_SESSION = {"session_id": 0, "session_epoch": CLOSING}
 class NamePrefilter:
     """Prefilter of one (api, version) by names, over the index of its rules."""
 
-    __slots__ = ("frames", "general", "header", "index", "joins", "lacking", "lists", "scan", "scanned", "seen", "walk")
+    __slots__ = ("frames", "general", "index", "joins", "lacking", "lists", "scan", "scanned", "seen", "walk")
 
     def __init__(self, key: int, version: int, index: PartIndex, scanned: Numbers) -> None:
         self.index, self.general = index, index.general - scanned
@@ -53,7 +54,6 @@ class NamePrefilter:
             letters = chain.from_iterable(index.parts[number].letters or () for number in scanned)
             self.scan = NameScan(key, version, "request", letters)
         self.frames = tuple((name, field) for name, field in index.fields.items() if name not in OF_ENTITY)
-        self.header = schema.load(key).header_version("request", version)
         self.lacking: frozenset[str] = frozenset()  # fields whose absence has to be noticed
         self.walk: Walk | None = None
         self.seen: tuple[tuple[str, ValueReader] | None, ...] = ()
@@ -81,42 +81,41 @@ class NamePrefilter:
         )
         self.lacking = frozenset(name for name in OF_ENTITY if name in fields and fields[name].lenient)
 
-    def candidates(
-        self, engine: Engine, client_id: str | None, buf: Buffer, pos: int, end: int
-    ) -> frozenset[int] | None:
-        """Return the numbers of the rules that can apply to the request buf[pos:end], size included. None: names do not
+    def candidates(self, frame: RequestView, view: ConnectionView, cluster: Cluster) -> frozenset[int] | None:
+        """Return the numbers of the rules that can apply to the request, all of which is here. None: names do not
         tell. Without any, its response may still mention what rules forbid that screen responses.
 
         Raises DecodeError.
         """
         found: Numbers | None = self.general
         if self.walk is not None or self.frames:
-            found = self.named(engine, client_id, buf, pos, end)
+            found = self.named(frame, view, cluster)
         if self.scan is None or found is None:
             return found
-        if found or self.scan.may_name(engine.cluster, buf, pos + 4, end, "request") or self.matters(buf, pos, end):
+        may_name = self.scan.may_name(cluster, frame.buf, frame.start + 4, frame.end, "request")
+        if found or may_name or self.matters(frame):
             return found | self.scanned
         return found
 
-    def matters(self, buf: Buffer, pos: int, end: int) -> bool:
+    def matters(self, frame: RequestView) -> bool:
         """Return True if rules apply to the request though it names nothing: it asks for all there is, or joins."""
         if not (self.lists or self.joins):
             return False
-        request = decode_request(bytes(buf[pos + 4 : end]), trailing=True)
+        request = decode_request(frame.content(), trailing=True)
         return asks_all(request) or (self.joins and joins(request))
 
-    def named(self, engine: Engine, client_id: str | None, buf: Buffer, pos: int, end: int) -> Numbers | None:
+    def named(self, frame: RequestView, view: ConnectionView, cluster: Cluster) -> Numbers | None:
         """Return the rules that the index finds, without those that bytes tell of; None: names do not tell."""
         found = self.general
         for name, field in self.frames:
-            found |= field.about(client_id if name == "client_id" else getattr(engine.view, NAMES[name]))
+            found |= field.about(frame.client_id if name == "client_id" else getattr(view, NAMES[name]))
         if self.walk is None:
             return found
-        body = body_start(buf, pos + 4, end, self.header, "request")
+        buf, body = frame.buf, frame.body
         if body is None:
             return None
         hits: Hits = []
-        self.walk.run(buf, body, end, hits)
+        self.walk.run(buf, body, frame.end, hits)
         lacking, fields, seen = self.lacking, self.index.fields, self.seen
         for number, start, stop in hits if len(hits) < FEW else each(hits):
             one = seen[number]
@@ -128,7 +127,7 @@ class NamePrefilter:
                 role = "topic"
                 if value == ZERO_UUID:  # it has a name, or none at all
                     value = None
-                elif (value := engine.cluster.topic_of(value)) is None:
+                elif (value := cluster.topic_of(value)) is None:
                     return None
             elif role in NO_SESSION:
                 if value != NO_SESSION[role]:

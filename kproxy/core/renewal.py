@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kproxy.core.lanes.frame import Blocked
+from kproxy.core.lanes.frame import Wait
 from kproxy.errors import LoginFailed
 
 from .commands import BROKER, Send
@@ -66,7 +66,7 @@ class Renewal:
     def hold(self, buf: Buffer, pos: int, n: int, now: float) -> int:
         """Stop at every frame; the `scan` of the request lane while the login is renewed."""
         if pos < n:
-            self.session.requests.halt = Blocked(WAITS)
+            self.session.requests.disposition = Wait(WAITS)
         return pos
 
     def run(self, now: float) -> None:

@@ -36,45 +36,56 @@ from .respond.overwrite import overwrite, overwrite_top
 from .rule_program import Part
 
 
-class ResponseEvaluation:
-    """Evaluation of one response, made when as much of it is here as its exchange wants."""
+class ResponseEvaluation(Evaluation):
+    """Decisions about one response, made when as much of it is here as its exchange wants.
 
-    __slots__ = ("changed", "edited", "engine", "errors", "evaluation", "exchange", "now", "session", "shows")
+    repeat, swap   it leaves so many times more; it leaves after the next one
+    hint           throttle_time_ms of the response in seconds, where it is patched in place
+    whole          it was evaluated with all of it at hand
+    """
+
+    repeat = 0
+    swap = whole = edited = changed = shows = False
+    hint = 0.0
+    errors: Mapping[Entity, int] | None = None
 
     def __init__(self, engine: Engine, exchange: EvaluatedExchange, now: float) -> None:
-        self.engine, self.session, self.exchange, self.now = engine, engine.session, exchange, now
-        self.evaluation = Evaluation(exchange)
-        self.edited = self.changed = self.shows = False
-        self.errors: Mapping[Entity, int] | None = None
+        super().__init__(exchange)
+        self.engine, self.session, self.now = engine, engine.session, now
 
-    def reach(self, size: int, frame: bytes | None) -> Evaluation:
+    @property
+    def replaces(self) -> bool:
+        """Return True if other bytes than those of the response leave, or at another time, or the connection ends."""
+        changes = bool(self.changes or self.repeat or self.swap)
+        return changes or self.frame is not None or self.drop is not None or self.then is not None
+
+    def evaluate(self, size: int, frame: bytes | None) -> None:
         """Evaluate the response; `frame` is the client's, without its size, or None where rules act on the header only.
         One that cannot be read passes as it is, counted, unless a rule forbids what it may show."""
-        exchange, evaluation = self.exchange, self.evaluation
+        exchange = self.exchange
         exchange.response_size = size
         if frame is not None and exchange.pending:
             self.shows = self.engine.may_show(exchange.program, frame)
             if exchange.only_leaves_out and not self.shows:
-                return evaluation
+                return
         readable = frame is not None and self.read(frame)
         if frame is not None and not readable:
             self.session.counters.count("response_unreadable")
             if any(pending.part.running.rule.family == "access" for pending in exchange.pending):
-                evaluation.close = "fin"  # the response may show what the rule forbids
+                self.close = "fin"  # the response may show what the rule forbids
         if frame is not None and exchange.awaits:
             self.engine.subjects.answered(exchange, exchange.response if readable else None)
         if readable:
             self.merge()
         for pending in exchange.pending:
-            if (readable or frame is None) and not evaluation.final:
+            if (readable or frame is None) and not self.final:
                 self.consider(pending)
         if frame is None:
-            evaluation.hint = exchange.throttle
+            self.hint = exchange.throttle
         elif readable:
-            evaluation.frame = self.encoded(frame)
-            if self.changed and evaluation.frame is not None:
-                self.tell_codes(frame, evaluation.frame)
-        return evaluation
+            self.frame = self.encoded(frame)
+            if self.changed and self.frame is not None:
+                self.tell_codes(frame, self.frame)
 
     def tell_codes(self, frame: bytes, sent: bytes) -> None:
         """Tell the observer of error codes that an effect has put into the response itself."""
@@ -133,7 +144,7 @@ class ResponseEvaluation:
                 if not leave_out(self.exchange.request, self.exchange.response, decision.visible):
                     continue
                 decision = Edit()
-            self.evaluation.act(running)
+            self.act(running)
             self.take(decision, matched)
 
     def screen(self, pending: Pending) -> None:
@@ -148,7 +159,7 @@ class ResponseEvaluation:
             self.engine.counted(running, exchange, fired, response=True)
             if not fired or running.observes:
                 return
-        self.evaluation.act(running)
+        self.act(running)
         failure = self.engine.screening.leave_out(running.rule, exchange, exchange.response)
         if failure is not None:
             self.becomes(overwrite_top(exchange.response, failure), failure)
@@ -171,7 +182,7 @@ class ResponseEvaluation:
         return found or None
 
     def take(self, decision: Decision, matched: Sequence[Entity]) -> None:
-        exchange, evaluation = self.exchange, self.evaluation
+        exchange = self.exchange
         match decision:
             case Edit():
                 self.edited = self.changed = True
@@ -183,23 +194,23 @@ class ResponseEvaluation:
                     failures = dict.fromkeys(each(chosen or matched), failure)
                     self.becomes(overwrite(exchange.request, exchange.response, failures), failures)
             case Delay(seconds=seconds):
-                evaluation.delay(seconds, self.now)
+                self.delay(seconds, self.now)
             case Throttle(seconds=seconds, hint=hint, mute=mute):
                 exchange.throttle = max(exchange.throttle, seconds if hint else 0.0)
-                evaluation.throttle = max(evaluation.throttle, seconds if mute else 0.0)
+                self.throttle = max(self.throttle, seconds if mute else 0.0)
             case Reframe(change=change, then=then):
-                evaluation.changes.append(change)
-                evaluation.then = then or evaluation.then
+                self.changes.append(change)
+                self.then = then or self.then
             case Repeat(times=times):
-                evaluation.repeat += times
+                self.repeat += times
             case Swap():
-                evaluation.swap = True
+                self.swap = True
             case Drop(then=then_):
-                evaluation.drop = then_
+                self.drop = then_
             case Close(how=how):
-                evaluation.close = how
+                self.close = how
             case Swallow():
-                evaluation.swallow = True
+                self.swallow = True
             case _:
                 raise TypeError(f"{type(decision).__name__} is for requests")
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kproxy.core.lanes.frame import Blocked, Changed, Keep
+from kproxy.core.lanes.frame import Need, Replace, Wait
 from kproxy.errors import DecodeError
 from kproxy.sasl.server import Accepted, Checker, Denied, LoginSteps, LoginWork
 from kproxy.wire import decode_request
@@ -143,14 +143,14 @@ class SaslServer:
         while n - pos >= 4 and self.state in ALLOWED:
             size = int.from_bytes(buf[pos : pos + 4], "big", signed=True)
             if not (0 if self.bare else SMALLEST) <= size <= LONGEST:
-                return lane.bad_size(buf, pos, size)
+                return lane.stop(lane.bad_size(buf, pos, size), pos)
             end = pos + 4 + size
             if end > n:
-                lane.halt = Keep(4 + size)
+                lane.disposition = Need(4 + size)
                 return pos
             if self.bare:
                 self.bare_token(bytes(buf[pos + 4 : end]), now)
-                lane.halt = Changed([], end)
+                lane.disposition = Replace([], end)
                 return pos
             key = int.from_bytes(buf[pos + 4 : pos + 6], "big", signed=True)
             if key not in ALLOWED[self.state]:
@@ -158,13 +158,13 @@ class SaslServer:
                 return pos
             scan = self.hello.scan if key == API_VERSIONS else lane.scan_frames
             stop = scan(buf, pos, end, now)
-            if stop < end or lane.halt is not None:
+            if stop < end or lane.disposition is not None:
                 return stop
             pos = end
         if pos >= n:
             lane.skip = 0
             return n
-        lane.halt = Keep(4) if self.state in ALLOWED else Blocked(WAITS)
+        lane.disposition = Need(4) if self.state in ALLOWED else Wait(WAITS)
         return pos
 
     def stop(self, key: int) -> None:

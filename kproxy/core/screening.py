@@ -23,7 +23,7 @@ from .topics import fresh_topics
 
 if TYPE_CHECKING:
     from .cluster import Cluster
-    from .evaluation import Evaluation
+    from .evaluation import RequestEvaluation
     from .rewrite import Context
     from .rule_program import Part
 
@@ -66,7 +66,7 @@ class Screening:
         if joining and fresh_topics(context.cluster_memory, exchange.came) is None:
             context.topics_wanted = True
 
-    def begin(self, part: Part, exchange: EvaluatedExchange, evaluation: Evaluation, *, judged: bool) -> None:
+    def begin(self, part: Part, exchange: EvaluatedExchange, evaluation: RequestEvaluation, *, judged: bool) -> None:
         """Note that the response to this request is to be screened, and screen the bytes of groups that the request
         holds."""
         exchange.pending.append(Pending(part, (), judged, screens=True))

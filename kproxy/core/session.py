@@ -21,7 +21,8 @@ from typing import Any
 
 from kproxy.core.lanes.frame import IDENTITY
 from kproxy.core.lanes.request import RequestLane
-from kproxy.core.lanes.response import NOT_PLAIN, ResponseLane
+from kproxy.core.lanes.response import ResponseLane
+from kproxy.core.lanes.response_scan import NOT_PLAIN
 from kproxy.rules.decision import How
 from kproxy.rules.facts import Facts
 from kproxy.rules.rule_set import BoundRules
@@ -565,15 +566,6 @@ class Session:
                 self.close("drained", "connection drained, with a request that a rule held back")
         waits = renews or not self.phase.takes_requests
         self.has_pending = waits or bool(self.paused[CLIENT]) or self.has_answers
-
-    def is_own_question(self, frame: bytes) -> bool:
-        """Close the connection if this ApiVersions request is kproxy's own, which has come back; return True if it
-        is."""
-        cluster = self.shared.mark.recognise(frame)
-        if cluster:
-            self.close("loop", f"a question to cluster {cluster} has come back to kproxy, by way of others", "client")
-            self.shared.mark.found(cluster)
-        return bool(cluster)
 
     @property
     def has_answers(self) -> bool:

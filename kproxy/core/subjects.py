@@ -17,19 +17,18 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.entity_reader import entity_reader
 from kproxy.wire.breath import each, keep
 from kproxy.wire.codec.message import Message
-from kproxy.wire.scan.head import body_start
 from kproxy.wire.table.api_keys import DELETE_TOPICS, FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH
 
 from . import fetch_sessions, share_sessions
 from .fetch_sessions import FetchSessions
 from .partition_session import Key, PartitionSession
-from .rewrite import Buffer
 from .selection import MOST_MATCHED, Selection, SessionSelection, key_of
 from .share_sessions import ShareSessions, owner_of
 
 if TYPE_CHECKING:
     from .cluster import Cluster
     from .evaluated_exchange import EvaluatedExchange
+    from .lanes.frame import RequestView, ResponseView
     from .rule_program import RuleProgram
     from .session import Session
 
@@ -50,18 +49,20 @@ class Subjects:
         self.share: ShareSessions | None = None
 
     def of(
-        self, exchange: EvaluatedExchange, every: RuleProgram, buf: Buffer, start: int, end: int
+        self, exchange: EvaluatedExchange, every: RuleProgram, frame: RequestView
     ) -> Selection | SessionSelection | int:
-        """Return the entities of the request buf[start:end] by the rules of `every`, or the error code that a request
+        """Return the entities of the request by the rules of `every`, or the error code that a request
         of an unknown session is answered by.
 
         `context.incomplete` afterwards: the name of a topic has to be asked for, call again then. Raises DecodeError.
         """
         api, version = exchange.api, exchange.version
-        body = body_start(buf, start, end, api.header_version("request", version), "request")
+        body = frame.body
         if body is None:
-            raise DecodeError("header does not end in the frame", api=api.name, version=version, offset=end - start)
-        found = keep(entity_reader(api.key, version).read(buf, body, end))
+            raise DecodeError(
+                "header does not end in the frame", api=api.name, version=version, offset=frame.length - 4
+            )
+        found = keep(entity_reader(api.key, version).read(frame.buf, body, frame.end))
         program = exchange.program
         for entity in each(found) if program.reads_topics else ():
             if entity.topic_id is not None:
@@ -208,12 +209,11 @@ class Subjects:
         body = {"error_code": UNREADABLE} if response is None else response.body
         self.confirm(exchange, body["error_code"], body.get("session_id", 0))
 
-    def head(self, exchange: EvaluatedExchange, buf: Buffer, pos: int, n: int) -> None:
-        """Note the head of a response to a request of a session, size included."""
-        version = exchange.api.header_version("response", exchange.version)
-        at = body_start(buf, pos + 4, n, version, "response")
+    def head(self, exchange: EvaluatedExchange, frame: ResponseView) -> None:
+        """Note the head of a response to a request of a session."""
+        buf, at = frame.buf, frame.body
         length = SESSION_HEAD if exchange.api.key == FETCH else SHARE_HEAD
-        if at is None or at + length > n:
+        if at is None or at + length > frame.have:
             self.answered(exchange, None)
             return
         error = int.from_bytes(buf[at + 4 : at + 6], "big", signed=True)

@@ -198,7 +198,7 @@ def joined(*topics: str) -> bytes:
 def test_a_joining_that_names_nothing_forbidden_is_not_read() -> None:
     """Neither the request nor the answer is decoded; one that names it is."""
     talk = Dialogue(DENY % "secret.x")
-    with patch.object(ResponseEvaluation, "reach", side_effect=AssertionError("read")):
+    with patch.object(ResponseEvaluation, "evaluate", side_effect=AssertionError("read")):
         talk.client(join(OPEN)).broker(joined(OPEN, "other"))
         assert talk.to_broker == join(OPEN)
         assert talk.to_client == joined(OPEN, "other")

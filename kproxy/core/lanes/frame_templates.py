@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from kproxy.core.rewrite import Buffer
 from kproxy.core.step import HEAD, Step
-from kproxy.wire.scan.head import body_start, lone_topic, plain_head, produce_acks
+from kproxy.wire.scan.head import lone_topic, plain_head
 
 if TYPE_CHECKING:
     from kproxy.rules.running import Running
+
+    from .frame import RequestView
 
 CLIENT_ID = 12
 """Bytes in front of the client id's length: the size, the API, its version, the correlation id, which changes."""
@@ -53,34 +55,30 @@ class FrameTemplate:
 class FrameTemplates(dict[tuple[Step, bytes], FrameTemplate]):
     """Templates of one connection."""
 
-    def recognise(self, step: Step, buf: Buffer, pos: int, n: int) -> FrameTemplate | None:
-        """Return the template of the request at `pos`, size included, of which bytes up to `n` are here."""
-        head = beginning(step, buf, pos, n) if self else None
-        return None if head is None else self.get((step, head))
+    def recognise(self, frame: RequestView) -> FrameTemplate | None:
+        """Return the template of the request, None if it is the first that begins so."""
+        head = beginning(frame) if self else None
+        return None if head is None else self.get((frame.step, head))
 
-    def learn(self, step: Step, buf: Buffer, pos: int, n: int) -> FrameTemplate | None:
-        """Return a new template for requests like the one at `pos`, or None if its beginning does not tell enough."""
-        head = beginning(step, buf, pos, n)
+    def learn(self, frame: RequestView) -> FrameTemplate | None:
+        """Return a new template for requests like this one, or None if its beginning does not tell enough."""
+        head = beginning(frame)
         if head is None:
             return None
-        id_length = int.from_bytes(head[:2], "big", signed=True)
-        acks = produce_acks(step.version)(buf, pos + 4, n, id_length) if step.plain.request == HEAD else None
         if len(self) >= MOST:
             self.clear()
-        made = self[step, head] = FrameTemplate(step, head, acks != 0)
-        return made
+        template = self[frame.step, head] = FrameTemplate(frame.step, head, frame.answered)
+        return template
 
-    def learn_waiting(
-        self, step: Step, buf: Buffer, pos: int, n: int, waiting: tuple[Running, ...], client_id: str | None
-    ) -> FrameTemplate | None:
+    def learn_waiting(self, frame: RequestView, waiting: tuple[Running, ...]) -> FrameTemplate | None:
         """Return a new template for requests that `waiting` match, whose turn it need not be; None as for `learn`.
 
         Only for requests that pass if it is nobody's turn: a rewrite may look at a frame again, and rules count once.
         """
-        made = self.learn(step, buf, pos, n) if step.plain.request in (None, HEAD) else None
-        if made is not None:
-            made.waiting, made.client_id = waiting, client_id
-        return made
+        template = self.learn(frame) if frame.step.plain.request in (None, HEAD) else None
+        if template is not None:
+            template.waiting, template.client_id = waiting, frame.client_id
+        return template
 
 
 @cache
@@ -89,21 +87,20 @@ def reader(size: int) -> Callable[[Buffer, int], tuple[Any, ...]]:
     return Struct(f"{size}s").unpack_from
 
 
-def beginning(step: Step, buf: Buffer, pos: int, n: int) -> bytes | None:
-    """Return what the selectors of all rules look at in the request at `pos`; None: they look at more, or it is not
-    all here."""
+def beginning(frame: RequestView) -> bytes | None:
+    """Return what the selectors of all rules look at in the request; None: they look at more, or it is not all here."""
+    step, buf, end = frame.step, frame.buf, frame.have
     program = step.program
     if program is None or not program.names_client or not (program.prefilter is not None or program.told_by_header):
         return None
     if program.prefilter is not None and program.prefilter.scan is not None:  # names may stand anywhere
         return None
-    start = pos + CLIENT_ID
-    end = min(n, pos + 4 + int.from_bytes(buf[pos : pos + 4], "big"))
-    after = start + 2 + max(int.from_bytes(buf[start : start + 2], "big", signed=True), 0)
+    start = frame.start + CLIENT_ID
+    after = start + 2 + max(frame.id_length, 0)
     if step.key in OF_ONE_TOPIC:
         head = plain_head(step.key, step.version, "request")
         topic = head.topic(buf, after, end)
-        stop = lone_topic_end(step, buf, pos, end) if topic is None else topic[1]
+        stop = lone_topic_end(frame) if topic is None else topic[1]
         stop = after_count(buf, stop, end, compact=head.compact)
     elif program.prefilter is None or program.prefilter.walk is None:
         stop = after
@@ -112,12 +109,10 @@ def beginning(step: Step, buf: Buffer, pos: int, n: int) -> bytes | None:
     return bytes(buf[start:stop]) if start < stop <= min(end, start + LONGEST) else None
 
 
-def lone_topic_end(step: Step, buf: Buffer, pos: int, end: int) -> int:
+def lone_topic_end(frame: RequestView) -> int:
     """Return where the only topic's name or id ends in a request with anything in its head, 0 if there is no such."""
-    assert step.program is not None
-    header = step.program.api.header_version("request", step.version)
-    body = body_start(buf, pos + 4, end, header, "request")
-    spans = None if body is None else lone_topic(step.key, step.version, "request")(buf, body, end)
+    body, step = frame.body, frame.step
+    spans = None if body is None else lone_topic(step.key, step.version, "request")(frame.buf, body, frame.have)
     return 0 if spans is None else spans[-1][1]
 
 

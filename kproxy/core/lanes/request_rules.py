@@ -1,4 +1,5 @@
-"""Live rules in the request lane: a request is evaluated once, waits if it has to, and goes its plain way."""
+"""Live rules in the request lane: a request is evaluated once, waits if it has to, and is remembered if they need its
+response."""
 
 from __future__ import annotations
 
@@ -7,24 +8,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kproxy.core.commands import BROKER
 from kproxy.core.evaluated_exchange import EvaluatedExchange
-from kproxy.core.evaluation import Evaluation, Pass, Watched
+from kproxy.core.evaluation import RequestEvaluation, Watched
 from kproxy.core.inflight import Entry
-from kproxy.core.rewrite import Buffer
-from kproxy.core.step import HEAD, Step
+from kproxy.core.step import Step
 from kproxy.errors import DecodeError
 from kproxy.rules.depth import Depth
 from kproxy.wire.breath import LONG, freeing
 from kproxy.wire.table.api_keys import PRODUCE
 
-from .frame import Blocked, Changed, Keep
+from .frame import Need, Refuse, RequestView, Wait
 from .frame_templates import FrameTemplate, FrameTemplates
 
 if TYPE_CHECKING:
     from kproxy.rules.running import Running
 
-    from .request import RequestLane
+    from .request_scan import RequestScan
 
 HEADER_BYTES = 14
+REMEMBERED_BYTES = 1 << 20
+"""A client is not read while requests of more bytes are in flight of which rules remember something, save for one: the
+names and partitions in them take forty times as much. Records are not kept, so a Produce weighs less."""
 NO_RECORDS = 8
 """One in so many bytes of a Produce is taken for what is not records."""
 
@@ -43,82 +46,84 @@ class RequestRules:
 
     `evaluation` is that of the frame at the lane's head, once it is made; `watched` stands in its place, with the
     frame's step, if no rule applies to it; `drawn` says of rules whose triggers were asked about it before that,
-    if they fire, and is None when none was asked.
+    if they fire, and is None when none was asked. `remembered` are bytes of requests that rules remember, and of some
+    answered since.
     """
 
-    __slots__ = ("drawn", "evaluation", "lane", "session", "templates", "watched")
+    __slots__ = ("drawn", "evaluation", "lane", "remembered", "session", "templates", "watched")
 
-    def __init__(self, lane: RequestLane) -> None:
+    def __init__(self, lane: RequestScan) -> None:
         self.lane, self.session = lane, lane.session
         self.templates = FrameTemplates()
-        self.evaluation: Evaluation | None = None
+        self.evaluation: RequestEvaluation | None = None
         self.drawn: dict[Running, bool] | None = None
         self.watched: tuple[Step, Watched] | None = None
+        self.remembered = 0
 
     @property
     def has_begun(self) -> bool:
         """Return True if rules were asked about the frame at hand, so that the rules in force have to stay for it."""
         return self.evaluation is not None or self.drawn is not None or self.watched is not None
 
-    def look(self, step: Step, buf: Buffer, pos: int, n: int, now: float) -> bool:
-        """Evaluate a frame and act on it. True: it passes as it is, and is entered in the FIFO. False: `lane.halt` says
-        how it goes on."""
-        lane, session = self.lane, self.session
-        size = int.from_bytes(buf[pos : pos + 4], "big")
-        end = pos + 4 + size
+    @property
+    def has_decided(self) -> bool:
+        """Return True if the frame at hand is one that rules have to do with."""
+        return self.evaluation is not None or self.watched is not None
+
+    def evaluate(self, frame: RequestView) -> RequestEvaluation | Need | Wait | Refuse | None:
+        """Evaluate a frame, once; return what was decided when the time for it has come, or what it takes until then.
+
+        None: no rule applies, and the frame goes its plain way.
+        """
         if self.watched is not None:
-            return self.pass_on(step.plain, buf, pos, n, now)
-        if self.evaluation is None:
-            known = None if self.drawn is not None else self.templates.recognise(step, buf, pos, n)
-            if known is not None and (not known.waiting or self.none_fires(known, now)):
-                self.expect(known)
-                return self.pass_on(step.plain, buf, pos, n, now)
-            need = self.needed(step, buf, pos, size, n)
-            if n - pos < need:
-                lane.halt = Keep(need, hold=need == size + 4)
-                return False
-            session.context.now = now
-            try:
-                have, since = min(n, end), lane.since(now)
-                if size < LONG:
-                    evaluation = session.engine.request(step, buf, pos, end, have, since, self.drawn)
-                else:
-                    evaluation = freeing(
-                        size, lambda: session.engine.request(step, buf, pos, end, have, since, self.drawn)
-                    )
-            except DecodeError as error:
-                session.close("decode", str(error), "client")
-                return False
-            session.context.has_asked = session.context.has_asked and evaluation is None
-            if evaluation is None:
-                lane.halt = Blocked()
-                return False
-            drawn, self.drawn = self.drawn, None
-            if isinstance(evaluation, Pass):
-                lane.plan = session.plan  # which waited, if triggers were asked before
-                self.expect(self.templates.learn(step, buf, pos, n))
-                return self.pass_on(step.plain, buf, pos, n, now)
-            lane.template = (
-                None  # this frame may begin so, and its evaluation stays however often the frame is looked at
-            )
-            if isinstance(evaluation, Watched):
-                self.watched = step, evaluation
-                return self.pass_on(step.plain, buf, pos, n, now)
-            if evaluation.waiting and drawn is None:
-                client_id = evaluation.exchange.client_id
-                self.templates.learn_waiting(step, buf, pos, n, evaluation.waiting, client_id)
-                session.identity.on_news = self.forget
-            self.hold(evaluation)
-            self.evaluation = evaluation
+            return None
         evaluation = self.evaluation
+        if evaluation is None:
+            known = None if self.drawn is not None else self.templates.recognise(frame)
+            if known is not None and (not known.waiting or self.none_fires(known, frame.now)):
+                self.expect(known)
+                return None
+            made = self.lacks(frame) or self.decide(frame)
+            if not isinstance(made, RequestEvaluation):
+                return made
+            self.evaluation = evaluation = made
         if evaluation.held_by:
-            lane.halt = Blocked("held")
-        elif evaluation.until is not None and now < evaluation.until:
-            session.timers.at(evaluation.until, lane.try_again)
-            lane.halt = Blocked("delay")
-        else:
-            return self.obey(evaluation, step, buf, pos, n, end, now)
-        return False
+            return Wait("held")
+        if evaluation.until is not None and frame.now < evaluation.until:
+            self.session.timers.at(evaluation.until, self.lane.try_again)
+            return Wait("delay")
+        return evaluation
+
+    def decide(self, frame: RequestView) -> RequestEvaluation | Wait | Refuse | None:
+        """Ask the rules about a frame of which all is here that they need, and remember what holds for all like it."""
+        lane, session, step = self.lane, self.session, frame.step
+        session.context.now = frame.now
+        since, size = lane.since(frame.now), frame.length - 4
+        try:
+            if size < LONG:
+                made = session.engine.request(frame, since, self.drawn)
+            else:
+                made = freeing(size, lambda: session.engine.request(frame, since, self.drawn))
+        except DecodeError as error:
+            return Refuse("decode", str(error), "client")
+        if isinstance(made, Wait):
+            return made
+        session.context.has_asked = False
+        drawn, self.drawn = self.drawn, None
+        if made is None:
+            lane.plan = session.plan  # which waited, if triggers were asked before
+            self.expect(self.templates.learn(frame))
+            return None
+        lane.template = None  # this frame may begin so, and its evaluation stays however often the frame is looked at
+        if isinstance(made, Watched):
+            self.watched = step, made
+            return None
+        if made.waiting and drawn is None:
+            self.templates.learn_waiting(frame, made.waiting)
+            session.identity.on_news = self.forget
+        for running in made.held_by:
+            running.held.append(partial(self.let_go, made, running))
+        return made
 
     def expect(self, known: FrameTemplate | None) -> None:
         """Compare the next request with this template first, which no rule has acted on."""
@@ -145,131 +150,64 @@ class RequestRules:
             running.count(fired=False)
         return True
 
-    def needed(self, step: Step, buf: Buffer, pos: int, size: int, n: int) -> int:
-        """Return the bytes, size included, without which the rules cannot decide."""
-        assert step.program is not None
-        if step.program.request == Depth.BODY or not step.program.names_client:
-            return size + 4
-        length = int.from_bytes(buf[pos + 12 : pos + 14], "big", signed=True)
-        need = min(HEADER_BYTES + max(length, 0), size + 4)
-        if step.plain.acks is not None and n - pos >= need and step.plain.acks(buf, pos + 4, n, length) is None:
-            need = min(n - pos + 1, size + 4)  # acks has to be here: observers are told if an answer is due
-        return need
+    def lacks(self, frame: RequestView) -> Need | None:
+        """Return the need for the bytes without which the rules cannot decide; None when they are here."""
+        program = frame.step.program
+        assert program is not None
+        if program.request == Depth.BODY or not program.names_client:
+            return frame.missing
+        have = frame.have - frame.start
+        need = min(HEADER_BYTES + max(frame.id_length, 0), frame.length)
+        if have >= need and frame.step.plain.acks is not None and frame.acks is None:
+            need = min(have + 1, frame.length)  # acks has to be here: observers are told if an answer is due
+        return Need(need, hold=need == frame.length) if have < need else None
 
-    def hold(self, evaluation: Evaluation) -> None:
-        """Have each rule that holds the request tell when it releases it."""
-        for running in evaluation.held_by:
-            running.held.append(partial(self.let_go, evaluation, running))
-
-    def let_go(self, evaluation: Evaluation, running: Running) -> None:
+    def let_go(self, evaluation: RequestEvaluation, running: Running) -> None:
         """Note that a rule does not hold this request any more."""
         evaluation.held_by.remove(running)
         owner = self.session.owner
         if not evaluation.held_by and owner is not None:
             owner.released()
 
-    def obey(self, evaluation: Evaluation, step: Step, buf: Buffer, pos: int, n: int, end: int, now: float) -> bool:
-        """Do to the frame what its evaluation says; return True if it passes as it is."""
-        lane, session = self.lane, self.session
-        if evaluation.final and evaluation.drop != "continue":
-            self.done(evaluation, now)
-            if evaluation.swallow or evaluation.drop == "stall":
-                session.stall()
-            else:
-                session.close_by_rule(evaluation.close or "fin", evaluation.acted)
-            return False
-        moves = (
-            evaluation.frame is not None
-            or evaluation.changes
-            or evaluation.answer is not None
-            or evaluation.drop is not None
-        )
-        if not moves:
-            return self.pass_on(step.plain, buf, pos, n, now)
-        if end > n:
-            lane.halt = Keep(end - pos, hold=True)
-            return False
-        if evaluation.drop is not None:
-            self.done(evaluation, now)
-            step.tally.requests += 1
-            lane.halt = Changed([], end)
-        elif evaluation.answer is not None:
-            exchange = evaluation.exchange
-            step.tally.requests += 1
-            if exchange.acks != 0:
-                lane.answer(exchange.correlation_id, sized(evaluation.answer), now)
-            self.done(evaluation, now)
-            session.mute(evaluation.throttle, now)
-            lane.halt = Changed([], end)
-        else:
-            self.send_other(evaluation, step, buf, pos, end, now)
-        return False
-
-    def send_other(self, evaluation: Evaluation, step: Step, buf: Buffer, pos: int, end: int, now: float) -> None:
-        """Send other bytes than those that came: they go the plain way first, then rules change them."""
-        lane = self.lane
-        data = bytes(buf[pos:end]) if evaluation.frame is None else sized(evaluation.frame)
-        if self.pass_on(step.plain, data, 0, len(data), now):
-            step.tally.requests += 1
-            lane.halt = Changed([data], len(data))
-        halt = lane.halt
-        if isinstance(halt, Changed):
-            out = b"".join(halt.pieces) + data[halt.after :]
-            for change in evaluation.changes if out else ():
-                out = change(out)
-            then = evaluation.then or evaluation.close_after
-            after = None if then is None else partial(self.session.close_by_rule, then, evaluation.acted)
-            lane.halt = Changed([out], end, then=after)
-
-    def pass_on(self, plain: Step, buf: Buffer, pos: int, n: int, now: float) -> bool:
-        """Treat the frame as if there were no live rules."""
-        lane = self.lane
-        if plain.request is None:
-            lane.enter(int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True), plain, now, None)
-            return True
-        if plain.request != HEAD:
-            passes = lane.look(plain, buf, pos, n, now)
-            if isinstance(lane.halt, Changed):  # perhaps answered, and not entered
-                self.watched = None
-                if self.evaluation is not None:
-                    self.done(self.evaluation, now)
-            return passes
-        assert plain.acks is not None
-        size = int.from_bytes(buf[pos : pos + 4], "big")
-        length = int.from_bytes(buf[pos + 12 : pos + 14], "big", signed=True)
-        acks = plain.acks(buf, pos + 4, n, length)
-        if acks is None:
-            lane.need_more_head(pos, n, size)
-            return False
-        lane.enter(int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True), plain, now, None, acks != 0)
-        return True
-
-    def entry(self, correlation: int, step: Step, now: float, note: dict[str, Any] | None, answered: bool) -> Entry:
-        """Return the FIFO's entry for the frame that goes on now."""
+    def entry(self, frame: RequestView, step: Step, note: dict[str, Any] | None) -> Entry:
+        """Return the FIFO's entry for the frame that goes on now by this plain step."""
+        correlation, now = frame.correlation, frame.now
         if self.watched is not None:
             (step, watched), self.watched = self.watched, None
             self.lane.plan = self.session.plan
-            self.lane.weigh(len(watched.request))
+            self.weigh(len(watched.request))
             return correlation, step, now, watched if note is None else watched._replace(rewrite=note)
         evaluation = self.evaluation
         assert evaluation is not None
         exchange = evaluation.exchange
-        self.done(evaluation, now)
-        if not answered:
+        self.leave()
+        if not frame.answered:
             self.session.mute(evaluation.throttle, now)
         elif exchange.response_depth() or evaluation.throttle:
             exchange.mute = evaluation.throttle
             exchange.forget_records()
-            found = correlation, exchange.step, now, Noted(note, exchange)
-            self.lane.weigh(remembered_bytes(found))
-            return found
+            entry = correlation, exchange.step, now, Noted(note, exchange)
+            self.weigh(remembered_bytes(entry))
+            return entry
         return correlation, step, now, note
 
-    def done(self, evaluation: Evaluation, now: float) -> None:
-        """Forget the evaluation of the frame, which has gone or will not go, and count its rules."""
-        self.evaluation = None
-        self.lane.plan = self.session.plan  # another one may have come while the frame waited
-        self.session.mark(BROKER, evaluation.to_count())
+    def weigh(self, size: int) -> None:
+        """Count the request of `size` bytes that goes on now, of which rules remember something; pause the client if
+        these have too many bytes together."""
+        self.remembered += size
+        if self.remembered > REMEMBERED_BYTES:
+            lane = self.lane
+            self.remembered = size + sum(map(remembered_bytes, lane.fifo))
+            if self.remembered > REMEMBERED_BYTES:
+                lane.resumes_at = len(lane.fifo) // 2
+                self.session.full()
+
+    def leave(self) -> None:
+        """Forget what was decided about the frame, which has gone or will not go, and count its rules."""
+        evaluation, self.evaluation, self.watched = self.evaluation, None, None
+        if evaluation is not None:
+            self.lane.plan = self.session.plan  # another one may have come while the frame waited
+            self.session.mark(BROKER, evaluation.to_count())
 
     def end(self) -> None:
         """Take back the calls by which rules would release this connection's request, since the connection is over."""

@@ -9,20 +9,16 @@ from typing import TYPE_CHECKING, Any
 from kproxy.core.commands import CLIENT
 from kproxy.core.engine import milliseconds
 from kproxy.core.evaluated_exchange import EvaluatedExchange
-from kproxy.core.evaluation import Evaluation, Watched
-from kproxy.core.identity import ANSWERED
-from kproxy.core.inflight import Entry
+from kproxy.core.evaluation import Watched
 from kproxy.core.response_evaluation import ResponseEvaluation
-from kproxy.core.rewrite import Buffer
 from kproxy.core.step import LIVE, Step
 from kproxy.core.subjects import SESSION_HEAD
 from kproxy.rules.depth import Depth
 from kproxy.wire.breath import freeing, rest
-from kproxy.wire.scan.head import body_start
 from kproxy.wire.table.api_keys import SASL_HANDSHAKE
 
-from .frame import Blocked, Changed, Keep
-from .lane import joined
+from .forwarder import joined
+from .frame import PASS, Disposition, Need, Refuse, Replace, ResponseView, Wait
 from .request_rules import Noted, sized
 
 if TYPE_CHECKING:
@@ -41,188 +37,173 @@ class ResponseRules:
 
     def __init__(self, lane: ResponseLane) -> None:
         self.lane, self.session = lane, lane.session
-        self.evaluation: Evaluation | None = None
+        self.evaluation: ResponseEvaluation | None = None
 
-    def look(self, entry: Entry, buf: Buffer, pos: int, n: int, size: int, now: float) -> bool:
-        """Evaluate a frame and act on it. True: it passes as it is. False: `lane.halt` says how it goes on."""
-        lane, session = self.lane, self.session
-        step, end = entry[1], pos + 4 + size
-        if isinstance(entry[3], Watched):
-            return self.look_watched(entry, entry[3], buf, pos, n, end, now)
-        noted: Noted = entry[3]
-        if noted.exchange is None:
-            return self.with_another(entry, noted, buf, pos, n, end, now)
-        if self.evaluation is None:
-            exchange = noted.exchange
-            long = max(size, exchange.request_size)
-            self.evaluation = freeing(long, lambda: self.judge(noted, exchange, step, buf, pos, n, end, now))
-            if self.evaluation is None:
-                return False
+    def handle(self, frame: ResponseView) -> Disposition:
+        """Return the disposition of a response that rules look at, or that leaves with another one behind it."""
+        note = frame.note
+        if isinstance(note, Watched):
+            return self.handle_watched(frame, note)
+        if note.exchange is None:
+            return self.forward_with_another(frame)
         evaluation = self.evaluation
-        if evaluation.until is not None and now < evaluation.until:
-            session.timers.at(evaluation.until, lane.try_again)
-            lane.halt = Blocked("delay")
-            return False
-        if evaluation.final and evaluation.drop != "continue":
-            self.done(evaluation)
-            if evaluation.swallow or evaluation.drop == "stall":
-                session.stall()
-            else:
-                session.close_by_rule(evaluation.close or "fin", evaluation.acted)
-            return False
-        if not evaluation.whole and evaluation.drop is None:
-            return self.go_plain(evaluation, entry, noted, buf, pos, n, end, now)
-        if end > n:
-            lane.halt = Keep(end - pos, hold=True)
-            return False
-        return self.send(evaluation, entry, noted, buf, pos, end, now)
+        if evaluation is None:
+            made = freeing(max(frame.length - 4, note.exchange.request_size), lambda: self.evaluate(frame))
+            if not isinstance(made, ResponseEvaluation):
+                return made
+            self.evaluation = evaluation = made
+        return self.forward(frame, evaluation)
 
-    def look_watched(self, entry: Entry, watched: Watched, buf: Buffer, pos: int, n: int, end: int, now: float) -> bool:
+    # ---- rewrite and evaluate
+
+    def handle_watched(self, frame: ResponseView, watched: Watched) -> Disposition:
         """Look at the response to a request to which no rule applied, but whose response may mention what some
         forbid."""
-        lane, step = self.lane, entry[1]
+        lane, step = self.lane, frame.step
         assert step.program is not None
-        if end > n:
-            lane.halt = Keep(end - pos, hold=True)
-            return False
-        found = self.client_side(step.plain, watched.rewrite, buf, pos, end)
-        if found is None:
-            return False
-        frame, changed = found
-        if self.session.engine.may_show(step.program, frame):
-            exchange = self.session.engine.watched(step, watched.request, watched.came)
-            entry = lane.fifo[0] = (entry[0], step, entry[2], Noted(watched.rewrite, exchange))
-            long = max(len(frame), exchange.request_size)
-            self.evaluation = freeing(long, lambda: self.judge_whole(exchange, frame, changed, end - pos - 4, now))
-            return self.look(entry, buf, pos, n, end - pos - 4, now)
+        rewritten = self.client_side(frame, watched.rewrite)
+        if not isinstance(rewritten, tuple):
+            return rewritten
+        content, changed = rewritten
+        if self.session.engine.may_show(step.program, content):
+            exchange = self.session.engine.watched(step, watched)
+            entry = lane.fifo[0] = (frame.correlation, step, frame.entry[2], Noted(watched.rewrite, exchange))
+            long = max(len(content), exchange.request_size)
+            self.evaluation = freeing(long, lambda: self.evaluate_whole(frame, exchange, content, changed))
+            return lane.handle(frame.under(entry))
         if not changed:
-            return True
-        lane.fifo.popleft()
-        step.latency.add(now - entry[2])
-        lane.halt = Changed([len(frame).to_bytes(4, "big"), frame], end)
-        return False
+            return PASS
+        lane.leave(frame)
+        return Replace([len(content).to_bytes(4, "big"), content], frame.end)
 
-    def judge(
-        self, noted: Noted, exchange: EvaluatedExchange, step: Step, buf: Buffer, pos: int, n: int, end: int, now: float
-    ) -> Evaluation | None:
-        """Evaluate the rules; return their evaluation, or None with `lane.halt` set."""
-        lane = self.lane
+    def evaluate(self, frame: ResponseView) -> ResponseEvaluation | Need | Wait | Refuse:
+        """Evaluate the rules, once as much of the response is here as they look at."""
+        exchange = frame.note.exchange
         if exchange.response_depth() == Depth.BODY:
-            if end > n:
-                lane.halt = Keep(end - pos, hold=True)
-                return None
-            found = self.client_side(step.plain, noted.rewrite, buf, pos, end)
-            return None if found is None else self.judge_whole(exchange, *found, end - pos - 4, now)
-        need = self.more_of_head(exchange, step, buf, pos, n, end)
+            rewritten = self.client_side(frame, frame.note.rewrite)
+            return self.evaluate_whole(frame, exchange, *rewritten) if isinstance(rewritten, tuple) else rewritten
+        need = self.more_of_head(exchange, frame)
         if need:
-            lane.halt = Keep(need)
-            return None
+            return Need(need)
         if exchange.awaits:
-            self.session.engine.subjects.head(exchange, buf, pos, n)
-        evaluation = ResponseEvaluation(self.session.engine, exchange, lane.since(now)).reach(end - pos - 4, None)
+            self.session.engine.subjects.head(exchange, frame)
+        evaluation = ResponseEvaluation(self.session.engine, exchange, self.lane.since(frame.now))
+        evaluation.evaluate(frame.length - 4, None)
         exchange.end()
         return evaluation
 
-    def judge_whole(
-        self, exchange: EvaluatedExchange, frame: bytes, changed: bool, size: int, now: float
-    ) -> Evaluation:
-        """Evaluate the rules over a whole response of `size` bytes, which the client would get as `frame`; it is
-        `changed` if it is not the broker's."""
-        evaluation = ResponseEvaluation(self.session.engine, exchange, self.lane.since(now)).reach(size, frame)
+    def evaluate_whole(
+        self, frame: ResponseView, exchange: EvaluatedExchange, content: bytes, changed: bool
+    ) -> ResponseEvaluation:
+        """Evaluate the rules over a whole response, which the client would get as `content`; it is `changed` if it is
+        not the broker's."""
+        evaluation = ResponseEvaluation(self.session.engine, exchange, self.lane.since(frame.now))
+        evaluation.evaluate(frame.length - 4, content)
         evaluation.whole = True
         if evaluation.frame is None and changed:
-            evaluation.frame = frame
+            evaluation.frame = content
         exchange.end()
         return evaluation
 
-    def more_of_head(self, exchange: EvaluatedExchange, step: Step, buf: Buffer, pos: int, n: int, end: int) -> int:
+    def more_of_head(self, exchange: EvaluatedExchange, frame: ResponseView) -> int:
         """Return how many bytes of the frame must be here, so that throttle_time_ms can be put in; 0: there are
         enough."""
-        assert step.program is not None
-        if not (exchange.awaits or step.program.throttle_first):
+        assert frame.step.program is not None
+        if not (exchange.awaits or frame.step.program.throttle_first):
             return 0
-        have, need = n - pos, min(HEAD, end - pos)
+        have, need = frame.have - frame.start, min(HEAD, frame.length)
         if have < need:
             return need
-        at = body_start(buf, pos + 4, n, exchange.api.header_version("response", step.version), "response")
-        if n < end and have < LONGEST_HEAD and (at is None or at + SESSION_HEAD > n):
-            return min(2 * have, end - pos)
+        at = frame.body
+        if frame.have < frame.end and have < LONGEST_HEAD and (at is None or at + SESSION_HEAD > frame.have):
+            return min(2 * have, frame.length)
         return 0
 
     def client_side(
-        self, plain: Step, note: dict[str, Any] | None, buf: Buffer, pos: int, end: int
-    ) -> tuple[bytes, bool] | None:
-        """Return the frame as the client would get it without live rules, and True if it differs from the broker's;
-        None with `lane.halt` set, or closed."""
-        if plain.watched and plain.key in ANSWERED:
-            self.session.identity.response(plain, copied(buf, pos + 4, end))
-            self.session.identified()
-        pieces = self.lane.rewritten(plain, note, buf, pos, end)
-        if pieces is not None and not pieces:  # STOPPED
-            return None
+        self, frame: ResponseView, note: dict[str, Any] | None
+    ) -> tuple[bytes, bool] | Need | Wait | Refuse:
+        """Return the frame as the client would get it without live rules, without its size, and True if it differs from
+        the broker's; else what it takes until then."""
+        missing = frame.missing
+        if missing is not None:
+            return missing
+        plain = frame.step.plain
+        self.lane.identify(frame, plain)
+        pieces = self.lane.rewritten(frame, plain, note)
+        if pieces is None:
+            rest()
+            return frame.content(), False
+        if not isinstance(pieces, list):
+            return pieces
         rest()
-        frame = copied(buf, pos + 4, end) if pieces is None else bytes(joined(pieces[1:]))
-        return frame, pieces is not None
+        return bytes(joined(pieces[1:])), True
 
-    def go_plain(
-        self, evaluation: Evaluation, entry: Entry, noted: Noted, buf: Buffer, pos: int, n: int, end: int, now: float
-    ) -> bool:
+    # ---- leave and forward
+
+    def forward(self, frame: ResponseView, evaluation: ResponseEvaluation) -> Disposition:
+        """Return the disposition of a frame by what the rules decided."""
+        session = self.session
+        if evaluation.until is not None and frame.now < evaluation.until:
+            session.timers.at(evaluation.until, self.lane.try_again)
+            return Wait("delay")
+        if evaluation.final and evaluation.drop != "continue":
+            self.done(evaluation)
+            if evaluation.swallow or evaluation.drop == "stall":
+                return Replace([], frame.end, then=session.stall)
+            how = evaluation.close or "fin"
+            return Replace([], frame.end, then=partial(session.close_by_rule, how, evaluation.acted))
+        if not evaluation.whole and evaluation.drop is None:
+            return self.forward_plainly(frame, evaluation)
+        missing = frame.missing
+        return self.forward_whole(frame, evaluation) if missing is None else missing
+
+    def forward_plainly(self, frame: ResponseView, evaluation: ResponseEvaluation) -> Disposition:
         """Send the frame as if there were no live rules, once those that act on the header have acted."""
-        lane, plain = self.lane, entry[1].plain
+        lane, plain, note = self.lane, frame.step.plain, frame.note
         if evaluation.hint:
-            self.patch(evaluation, plain, buf, pos, n)
+            self.patch(frame, evaluation)
         self.done(evaluation)
-        self.session.mute(max(evaluation.throttle, noted.exchange.mute if noted.exchange else 0.0), now)
-        if noted.behind:
-            noted = Noted(noted.rewrite, None, noted.behind)
-            entry = lane.fifo[0] = (entry[0], entry[1], entry[2], noted)
-            return self.with_another(entry, noted, buf, pos, n, end, now)
-        entry = lane.fifo[0] = (entry[0], plain, entry[2], noted.rewrite)
-        if plain.response is None or (plain.clean is not None and end <= n and plain.clean(buf, pos, end)):
-            return True
-        return lane.look(entry, buf, pos, n, end - pos - 4, now)
+        self.session.mute(max(evaluation.throttle, note.exchange.mute), frame.now)
+        if note.behind:
+            entry = lane.fifo[0] = (frame.correlation, frame.step, frame.entry[2], note._replace(exchange=None))
+            return self.forward_with_another(frame.under(entry))
+        entry = lane.fifo[0] = (frame.correlation, plain, frame.entry[2], note.rewrite)
+        whole = frame.have == frame.end
+        if plain.response is None or (plain.clean and whole and plain.clean(frame.buf, frame.start, frame.end)):
+            return PASS
+        return lane.handle(frame.under(entry))
 
-    def patch(self, evaluation: Evaluation, plain: Step, buf: Buffer, pos: int, n: int) -> None:
+    def patch(self, frame: ResponseView, evaluation: ResponseEvaluation) -> None:
         """Write throttle_time_ms where it lies, in the driver's own buffer: it has a fixed width and comes first."""
-        version = evaluation.exchange.api.header_version("response", plain.version)
-        at = body_start(buf, pos + 4, n, version, "response")
-        if at is None or at + 4 > n:
+        buf, at = frame.buf, frame.body
+        if at is None or at + 4 > frame.have:
             self.session.counters.count("throttle_not_told")
             return
         told = max(milliseconds(evaluation.hint), int.from_bytes(buf[at : at + 4], "big", signed=True))
         buf[at : at + 4] = told.to_bytes(4, "big")  # type: ignore[index]  # a bytearray, or a view of one
 
-    def send(
-        self, evaluation: Evaluation, entry: Entry, noted: Noted, buf: Buffer, pos: int, end: int, now: float
-    ) -> bool:
-        """Send the frame, which is all here, as its evaluation says; return True if it passes as it is."""
-        lane, session, fifo = self.lane, self.session, self.lane.fifo
+    def forward_whole(self, frame: ResponseView, evaluation: ResponseEvaluation) -> Disposition:
+        """Send a frame that is all here as its evaluation says."""
+        session, behind = self.session, frame.note.behind
         self.done(evaluation)
-        session.mute(max(evaluation.throttle, noted.exchange.mute if noted.exchange else 0.0), now)
-        others = (
-            evaluation.changes or evaluation.repeat or evaluation.swap or evaluation.drop is not None or noted.behind
-        )
-        if evaluation.frame is None and not others and evaluation.then is None:
-            return True
-        fifo.popleft()
-        entry[1].latency.add(now - entry[2])
-        out = (
-            b""
-            if evaluation.drop is not None
-            else copied(buf, pos, end)
-            if evaluation.frame is None
-            else sized(evaluation.frame)
-        )
+        session.mute(max(evaluation.throttle, frame.note.exchange.mute), frame.now)
+        if not evaluation.replaces and not behind:
+            return PASS
+        self.lane.leave(frame)
+        if evaluation.drop is not None:
+            out = b""
+        else:
+            out = sized(frame.content() if evaluation.frame is None else evaluation.frame)
         for change in evaluation.changes if out else ():
             rest()
             out = change(out)
         often = 1 + evaluation.repeat
         if evaluation.swap and self.leave_behind(out * often):
             often = 0
-        then = None if evaluation.then is None else partial(session.close_by_rule, evaluation.then, evaluation.acted)
-        lane.halt = Changed([*[out] * often, noted.behind], end, then=then)
+        how = evaluation.then
         rest()
-        return False
+        then = None if how is None else partial(session.close_by_rule, how, evaluation.acted)
+        return Replace([*[out] * often, behind], frame.end, then=then)
 
     def leave_behind(self, out: bytes) -> bool:
         """Have this response leave behind the next one. False: none is due."""
@@ -231,7 +212,7 @@ class ResponseRules:
             return False
         correlation, step, then, note = fifo[0]
         if isinstance(note, Watched):
-            note = Noted(note.rewrite, self.session.engine.watched(step, note.request, note.came))
+            note = Noted(note.rewrite, self.session.engine.watched(step, note))
         if isinstance(note, Noted):
             fifo[0] = (correlation, step, then, note._replace(behind=note.behind + out))
         else:
@@ -241,26 +222,15 @@ class ResponseRules:
             fifo[0] = (correlation, carrier, then, Noted(note, None, out))
         return True
 
-    def with_another(self, entry: Entry, noted: Noted, buf: Buffer, pos: int, n: int, end: int, now: float) -> bool:
+    def forward_with_another(self, frame: ResponseView) -> Disposition:
         """Send a response to which no rule applies, and behind it another one that waits for it."""
-        lane = self.lane
-        if end > n:
-            lane.halt = Keep(end - pos, hold=True)
-            return False
-        found = self.client_side(entry[1].plain, noted.rewrite, buf, pos, end)
-        if found is None:
-            return False
-        frame, _ = found
-        lane.fifo.popleft()
-        entry[1].latency.add(now - entry[2])
-        lane.halt = Changed([len(frame).to_bytes(4, "big"), frame, noted.behind], end)
-        return False
+        rewritten = self.client_side(frame, frame.note.rewrite)
+        if not isinstance(rewritten, tuple):
+            return rewritten
+        content, _ = rewritten
+        self.lane.leave(frame)
+        return Replace([len(content).to_bytes(4, "big"), content, frame.note.behind], frame.end)
 
-    def done(self, evaluation: Evaluation) -> None:
+    def done(self, evaluation: ResponseEvaluation) -> None:
         self.evaluation = None
         self.session.mark(CLIENT, evaluation.to_count())
-
-
-def copied(buf: Buffer, start: int, end: int) -> bytes:
-    """Return buf[start:end] as bytes, by one copy."""
-    return bytes(memoryview(buf)[start:end])

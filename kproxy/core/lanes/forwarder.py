@@ -1,0 +1,92 @@
+"""What leaves a lane: pieces go where the frame lay in the driver's buffer, or by `Send` commands, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kproxy.core.commands import LONG, Send
+from kproxy.core.rewrite import Buffer
+from kproxy.wire.breath import FEW, rest
+
+from .frame import Replace
+
+if TYPE_CHECKING:
+    from kproxy.core.session import Session
+
+    from .frame import Disposition
+
+MOST_GROWTH = 4096
+"""Bytes by which a frame may grow where it lies in the driver's buffer, which may have to be set aside."""
+MANY = 4096
+"""Pieces that are put together in one go."""
+
+
+class Forwarder:
+    """Way out of one lane, to the side `target`."""
+
+    session: Session
+    target: int
+    disposition: Disposition | None = None  # of the frame at which the scan has stopped
+    reserved = 0
+
+    def put_back(self, replace: Replace, buf: Buffer, at: int, stop: int) -> int | None:
+        """Write the pieces that replace buf[at:replace.after] to that place, with the bytes that pass behind it, up to
+        `stop`.
+
+        Return where that ends. None: there is not enough room, or a command may have to be obeyed before it leaves.
+        """
+        if self.disposition is not None or self.session.commands or not isinstance(buf, memoryview):
+            return None
+        head = b"".join(replace.pieces)
+        start = at + len(head)
+        end = start + stop - replace.after
+        if end > len(buf) or end > stop + MOST_GROWTH:
+            return None
+        if start != replace.after:
+            buf[start:end] = buf[replace.after : stop]
+        buf[at:start] = head
+        return end
+
+    def emit(self, *pieces: Buffer) -> None:
+        """Send a copy of the pieces, in one piece with what goes just before it; the buffer is the driver's. Long
+        `bytes`, which nobody changes, leave as they are: to copy them would take long."""
+        if not any(map(len, pieces)):
+            return
+        if len(pieces) < FEW and any(type(piece) is bytes and len(piece) >= LONG for piece in pieces):
+            for piece in pieces:
+                self.put(piece if type(piece) is bytes and len(piece) >= LONG else bytearray(piece))
+        else:
+            self.put(joined(pieces))
+
+    def put(self, data: bytes | bytearray) -> None:
+        """Send this behind everything that the lane has sent before."""
+        session = self.session
+        commands, end = session.commands, session.tail_position
+        last = commands[(len(commands) if end is None else end) - 1] if end != 0 and commands else None
+        before = last.data if isinstance(last, Send) and last.side == self.target else None
+        if isinstance(before, bytearray) and isinstance(data, bytearray):
+            before.extend(data)
+        elif end is None:
+            commands.append(Send(self.target, data))
+        else:
+            commands.insert(end, Send(self.target, data))
+            session.tail_position = end + 1
+
+    def hand_over(self) -> None:
+        """Hand the memory of a held frame that has left to the session: an empty Send carries it to where the kernel
+        has all of the frame."""
+        if self.reserved:
+            size, self.reserved = self.reserved, 0
+            self.session.hand_over(self.target, size)
+
+
+def joined(pieces: Sequence[Any]) -> bytearray:
+    """Return a copy of all pieces in one; a long list is joined in parts, so that others can run in between."""
+    if len(pieces) <= MANY:
+        return bytearray().join(pieces)
+    data = bytearray()
+    for start in range(0, len(pieces), MANY):
+        rest()
+        data += b"".join(pieces[start : start + MANY])
+    return data

@@ -1,0 +1,179 @@
+"""Requests in the order of their bytes: the loop over whole frames, and the ways in which a connection begins."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from kproxy.core.commands import BROKER, CLIENT
+from kproxy.core.memory import HeldMemory
+from kproxy.core.rewrite import Buffer
+from kproxy.core.sasl import GSSAPI_FIRST, MAX_TOKEN, RawTokens
+from kproxy.core.step import HEAD, LIVE
+from kproxy.wire.scan.frames import REQUEST_HEAD
+
+from .frame import PASS, Disposition, Need, Refuse, RequestView
+from .frame_templates import CLIENT_ID, FrameTemplate
+from .lane import Lane
+
+if TYPE_CHECKING:
+    from kproxy.core.session import Session
+
+    from .request_rules import RequestRules
+
+HEADER = REQUEST_HEAD.unpack_from
+HEADER_BYTES = 14
+SHORT_HEAD = Struct(">BBh").unpack_from  # head of a flexible Produce: no tags, no transactional id, acks
+SMALLEST = 10
+"""Request header v1 with a null client id. ControlledShutdown v0 lacks the client id but has four bytes of body."""
+LONGEST_HEAD = 135000
+"""Client id and transactional id have at most 32767 bytes each, tags of the header about as much: more is no head."""
+HTTP_WORDS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"CONN", b"PRI ")
+PROXY_HEADERS = (b"PROX", b"\r\n\r\n")
+"""How headers of both versions begin; whose are believed are read before a session begins."""
+
+
+class RequestScan(Lane):
+    """Scan of one connection's requests: tells them apart, enters in the FIFO those that pass, and hands the others to
+    `handle`.
+
+    `scan` is `scan_first`, then `scan_frames`; `scan_tokens` while raw SASL tokens may come. The session puts others in
+    their place while somebody logs in; `usual_scan` is what it goes back to.
+    """
+
+    source, target = CLIENT, BROKER
+    rules: RequestRules | None = None  # made when live rules look at a frame
+    template: FrameTemplate | None = None  # template of the last request that no rule acted on, if such may pass
+
+    def __init__(self, session: Session, memory: HeldMemory, limit: int) -> None:
+        super().__init__(session, memory)
+        self.plan, self.fifo, self.most = session.plan, session.inflight.fifo, session.shared.max_frame_bytes
+        self.limit = limit  # requests in flight beyond which the client is not read
+        self.resumes_at = limit // 2  # requests in flight with which it is read again
+        self.scan = self.usual_scan = self.scan_first
+
+    def handle(self, frame: RequestView) -> Disposition:
+        """Return the disposition of a request that is looked at."""
+        raise NotImplementedError
+
+    def scan_frames(self, buf: Buffer, pos: int, n: int, now: float) -> int:
+        plan, fifo, most = self.plan, self.fifo, self.most
+        last = n - HEADER_BYTES
+        while pos <= last:
+            size, code, correlation, id_length = HEADER(buf, pos)
+            if not SMALLEST <= size <= most:
+                return self.stop(self.bad_size(buf, pos, size), pos)
+            step = plan[code]
+            how = step.request
+            if how is None:
+                fifo.append((correlation, step, now, None))
+            elif how == HEAD:
+                at, acks = pos + HEADER_BYTES + id_length, None
+                if step.flexible and id_length >= 0 and at + 4 <= n:  # in line, for it is nearly every Produce request
+                    tags, transactional, acks = SHORT_HEAD(buf, at)
+                    acks = None if tags or transactional else acks
+                if acks is None:
+                    acks = step.acks(buf, pos + 4, n, id_length)  # type: ignore[misc]  # HEAD steps have it
+                    if acks is None:
+                        return self.stop(self.need_more_head(size, n - pos), pos)
+                if acks:
+                    fifo.append((correlation, step, now, None))
+                else:
+                    self.session.inflight.asks_no_answer(correlation)
+            elif (
+                how == LIVE
+                and (known := self.template) is not None
+                and known.step is step
+                and pos + known.end <= n
+                and known.read(buf, pos + CLIENT_ID)[0] == known.head
+                and (not known.waiting or self.rules.none_fires(known, now))  # type: ignore[union-attr]  # it learnt it
+            ):
+                if known.answered:
+                    fifo.append((correlation, step.plain, now, None))
+                else:
+                    self.session.inflight.asks_no_answer(correlation)
+            else:
+                disposition = self.handle(RequestView(step, buf, pos, n, size, correlation, id_length, now))
+                if disposition is not PASS:
+                    self.disposition = disposition
+                    return pos
+                plan = self.plan  # the frame may have waited while another one came
+            step.tally.requests += 1
+            pos += size + 4
+        if len(fifo) > self.limit:
+            self.session.full()
+        if pos >= n:
+            self.skip = pos - n
+            return n
+        return self.stop(Need(HEADER_BYTES), pos)
+
+    # ---- the first frame, and raw tokens
+
+    @property
+    def is_new(self) -> bool:
+        """Return True if no request for the broker has come."""
+        return self.usual_scan == self.scan_first
+
+    def end(self) -> int:
+        del self.usual_scan
+        return super().end()
+
+    def scan_tokens(self, buf: Buffer, pos: int, n: int, now: float) -> int:
+        """Scan one frame at a time, while raw SASL tokens may come."""
+        while n - pos >= 4:
+            size = int.from_bytes(buf[pos : pos + 4], "big", signed=True)
+            if n - pos == 4 and size != 0:
+                return self.stop(Need(5), pos)
+            first = buf[pos + 4] if size else -1
+            raw = self.session.raw
+            if raw is None or not raw.client_sends_token(size, first):
+                if raw is not None and raw.rounds is None:  # the client speaks Kafka now: no token comes any more
+                    self.session.end_raw()
+                return self.scan_frames(buf, pos, n, now)
+            if not 0 <= size <= MAX_TOKEN:
+                text = f"SASL token of {size} bytes, expected 0 to {MAX_TOKEN}"
+                return self.stop(Refuse("frame_size", text, "client"), pos)
+            if not self.watch_token(buf, pos, n, size):
+                return pos
+            raw.from_client += 1
+            pos += 4 + size
+            if pos >= n:
+                self.skip = pos - n
+                return n
+        return self.stop(Need(4), pos)
+
+    def scan_first(self, buf: Buffer, pos: int, n: int, now: float) -> int:
+        """Have the broker dialled if the first frame begins as Kafka's do, then scan it as all others."""
+        session = self.session
+        size = int.from_bytes(buf[pos : pos + 4], "big", signed=True)
+        if n - pos < 4 or (n - pos == 4 and size):
+            return self.stop(Need(4 if n - pos < 4 else 5), pos)
+        opens_with_token = size >= 1 and buf[pos + 4] == GSSAPI_FIRST  # as clients of Kafka 0.9 do
+        if opens_with_token and session.sasl is None:
+            session.begin_raw(RawTokens("GSSAPI"))
+        elif not SMALLEST <= size <= self.most:
+            return self.stop(self.bad_size(buf, pos, size), pos)
+        elif n - pos < HEADER_BYTES:
+            return self.stop(Need(HEADER_BYTES), pos)
+        session.dial()
+        return self.scan(buf, pos, n, now)
+
+    # ---- what is wrong
+
+    def need_more_head(self, size: int, have: int) -> Need | Refuse:
+        """Ask for the bytes that lack for acks in a frame of which `have` bytes are here: a few, unless it ends before
+        acks."""
+        if have >= size + 4 or have > LONGEST_HEAD:
+            return Refuse("decode", f"Produce request of {size} bytes has no acks in its first {have}", "client")
+        return Need(min(2 * have, size + 4))
+
+    def bad_size(self, buf: Buffer, pos: int, size: int) -> Refuse:
+        """Return the refusal of a frame whose size is out of range, by what the client seems to speak."""
+        first = bytes(buf[pos : pos + 4])
+        if self.is_new and first in PROXY_HEADERS:
+            return Refuse("proxy_header", "client sends a PROXY header, and is not among those who may", "client")
+        if self.is_new and (first[:2] == b"\x16\x03" or first in HTTP_WORDS):
+            what = "TLS" if first[0] == 0x16 else "HTTP"
+            return Refuse("not_kafka", f"client speaks {what} to a listener of plain Kafka", "client")
+        text = f"request frame of {size} bytes, expected {SMALLEST} to {self.most}"
+        return Refuse("frame_size", text, "client")

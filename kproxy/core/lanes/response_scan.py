@@ -1,0 +1,133 @@
+"""Responses in the order of their bytes: the loop in which every one meets its request at the FIFO's head."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kproxy.core.commands import BROKER, CLIENT
+from kproxy.core.inflight import ANSWER
+from kproxy.core.memory import HeldMemory
+from kproxy.core.rewrite import Buffer
+from kproxy.core.sasl import MAX_TOKEN
+from kproxy.wire.scan.frames import RESPONSE_BEGINS
+
+from .frame import PASS, Disposition, Need, Refuse, Replace, ResponseView
+from .lane import Lane
+
+if TYPE_CHECKING:
+    from kproxy.core.session import Session
+
+    from .response_rules import ResponseRules
+
+HEADER = RESPONSE_BEGINS.unpack_from
+HEADER_BYTES = 8
+SMALLEST = 4
+"""A correlation id. Clients set no upper limit on responses, so neither do we (Fetch is bounded by its max_bytes)."""
+TLS_WORDS = (b"\x15\x03", b"\x16\x03")
+"""How what a TLS server says begins: an alert, or a handshake (RFC 8446 section 5.1)."""
+NOT_PLAIN = "broker speaks TLS, and its cluster has no tls in the config"
+
+
+class ResponseScan(Lane):
+    """Scan of one connection's responses: takes those that pass off the FIFO, and hands the others to `handle`.
+
+    `scan` is `scan_frames`, or `scan_tokens` while raw SASL tokens may come.
+    """
+
+    source, target = BROKER, CLIENT
+    rules: ResponseRules | None = None  # made when live rules look at a frame
+
+    def __init__(self, session: Session, memory: HeldMemory) -> None:
+        super().__init__(session, memory)
+        self.fifo = session.inflight.fifo
+        self.scan = self.scan_frames
+
+    def handle(self, frame: ResponseView) -> Disposition:
+        """Return the disposition of a response that is not opaque; the scan takes one that passes off the FIFO."""
+        raise NotImplementedError
+
+    def scan_frames(self, buf: Buffer, pos: int, n: int, now: float) -> int:
+        fifo = self.fifo
+        last = n - HEADER_BYTES
+        counted, since, run = None, now, 0  # responses to requests of one step and one read are counted together
+        try:
+            while pos <= last:
+                size, correlation = HEADER(buf, pos)
+                if not fifo or size < SMALLEST:
+                    return self.stop(self.unexpected(buf, pos, n, size, correlation), pos)
+                entry = fifo[0]
+                expected, step, then, _ = entry
+                if correlation != expected:
+                    return self.stop(self.unexpected(buf, pos, n, size, correlation), pos)
+                after = pos + size + 4
+                if step.response is not None and (step.clean is None or after > n or not step.clean(buf, pos, after)):
+                    disposition = self.handle(ResponseView(entry, buf, pos, n, size, now))
+                    if disposition is not PASS:
+                        self.disposition = disposition
+                        return pos
+                fifo.popleft()
+                if step is counted and then == since:
+                    run += 1
+                else:
+                    if counted is not None:
+                        counted.latency.add(now - since, run)
+                    counted, since, run = step, then, 1
+                pos = after
+        finally:
+            if counted is not None:
+                counted.latency.add(now - since, run)
+        if pos >= n:
+            self.skip = pos - n
+            return n
+        return self.stop(Need(HEADER_BYTES), pos)
+
+    # ---- raw SASL tokens
+
+    def scan_tokens(self, buf: Buffer, pos: int, n: int, now: float) -> int:
+        """Scan raw SASL tokens of the broker until it speaks Kafka again; return where the bytes end that pass."""
+        raw = self.session.raw
+        assert raw is not None
+        while n - pos >= 4:
+            if not raw.broker_sends_token(bool(self.session.inflight.fifo)):
+                self.session.end_raw()
+                return self.scan(buf, pos, n, now)
+            size = int.from_bytes(buf[pos : pos + 4], "big", signed=True)
+            if not 0 <= size <= MAX_TOKEN:
+                text = f"SASL token of {size} bytes, expected 0 to {MAX_TOKEN}"
+                return self.stop(Refuse("frame_size", text, "broker"), pos)
+            if not self.watch_token(buf, pos, n, size):
+                return pos
+            raw.from_broker += 1
+            self.session.identified()
+            pos += 4 + size
+            if pos >= n:
+                self.skip = pos - n
+                return n
+        return self.stop(Need(4), pos)
+
+    # ---- responses that nobody waits for
+
+    @property
+    def speaks_tls(self) -> bool:
+        """Return True if the kept bytes are no frame, but an alert of TLS, which is shorter than a frame's header."""
+        return self.kept is not None and bytes(self.kept[:2]) in TLS_WORDS and not self.blocked
+
+    def unexpected(self, buf: Buffer, pos: int, n: int, size: int, correlation: int) -> Disposition:
+        """Return the disposition of a frame with a size out of range, or with a correlation id that is not the oldest
+        one waiting (promise 2)."""
+        inflight, fifo = self.session.inflight, self.fifo
+        if bytes(buf[pos : pos + 2]) in TLS_WORDS and not inflight.expects_no_answer(correlation):
+            return Refuse("not_kafka", NOT_PLAIN, "broker")
+        if size < SMALLEST:
+            return Refuse("frame_size", f"response frame of {size} bytes, expected at least {SMALLEST}", "broker")
+        if inflight.expects_no_answer(correlation):
+            end = pos + 4 + size
+            if end > n:
+                return Need(4 + size, hold=True)
+            inflight.got_one_all_the_same(correlation)
+            self.session.counters.count("acks0_response_dropped")
+            return Replace([], end)
+        if fifo and fifo[0][1] is ANSWER:
+            return Replace(inflight.ready_answers(), pos)
+        expected = f"expected {fifo[0][0]} ({fifo[0][1].api})" if fifo else "and none is awaited"
+        return Refuse("correlation", f"response with correlation id {correlation}, {expected}", "broker")
