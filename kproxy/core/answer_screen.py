@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from kproxy.core.names.groups import ASSIGNMENT, SUBSCRIPTION, rewrite_consumer_bytes
+from kproxy.core.names.translator import NameTranslator
 from kproxy.rules.entity import ACL_TYPES, CONFIG_TYPES, Entity
 from kproxy.rules.names.composed import NameMap
 from kproxy.rules.select.mentions import loose, texts
@@ -19,9 +21,6 @@ from kproxy.wire.breath import breathe, each
 from kproxy.wire.codec.message import Message
 from kproxy.wire.table import layout
 from kproxy.wire.table.layout import Slot, Struct
-
-from .names.consumer_bytes import ASSIGNMENT, SUBSCRIPTION, rewrite_consumer_bytes
-from .names.spell import Spelling
 
 if TYPE_CHECKING:
     from .cluster import Cluster
@@ -155,10 +154,10 @@ class AnswerScreen:
         if not data or kind not in (None, CONSUMER):
             return data
         allowed = Allowed(lambda name: self.forbids(Entity(**{**roles, "topic": name})))
-        spelling = Spelling(allowed, "response")
+        translator = NameTranslator(allowed, "response")
         assignor = (body.get("name") or self.assignor).encode("utf-8", "replace")
         context = self.cluster.context
-        found = rewrite_consumer_bytes(bytes(data), BYTES[slot.kind or ""], spelling, assignor, context, kind is None)
+        found = rewrite_consumer_bytes(bytes(data), BYTES[slot.kind or ""], translator, assignor, context, kind is None)
         if found is not None:
             return found
         context.count("group_bytes_unreadable")

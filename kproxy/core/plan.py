@@ -23,7 +23,7 @@ from kproxy.wire.table.api_keys import API_VERSIONS, ENVELOPE, PRODUCE
 from .addresses import address_rewrite, carries_addresses, newest_rewritable
 from .config_addresses import config_addresses
 from .identity import ANSWERED
-from .names import LoneName, by_id, lone_name, name_rewrite
+from .names import SingleTopicRewriter, by_id, name_rewrite, single_topic_rewriter
 from .rewrite import Rewrite, Rewriter
 from .rule_program import compile_rules, unread
 from .step import HEAD, LIVE, STOP, STREAM, WHOLE, Step
@@ -222,7 +222,7 @@ class Plan(dict[int, Step]):
         if rewrites:
             step.request = WHOLE
             step.rewrite_request = Rewriter(step.key, step.version, "request", rewrites)
-            step.lone_request = self.lone(step, "request")
+            step.single_topic_request = self.single_topic(step, "request")
 
     def look_at_response(self, step: Step) -> None:
         rewrites = self.rewrites(step, "response")
@@ -231,7 +231,7 @@ class Plan(dict[int, Step]):
         step.rewrite_response = Rewriter(step.key, step.version, "response", rewrites)
         addresses = address_rewrite(step.key, step.version)
         step.response = WHOLE
-        step.lone_response = self.lone(step, "response")
+        step.single_topic_response = self.single_topic(step, "response")
         alone = len(rewrites) == 1
         step.by_id = self.bound.names is not None and by_id(step.key, step.version, self.bound.names)
         step.only_ids = step.by_id and alone
@@ -242,9 +242,9 @@ class Plan(dict[int, Step]):
                 step.no_nodes = has_no_endpoints(step.key, step.version, addresses.wanted)
                 step.clean = step.no_nodes if alone else None
 
-    def lone(self, step: Step, direction: str) -> LoneName | None:
+    def single_topic(self, step: Step, direction: str) -> SingleTopicRewriter | None:
         names = self.bound.names
-        return None if names is None else lone_name(step.key, step.version, direction, names)
+        return None if names is None else single_topic_rewriter(step.key, step.version, direction, names)
 
     def rewrites(self, step: Step, direction: str) -> list[Rewrite]:
         found: list[Rewrite] = []  # addresses first: they may have to wait, and nothing must be counted twice

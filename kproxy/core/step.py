@@ -9,7 +9,8 @@ from .rewrite import Buffer, Rewriter
 from .tally import Tally
 
 if TYPE_CHECKING:
-    from .names.lone import LoneName
+    from kproxy.core.names.single_topic import SingleTopicRewriter
+
     from .rule_program import RuleProgram
 
 HEAD: Final = 1
@@ -42,8 +43,6 @@ class Step:
         "flexible",
         "key",
         "latency",
-        "lone_request",
-        "lone_response",
         "no_nodes",
         "only_ids",
         "plain",
@@ -52,6 +51,8 @@ class Step:
         "response",
         "rewrite_request",
         "rewrite_response",
+        "single_topic_request",
+        "single_topic_response",
         "stop",
         "tally",
         "version",
@@ -66,8 +67,8 @@ class Step:
         self.flexible = False  # in a Produce, acks stands behind a tag buffer and a compact string
         self.rewrite_request: Rewriter | None = None
         self.rewrite_response: Rewriter | None = None
-        self.lone_request: LoneName | None = None  # a long request of one topic need not be held
-        self.lone_response: LoneName | None = None
+        self.single_topic_request: SingleTopicRewriter | None = None  # a long request of one topic need not be held
+        self.single_topic_response: SingleTopicRewriter | None = None
         self.no_nodes: Clean | None = (
             None  # tells if a whole response names no broker, where names are to be changed, too
         )

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from kproxy.wire.codec.structs import encode
-from kproxy.wire.scan.head import body_start, lone_topic, plain_head, produce_acks
+from kproxy.wire.scan.head import body_start, plain_head, produce_acks, single_topic
 from kproxy.wire.scan.walk import read_string
 from kproxy.wire.table import layout, schema
 from tests.support.random_values import random_struct
@@ -68,7 +68,7 @@ def test_the_lone_topic_of_a_message(key: int, direction: str, version: int) -> 
     array = next(slot for slot in struct.slots if slot.array)
     assert array.struct is not None
     name, by_id = array.struct.slots[0].name, array.struct.slots[0].kind == "topic_id"
-    find = lone_topic(key, version, direction)
+    find = single_topic(key, version, direction)
     random = Random(f"{key} {version}")
     for count in (0, 1, 1, 1, 2):
         body = random_struct(struct, random)
@@ -94,7 +94,7 @@ def test_the_lone_topic_of_a_message(key: int, direction: str, version: int) -> 
     ("key", "version"), [(key, version) for key in (0, 1) for version in schema.load(key).versions]
 )
 def test_a_plain_head_tells_no_more_than_is_true(key: int, version: int, direction: str) -> None:
-    """It finds the topic where `lone_topic` does, in heads with nothing optional; it finds none in all others, and in
+    """It finds the topic where `single_topic` does, in heads with nothing optional; it finds none in all others, and in
     what is cut. Of long names it may say nothing."""
     struct = layout.body(key, version, direction)
     array = next(slot for slot in struct.slots if slot.array)
@@ -102,7 +102,7 @@ def test_a_plain_head_tells_no_more_than_is_true(key: int, version: int, directi
     named, by_id = array.struct.slots[0].name, array.struct.slots[0].kind == "topic_id"
     header_version = schema.load(key).header_version(direction, version)
     tagged = header_version >= (2 if direction == "request" else 1)
-    plain, find = plain_head(key, version, direction), lone_topic(key, version, direction)
+    plain, find = plain_head(key, version, direction), single_topic(key, version, direction)
     random = Random(f"{key} {version}")
     found = 0
     for size in (1, 6, 126, 127, 128, 249):

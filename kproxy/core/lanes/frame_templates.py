@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kproxy.core.rewrite import Buffer
 from kproxy.core.step import HEAD, Step
-from kproxy.wire.scan.head import lone_topic, plain_head
+from kproxy.wire.scan.head import plain_head, single_topic
 
 if TYPE_CHECKING:
     from kproxy.rules.running import Running
@@ -100,7 +100,7 @@ def beginning(frame: RequestView) -> bytes | None:
     if step.key in OF_ONE_TOPIC:
         head = plain_head(step.key, step.version, "request")
         topic = head.topic(buf, after, end)
-        stop = lone_topic_end(frame) if topic is None else topic[1]
+        stop = single_topic_end(frame) if topic is None else topic[1]
         stop = after_count(buf, stop, end, compact=head.compact)
     elif program.prefilter is None or program.prefilter.walk is None:
         stop = after
@@ -109,10 +109,10 @@ def beginning(frame: RequestView) -> bytes | None:
     return bytes(buf[start:stop]) if start < stop <= min(end, start + LONGEST) else None
 
 
-def lone_topic_end(frame: RequestView) -> int:
+def single_topic_end(frame: RequestView) -> int:
     """Return where the only topic's name or id ends in a request with anything in its head, 0 if there is no such."""
     body, step = frame.body, frame.step
-    spans = None if body is None else lone_topic(step.key, step.version, "request")(frame.buf, body, frame.have)
+    spans = None if body is None else single_topic(step.key, step.version, "request")(frame.buf, body, frame.have)
     return 0 if spans is None else spans[-1][1]
 
 

@@ -23,7 +23,7 @@ from .assembler import Assembler
 from .frame import PASS, Disposition, FrameView, Need, Pass, Refuse, Replace, Streaming, Wait
 
 if TYPE_CHECKING:
-    from kproxy.core.names.lone import LoneName
+    from kproxy.core.names.single_topic import SingleTopicRewriter
     from kproxy.core.session import Session
 
     from .tail_stream import TailStream
@@ -142,9 +142,9 @@ class Lane(Assembler):
         elif isinstance(disposition, Wait):
             self.keep(data, disposition, now)
 
-    def splice(self, lone: LoneName, frame: FrameView) -> Pass | Need | Replace | None:
+    def splice(self, rewriter: SingleTopicRewriter, frame: FrameView) -> Pass | Need | Replace | None:
         """Replace the only name of the frame, if that can be done now. None: look at it whole."""
-        found = lone.splice(frame.buf, frame.start, frame.have, self.session.context)
+        found = rewriter.splice(frame.buf, frame.start, frame.have, self.session.context)
         if found is None:
             if frame.have < frame.end and frame.have - frame.start < LONE_HEAD:
                 return Need(min(frame.length, LONE_HEAD))

@@ -17,7 +17,7 @@ from typing import Any
 from kproxy.core.evaluation import RequestEvaluation
 from kproxy.core.identity import ANSWERED
 from kproxy.core.inflight import ANSWER, Entry
-from kproxy.core.names.lone import LoneName
+from kproxy.core.names.single_topic import SingleTopicRewriter
 from kproxy.core.rewrite import Pieces
 from kproxy.core.step import HEAD, LIVE, STOP, Step
 from kproxy.core.topics import fresh_topics, topics_heard
@@ -86,8 +86,8 @@ class RequestLane(RequestScan):
             if frame.acks is None:
                 return self.need_more_head(frame.length - 4, frame.have - frame.start)
             return self.enter(frame, plain)
-        if plain.lone_request is not None:
-            disposition = self.rewrite_topic(frame, plain, plain.lone_request)
+        if plain.single_topic_request is not None:
+            disposition = self.rewrite_topic(frame, plain, plain.single_topic_request)
             if disposition is not None:
                 return disposition
         missing = frame.missing
@@ -115,10 +115,10 @@ class RequestLane(RequestScan):
             self.rules.leave()
         return disposition
 
-    def rewrite_topic(self, frame: RequestView, plain: Step, lone: LoneName) -> Disposition | None:
+    def rewrite_topic(self, frame: RequestView, plain: Step, rewriter: SingleTopicRewriter) -> Disposition | None:
         """Pass a Produce request of one topic on as soon as the topic's name is replaced. None: the whole frame is
         needed."""
-        disposition = self.splice(lone, frame)
+        disposition = self.splice(rewriter, frame)
         if disposition is None or isinstance(disposition, Need):
             return disposition
         assert frame.acks is not None or plain.acks is None, "acks stands before the name"

@@ -65,8 +65,8 @@ class ResponseLane(ResponseScan):
         no_nodes = step.no_nodes is not None and whole and step.no_nodes(frame.buf, frame.start, frame.end)
         if step.by_id and not ids and (step.only_ids or no_nodes):
             return PASS
-        if step.lone_response is not None and (step.no_nodes is None or no_nodes):
-            disposition = self.splice(step.lone_response, frame)
+        if step.single_topic_response is not None and (step.no_nodes is None or no_nodes):
+            disposition = self.splice(step.single_topic_response, frame)
             if isinstance(disposition, Replace):
                 self.leave(frame)
             if disposition is not None:

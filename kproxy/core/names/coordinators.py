@@ -17,7 +17,7 @@ from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import MAX_STRING
 from kproxy.wire.scan.walk import Walk, read_string, write_string
 
-from .spell import Spelling
+from .translator import NameTranslator
 
 GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2  # CoordinatorType of FindCoordinatorRequest.java
 KEY_TYPE = "coordinator_key_type"
@@ -28,7 +28,7 @@ KEYS = {"request": ("key", "coordinator_keys[]"), "response": ("coordinators[].k
 class CoordinatorKeys:
     """Rewrite of the coordinators' keys in messages of one direction."""
 
-    spellings: Mapping[Namespace, Spelling]
+    translators: Mapping[Namespace, NameTranslator]
     direction: str
     compact: bool
 
@@ -56,16 +56,16 @@ class CoordinatorKeys:
     def one(self, buf: Buffer, start: int, end: int, kind: int, edits: Edits, context: Context) -> None:
         """Replace one key. Responses hold what was asked for, so no hidden name comes back; should a broker name one,
         it is blanked."""
-        spelling = self.spellings.get(TRANSACTIONAL_ID if kind == TRANSACTION_KEY else GROUP)
+        translator = self.translators.get(TRANSACTIONAL_ID if kind == TRANSACTION_KEY else GROUP)
         old = read_string(buf, start, end, self.compact)
-        if old is None or spelling is None:
+        if old is None or translator is None:
             return
-        if kind not in (GROUP_KEY, TRANSACTION_KEY, SHARE_KEY) and not spelling.names.isolates:
+        if kind not in (GROUP_KEY, TRANSACTION_KEY, SHARE_KEY) and not translator.names.isolates:
             return
         name, *rest = old.rsplit(b":", 2) if kind == SHARE_KEY else [old]
-        other = spelling.translate(name, context)
-        if other is None and spelling.names.isolates:
+        other = translator.translate(name, context)
+        if other is None and translator.names.isolates:
             other, rest = b"", []
         if other is not None and other != name:
             edits.replace(start, end, write_string(b":".join((other, *rest))[:MAX_STRING], self.compact))
-            context.rewrote(spelling.space.changed)
+            context.rewrote(translator.space.changed)

@@ -17,11 +17,11 @@ from kproxy.wire.edit import Edits
 from kproxy.wire.scan.walk import Hit, Walk, read_string, write_string
 from kproxy.wire.table.layout import Struct
 
-from .spell import SPACES, Spelling
+from .translator import SPACES, NameTranslator
 
 NAME, ITEM, COUNT, ELEMENT = range(4)
-Roles = Mapping[int, tuple[int, str, Spelling | None]]
-"""Mark number → what it is, its innermost array ("" if there is none), and for names how they are spelled."""
+Roles = Mapping[int, tuple[int, str, NameTranslator | None]]
+"""Mark number → what it is, its innermost array ("" if there is none), and of a name its translator."""
 
 
 def innermost(path: str) -> str:
@@ -29,28 +29,28 @@ def innermost(path: str) -> str:
     return path[: path.rindex("[]") + 2] if "[]" in path else ""
 
 
-def name_paths(struct: Struct, spellings: Mapping[Namespace, Spelling]) -> dict[str, Spelling]:
-    """Return the paths of the names in a layout that these spellings are for, each with its spelling."""
+def name_paths(struct: Struct, translators: Mapping[Namespace, NameTranslator]) -> dict[str, NameTranslator]:
+    """Return the paths of the names in a layout in these namespaces, each with its translator."""
     spaces = {slot.path: SPACES.get(slot.kind or "") for slot in struct.everywhere()}
-    return {path: spellings[space] for path, space in spaces.items() if space is not None and space in spellings}
+    return {path: translators[space] for path, space in spaces.items() if space is not None and space in translators}
 
 
 @dataclass(frozen=True, slots=True)
 class PlainNames:
     """Rewrite of the names at `paths`, all of one direction."""
 
-    paths: Mapping[str, Spelling]
+    paths: Mapping[str, NameTranslator]
     compact: bool
 
     @property
     def wanted(self) -> frozenset[str]:
         paths = frozenset(self.paths)
-        if all(spelling.direction == "request" for spelling in self.paths.values()):
+        if all(translator.direction == "request" for translator in self.paths.values()):
             return paths
         return paths | {innermost(path) for path in paths if "[]" in path}
 
     def bind(self, walk: Walk) -> Apply:
-        roles: dict[int, tuple[int, str, Spelling | None]] = {}
+        roles: dict[int, tuple[int, str, NameTranslator | None]] = {}
         arrays = {innermost(path) for path in self.paths}
         for number, mark in enumerate(walk.marks):
             if mark.what == "value" and mark.path in self.paths:
@@ -73,21 +73,21 @@ class PlainNames:
             number, start, end = hit
             if number not in roles:
                 continue
-            role, array, spelling = roles[number]
-            if spelling is not None:
+            role, array, translator = roles[number]
+            if translator is not None:
                 name = read_string(buf, start, end, compact)
                 if name is None:
                     continue
-                other = spelling.translate(name, context)
+                other = translator.translate(name, context)
                 if other is None:
                     if role == ITEM:
                         edits.remove(start, end, counts[array])
-                        context.count(spelling.space.hidden)
+                        context.count(translator.space.hidden)
                     else:
-                        hidden[array] = spelling.space.hidden
+                        hidden[array] = translator.space.hidden
                 elif other != name:
                     edits.replace(start, end, write_string(other, compact))
-                    changed[spelling.space.changed] += 1
+                    changed[translator.space.changed] += 1
             elif role == COUNT:
                 counts[array] = hit
             elif array in hidden:

@@ -25,8 +25,7 @@ from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import MAX_STRING
 from kproxy.wire.scan.walk import Walk, read_string, write_string
 
-from .matching import Matcher, TooDear, compiled
-from .name_pattern import NOTHING, pattern_of
+from .patterns import NOTHING, Matcher, TooDear, compiled, pattern_of
 from .remembered import (
     MAX_REGEX_ANSWERS,
     MAX_REGEX_BYTES,
@@ -37,7 +36,7 @@ from .remembered import (
     recall,
     remember,
 )
-from .spell import Spelling
+from .translator import NameTranslator
 
 INVALID = b"*"
 MAX_NAME = 249  # bytes in a topic name; what is longer cannot be one
@@ -175,7 +174,7 @@ class TopologyRegexes:
     """Rewrite of `source_topic_regex` in StreamsGroupHeartbeat requests. Other fields count its elements, so all
     stay."""
 
-    spelling: Spelling
+    translator: NameTranslator
     path: str
 
     @property
@@ -193,7 +192,7 @@ class TopologyRegexes:
             for start, end in spans:
                 regex = read_string(buf, start, end, True)
                 if regex:
-                    sent = translated(regex, topics, self.spelling.names, context)
+                    sent = translated(regex, topics, self.translator.names, context)
                     edits.replace(start, end, write_string(sent, True))
                     context.rewrote("topic_regexes")
 

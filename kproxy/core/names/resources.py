@@ -1,7 +1,19 @@
 """Names that are topics, groups or transactional ids by another field's value: config resources and ACL resources.
 
-Strategy. The fields of one element (or of the top level) are gathered until the element ends, since the type may
-stand behind the name; then one function decides what the name becomes (see `acls.py` for those of ACLs).
+Strategy. The fields of one element (or of the top level) are gathered until the element ends, since the type may stand
+behind the name; then one function decides what the name becomes.
+
+ACLs (KIP-290) are for literal names, for prefixes, and with `*` for all. A prefixed ACL has a counterpart only if its
+prefix does not straddle a rename; if it has none, a filter gets a name that matches nothing, and a creation gets an
+empty name, which the broker refuses with INVALID_REQUEST for that one entry, as it is meant to: an ACL for other things
+than the client asked for would be worse. The same goes for literal names that the client cannot reach. Filters for any
+pattern, or for all patterns that match a name, are for a name.
+
+`*` means all. To a tenant all is what has its prefix: `*` goes out as that prefix, and comes back as `*`; ACLs for all
+of the cluster are hidden from it. Where nothing isolates, `*` stays.
+
+A filter for resources of any type means the same on the other side if its name is the same for all types; else it
+stays, and from a tenant it matches nothing.
 """
 
 from __future__ import annotations
@@ -11,36 +23,143 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
-from kproxy.rules.names.namespace import GROUP, TOPIC, Namespace
+from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import MAX_STRING
 from kproxy.wire.scan.walk import Hit, Walk, read_string, write_string
 
-from . import acls
-from .acls import LITERAL, Resource
-from .spell import Spelling
+from .translator import NameTranslator, Translators
 
-CONFIGS: Mapping[int, Namespace] = {2: TOPIC, 32: GROUP}  # org.apache.kafka.common.config.ConfigResource.Type
+ANY_TYPE = 1  # of org.apache.kafka.common.resource.ResourceType
+ACL_TYPES: Mapping[int, Namespace] = {2: TOPIC, 3: GROUP, 5: TRANSACTIONAL_ID}
+MATCH, LITERAL, PREFIXED = 2, 3, 4  # org.apache.kafka.common.resource.PatternType
+ALL = b"*"
+NO_NAME = b""  # brokers refuse an ACL for a resource without a name: INVALID_REQUEST
+IMPOSSIBLE = b"!"  # no topic has it, and no ACL of a tenant is for it
+
+
+class Resource(NamedTuple):
+    """Resource that an ACL, a filter or a config is about. `has_pattern`: the version has a pattern type."""
+
+    kind: int
+    pattern: int
+    name: bytes
+    has_pattern: bool = False
+
+
+def counterpart(translator: NameTranslator, one: Resource, context: Context) -> Resource | None:
+    """Return the resource that means the same on the other side. None: clients must not see it, or there is none."""
+    names, response = translator.names, translator.direction == "response"
+    if one.pattern == PREFIXED:
+        prefix = names.prefix_to_client(one.name) if response else names.prefix_to_broker(one.name)
+        if prefix == b"":  # the prefix of everything that this client has
+            return one._replace(name=ALL, pattern=LITERAL) if names.isolates else None
+        return None if prefix is None else one._replace(name=prefix)
+    if one.name == ALL:
+        if not names.isolates:
+            return one
+        mine = None if response or not one.has_pattern else names.prefix_to_broker(b"")
+        return one._replace(name=mine, pattern=PREFIXED) if mine else None
+    if names.isolates and not names.space.takes_prefix(one.name):  # no name, but prefixes of others may match it
+        return None
+    name = translator.translate(one.name, context)
+    return None if name is None else one._replace(name=name)
+
+
+def shown_resource(translators: Translators, one: Resource, context: Context) -> Resource | None:
+    """Return the resource of an ACL in a response as the client sees it; None: it is hidden."""
+    space = ACL_TYPES.get(one.kind)
+    translator = None if space is None else translators.get(space)
+    if translator is None:
+        return one
+    shown = counterpart(translator, one, context)
+    if shown is None:
+        context.count(translator.space.hidden)
+    return shown
+
+
+def created_resource(translators: Translators, one: Resource, context: Context) -> Resource:
+    """Return the resource of an ACL that is to be created; one without a counterpart, or out of the client's reach,
+    gets a name that the broker refuses."""
+    space = ACL_TYPES.get(one.kind)
+    translator = None if space is None else translators.get(space)
+    if translator is None:
+        return one
+    new = counterpart(translator, one, context)
+    if new is None:
+        return without_counterpart(one, NO_NAME, context)
+    return one._replace(name=NO_NAME) if translator.names.is_escaped(new.name) else new
+
+
+def filter_resource(translators: Translators, one: Resource, context: Context) -> Resource:
+    """Return the resource of a filter; one without a counterpart gets a name that no ACL has."""
+    if one.kind == ANY_TYPE:
+        return filter_of_any_type(translators, one, context)
+    space = ACL_TYPES.get(one.kind)
+    translator = None if space is None else translators.get(space)
+    if translator is None:
+        return one
+    new = counterpart(translator, one, context)
+    return without_counterpart(one, translator.names.escaped(one.name), context) if new is None else new
+
+
+def deletion_filter(translators: Translators, one: Resource, context: Context) -> Resource:
+    """Return the resource of a filter for ACLs that are to be deleted. One for all that matches a name would reach ACLs
+    that cover more than a tenant: it becomes one for a name that nobody has (see `refusals.py`)."""
+    new = filter_resource(translators, one, context)
+    return new._replace(name=IMPOSSIBLE) if is_for_all_that_match(translators, one.kind, one.pattern) else new
+
+
+def isolated_types(translators: Translators) -> set[int]:
+    """Return the types of resources of which a client has a part, and the one that means any of them."""
+    isolated = {space for space, translator in translators.items() if translator.names.isolates}
+    return {kind for kind, space in ACL_TYPES.items() if space in isolated} | ({ANY_TYPE} if isolated else set())
+
+
+def is_for_all_that_match(translators: Translators, kind: int, pattern: int) -> bool:
+    """Return True if a filter is for everything that matches a name, of a type of which the client has only a part."""
+    return pattern == MATCH and kind in isolated_types(translators)
+
+
+def filter_of_any_type(translators: Translators, one: Resource, context: Context) -> Resource:
+    """Return the resource of a filter for resources of any type."""
+    quiet = [
+        counterpart(translators[space], one, context) if space in translators else one for space in ACL_TYPES.values()
+    ]
+    if all(new == quiet[0] for new in quiet) and quiet[0] is not None:
+        return quiet[0]
+    if any(translator.names.isolates for translator in translators.values()):
+        return without_counterpart(one, IMPOSSIBLE, context)
+    return one
+
+
+def without_counterpart(one: Resource, name: bytes, context: Context) -> Resource:
+    """Return the resource with `name` in place of its own, and count that it has no counterpart."""
+    context.count("acl_prefix_straddles")
+    return one._replace(name=name)
+
+
+CONFIG_TYPES: Mapping[int, Namespace] = {2: TOPIC, 32: GROUP}  # org.apache.kafka.common.config.ConfigResource.Type
 CLIENT_METRICS = 16  # type of all that ListConfigResources 0 lists, without saying so (KIP-1000)
 
-Spellings = Mapping[Namespace, Spelling]
-Decide = Callable[[Spellings, Resource, Context], Resource | None]
+
+Decide = Callable[[Translators, Resource, Context], Resource | None]
 
 
-def config_name(spellings: Spellings, one: Resource, context: Context) -> Resource | None:
+def config_name(translators: Translators, one: Resource, context: Context) -> Resource | None:
     """Return the config resource with its name on the other side. None: hidden."""
-    space = CONFIGS.get(one.kind)
-    spelling = None if space is None else spellings.get(space)
-    if spelling is None:
+    space = CONFIG_TYPES.get(one.kind)
+    translator = None if space is None else translators.get(space)
+    if translator is None:
         return one
-    name = spelling.translate(one.name, context)
+    name = translator.translate(one.name, context)
     if name is None:
-        context.count(spelling.space.hidden)
+        context.count(translator.space.hidden)
         return None
     return one._replace(name=name)
 
 
-class Place(NamedTuple):
+class ResourcePlace(NamedTuple):
     """Position of resources in a message: the array ("" for the top level), the names of the fields, and the function
     that decides what a name becomes."""
 
@@ -50,18 +169,18 @@ class Place(NamedTuple):
     pattern: str
     decide: Decide
 
-    def concerns(self, spellings: Spellings) -> bool:
+    def concerns(self, translators: Translators) -> bool:
         """Return True if a resource can be of a type that rules are about."""
-        types = CONFIGS if self.decide is config_name else acls.TYPES
-        return any(space in spellings for space in types.values())
+        types = CONFIG_TYPES if self.decide is config_name else ACL_TYPES
+        return any(space in translators for space in types.values())
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceNames:
     """Rewrite of the resources at one place of a message."""
 
-    place: Place
-    spellings: Spellings
+    place: ResourcePlace
+    translators: Translators
     compact: bool
 
     def path(self, field: str) -> str:
@@ -105,7 +224,7 @@ class ResourceNames:
         )
         if not old.name and self.place.pattern:  # an ACL filter for any name; a group may be called nothing
             return True
-        new = self.place.decide(self.spellings, old, context)
+        new = self.place.decide(self.translators, old, context)
         if new is None:
             return False
         if new.name != old.name:
@@ -119,17 +238,19 @@ class ResourceNames:
 FILTER = "resource_type_filter", "resource_name_filter", "pattern_type_filter"
 ACL = "resource_type", "resource_name", "pattern_type"
 CONFIG = "resource_type", "resource_name", ""
-PLACES: dict[tuple[int, str], Place] = {
-    (29, "request"): Place("", *FILTER, acls.asked_for),
-    (29, "response"): Place("resources[]", *ACL, acls.found),
-    (30, "request"): Place("creations[]", "resource_type", "resource_name", "resource_pattern_type", acls.created),
-    (31, "request"): Place("filters[]", *FILTER, acls.deleted),
-    (31, "response"): Place("filter_results[].matching_acls[]", *ACL, acls.found),
-    (32, "request"): Place("resources[]", *CONFIG, config_name),
-    (32, "response"): Place("results[]", *CONFIG, config_name),
-    (33, "request"): Place("resources[]", *CONFIG, config_name),
-    (33, "response"): Place("responses[]", *CONFIG, config_name),
-    (44, "request"): Place("resources[]", *CONFIG, config_name),
-    (44, "response"): Place("responses[]", *CONFIG, config_name),
-    (74, "response"): Place("config_resources[]", *CONFIG, config_name),
+RESOURCE_PLACES: dict[tuple[int, str], ResourcePlace] = {
+    (29, "request"): ResourcePlace("", *FILTER, filter_resource),
+    (29, "response"): ResourcePlace("resources[]", *ACL, shown_resource),
+    (30, "request"): ResourcePlace(
+        "creations[]", "resource_type", "resource_name", "resource_pattern_type", created_resource
+    ),
+    (31, "request"): ResourcePlace("filters[]", *FILTER, deletion_filter),
+    (31, "response"): ResourcePlace("filter_results[].matching_acls[]", *ACL, shown_resource),
+    (32, "request"): ResourcePlace("resources[]", *CONFIG, config_name),
+    (32, "response"): ResourcePlace("results[]", *CONFIG, config_name),
+    (33, "request"): ResourcePlace("resources[]", *CONFIG, config_name),
+    (33, "response"): ResourcePlace("responses[]", *CONFIG, config_name),
+    (44, "request"): ResourcePlace("resources[]", *CONFIG, config_name),
+    (44, "response"): ResourcePlace("responses[]", *CONFIG, config_name),
+    (74, "response"): ResourcePlace("config_resources[]", *CONFIG, config_name),
 }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits, Rewrite
 from kproxy.rules.names.maps import NameMaps
-from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
+from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID
 from kproxy.wire.edit import Edits
 from kproxy.wire.scan.walk import Walk
 from kproxy.wire.table import layout
@@ -26,24 +26,19 @@ from kproxy.wire.table.api_keys import (
 from kproxy.wire.table.layout import Struct
 
 from . import groups, resources
-from .acl_deletions import NamedOnly, RefusedDeletions
-from .answers import AskedForAll, TopicAnswers
-from .collisions import MESSAGES_FROM, NoOtherNames
+from .answers import AskedForAll, CursorName, TopicAnswers
 from .coordinators import CoordinatorKeys
-from .cursor import CursorName
-from .everything import NotAllPartitions, RefusedElection
 from .fetch_owner import SESSIONS_FROM, OwnSessions
 from .ids import GivenBackIds, VisibleIds, id_paths, telling
 from .plain import PlainNames, name_paths
+from .refusals import MESSAGES_FROM, NamedOnly, NoOtherNames, NotAllPartitions, RefusedDeletions, RefusedElection
 from .regex import DescribedRegex, HeartbeatRegex, TopologyRegexes
-from .spell import Spelling, spellings
 from .transactions import MatchingOnly, PatternAside
+from .translator import NameTranslator, Translators, name_translators
 
 NULL_NAMES_FROM = 12  # Metadata: topics can be asked for by id from here on, and the name in the answer may be null
 PATTERN_FROM = 2  # ListTransactions: a pattern over transactional ids
 CURSORS = {"request": "cursor.topic_name", "response": "next_cursor.topic_name"}
-
-Spellings = Mapping[Namespace, Spelling]
 
 
 @dataclass(frozen=True)
@@ -74,27 +69,30 @@ def name_rewrite(key: int, version: int, direction: str, names: NameMaps) -> Nam
     """Return the rewrite of this message. None: it carries no names that rules are about. Raises KeyError for an API or
     version that the table lacks."""
     struct = layout.body(key, version, direction)
-    spelled = spellings(names, direction)
+    translators = name_translators(names, direction)
     parts: list[Rewrite] = [*id_parts(key, version, struct, names, direction)]
-    special = [*regex_parts(key, struct, spelled, names, direction), *topic_parts(key, version, struct, spelled)]
+    special = [
+        *regex_parts(key, struct, translators, names, direction),
+        *topic_parts(key, version, struct, translators),
+    ]
     parts += special
-    parts += coordinator_parts(key, version, struct, spelled, direction)
-    parts += refusals(key, version, struct, spelled, direction)
+    parts += coordinator_parts(key, version, struct, translators, direction)
+    parts += refusals(key, version, struct, translators, direction)
     taken = {path for part in special for path in part.wanted}
-    plain = {path: one for path, one in name_paths(struct, spelled).items() if not is_taken(path, one, taken)}
+    plain = {path: one for path, one in name_paths(struct, translators).items() if not is_taken(path, one, taken)}
     if plain:
         parts.append(PlainNames(plain, struct.flexible))
-    if (key, direction) in groups.PLACES and TOPIC in spelled:
-        parts.append(groups.GroupBytes(key, spelled[TOPIC], struct.flexible))
-    place = resources.PLACES.get((key, direction))
-    if place is not None and place.concerns(spelled):
-        parts.append(resources.ResourceNames(place, spelled, struct.flexible))
+    if (key, direction) in groups.GROUP_FIELDS and TOPIC in translators:
+        parts.append(groups.GroupBytes(key, translators[TOPIC], struct.flexible))
+    place = resources.RESOURCE_PLACES.get((key, direction))
+    if place is not None and place.concerns(translators):
+        parts.append(resources.ResourceNames(place, translators, struct.flexible))
     return NameRewrite(tuple(parts)) if parts else None
 
 
-def is_taken(path: str, spelling: Spelling, taken: set[str]) -> bool:
+def is_taken(path: str, translator: NameTranslator, taken: set[str]) -> bool:
     """Return True if a special part already deals with this topic name; other names are only read by special parts."""
-    return spelling.space is TOPIC and path in taken
+    return translator.space is TOPIC and path in taken
 
 
 def id_parts(key: int, version: int, struct: Struct, names: NameMaps, direction: str) -> Iterator[Rewrite]:
@@ -111,7 +109,9 @@ def id_parts(key: int, version: int, struct: Struct, names: NameMaps, direction:
         yield OwnSessions()
 
 
-def regex_parts(key: int, struct: Struct, spelled: Spellings, names: NameMaps, direction: str) -> Iterator[Rewrite]:
+def regex_parts(
+    key: int, struct: Struct, translators: Translators, names: NameMaps, direction: str
+) -> Iterator[Rewrite]:
     """Yield the rewrites of the patterns over topics in this message."""
     patterns = [slot.path for slot in struct.everywhere() if slot.kind == "topic_regex"]
     if not patterns or names.topics is None:
@@ -123,41 +123,43 @@ def regex_parts(key: int, struct: Struct, spelled: Spellings, names: NameMaps, d
             yield DescribedRegex(names.topics)
         case _:
             for path in patterns:
-                yield TopologyRegexes(spelled[TOPIC], path)
+                yield TopologyRegexes(translators[TOPIC], path)
 
 
-def topic_parts(key: int, version: int, struct: Struct, spelled: Spellings) -> Iterator[Rewrite]:
+def topic_parts(key: int, version: int, struct: Struct, translators: Translators) -> Iterator[Rewrite]:
     """Yield the rewrites of the two APIs that answer which topics there are."""
-    spelling = spelled.get(TOPIC)
-    if spelling is None or key not in (METADATA, DESCRIBE_TOPIC_PARTITIONS):
+    translator = translators.get(TOPIC)
+    if translator is None or key not in (METADATA, DESCRIBE_TOPIC_PARTITIONS):
         return
-    if spelling.direction == "response":
-        yield TopicAnswers(struct, spelling, by_id=key == METADATA and version >= NULL_NAMES_FROM)
+    if translator.direction == "response":
+        yield TopicAnswers(struct, translator, by_id=key == METADATA and version >= NULL_NAMES_FROM)
     elif key == METADATA:
         yield AskedForAll(version, struct.flexible)
     if key == DESCRIBE_TOPIC_PARTITIONS:
-        yield CursorName(CURSORS[spelling.direction], spelling)
+        yield CursorName(CURSORS[translator.direction], translator)
 
 
-def coordinator_parts(key: int, version: int, struct: Struct, spelled: Spellings, direction: str) -> Iterator[Rewrite]:
+def coordinator_parts(
+    key: int, version: int, struct: Struct, translators: Translators, direction: str
+) -> Iterator[Rewrite]:
     """Yield the rewrites of coordinators' keys, and of patterns over transactional ids."""
-    if key == FIND_COORDINATOR and (GROUP in spelled or TRANSACTIONAL_ID in spelled):
-        keys = CoordinatorKeys(spelled, direction, struct.flexible)
+    if key == FIND_COORDINATOR and (GROUP in translators or TRANSACTIONAL_ID in translators):
+        keys = CoordinatorKeys(translators, direction, struct.flexible)
         if any(slot.path in keys.wanted for slot in struct.everywhere()):
             yield keys
-    if key == LIST_TRANSACTIONS and version >= PATTERN_FROM and TRANSACTIONAL_ID in spelled:
-        yield PatternAside() if direction == "request" else MatchingOnly(spelled[TRANSACTIONAL_ID])
+    if key == LIST_TRANSACTIONS and version >= PATTERN_FROM and TRANSACTIONAL_ID in translators:
+        yield PatternAside() if direction == "request" else MatchingOnly(translators[TRANSACTIONAL_ID])
 
 
-def refusals(key: int, version: int, struct: Struct, spelled: Spellings, direction: str) -> Iterator[Rewrite]:
+def refusals(key: int, version: int, struct: Struct, translators: Translators, direction: str) -> Iterator[Rewrite]:
     """Yield the rewrites that refuse what a tenant must not ask for, since it is about others, too."""
-    isolated = {space for space, spelling in spelled.items() if spelling.names.isolates}
+    isolated = {space for space, translator in translators.items() if translator.names.isolates}
     if key == ELECT_LEADERS and TOPIC in isolated:
         if direction == "request":
             yield NotAllPartitions(struct.flexible)
         elif version >= 1:
             yield RefusedElection()
     if key == DELETE_ACLS and isolated:
-        yield NamedOnly(spelled, struct.flexible) if direction == "request" else RefusedDeletions(struct.flexible)
+        yield NamedOnly(translators, struct.flexible) if direction == "request" else RefusedDeletions(struct.flexible)
     if key == CREATE_TOPICS and version >= MESSAGES_FROM and TOPIC in isolated and direction == "response":
         yield NoOtherNames(struct.flexible)

@@ -1,7 +1,7 @@
 """ListTransactions with a pattern (KIP-1152): the broker would match it against its own transactional ids.
 
 Strategy. The answer lists the ids, so kproxy can do the matching itself: it asks for all of them and leaves out of the
-answer those that the pattern does not match under the client's spelling, with RE2 and over the whole id as the broker
+answer those that the pattern does not match under the client's translator, with RE2 and over the whole id as the broker
 does. A pattern that RE2 refuses is sent as one that the broker refuses, too: INVALID_REGULAR_EXPRESSION.
 """
 
@@ -15,9 +15,9 @@ from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import MAX_STRING
 from kproxy.wire.scan.walk import Hit, Walk, read_string, write_string
 
-from .matching import Matcher, TooDear, compiled
+from .patterns import Matcher, TooDear, compiled
 from .regex import INVALID
-from .spell import Spelling
+from .translator import NameTranslator
 
 PATTERN = "transactional_id_pattern"
 INVALID_REGULAR_EXPRESSION = b"\x00\x80"
@@ -58,7 +58,7 @@ class MatchingOnly:
     """Rewrite that leaves out of the response the ids that the noted pattern does not match; hidden ids are left to
     others."""
 
-    spelling: Spelling
+    translator: NameTranslator
     wanted: frozenset[str] = frozenset((CODE, ARRAY, ID))
 
     def bind(self, walk: Walk) -> Apply:
@@ -88,12 +88,12 @@ class MatchingOnly:
 
     def shown(self, buf: Buffer, start: int, end: int) -> bytes | None:
         """Return the client's name for an id; None: others remove it."""
-        return self.spelling.names.to_client(read_string(buf, start, end, True) or b"")
+        return self.translator.names.to_client(read_string(buf, start, end, True) or b"")
 
     def kept(self, pattern: Any, shown: list[bytes | None], context: Context) -> list[bool]:
         """Return for each id if it stays: those that match and hidden ones; if matching takes too long, which is noted,
         only hidden ones."""
-        matcher = Matcher(pattern, context.cluster_memory, self.spelling.names.owner, context.now)
+        matcher = Matcher(pattern, context.cluster_memory, self.translator.names.owner, context.now)
         try:
             found = [one is None or matcher.matches(one) for one in shown]
         except TooDear:

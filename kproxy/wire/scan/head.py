@@ -134,7 +134,7 @@ def acks_of(frame: Buffer, version: int) -> int | None:
 
 
 @cache
-def lone_topic(key: int, version: int, direction: str) -> Spans:
+def single_topic(key: int, version: int, direction: str) -> Spans:
     """Return fn(buf, pos, end) → the spans of the strings before the topics, then that of the only topic's name or id,
     if the body at `pos` is about one topic. Spans of strings include their length.
 

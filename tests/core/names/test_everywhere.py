@@ -11,7 +11,7 @@ import pytest
 
 from kproxy.core.counters import Counters
 from kproxy.core.names import name_rewrite
-from kproxy.core.names.spell import SPACES
+from kproxy.core.names.translator import SPACES
 from kproxy.core.rewrite import Context
 from kproxy.rules.names.composed import NameMap
 from kproxy.rules.names.maps import NameMaps

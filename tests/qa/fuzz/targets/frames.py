@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from kproxy.errors import DecodeError
 from kproxy.testing.dialogue import request, response
 from kproxy.wire.scan.frames import Splitter, framed
-from kproxy.wire.scan.head import body_start, lone_topic, produce_acks
+from kproxy.wire.scan.head import body_start, produce_acks, single_topic
 from kproxy.wire.scan.response_tail import PrefixSkipper
 from kproxy.wire.table import schema
 
@@ -71,7 +71,7 @@ def begin(feed: Feed) -> None:
     readers = (
         lambda buf, end: body_start(buf, 0, end, header, direction),
         lambda buf, end: produce_acks(produce)(buf, 0, end, length),
-        lambda buf, end: lone_topic(*named)(buf, 0, end),
+        lambda buf, end: single_topic(*named)(buf, 0, end),
     )
     for read in readers:
         told = [read(data[:end], end) for end in range(min(len(data), 60) + 1)]

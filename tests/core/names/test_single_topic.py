@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from kproxy.core.counters import Counters
-from kproxy.core.names.lone import MOST_KNOWN, LoneName, lone_name
+from kproxy.core.names.single_topic import MOST_KNOWN, SingleTopicRewriter, single_topic_rewriter
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.rewrite import Context
 from kproxy.rules.names.composed import NameMap
@@ -78,44 +78,44 @@ BEGINNINGS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("key", [PRODUCE, FETCH])
 def test_a_topic_that_was_met_before(frames: Any, key: int, version: int, direction: str) -> None:
     """It is written as the first time, is counted as often, and as long as it is not all there, it is not guessed."""
-    lone = lone_name(key, version, direction, NameMaps(topics=TOPICS, transactional_ids=IDS))
-    if lone is None:
+    rewriter = single_topic_rewriter(key, version, direction, NameMaps(topics=TOPICS, transactional_ids=IDS))
+    if rewriter is None:
         assert (key, direction) == (FETCH, "request")
         return
     ours, theirs = ("orders", "prod.orders") if direction == "request" else ("prod.orders", "orders")
     for beginning in BEGINNINGS:
         for topic in (ours, SAME, "x" * 130, "é" * 63, theirs, ours, SAME):
             frame = built(frames, key, version, direction, topic, beginning)
-            again = LoneName(key, version, direction, lone.topic and TOPICS, lone.leading and IDS)
+            again = SingleTopicRewriter(key, version, direction, rewriter.topic and TOPICS, rewriter.leading and IDS)
             counted, expected = Context(Counters(), {}), Context(Counters(), {})
-            assert spliced(lone, frame, len(frame), counted) == spliced(again, frame, len(frame), expected)
+            assert spliced(rewriter, frame, len(frame), counted) == spliced(again, frame, len(frame), expected)
             assert (counted.counters.rewritten, counted.counters.events) == (
                 expected.counters.rewritten, expected.counters.events
             )  # fmt: skip
             for end in range(14, min(len(frame), 60)):
-                assert spliced(lone, frame, end, counted) == spliced(again, frame, end, expected), end
-    assert len(lone.known) >= 2
+                assert spliced(rewriter, frame, end, counted) == spliced(again, frame, end, expected), end
+    assert len(rewriter.known) >= 2
 
 
 def test_no_more_topics_are_remembered_than_some(frames: Any) -> None:
     """A client that writes to ever new ones fills no memory."""
-    lone = lone_name(PRODUCE, 9, "request", NameMaps(topics=NameMap.of({"*": "prod.*"})))
-    assert lone is not None
+    rewriter = single_topic_rewriter(PRODUCE, 9, "request", NameMaps(topics=NameMap.of({"*": "prod.*"})))
+    assert rewriter is not None
     context = Context(Counters(), {})
     for number in range(3 * MOST_KNOWN):
         frame = built(frames, PRODUCE, 9, "request", f"t-{number}", {})
-        found = lone.splice(frame, 0, len(frame), context)
+        found = rewriter.splice(frame, 0, len(frame), context)
         assert found is not None and found[2].endswith(b"prod.t-%d" % number)
 
-    assert 0 < len(lone.known) <= MOST_KNOWN
+    assert 0 < len(rewriter.known) <= MOST_KNOWN
     long = built(frames, PRODUCE, 9, "request", "t" * 10_000, {})
-    lone.splice(long, 0, len(long), context)
-    assert max(map(len, lone.known)) < 20
+    rewriter.splice(long, 0, len(long), context)
+    assert max(map(len, rewriter.known)) < 20
 
 
-def spliced(lone: LoneName, frame: bytes, end: int, context: Context) -> bytes | None:
+def spliced(rewriter: SingleTopicRewriter, frame: bytes, end: int, context: Context) -> bytes | None:
     """What becomes of the frame when so much of it is there."""
-    found = lone.splice(frame[:end], 0, end, context)
+    found = rewriter.splice(frame[:end], 0, end, context)
     return None if found is None else frame[: found[0]] + found[2] + frame[found[1] :]
 
 

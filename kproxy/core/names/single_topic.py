@@ -11,13 +11,13 @@ from __future__ import annotations
 from kproxy.core.rewrite import Buffer, Context
 from kproxy.rules.names.composed import NameMap
 from kproxy.rules.names.maps import NameMaps
-from kproxy.wire.scan.head import PlainHead, body_start, lone_topic, plain_head
+from kproxy.wire.scan.head import PlainHead, body_start, plain_head, single_topic
 from kproxy.wire.scan.walk import read_string, write_string
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import FETCH, PRODUCE
 
 from .ids import VisibleIds
-from .spell import Spelling
+from .translator import NameTranslator
 
 BY_ID_FROM = 13  # Produce and Fetch name topics by id from this version on (KIP-516)
 
@@ -29,7 +29,7 @@ REQUEST_HEAD, RESPONSE_HEAD = 14, 8
 Splice = tuple[int, int, bytes]
 
 
-class LoneName:
+class SingleTopicRewriter:
     """Rewriter of the only topic of a message; `splice` gives where the name stands and the bytes to put there instead.
 
     `leading` spells the string in front, the transactional id of a Produce request; `topics` is None when topics have
@@ -40,12 +40,12 @@ class LoneName:
 
     def __init__(self, key: int, version: int, direction: str, topics: NameMap | None, leading: NameMap | None) -> None:
         self.direction = direction
-        self.find = lone_topic(key, version, direction)
+        self.find = single_topic(key, version, direction)
         self.header_version = schema.load(key).header_version(direction, version)
         self.compact = layout.body(key, version, direction).flexible
         by_id = version >= BY_ID_FROM
-        self.leading = None if leading is None else Spelling(leading, direction)
-        self.topic = None if topics is None or by_id else Spelling(topics, direction)
+        self.leading = None if leading is None else NameTranslator(leading, direction)
+        self.topic = None if topics is None or by_id else NameTranslator(topics, direction)
         self.visible = VisibleIds(frozenset(), topics) if topics is not None and by_id else None
         self.plain = None if self.topic is None else plain_head(key, version, direction)
         self.known: dict[bytes, bytes] = {}
@@ -98,36 +98,36 @@ class LoneName:
             context.rewrote(self.topic.space.changed)
         return start, stop, other
 
-    def remember(self, name: bytes, other: bytes, spelling: Spelling) -> None:
+    def remember(self, name: bytes, other: bytes, translator: NameTranslator) -> None:
         """Remember how a topic is written on the other side, unless that is counted each time, or takes too much
         memory."""
         if name in self.known or len(name) > LONGEST_KNOWN:
             return
         old = read_string(name, 0, len(name), self.compact)
-        if old is None or spelling.escapes(old):
+        if old is None or translator.escapes(old):
             return
         if len(self.known) >= MOST_KNOWN:
             self.known.clear()
         self.known[name] = other
 
-    def other(self, buf: Buffer, start: int, stop: int, spelling: Spelling, context: Context) -> bytes | None:
+    def other(self, buf: Buffer, start: int, stop: int, translator: NameTranslator, context: Context) -> bytes | None:
         """Return the encoded name of the other side. None: it is hidden."""
         old = read_string(buf, start, stop, self.compact)
-        new = None if old is None else spelling.translate(old, context)
+        new = None if old is None else translator.translate(old, context)
         if new is None:
             return None if old is not None else bytes(buf[start:stop])
         if new != old:
-            context.rewrote(spelling.space.changed)
+            context.rewrote(translator.space.changed)
         return write_string(new, self.compact)
 
 
-def lone_name(key: int, version: int, direction: str, names: NameMaps) -> LoneName | None:
+def single_topic_rewriter(key: int, version: int, direction: str, names: NameMaps) -> SingleTopicRewriter | None:
     """Return the rewriter of these messages. None: messages of this kind are looked at whole."""
     if (key, direction) not in {(PRODUCE, "request"), (PRODUCE, "response"), (FETCH, "response")}:
         return None
     if direction == "response":
         ids = version >= BY_ID_FROM
-        return None if ids or names.topics is None else LoneName(key, version, direction, names.topics, None)
+        return None if ids or names.topics is None else SingleTopicRewriter(key, version, direction, names.topics, None)
     topics = names.topics if version < BY_ID_FROM or (names.topics and names.topics.isolates) else None
     leading = names.transactional_ids if version >= 3 else None
-    return None if topics is leading is None else LoneName(key, version, direction, topics, leading)
+    return None if topics is leading is None else SingleTopicRewriter(key, version, direction, topics, leading)

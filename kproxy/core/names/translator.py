@@ -16,7 +16,7 @@ SPACES: Mapping[str, Namespace] = {"topic_name": TOPIC, "group_id": GROUP, "tran
 
 
 @dataclass(frozen=True, slots=True)
-class Spelling:
+class NameTranslator:
     """Translation of names to the other side: towards the broker in requests, towards the client in responses."""
 
     names: NameMap
@@ -46,6 +46,9 @@ class Spelling:
         return name if len(name) > self.space.longest else found[:MAX_STRING]
 
 
-def spellings(names: NameMaps, direction: str) -> dict[Namespace, Spelling]:
-    """Return a Spelling for each namespace that rules say something about."""
-    return {one.space: Spelling(one, direction) for one in names.maps}
+Translators = Mapping[Namespace, NameTranslator]
+
+
+def name_translators(names: NameMaps, direction: str) -> dict[Namespace, NameTranslator]:
+    """Return a translator for each namespace that rules are about."""
+    return {one.space: NameTranslator(one, direction) for one in names.maps}
