@@ -11,7 +11,7 @@ import pytest
 from crc32c import crc32c
 
 from kproxy.rules.bodies import records as bodies
-from kproxy.rules.kinds.base.rule import batch_checks
+from kproxy.rules.kinds.base import batch_checks
 from kproxy.testing.dialogue import Dialogue, request
 from kproxy.wire import breath
 from kproxy.wire.records.batch import encode_batch
