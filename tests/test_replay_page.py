@@ -12,7 +12,7 @@ from typing import Any
 
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
-from kproxy.observe.seen import Form, Frame, Seen
+from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.replay.ignored_fields import groups_table
 from kproxy.testing.cluster import MockCluster
 from kproxy.wire import Message, encode
@@ -29,7 +29,7 @@ ASKED = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 100_000}
 READ = {"partition_index": 0, "error_code": 0, "high_watermark": 3, "aborted_transactions": None, "records": BATCH}
 
 
-def exchanges() -> list[Seen]:
+def exchanges() -> list[ObservedExchange]:
     """A topic is looked up, three records are written to it and read again on another connection."""
     broker = {"node_id": 1, "host": "b1", "port": 9092, "rack": None}
     topic = {"error_code": 0, "name": "orders", "is_internal": False, "partitions": [LED]}
@@ -48,10 +48,12 @@ def exchanges() -> list[Seen]:
     ]  # fmt: skip
 
 
-def seen(number: int, connection: int, key: int, version: int, asked: dict[str, Any], answered: dict[str, Any]) -> Seen:
+def seen(
+    number: int, connection: int, key: int, version: int, asked: dict[str, Any], answered: dict[str, Any]
+) -> ObservedExchange:
     """The exchange that began so many tenths of a second after the first one."""
     at = number / 10
-    one = Seen(PEOPLE[connection], number, key, version, number, "page", None)
+    one = ObservedExchange(PEOPLE[connection], number, key, version, number, "page", None)
     header = {"request_api_key": key, "request_api_version": version, "client_id": "page"}
     one.request = framed(at, key, version, "request", asked, {"correlation_id": number, **header})
     one.response = framed(at + 0.001, key, version, "response", answered, {"correlation_id": number})

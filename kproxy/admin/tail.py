@@ -23,9 +23,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
 from kproxy.errors import FilterError
+from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.filter import Filter
-from kproxy.observe.filter.view import Data
-from kproxy.observe.seen import Seen
+from kproxy.observe.filter.view import EventData
 from kproxy.sinks.fanout import Fanout
 from kproxy.sinks.tail import TailSink
 
@@ -127,17 +127,17 @@ def line(content: Mapping[str, Any]) -> bytes:
     return _encode(content) + b"\n"
 
 
-def told(seen: Seen) -> Data:
+def told(seen: ObservedExchange) -> EventData:
     """Return the data of the request event of an exchange that has just passed, as the audit has it."""
     return _data(seen, MOST_PARTITIONS)
 
 
-def whole(seen: Seen) -> Data:
+def whole(seen: ObservedExchange) -> EventData:
     """Return the data of the event with all that a filter may ask for."""
     return _data(seen, EVERY_PARTITION)
 
 
-def _data(seen: Seen, most: int) -> Data:
+def _data(seen: ObservedExchange, most: int) -> EventData:
     from kproxy.sinks.audit.request_event import request_event  # not before somebody listens
 
     offset = time() - monotonic()

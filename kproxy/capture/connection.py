@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kproxy.observe.seen import Seen
+from kproxy.observe.exchange import ObservedExchange
 
 from .captured_connection import CapturedConnection
 from .exchanges import ExchangePairing, begins_request
@@ -26,8 +26,8 @@ class TcpConnection:
     __slots__ = ("client", "directions", "ended", "exchanges", "fins", "framers", "initial", "last", "takers", "who")
 
     def __init__(
-        self, who: CapturedConnection, client: tuple[bytes, int], take: Callable[[Seen], None], *, most: int, own: bool,
-        begun_before: bool,
+        self, who: CapturedConnection, client: tuple[bytes, int], take: Callable[[ObservedExchange], None], *,
+        most: int, own: bool, begun_before: bool,
     ) -> None:  # fmt: skip
         self.who, self.client = who, client
         self.exchanges = ExchangePairing(who, take, own=own)

@@ -16,8 +16,8 @@ from kproxy.core.sasl import GSSAPI_FIRST, RawTokens
 from kproxy.core.software import software
 from kproxy.errors import DecodeError
 from kproxy.observe.credentials import RESPONSE, take_out
-from kproxy.observe.error_places import error_at, in_order
-from kproxy.observe.seen import Form, Frame, Outcome, Seen
+from kproxy.observe.exchange import ExchangeOutcome, Form, Frame, ObservedExchange
+from kproxy.observe.response_errors import error_at, in_order
 from kproxy.wire.scan.head import acks_of
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import API_VERSIONS, CONTROLLED_SHUTDOWN, METADATA, PRODUCE, SASL_HANDSHAKE
@@ -37,7 +37,7 @@ _REQUEST = Struct(">hhi").unpack_from
 _RESPONSE = Struct(">i").unpack_from
 _BEGIN = Struct(">ihhi").unpack_from
 
-TakeExchange = Callable[[Seen], None]
+TakeExchange = Callable[[ObservedExchange], None]
 
 
 def begins_request(data: bytes) -> bool:
@@ -66,7 +66,7 @@ class ExchangePairing:
 
     def __init__(self, who: CapturedConnection, take: TakeExchange, *, own: bool) -> None:
         self.who, self.take, self.own = who, take, own
-        self.pending: deque[Seen] = deque()
+        self.pending: deque[ObservedExchange] = deque()
         self.raw: RawTokens | None = None
         self.unread = self.strangers = self.tokens = 0
         self.alien = False
@@ -83,7 +83,9 @@ class ExchangePairing:
             return
         key, version, correlation_id = _REQUEST(data)
         self.who.exchanges += 1
-        seen = Seen(self.who, self.who.exchanges, key, version, correlation_id, client_id(data, key, version), None)
+        seen = ObservedExchange(
+            self.who, self.who.exchanges, key, version, correlation_id, client_id(data, key, version), None
+        )
         seen.request = captured_frame(cut, key, version, "request", note, own=self.own)
         if key == PRODUCE:
             seen.acks = note["acks"] if "acks" in note else acks_of(data, version)
@@ -137,14 +139,14 @@ class ExchangePairing:
         while self.pending:
             self._give_up(self.pending.popleft())
 
-    def _give_up(self, seen: Seen) -> None:
+    def _give_up(self, seen: ObservedExchange) -> None:
         if seen.outcome != "closed":
             unknown = seen.key == PRODUCE and seen.acks is None
-            outcome: Outcome = "no_answer_due" if unknown and self.pending else "unanswered"
+            outcome: ExchangeOutcome = "no_answer_due" if unknown and self.pending else "unanswered"
             seen.outcome = outcome
         self.take(seen)
 
-    def _take_note(self, seen: Seen, note: Note) -> None:
+    def _take_note(self, seen: ObservedExchange, note: Note) -> None:
         """Set the fields of an exchange of which a note tells."""
         if "who" in note:
             self.who.take_note(note["who"])
@@ -174,7 +176,7 @@ class ExchangePairing:
         self.tokens += 1
         return True
 
-    def _learn(self, seen: Seen) -> None:
+    def _learn(self, seen: ObservedExchange) -> None:
         """Take in what later frames cannot be understood without: topic ids' names, the client's software, raw SASL."""
         if seen.key == METADATA:
             self.who.names.learn(seen.response_body)

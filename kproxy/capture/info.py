@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from kproxy.observe.seen import Form, Frame
+from kproxy.observe.exchange import Form, Frame
 
 from .captured_connection import CapturedConnection
 from .pcapng import read_note

@@ -15,7 +15,7 @@ from typing import Literal
 
 from kproxy.errors import DecodeError
 from kproxy.observe.credentials import CONFIG_VALUES, REQUEST, RESPONSE, value_spans
-from kproxy.observe.seen import Depth, Form, Frame, Seen
+from kproxy.observe.exchange import Depth, Form, Frame, ObservedExchange
 from kproxy.wire.codec.headers import header_version
 from kproxy.wire.scan.head import body_start
 
@@ -48,7 +48,7 @@ class Policy:
         longest = {"none": LONGEST_HEADER, "head": max(self.head, LONGEST_HEADER), "full": len(frame.data)}
         return max(longest[self.payload], LONGEST_HEADER)
 
-    def kept(self, seen: Seen, frame: Frame, *, response: bool) -> bytes:
+    def kept(self, seen: ObservedExchange, frame: Frame, *, response: bool) -> bytes:
         """Return the bytes behind the frame's length field that go into the file."""
         if not frame.data or frame.form is Form.NONE:
             return known_header(seen, response=response)[: min(frame.size - 4, LONGEST_HEADER)]
@@ -60,7 +60,7 @@ class Policy:
         return frame.data[:end]
 
 
-def known_header(seen: Seen, *, response: bool) -> bytes:
+def known_header(seen: ObservedExchange, *, response: bool) -> bytes:
     """Return the beginning of a frame's header, made from what is known of it without its bytes."""
     if response:
         return pack(">i", seen.correlation_id)
@@ -71,7 +71,7 @@ def known_header(seen: Seen, *, response: bool) -> bytes:
     return fixed + pack(">h", len(name)) + name
 
 
-def header_end(seen: Seen, data: bytes, *, response: bool) -> int:
+def header_end(seen: ObservedExchange, data: bytes, *, response: bool) -> int:
     """Return the offset at which the body begins; if it cannot be told, the end of the fixed part."""
     direction = "response" if response else "request"
     form = version_of_header(seen.key, seen.version, direction)
@@ -82,7 +82,7 @@ def header_end(seen: Seen, data: bytes, *, response: bool) -> int:
     return len(data)
 
 
-def first_value(seen: Seen, data: bytes, *, response: bool) -> int:
+def first_value(seen: ObservedExchange, data: bytes, *, response: bool) -> int:
     """Return the offset of the first withheld value; if it cannot be told, the end of the header."""
     spans = value_spans(data, seen.key, seen.version, RESPONSE if response else REQUEST)
     return spans[0][0] if spans else header_end(seen, data, response=response)

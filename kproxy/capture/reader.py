@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 
-from kproxy.observe.seen import Seen
+from kproxy.observe.exchange import ObservedExchange
 
 from .captured_connection import CapturedConnection, TopicIdNames
 from .connection import TcpConnection
@@ -79,7 +79,7 @@ class RecordedConnection:
     """Connection of a capture with all its exchanges, in the order of their requests."""
 
     who: CapturedConnection
-    exchanges: list[Seen] = field(default_factory=list)
+    exchanges: list[ObservedExchange] = field(default_factory=list)
 
 
 class Capture:
@@ -102,14 +102,14 @@ class Capture:
         self.open: dict[FlowKey, TcpConnection] = {}
         self.undecided = UndecidedConnections()
         self.ended: dict[FlowKey, float] = {}
-        self.over: list[Seen] = []
+        self.over: list[ObservedExchange] = []
 
     @property
     def own(self) -> bool:
         """Return True if kproxy wrote the file; known from its first packet on."""
         return self.file.application == APPLICATION
 
-    def __iter__(self) -> Iterator[Seen]:
+    def __iter__(self) -> Iterator[ObservedExchange]:
         over = self.over
         for packet in self.file:
             self._packet(packet)
@@ -233,7 +233,7 @@ def shown(address: bytes) -> str:
 
 def read(
     path: str | Path, *, ports: Iterable[int] = (KAFKA_PORT,), most: int = MOST_FRAME, side: CaptureSide = "client"
-) -> Iterator[Seen]:
+) -> Iterator[ObservedExchange]:
     """Return an iterator over the exchanges in a capture, each when it is over; see Capture. Raises CaptureError."""
     return iter(Capture(path, ports=ports, most=most, side=side))
 

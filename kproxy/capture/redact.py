@@ -14,7 +14,7 @@ from functools import cache
 
 from kproxy.errors import DecodeError
 from kproxy.observe.credentials import take_out
-from kproxy.observe.seen import Form, Frame, Seen
+from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.wire.codec.headers import header_version
 from kproxy.wire.codec.trace import trace
 from kproxy.wire.edit import Edits
@@ -45,7 +45,7 @@ class Redaction:
     cut: int = 0
     """Frames that were cut, since they were not whole or could not be read."""
 
-    def exchange(self, seen: Seen) -> Seen:
+    def exchange(self, seen: ObservedExchange) -> ObservedExchange:
         """Return the exchange as it may be shown."""
         self.exchanges += 1
         request, response = seen.request, seen.response
@@ -58,7 +58,7 @@ class Redaction:
             _bodies=[None, None],
         )
 
-    def who(self, seen: Seen) -> CapturedConnection:
+    def who(self, seen: ObservedExchange) -> CapturedConnection:
         """Return the connection under other names."""
         who = seen.who
         assert isinstance(who, CapturedConnection), "the reader made it"
@@ -76,7 +76,7 @@ class Redaction:
     def client(self, client_id: str | None) -> str | None:
         return client_id if client_id is None or self.names is None else self.names.client(client_id)
 
-    def frame(self, seen: Seen, frame: Frame, direction: str) -> Frame:
+    def frame(self, seen: ObservedExchange, frame: Frame, direction: str) -> Frame:
         """Return a request or response as it may be shown. Its size changes with what was edited."""
         if frame.form is Form.NONE:
             return frame
@@ -103,7 +103,7 @@ class Redaction:
         self.cut += len(data) < len(frame.data)
         return replace(frame, size=size, data=data, form=Form.HEAD)
 
-    def _body(self, seen: Seen, frame: Frame, direction: str, start: int) -> bytes | None:
+    def _body(self, seen: ObservedExchange, frame: Frame, direction: str, start: int) -> bytes | None:
         """Return the edited body; None if it has to be cut."""
         try:
             paths = redacted_paths(seen.key, seen.version, direction, self.names is not None)
@@ -151,7 +151,7 @@ class Redaction:
         redacted = redact_records(memoryview(data)[begin:end], self.records)
         return (write_uvarint(len(redacted) + 1) if compact else len(redacted).to_bytes(4, "big")) + redacted
 
-    def _safe_end(self, seen: Seen, frame: Frame, direction: str, start: int) -> int:
+    def _safe_end(self, seen: ObservedExchange, frame: Frame, direction: str, start: int) -> int:
         """Return the offset at which to cut a frame that cannot be edited.
 
         That is before the first field to be redacted, or before what cannot be read.
@@ -168,7 +168,7 @@ class Redaction:
             pass
         return end
 
-    def _header(self, seen: Seen, header: bytes) -> bytes:
+    def _header(self, seen: ObservedExchange, header: bytes) -> bytes:
         """Return a request's header with the client id's pseudonym."""
         assert self.names is not None
         at = CLIENT_ID_AT

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from kproxy.observe.error_places import errors_of
-from kproxy.observe.seen import Errors, Frame, Seen, Who
+from kproxy.observe.exchange import Errors, Frame, ObservedExchange, Who
+from kproxy.observe.response_errors import errors_of
 from kproxy.wire.scan.head import acks_of
 from kproxy.wire.table.api_keys import SASL_HANDSHAKE
 
@@ -86,7 +86,7 @@ class CaptureWriter:
         )
         self._put([pcapng.section(APPLICATION, [comment]), *(pcapng.interface(name) for name in INTERFACES)])
 
-    def write(self, seen: Seen, server: CaptureEndpoint, *, opened: float | None = None) -> None:
+    def write(self, seen: ObservedExchange, server: CaptureEndpoint, *, opened: float | None = None) -> None:
         """Write an exchange between the client and kproxy at `server`.
 
         `opened`: when the client connected, if known.
@@ -94,12 +94,12 @@ class CaptureWriter:
         self._exchange(CLIENT, seen, server, opened)
         self.written.exchanges += 1
 
-    def write_broker(self, seen: Seen, broker: CaptureEndpoint, *, opened: float | None = None) -> None:
+    def write_broker(self, seen: ObservedExchange, broker: CaptureEndpoint, *, opened: float | None = None) -> None:
         """Write the exchange as it passed between kproxy and the broker; the client's port stands for kproxy's own."""
         self._exchange(BROKER, seen, broker, opened)
         self.written.broker_exchanges += 1
 
-    def most(self, seen: Seen) -> int:
+    def most(self, seen: ObservedExchange) -> int:
         """Return the bytes that the file grows by at most when this is written, with what stands at its end."""
         return AROUND + sum(
             self.policy.most(frame) + (3 + frame.size // LONGEST_SEGMENT) * PACKET
@@ -123,7 +123,7 @@ class CaptureWriter:
         self._put([pcapng.statistics(CLIENT, self.wall(now), dropped, comment)])
         self.file.flush()
 
-    def _exchange(self, side: int, seen: Seen, server: CaptureEndpoint, opened: float | None) -> None:
+    def _exchange(self, side: int, seen: ObservedExchange, server: CaptureEndpoint, opened: float | None) -> None:
         request, response = seen.request, seen.response
         first = request or response
         if first is None:
@@ -135,7 +135,7 @@ class CaptureWriter:
         if response is not None:
             self._frame(known.talk, 1, seen, response, note)
 
-    def _frame(self, talk: Conversation, side: int, seen: Seen, frame: Frame, note: dict[str, Any]) -> None:
+    def _frame(self, talk: Conversation, side: int, seen: ObservedExchange, frame: Frame, note: dict[str, Any]) -> None:
         kept = self.policy.kept(seen, frame, response=side == 1)
         if seen.acks is not None and side == 0 and (len(kept) < frame.size - 4 and acks_of(kept, seen.version) is None):
             note = {**note, "acks": seen.acks}
@@ -200,7 +200,7 @@ def about_errors(errors: Errors) -> dict[str, Any]:
     return {"errors": list(errors.codes), "error_at_top": errors.top} if errors.codes else {}
 
 
-def about_exchange(seen: Seen) -> dict[str, Any]:
+def about_exchange(seen: ObservedExchange) -> dict[str, Any]:
     """Return what the bytes do not say of an exchange; empty for most."""
     note: dict[str, Any] = {}
     if seen.rules:

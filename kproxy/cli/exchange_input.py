@@ -21,8 +21,8 @@ from kproxy.capture.reader import MOST_FRAME, Capture
 from kproxy.cli.event_types import judge
 from kproxy.errors import InputError
 from kproxy.events.schema import REQUEST_EVENT
-from kproxy.observe.filter.view import Data, EventView, SeenView
-from kproxy.observe.seen import Seen
+from kproxy.observe.exchange import ObservedExchange
+from kproxy.observe.filter.view import EventData, EventView, ExchangeView
 from kproxy.terminal import say
 
 CAPTURES = (b"\x0a\x0d\x0d\x0a", b"\xd4\xc3\xb2\xa1", b"\xa1\xb2\xc3\xd4", b"\x4d\x3c\xb2\xa1", b"\xa1\xb2\x3c\x4d")
@@ -34,8 +34,8 @@ LONGEST_LINE = 64 << 20
 
 DAMAGED = (gzip.BadGzipFile, zlib.error)
 
-What = Literal["capture", "events"]
-AnyView = EventView | SeenView
+TokenKind = Literal["capture", "events"]
+AnyView = EventView | ExchangeView
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -78,7 +78,7 @@ def said_of(capture: Capture) -> Iterator[str]:
         yield f"{name}: {counts.strangers} responses without requests"
 
 
-def kind_of(path: str) -> What:
+def kind_of(path: str) -> TokenKind:
     """Return the kind of a file by its first bytes; a directory holds events. Raises NoInput, OSError."""
     if Path(path).is_dir():
         return "events"
@@ -112,7 +112,7 @@ def event_files(path: str) -> list[str]:
     return found
 
 
-def make_data(seen: Seen) -> Data:
+def make_data(seen: ObservedExchange) -> EventData:
     """Return the data of the request event of an exchange in a capture."""
     from kproxy.sinks.audit.request_event import request_event  # imported here, as event files do not need it
 
@@ -123,7 +123,7 @@ def views(path: str, trouble: Trouble, most: int = MOST_FRAME) -> Iterator[AnyVi
     """Yield all exchanges of a file as views for a filter. `most`: bytes kept of each frame of a capture."""
     if kind_of(path) == "capture":
         for seen in exchanges(path, trouble, most):
-            yield SeenView(seen, make_data)
+            yield ExchangeView(seen, make_data)
     else:
         for kind, data, _ in events(path, trouble):
             if kind == REQUEST_EVENT.name:
@@ -132,20 +132,20 @@ def views(path: str, trouble: Trouble, most: int = MOST_FRAME) -> Iterator[AnyVi
                 trouble.other[kind] += 1
 
 
-def exchanges(path: str, trouble: Trouble, most: int = MOST_FRAME) -> Iterator[Seen]:
+def exchanges(path: str, trouble: Trouble, most: int = MOST_FRAME) -> Iterator[ObservedExchange]:
     """Yield the exchanges of a capture, which `trouble` gets for its counts."""
     capture = Capture(path, most=most)
     trouble.captures.append(capture)
     yield from capture
 
 
-def events(path: str, trouble: Trouble) -> Iterator[tuple[str, Data, str]]:
+def events(path: str, trouble: Trouble) -> Iterator[tuple[str, EventData, str]]:
     """Yield (type, data, source) of each event in a file, or in the files of a directory."""
     for name in event_files(path):
         yield from _lines(name, trouble)
 
 
-def _lines(name: str, trouble: Trouble) -> Iterator[tuple[str, Data, str]]:
+def _lines(name: str, trouble: Trouble) -> Iterator[tuple[str, EventData, str]]:
     number = 0
     with opened(name) as file:
         try:

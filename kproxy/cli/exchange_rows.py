@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kproxy.cli.table import text
-from kproxy.observe.filter.view import Data
+from kproxy.observe.filter.view import EventData
 from kproxy.terminal import say
 
 MOST_PARTITIONS = 6
@@ -26,10 +26,10 @@ class Cell:
 
     head: str
     width: int
-    read: Callable[[Data], Any]
+    read: Callable[[EventData], Any]
 
 
-def topics(data: Data, most: int | None = None) -> str:
+def topics(data: EventData, most: int | None = None) -> str:
     """Return the topics and partitions of a request, `orders[0,3] bills[1]`; if it has none, its group or resources.
 
     These look like `group:billing`. `most`: partitions shown of each topic.
@@ -42,7 +42,7 @@ def topics(data: Data, most: int | None = None) -> str:
     return " ".join(f"{one.get('type')}:{one.get('name')}" for one in data.get("resources") or ())
 
 
-def _topics(data: Data, most: int | None) -> Iterator[str]:
+def _topics(data: EventData, most: int | None) -> Iterator[str]:
     for topic in data.get("topics") or ():
         numbers = [str(one["partition"]) for one in topic.get("partitions") or () if "partition" in one]
         if most is not None and len(numbers) > most:
@@ -72,32 +72,32 @@ def size(value: int | None) -> str | None:
     return str(value)
 
 
-def _state(data: Data) -> str | None:
+def _state(data: EventData) -> str | None:
     """Return the errors of an exchange, else its outcome in words; None if it was answered as usual."""
     errors = data.get("errors") or ([data["error"]] if data.get("error") else [])
     outcome = data.get("outcome", "answered")
     return ",".join(errors) or {"answered": None, "no_answer_due": "no answer due"}.get(outcome, outcome)
 
 
-def _codecs(data: Data) -> str | None:
+def _codecs(data: EventData) -> str | None:
     found = {part["codec"] for topic in data.get("topics") or () for part in topic.get("partitions") or ()
              if "codec" in part}  # fmt: skip
     return ",".join(sorted(found)) or None
 
 
-def _software(data: Data) -> str | None:
+def _software(data: EventData) -> str | None:
     return " ".join(filter(None, (data.get("software_name"), data.get("software_version")))) or None
 
 
-def _node(data: Data) -> str:
+def _node(data: EventData) -> str:
     return "bootstrap" if data.get("node") is None else str(data["node"])
 
 
-def _acks(data: Data) -> str | None:
+def _acks(data: EventData) -> str | None:
     return {None: None, -1: "all"}.get(data.get("acks"), str(data.get("acks")))
 
 
-def _column(name: str) -> Callable[[Data], Any]:
+def _column(name: str) -> Callable[[EventData], Any]:
     return lambda data: data.get(name)
 
 
@@ -153,7 +153,7 @@ class Rows:
         self.cells: Sequence[Cell] = WIDE if wide else TABLE if self.people else PIPED
         self.headed = False
 
-    def show(self, data: Data) -> None:
+    def show(self, data: EventData) -> None:
         if not self.people:
             say("\t".join(text(cell.read(data) or None) for cell in self.cells))
             return
@@ -176,7 +176,7 @@ def fitted(value: str, width: int) -> str:
     return value.rjust(most) if width < 0 else value.ljust(most)
 
 
-def colour(data: Data) -> str | None:
+def colour(data: EventData) -> str | None:
     """Return the colour of an exchange's row by how it ended; None for one that was answered as usual."""
     if data.get("unread"):
         return "magenta"

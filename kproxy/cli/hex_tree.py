@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from kproxy.cli.frame_output import SECRET, Row, rows, shown
 from kproxy.errors import DecodeError
-from kproxy.observe.seen import Form, Frame, Seen
+from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.wire import decode_response
 from kproxy.wire.codec.headers import find
 from kproxy.wire.codec.trace import TraceStep
@@ -24,7 +24,7 @@ MOST_LINES = 4
 BLANK = " " * (3 * ACROSS - 1)
 
 
-def hex_tree(seen: Seen, direction: str, frame: Frame) -> Iterator[str]:
+def hex_tree(seen: ObservedExchange, direction: str, frame: Frame) -> Iterator[str]:
     """Yield lines `offset  hex  field` of a frame. Offsets count from the first byte behind the length field."""
     data, kept = frame.data, len(frame.data)
     for row in _rows(seen, direction, frame):
@@ -41,7 +41,7 @@ def hex_tree(seen: Seen, direction: str, frame: Frame) -> Iterator[str]:
         yield f"{'':>8}  overwritten with *: {frame.withheld}"
 
 
-def _rows(seen: Seen, direction: str, frame: Frame) -> Iterator[Row | str]:
+def _rows(seen: ObservedExchange, direction: str, frame: Frame) -> Iterator[Row | str]:
     """Yield the rows of a frame as far as it can be read, and then a line that tells why it cannot be read further."""
     if frame.form is Form.NONE:
         return
@@ -67,7 +67,7 @@ def brief(step: TraceStep) -> str:
     return text
 
 
-def answered_version(api: Api, seen: Seen, frame: Frame) -> int:
+def answered_version(api: Api, seen: ObservedExchange, frame: Frame) -> int:
     """Return the version of a response, which may be lower than the request's for ApiVersions (KIP-511)."""
     try:
         return decode_response(frame.data, api.key, seen.version, trailing=True).version

@@ -15,8 +15,8 @@ from kproxy.terminal import console, say
 
 if TYPE_CHECKING:
     from kproxy.cli.replay_options import Options
+    from kproxy.observe.exchange import ObservedExchange
     from kproxy.observe.filter.filter import Filter
-    from kproxy.observe.seen import Seen
     from kproxy.replay.outcome import ReplayOutcome
     from kproxy.replay.player import ReplayPlayer
     from kproxy.replay.recording import Recording
@@ -72,11 +72,11 @@ def load(options: Options, files: list[str], wanted: Filter) -> Recording:
     none are left, and CaptureError."""
     from kproxy.capture.reader import Capture
     from kproxy.cli.exchange_input import NoInput, Trouble, kind_of, make_data, tell
-    from kproxy.observe.filter.view import SeenView
+    from kproxy.observe.filter.view import ExchangeView
     from kproxy.replay.recording import record
     from kproxy.wire.scan.frames import MAX_FRAME
 
-    seen: list[Seen] = []
+    seen: list[ObservedExchange] = []
     trouble = Trouble()
     for file in files:
         if kind_of(file) != "capture":
@@ -85,7 +85,7 @@ def load(options: Options, files: list[str], wanted: Filter) -> Recording:
         trouble.captures.append(capture)
         seen.extend(capture)
     tell(trouble)
-    recording = record(seen, (lambda one: wanted.holds(SeenView(one, make_data))) if wanted else None)
+    recording = record(seen, (lambda one: wanted.holds(ExchangeView(one, make_data))) if wanted else None)
     if not recording.exchanges:
         raise NoInput(f"there is no exchange{f' that fits {wanted}' if wanted else ''} in {', '.join(files)}")
     return recording

@@ -18,10 +18,10 @@ from kproxy.cli.hex_tree import hex_tree
 from kproxy.cli.record_lines import record_lines
 from kproxy.cli.tail import unjudged
 from kproxy.errors import DecodeError
+from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.observe.filter.filter import Filter
-from kproxy.observe.filter.view import SeenView
+from kproxy.observe.filter.view import ExchangeView
 from kproxy.observe.records import NotKept, record_fields
-from kproxy.observe.seen import Form, Frame, Seen
 from kproxy.terminal import say
 from kproxy.wire import decode_request, decode_response
 
@@ -73,7 +73,7 @@ def chosen(file: str, first: int, wanted: Filter, trouble: Trouble, most: int) -
 
 
 def show(place: int, view: AnyView, output: str, records: int) -> None:
-    if not isinstance(view, SeenView):
+    if not isinstance(view, ExchangeView):
         say(json.dumps(view.data, indent=2, ensure_ascii=False))
     elif output == "json":
         say(writable(json.dumps(json_of(place, view.seen), ensure_ascii=False)))
@@ -87,7 +87,7 @@ def writable(line: str) -> str:
     return line if line.isascii() else line.encode("utf-8", "backslashreplace").decode()
 
 
-def tree_of(place: int, view: SeenView, records: int) -> Iterator[str]:
+def tree_of(place: int, view: ExchangeView, records: int) -> Iterator[str]:
     """Yield the lines of an exchange: its client and broker, times and outcome, then both frames, then the records."""
     seen, get = view.seen, view.get
     node = "" if get("node") is None else f" (node {get('node')})"
@@ -107,7 +107,7 @@ def tree_of(place: int, view: SeenView, records: int) -> Iterator[str]:
     yield from records_of(seen, records)
 
 
-def outcome_of(view: SeenView) -> str:
+def outcome_of(view: ExchangeView) -> str:
     """Return the outcome of an exchange in words: `answered after 12ms, errors …, rules …`."""
     said = [str(view.get("outcome")).replace("_", " ")]
     if view.get("latency_ms") is not None:
@@ -123,7 +123,7 @@ def outcome_of(view: SeenView) -> str:
     return ", ".join(said)
 
 
-def records_of(seen: Seen, most: int) -> Iterator[str]:
+def records_of(seen: ObservedExchange, most: int) -> Iterator[str]:
     """Yield the lines of an exchange's records, each partition below a blank line; none for APIs without records."""
     try:
         fields = record_fields(seen)
@@ -136,7 +136,7 @@ def records_of(seen: Seen, most: int) -> Iterator[str]:
         yield from record_lines(field, most)
 
 
-def json_of(place: int, seen: Seen) -> dict[str, Any]:
+def json_of(place: int, seen: ObservedExchange) -> dict[str, Any]:
     """Return an exchange with both frames as `kproxy decode --json` has them; a frame that is missing is None."""
     return {
         "number": place,
@@ -146,7 +146,7 @@ def json_of(place: int, seen: Seen) -> dict[str, Any]:
     }
 
 
-def _frame_json(seen: Seen, direction: str, frame: Frame | None) -> dict[str, Any] | None:
+def _frame_json(seen: ObservedExchange, direction: str, frame: Frame | None) -> dict[str, Any] | None:
     if frame is None:
         return None
     said: dict[str, Any] = {"bytes": frame.size, "kept": len(frame.data)}

@@ -16,7 +16,7 @@ from kproxy.cli.tail import passed_over, unjudged
 from kproxy.cli.tally import Tally
 from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.observe.filter.filter import Filter
-from kproxy.observe.filter.view import EventView, SeenView
+from kproxy.observe.filter.view import EventView, ExchangeView
 from kproxy.terminal import say
 
 FORMS = ("table", "json")
@@ -57,7 +57,7 @@ def command(words: tuple[str, ...], output: str, top: int) -> None:
 
 def count_capture(file: str, wanted: Filter, tally: Tally, trouble: Trouble) -> None:
     for seen in exchanges(file, trouble):
-        view = SeenView(seen, make_data)
+        view = ExchangeView(seen, make_data)
         if wanted.holds(view):
             tally.add(view.data, file)
 

@@ -14,16 +14,22 @@ from kproxy.core.inflight import ANSWERED, ASKED
 from kproxy.core.observer import NO_ANSWER
 from kproxy.net.loop.turns import BUFFER
 from kproxy.net.socket.splice import NOT_LOOKED_AT
-from kproxy.observe.exchanges import add_wait
-from kproxy.observe.seen import Seen
-from kproxy.observe.watcher import Watcher
+from kproxy.observe.exchange import ObservedExchange, Who
+from kproxy.observe.journal import Journal
+from kproxy.observe.observer import ConnectionObserver
+from kproxy.observe.summary import Summary
+from kproxy.sinks.fanout import Fanout
 
 from .connection_view import ConnectionWho
 from .driven import ConnectionPhase, Feed
 
 if TYPE_CHECKING:
     from .connection import Connection
-    from .taps import Taps
+
+SummaryFor = Callable[[Who], Summary | None]
+"""Returns the summary that counts a connection, or None."""
+JournalFor = Callable[[Who], Journal | None]
+"""Returns the journal that takes a connection's exchanges as lines, or None."""
 
 MOST_EARLY = 64
 """Exchanges that wait for a session that looks at them later; of those before, the rules are not told."""
@@ -42,25 +48,25 @@ class Tap:
         "behind",
         "behind_began",
         "connection",
+        "fanout",
         "from_broker",
         "from_client",
         "over_early",
         "settled",
-        "taps",
         "watcher",
         "who",
     )  # fmt: skip
 
-    def __init__(self, connection: Connection, taps: Taps, late: bool) -> None:
-        self.connection, self.taps = connection, taps
+    def __init__(self, connection: Connection, fanout: Fanout, summary_for: SummaryFor, journal_for: JournalFor, *,
+                 late: bool) -> None:  # fmt: skip
+        self.connection, self.fanout = connection, fanout
         self.began = self.settled = not late
-        fanout = taps.fanout
         self.who = ConnectionWho(connection, fanout.picture(connection.facts.cluster))
-        summary, journal = taps.summary_for(self.who), taps.journal_for(self.who)
-        self.watcher = Watcher(self.who, fanout.depth, self.take, summary=summary, journal=journal)
-        self.behind: Watcher | None = None
+        summary, journal = summary_for(self.who), journal_for(self.who)
+        self.watcher = ConnectionObserver(self.who, fanout.depth, self.take, summary=summary, journal=journal)
+        self.behind: ConnectionObserver | None = None
         self.behind_began = False
-        self.over_early: list[Seen] = []
+        self.over_early: list[ObservedExchange] = []
         self.from_client: Feed = connection.client.feed
         self.from_broker: Feed = connection.broker.feed
         connection.session.observer = connection.tap = self
@@ -142,7 +148,7 @@ class Tap:
         if early is None:
             self.watcher.waited(correlation_id, seconds, response=response, by_rule=by_rule, older=older)
         else:
-            add_wait(early, seconds, response=response, by_rule=by_rule)
+            early.add_wait(seconds, response=response, by_rule=by_rule)
 
     def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False, older: int = 0) -> None:
         early = self.early(correlation_id) if older == NO_ANSWER else None
@@ -154,13 +160,13 @@ class Tap:
     def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
         self.watcher.failed(correlation_id, codes)
 
-    def early(self, correlation_id: int) -> Seen | None:
+    def early(self, correlation_id: int) -> ObservedExchange | None:
         """Return the exchange with this id that was over before the session looked at it, None if there is none."""
         return next((seen for seen in reversed(self.over_early) if seen.correlation_id == correlation_id), None)
 
     # ---- exchanges that are over
 
-    def take(self, seen: Seen) -> None:
+    def take(self, seen: ObservedExchange) -> None:
         if seen.outcome == "no_answer_due":
             self.over_early.append(seen)
             if len(self.over_early) > MOST_EARLY:
@@ -175,11 +181,11 @@ class Tap:
             for seen in early:
                 self.hand_out(seen)
 
-    def hand_out(self, seen: Seen) -> None:
+    def hand_out(self, seen: ObservedExchange) -> None:
         step = self.connection.session.plan.get(seen.key << 16 | seen.version & 0xFFFF)
         if step is not None:
             seen.depth = step.depth
-        self.taps.fanout.take(seen)
+        self.fanout.take(seen)
 
     def begin(self) -> None:
         """Begin in the middle of the connection, if no frame is under way."""
@@ -197,12 +203,12 @@ class Tap:
 
     def refocus(self) -> None:
         """Have the watchers watch what the sinks want now, since sinks have come or gone."""
-        fanout = self.taps.fanout
+        fanout = self.fanout
         self.watcher.refocus(fanout.depth)
         if not fanout.broker_side:
             self.behind, self.behind_began = None, False
         elif self.behind is None:
-            self.behind = Watcher(self.who, fanout.depth, fanout.take_behind)
+            self.behind = ConnectionObserver(self.who, fanout.depth, fanout.take_behind)
             self.settled = False
         else:
             self.behind.refocus(fanout.depth)

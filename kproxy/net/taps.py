@@ -8,19 +8,12 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from kproxy.net.socket.side import RECORDING
-from kproxy.observe.seen import Who
 from kproxy.sinks.audit.connection_event import Ended
 from kproxy.sinks.fanout import Fanout
 
 if TYPE_CHECKING:
-    from kproxy.observe.journal import Journal
-    from kproxy.observe.summary import Summary
-
     from .connection import Connection
-    from .tap import Tap
-
-SummaryFor = Callable[[Who], "Summary | None"]
-JournalFor = Callable[[Who], "Journal | None"]
+    from .tap import JournalFor, SummaryFor, Tap
 
 
 class Taps:
@@ -93,7 +86,9 @@ class Taps:
     def watch(self, connection: Connection, now: float, late: bool) -> None:
         from .tap import Tap  # not before somebody listens: most processes need none of it
 
-        tap = self.by_connection[connection] = Tap(connection, self, late=late)
+        tap = self.by_connection[connection] = Tap(
+            connection, self.fanout, self.summary_for, self.journal_for, late=late
+        )
         self.fanout.opened(tap.who, now)
 
 

@@ -17,7 +17,7 @@ HEAD = 256
 """Bytes that are taken at once of a frame that begins, if they are there: nearly all headers are shorter."""
 
 
-class Arriving:
+class PartialFrame:
     """Frame that is not all here yet, of one stream.
 
     `data`: what is kept of it, from its length field on; `total`: its bytes with that field; `got`: those that came.
@@ -85,59 +85,6 @@ class Arriving:
             sketcher.feed(self.data, SIZE_BYTES, len(self.data))
         del self.data[keep:]
 
-    def ask(self, more: int) -> None:
+    def need_bytes(self, more: int) -> None:
         """Have the stream look again when `more` bytes of the frame are here, or it ends."""
         self.need = min(max(more, self.need), self.total)
-
-
-class Stream:
-    """One direction of a connection, cut into frames.
-
-    `lost`: a length made no sense, so nobody can tell where further frames begin, and no more are read.
-    """
-
-    __slots__ = ("frame", "lost")
-
-    def __init__(self) -> None:
-        self.frame: Arriving | None = None
-        self.lost = False
-
-    def receive(self, buf: Buffer, pos: int, n: int, now: float) -> int:
-        """Take bytes of buf[pos:n], up to the end of a frame at most; return the position behind them."""
-        if self.lost:
-            return n
-        frame = self.frame
-        if frame is None:
-            frame = self.frame = Arriving(now)
-        while pos < n and not frame.whole:
-            pos = frame.take(buf, pos, n)
-            while not frame.settled and len(frame.data) >= frame.need:
-                self.look(frame, now)
-                if self.lost:
-                    return n
-        if frame.whole:
-            self.frame = None
-            self.over(frame, now)
-        return pos
-
-    @property
-    def unseen(self) -> int:
-        """Return how many of the next bytes the stream need not be given."""
-        return 0 if self.frame is None else self.frame.unseen
-
-    def pass_over(self, size: int, now: float) -> None:
-        """Count `size` bytes as come that the stream was not given, no more than `unseen`."""
-        frame = self.frame
-        assert frame is not None, "some were of no concern"
-        frame.pass_over(size)
-        if frame.whole:
-            self.frame = None
-            self.over(frame, now)
-
-    def look(self, frame: Arriving, now: float) -> None:
-        """Settle a frame of which as many bytes are here as were needed, ask for more of it, or be lost."""
-        raise NotImplementedError
-
-    def over(self, frame: Arriving, now: float) -> None:
-        """Handle a frame that has come to its end."""
-        raise NotImplementedError

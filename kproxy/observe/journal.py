@@ -18,13 +18,15 @@ from kproxy.errors import DecodeError
 from kproxy.wire.breath import rest
 from kproxy.wire.primitives import Buffer
 
-from .batch_places import MOST_LEARNT, PATIENCE
 from .credentials import REQUEST, RESPONSE
-from .exchanges import Exchanges
+from .exchange import Form, Frame, ObservedExchange, Who
+from .exchange_builder import ExchangeBuilder, Interest, TakeExchange
 from .frames import SIZE_BYTES
 from .number_template import LearntFrame, NumberTemplate, has_one_place, learn_frame
-from .seen import Form, Seen
-from .wanted import SMALL, Wanted, code_of
+from .observation import SMALL, Observation, code_of
+from .open_exchanges import OpenEntry, OpenExchange
+from .summary import Summary
+from .template_cache import Learner, make_room
 
 CODE = Struct(">I").unpack_from
 SMALLEST_REQUEST, SMALLEST_RESPONSE = 14, 8
@@ -42,7 +44,7 @@ HIGHEST = 1 << 62
 NOTHING_WAITED = (0.0, 0.0)
 
 
-Recorded = tuple[Any, float, tuple[int, ...], tuple[int, ...]]
+JournalEntry = tuple[Any, float, tuple[int, ...], tuple[int, ...]]
 """Exchange that is over: the result of `Journal.learn`, when its request came, and the numbers of request and response,
 of which the first two are the frame's size without its length field, and its correlation id."""
 OpenRequest = tuple[Buffer, tuple[int, ...], int]
@@ -57,185 +59,188 @@ class Journal(Protocol):
         """Return an object that stays the same as long as lines that were learnt are right."""
         ...
 
-    def learn(self, seen: Seen, asked: LearntFrame, answered: LearntFrame) -> Any:
+    def learn(self, seen: ObservedExchange, asked: LearntFrame, answered: LearntFrame) -> Any:
         """Return the parts that lines of exchanges like this one are made of, None if there can be no such parts."""
         ...
 
-    def write(self, exchanges: Sequence[Recorded], now: float) -> None:
+    def write(self, exchanges: Sequence[JournalEntry], now: float) -> None:
         """Make the lines of exchanges whose responses left at `now`."""
         ...
 
 
-class Recording(Protocol):
-    """Part of one connection's watcher that recording by templates needs.
+class JournalTemplates(Learner):
+    """Templates of the requests of one API and version; each exchange that matches one makes up for misses."""
+
+    __slots__ = ("forms",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forms: list[NumberTemplate] = []
+
+
+class JournalTemplate:
+    """Template of requests that are alike on one connection, with the templates of their responses."""
+
+    __slots__ = ("acks", "client_id", "family", "responses", "wanted")
+    response_template = None
+    """Summaries do not count such requests, so the loop that matches for them finds no template here."""
+
+    def __init__(self, family: JournalTemplates, wanted: Observation, client_id: str | None, acks: int | None) -> None:
+        self.family, self.wanted, self.client_id, self.acks = family, wanted, client_id, acks
+        self.responses: list[NumberTemplate] = []
+
+    def materialise(self, who: Who, entry: OpenEntry) -> OpenExchange:
+        """Return the open exchange of an entry whose request matched this template, as if it had been read."""
+        _, _, then, size, (data, numbers, number) = entry
+        wanted, frame = self.wanted, Frame(size + SIZE_BYTES, then, then, bytes(data), Form.WHOLE)
+        seen = ObservedExchange(who, number, wanted.key, wanted.version, numbers[1], self.client_id, frame)
+        seen.acks = self.acks
+        exchange = OpenExchange(numbers[1], wanted, seen)
+        exchange.kept = frame.size
+        return exchange
+
+
+class JournalRecorder(ExchangeBuilder):
+    """Builder of one connection's exchanges that gives the journal those that match templates, without building them.
 
     `recorded`: templates by API key << 16 | version. `learnt`: lines that they were learnt with.
     """
 
-    open: Exchanges
-    awaited: int
-    requests: int
-    responses: int
-    room: int
-    recorded: dict[int, RequestTemplates]
-    learnt: int
-    journal: Journal | None
+    def __init__(self, who: Who, interest: Interest, take: TakeExchange, *, most: int, summary: Summary | None,
+                 journal: Journal | None) -> None:  # fmt: skip
+        """Begin without templates. `journal`: takes, in place of `take`, exchanges of which only lines are wanted."""
+        self.journal = journal
+        super().__init__(who, interest, take, most=most, summary=summary)
 
+    def refocus(self, interest: Interest) -> None:
+        super().refocus(interest)
+        self.recorded: dict[int, JournalTemplates] = {}
+        self.learnt = 0
 
-class RequestTemplates:
-    """Templates of the requests of one API and version. `misses`: how often learning was in vain lately."""
-
-    __slots__ = ("forms", "misses")
-
-    def __init__(self) -> None:
-        self.forms: list[NumberTemplate] = []
-        self.misses = 0.0
-
-
-class RequestTemplate:
-    """Template of requests that are alike on one connection, with the templates of their responses."""
-
-    __slots__ = ("acks", "client_id", "family", "responses", "wanted")
-    answer = None
-    """Summaries do not count such requests, so the loop that matches for them (`hot.Ask`) finds no template here."""
-
-    def __init__(self, family: RequestTemplates, wanted: Wanted, client_id: str | None, acks: int | None) -> None:
-        self.family, self.wanted, self.client_id, self.acks = family, wanted, client_id, acks
-        self.responses: list[NumberTemplate] = []
-
-
-def record_requests(watcher: Recording, buf: Buffer, pos: int, n: int, now: float) -> int:
-    """Open exchanges for the requests at `pos` that templates match; return the position behind them."""
-    opened, known, count = watcher.open, watcher.recorded, watcher.awaited + watcher.requests
-    before = count
-    if type(buf) is memoryview:  # its memory is used again, but requests are kept
-        buf = bytes(buf[:n])
-    while n - pos >= SMALLEST_REQUEST:
-        templates = known.get(CODE(buf, pos + 4)[0])
-        if templates is None:
-            break
-        for form in templates.forms:
-            if n - pos < form.reach:
-                continue
-            fields = form.unpack(buf, pos)
-            template = form.known.get(form.constants(fields))
-            if template is None:
-                continue
-            numbers = form.numbers(fields)
-            end = pos + 4 + numbers[0]
-            if end <= n and min(numbers) >= 0 and (not form.batch or form.fits(buf, end, fields, numbers)):
+    def record_requests(self, buf: Buffer, pos: int, n: int, now: float) -> int:
+        """Open exchanges for the requests at `pos` that templates match; return the position behind them."""
+        opened, known, count = self.open, self.recorded, self.awaited + self.requests
+        before = count
+        if type(buf) is memoryview:  # its memory is used again, but requests are kept
+            buf = bytes(buf[:n])
+        while n - pos >= SMALLEST_REQUEST:
+            templates = known.get(CODE(buf, pos + 4)[0])
+            if templates is None:
                 break
-        else:
-            break
-        size = numbers[0] + 4
-        if size > watcher.room or size > SMALL:
-            break
-        watcher.room -= size
-        count += 1
-        opened.append((numbers[1], template, now, numbers[0], (buf[pos + 4 : end], numbers, count)))
-        pos = end
-    watcher.requests += count - before
-    return pos
-
-
-def record_responses(watcher: Recording, buf: Buffer, pos: int, n: int, now: float) -> int:
-    """Record the exchanges whose responses at `pos` match templates; return the position behind these."""
-    journal, opened = watcher.journal, watcher.open
-    assert journal is not None, "something was learnt"
-    standing, count = journal.standing, 0
-    batch: list[Recorded] = []
-    while opened and n - pos >= SMALLEST_RESPONSE:
-        correlation, template, begun, asked_size, request = opened[0]
-        if type(template) is not RequestTemplate:
-            break
-        for form in template.responses:
-            if n - pos < form.reach:
-                continue
-            fields = form.unpack(buf, pos)
-            answer = form.known.get(form.constants(fields))
-            if answer is None or answer[0] is not standing:
-                continue
-            numbers = form.numbers(fields)
-            end = pos + 4 + numbers[0]
-            if (
-                numbers[1] == correlation
-                and end <= n
-                and min(numbers) >= 0
-                and max(numbers) < HIGHEST
-                and (not form.batch or form.fits(buf, end, fields, numbers))
-            ):
+            for form in templates.forms:
+                if n - pos < form.reach:
+                    continue
+                fields = form.unpack(buf, pos)
+                template = form.known.get(form.constants(fields))
+                if template is None:
+                    continue
+                numbers = form.numbers(fields)
+                end = pos + 4 + numbers[0]
+                if end <= n and min(numbers) >= 0 and (not form.batch or form.fits(buf, end, fields, numbers)):
+                    break
+            else:
                 break
-        else:
-            break
-        opened.popleft()
-        watcher.room += asked_size + 4
-        count += 1
-        template.family.misses -= AGAIN
-        batch.append((answer[1], begun, request[1], numbers))
-        pos = end
-        if len(batch) >= MOST_AT_ONCE:
+            size = numbers[0] + 4
+            if size > self.room or size > SMALL:
+                break
+            self.room -= size
+            count += 1
+            opened.append((numbers[1], template, now, numbers[0], (buf[pos + 4 : end], numbers, count)))
+            pos = end
+        self.requests += count - before
+        return pos
+
+    def record_responses(self, buf: Buffer, pos: int, n: int, now: float) -> int:
+        """Record the exchanges whose responses at `pos` match templates; return the position behind these."""
+        journal, opened = self.journal, self.open
+        assert journal is not None, "something was learnt"
+        standing, count = journal.standing, 0
+        batch: list[JournalEntry] = []
+        while opened and n - pos >= SMALLEST_RESPONSE:
+            correlation, template, begun, asked_size, request = opened[0]
+            if type(template) is not JournalTemplate:
+                break
+            for form in template.responses:
+                if n - pos < form.reach:
+                    continue
+                fields = form.unpack(buf, pos)
+                answer = form.known.get(form.constants(fields))
+                if answer is None or answer[0] is not standing:
+                    continue
+                numbers = form.numbers(fields)
+                end = pos + 4 + numbers[0]
+                if (
+                    numbers[1] == correlation
+                    and end <= n
+                    and min(numbers) >= 0
+                    and max(numbers) < HIGHEST
+                    and (not form.batch or form.fits(buf, end, fields, numbers))
+                ):
+                    break
+            else:
+                break
+            opened.popleft()
+            self.room += asked_size + 4
+            count += 1
+            template.family.misses -= AGAIN
+            batch.append((answer[1], begun, request[1], numbers))
+            pos = end
+            if len(batch) >= MOST_AT_ONCE:
+                journal.write(batch, now)
+                batch = []
+                rest()
+                standing = journal.standing
+        if batch:
             journal.write(batch, now)
-            batch = []
-            rest()
-            standing = journal.standing
-    if batch:
-        journal.write(batch, now)
-    watcher.responses += count
-    return pos
+        self.responses += count
+        return pos
 
-
-def learn(watcher: Recording, seen: Seen, wanted: Wanted) -> None:
-    """Learn the templates and the line of an exchange that has been handed out, if its like may come again."""
-    request, response, journal = seen.request, seen.response, watcher.journal
-    if journal is None or request is None or response is None or not may_come_again(seen):
-        return
-    code = code_of(seen.key, seen.version)
-    family = watcher.recorded.get(code)
-    if family is None:
-        family = watcher.recorded[code] = RequestTemplates()
-    requested, responded = seen.request_body, seen.response_body
-    if requested is None or responded is None or not worth_learning(family):
-        return
-    if not has_one_place(requested, seen.key, REQUEST) or not has_one_place(responded, seen.key, RESPONSE):
-        return
-    try:
-        answered = learn_frame(response.data, seen.key, seen.version, RESPONSE, responded)
-        if answered is None:
+    def learn_line(self, seen: ObservedExchange, wanted: Observation) -> None:
+        """Learn the templates and the line of an exchange that has been handed out, if its like may come again."""
+        request, response, journal = seen.request, seen.response, self.journal
+        if journal is None or request is None or response is None or not may_come_again(seen):
             return
-        asked = learn_frame(request.data, seen.key, seen.version, REQUEST, requested)
-    except DecodeError:
-        return
-    if asked is None:
-        return
-    standing, known = journal.standing, known_frames(family.forms, asked)
-    template = known.get(asked.constants) or RequestTemplate(family, wanted, seen.client_id, seen.acks)
-    lines = known_frames(template.responses, answered)
-    earlier = lines.get(answered.constants)
-    if earlier is not None and earlier[0] is standing:  # a like exchange was in flight with this one
-        return
-    line = journal.learn(seen, asked, answered)
-    if line is None:
-        return
-    lines[answered.constants] = standing, line
-    known[asked.constants] = template
-    watcher.learnt += 1
-    if watcher.learnt > MOST_LINES:
-        watcher.recorded.clear()
-        watcher.learnt = 0
-
-
-def worth_learning(family: RequestTemplates) -> bool:
-    """Return True while templates that were learnt match, else for one exchange in PATIENCE."""
-    family.misses = max(family.misses, 0.0) + 1
-    return family.misses <= PATIENCE or not int(family.misses) % PATIENCE
+        code = code_of(seen.key, seen.version)
+        family = self.recorded.get(code)
+        if family is None:
+            family = self.recorded[code] = JournalTemplates()
+        requested, responded = seen.request_body, seen.response_body
+        if requested is None or responded is None or not family.worth_learning():
+            return
+        if not has_one_place(requested, seen.key, REQUEST) or not has_one_place(responded, seen.key, RESPONSE):
+            return
+        try:
+            answered = learn_frame(response.data, seen.key, seen.version, RESPONSE, responded)
+            if answered is None:
+                return
+            asked = learn_frame(request.data, seen.key, seen.version, REQUEST, requested)
+        except DecodeError:
+            return
+        if asked is None:
+            return
+        standing, known = journal.standing, known_frames(family.forms, asked)
+        template = known.get(asked.constants) or JournalTemplate(family, wanted, seen.client_id, seen.acks)
+        lines = known_frames(template.responses, answered)
+        earlier = lines.get(answered.constants)
+        if earlier is not None and earlier[0] is standing:  # a like exchange was in flight with this one
+            return
+        line = journal.learn(seen, asked, answered)
+        if line is None:
+            return
+        lines[answered.constants] = standing, line
+        known[asked.constants] = template
+        self.learnt += 1
+        if self.learnt > MOST_LINES:
+            self.recorded.clear()
+            self.learnt = 0
 
 
 def known_frames(forms: list[NumberTemplate], learnt: LearntFrame) -> dict[Any, Any]:
     """Return the known frames of the template of the same form as `learnt`, which is added to `forms` if it is new."""
     for template in forms:
         if template.form == learnt.template.form:
-            if len(template.known) >= MOST_LEARNT and learnt.constants not in template.known:
-                template.known.clear()
+            if learnt.constants not in template.known:
+                make_room(template.known)
             return template.known
     if len(forms) >= MOST_FORMS:
         forms.clear()
@@ -243,7 +248,7 @@ def known_frames(forms: list[NumberTemplate], learnt: LearntFrame) -> dict[Any, 
     return learnt.template.known
 
 
-def may_come_again(seen: Seen) -> bool:
+def may_come_again(seen: ObservedExchange) -> bool:
     """Return True if two whole frames and their times give all that a line says about the exchange."""
     request, response = seen.request, seen.response
     return (

@@ -19,15 +19,13 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any
 
-from kproxy.wire.codec.headers import header_version
 from kproxy.wire.primitives import write_uvarint
 from kproxy.wire.records.entry import BATCH, MAGIC_AT, OVERHEAD, batch_fields
-from kproxy.wire.scan.head import body_start
 from kproxy.wire.scan.sketch import RecordsDigest
-from kproxy.wire.scan.walk import walk
 from kproxy.wire.table import layout
 from kproxy.wire.table.api_keys import FETCH, OFFSET_COMMIT, PRODUCE
 
+from .batch_place import spans
 from .credentials import REQUEST
 
 PARTITION_WRITTEN, PARTITION_READ = "responses[].partition_responses[]", "responses[].partitions[]"
@@ -131,7 +129,8 @@ def learn_frame(frame: bytes, key: int, version: int, direction: str, body: dict
     records_path = RECORDS_AT.get((key, direction), "")
     digests = records_in(body, key, direction)
     writer = FormWriter(frame, direction == REQUEST)
-    for path, start, end in spans(frame, key, version, direction):
+    paths = changing_paths(key, version, direction)
+    for path, start, end in spans(frame, key, version, direction, paths) if paths else ():
         if path == records_path:
             if digests and end - start > digests[0].size:
                 writer.batch(start, end, digests[0], layout.body(key, version, direction).flexible)
@@ -171,19 +170,11 @@ def holders(body: dict[str, Any], path: str) -> Iterator[tuple[dict[str, Any], s
         yield from holders(element, rest)
 
 
-def spans(frame: bytes, key: int, version: int, direction: str) -> list[tuple[str, int, int]]:
-    """Return (path, start, end) of each field that may differ, in wire order."""
+def changing_paths(key: int, version: int, direction: str) -> frozenset[str]:
+    """Return the paths of the fields that may differ in frames that are alike."""
     where = key, direction
     paths = {*NUMBERS.get(where, ()), *IGNORED.get(where, ()), *((RECORDS_AT[where],) if where in RECORDS_AT else ())}
-    known = {slot.path for slot in layout.body(key, version, direction).everywhere()}
-    paths &= known
-    if not paths:
-        return []
-    walked = walk(key, version, direction, frozenset(paths))
-    hits: list[tuple[int, int, int]] = []
-    start = body_start(frame, 0, len(frame), header_version(key, version, direction), direction) or 0
-    walked.run(frame, start, len(frame), hits)
-    return [(walked.marks[at].path, begin, end) for at, begin, end in hits if walked.marks[at].what == "value"]
+    return frozenset(paths & {slot.path for slot in layout.body(key, version, direction).everywhere()})
 
 
 class FormWriter:

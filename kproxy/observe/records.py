@@ -17,7 +17,7 @@ from kproxy.wire.elements import called, partitions_in
 from kproxy.wire.records import Batch, Cut, Record, decode, entries
 from kproxy.wire.table.api_keys import PRODUCE
 
-from .seen import Form, Frame, Seen
+from .exchange import Form, Frame, ObservedExchange
 
 MOST_RECORDS = 10_000
 """Records that are looked at in one exchange: some ten milliseconds of decoding."""
@@ -50,7 +50,7 @@ class FoundRecord:
     record: Record
 
 
-def record_fields(seen: Seen) -> list[RecordsField]:
+def record_fields(seen: ObservedExchange) -> list[RecordsField]:
     """Return the records of an exchange, a `RecordsField` for each partition that has any.
 
     Raises NotKept where the frame that holds them was not kept whole.
@@ -71,7 +71,7 @@ def record_fields(seen: Seen) -> list[RecordsField]:
     ]
 
 
-def _body(seen: Seen, frame: Frame, direction: str) -> dict[str, Any]:
+def _body(seen: ObservedExchange, frame: Frame, direction: str) -> dict[str, Any]:
     if frame.form is not Form.WHOLE:
         kept = {Form.NONE: "nothing", Form.HEAD: "the beginning", Form.SKETCH: "all but its records"}[frame.form]
         raise NotKept(f"of the {direction} {kept} was kept{f' ({frame.withheld})' if frame.withheld else ''}")
@@ -83,7 +83,7 @@ def _body(seen: Seen, frame: Frame, direction: str) -> dict[str, Any]:
         raise NotKept(f"the {direction} cannot be read: {error}") from None
 
 
-def records_of(seen: Seen, most: int = MOST_RECORDS) -> Iterator[FoundRecord]:
+def records_of(seen: ObservedExchange, most: int = MOST_RECORDS) -> Iterator[FoundRecord]:
     """Yield the users' records of an exchange in order.
 
     Raises NotKept where their frame was not kept whole, and after `most` records if there are more.

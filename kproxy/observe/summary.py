@@ -1,7 +1,7 @@
 """Counts what one connection did, minute by minute, for each API, and for each partition of Produce and Fetch.
 
     summary = Summary(wants, wall)
-    watcher = Watcher(who, interest, take, summary=summary)
+    observer = ConnectionObserver(who, interest, take, summary=summary)
     summary.drain(now)                      the lines of all minutes that are over
     summary.drain(now, everything=True)     and of the one that is not
 
@@ -15,7 +15,7 @@ The rules of counting stand in docs/numbers.md: lines of a summary add up to wha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 from uuid import UUID
 
 from kproxy.wire.breath import each, rest
@@ -23,13 +23,10 @@ from kproxy.wire.table import errors as error_codes
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import FETCH, PRODUCE, SHARE_FETCH
 
-from .cells import OWN, ApiCell, ApiKey, Ending, Line, PartCell, PartKey
-from .error_places import in_order
-from .rows import Asked, Row, rows_of, share_codes
-from .seen import Errors, Seen, Who
-
-if TYPE_CHECKING:
-    from .hot import Answer
+from .exchange import Errors, ObservedExchange, Who
+from .partition_rows import PartitionRow, ProducedRow, rows_of, share_codes
+from .response_errors import in_order
+from .summary_rows import OWN, ApiCounters, ApiKey, Ending, PartitionCounters, PartitionKey, SummaryRow
 
 MINUTE = 60
 MOST_CELLS = 2000
@@ -58,6 +55,14 @@ def since_1970(now: float) -> float:
     return now
 
 
+class Unfolded(Protocol):
+    """Counts of exchanges, such as a template's, that a summary does not have yet."""
+
+    def fold(self, summary: Summary) -> None:
+        """Add what was counted here to the counters of `summary`, and begin again from zero."""
+        ...
+
+
 class Summary:
     """Counters of the exchanges of one connection, in cells of the minute at hand and lines of those before.
 
@@ -77,19 +82,25 @@ class Summary:
         self.wants, self.wall, self.who, self.most = wants, wall, who, most
         self.minute = float("-inf")  # start of the minute that the cells count, seconds since 1970
         self.until = float("-inf")  # end of that minute, by the watcher's clock
-        self.apis: dict[ApiKey, ApiCell] = {}
-        self.parts: dict[PartKey, PartCell] = {}
-        self.lines: list[Line] = []
-        self.waiting: list[Answer] = []  # templates with counts that are not in the cells yet
+        self.apis: dict[ApiKey, ApiCounters] = {}
+        self.parts: dict[PartitionKey, PartitionCounters] = {}
+        self.lines: list[SummaryRow] = []
+        self.waiting: list[Unfolded] = []  # templates with counts that are not in the cells yet
 
     def fold(self) -> None:
-        """Add to the cells what templates have counted since the last time (see `hot.Answer`)."""
+        """Add to the cells what templates have counted since the last time ."""
         for answer in self.waiting:
             answer.fold(self)
         self.waiting.clear()
 
     def add(
-        self, seen: Seen, errors: Errors, now: float, *, deep: bool = True, asked: list[Asked] | None = None
+        self,
+        seen: ObservedExchange,
+        errors: Errors,
+        now: float,
+        *,
+        deep: bool = True,
+        asked: list[ProducedRow] | None = None,
     ) -> None:
         """Count an exchange that was over at `now`. `errors`: of its response, without those of rows.
 
@@ -122,8 +133,8 @@ class Summary:
         request_size: int,
         response_size: int,
         latency: float | None,
-        rows: list[Row] | None,
-        seen: Seen | None = None,
+        rows: list[PartitionRow] | None,
+        seen: ObservedExchange | None = None,
     ) -> None:
         """Count an exchange that began at `begun` and was over at `now`, from its numbers in bytes and seconds.
 
@@ -151,7 +162,9 @@ class Summary:
                 rest()  # others run here and may drain the minute: further rows belong to the next one
                 self.rows(key, rows[first : first + MOST_AT_ONCE], begun, reads, seen)
 
-    def rows(self, api_key: ApiKey, rows: list[Row], begun: float, reads: bool, seen: Seen | None) -> None:
+    def rows(
+        self, api_key: ApiKey, rows: list[PartitionRow], begun: float, reads: bool, seen: ObservedExchange | None
+    ) -> None:
         """Add rows to the cells of their partitions, or to the API's where they have none. `reads`: of a fetch."""
         api = self.api(api_key, begun)
         start, acks = (api_key[0], api_key[1], api.key[2]), api_key[4]
@@ -161,12 +174,12 @@ class Summary:
             name = topic[:LONGEST] if len(topic) > LONGEST else topic
             code = error + OWN if error and seen is not None and seen.kproxy_made(error) else error
             cell = self.part((*start, name, partition, code, acks, codec, idempotent), begun) or api
-            if error and isinstance(cell, ApiCell):
+            if error and isinstance(cell, ApiCounters):
                 continue  # what was refused was neither written nor read
             cell.records += records
             cell.bytes += size
             cell.batches += batches
-            if isinstance(cell, ApiCell):
+            if isinstance(cell, ApiCounters):
                 cell.told = True
                 continue
             cell.count += 1
@@ -177,7 +190,7 @@ class Summary:
 
     # ---- cells
 
-    def api(self, key: ApiKey, begun: float) -> ApiCell:
+    def api(self, key: ApiKey, begun: float) -> ApiCounters:
         """Return the cell of this key; if there are too many cells, that of a key with less detail."""
         cell = self.apis.get(key)
         if cell is None:
@@ -188,14 +201,14 @@ class Summary:
                     key = (None, None, None, key[3]._replace(codes=(MANY,) if key[3].codes else (), own=()), None)
             cell = self.apis.get(key)
             if cell is None:
-                cell = self.apis[key] = ApiCell(key, begun, begun)
+                cell = self.apis[key] = ApiCounters(key, begun, begun)
         if begun > cell.last:
             cell.last = begun
         elif begun < cell.first:
             cell.first = begun
         return cell
 
-    def part(self, key: PartKey, begun: float) -> PartCell | None:
+    def part(self, key: PartitionKey, begun: float) -> PartitionCounters | None:
         """Return the cell of this key, or of its topic if there are too many; None: none is left for that either."""
         cell = self.parts.get(key)
         if cell is None:
@@ -205,7 +218,7 @@ class Summary:
                 if cell is None and len(self.parts) >= self.most + MOST_FOLDED:
                     return None
             if cell is None:
-                cell = self.parts[key] = PartCell(key, begun, begun)
+                cell = self.parts[key] = PartitionCounters(key, begun, begun)
         if begun > cell.last:
             cell.last = begun
         elif begun < cell.first:
@@ -229,7 +242,7 @@ class Summary:
         self.lines += [self.part_line(cell) for cell in self.parts.values()]
         self.apis, self.parts = {}, {}
 
-    def drain(self, now: float, *, everything: bool = False) -> list[Line]:
+    def drain(self, now: float, *, everything: bool = False) -> list[SummaryRow]:
         """Return the lines of minutes that are over at `now`, each line once. `everything`: of the one at hand, too."""
         if everything:
             self.settle()
@@ -240,9 +253,9 @@ class Summary:
         lines, self.lines = self.lines, []
         return lines
 
-    def api_line(self, cell: ApiCell) -> Line:
+    def api_line(self, cell: ApiCounters) -> SummaryRow:
         key, version, client_id, ended, acks = cell.key
-        line = Line(self.minute, self.wall(cell.first), self.wall(cell.last), api_name(key), version, client_id)
+        line = SummaryRow(self.minute, self.wall(cell.first), self.wall(cell.last), api_name(key), version, client_id)
         line.outcome, line.answered_by, line.acks = ended.outcome, ended.answered_by or None, acks
         if ended.codes:
             line.errors = list(error_names(ended.codes))
@@ -256,10 +269,10 @@ class Summary:
             line.records, line.bytes, line.batches = cell.records, cell.bytes, cell.batches
         return line
 
-    def part_line(self, cell: PartCell) -> Line:
+    def part_line(self, cell: PartitionCounters) -> SummaryRow:
         key, version, client_id, topic, partition, code, acks, codec, idempotent = cell.key
         own = code >= OWN // 2
-        line = Line(self.minute, self.wall(cell.first), self.wall(cell.last), api_name(key), version)
+        line = SummaryRow(self.minute, self.wall(cell.first), self.wall(cell.last), api_name(key), version)
         line.client_id, line.partition, line.error, line.acks = client_id, partition, error_name(code - OWN * own), acks
         if own:
             line.error_by = "kproxy"
@@ -282,7 +295,7 @@ def api_name(key: int | None) -> str | None:
     return schema.load(key).name if key in schema.paths() else f"unknown({key})"
 
 
-def ending(seen: Seen, errors: Errors) -> Ending:
+def ending(seen: ObservedExchange, errors: Errors) -> Ending:
     """Return the ending of an exchange with these errors in its response."""
     if seen.outcome != "answered":
         return Ending(seen.outcome)

@@ -131,7 +131,7 @@ class Audit:
 
 def make_captures(config: Config, server: Server) -> Captures:
     """Return the captures of the config's folder. To be called in trio's loop."""
-    from kproxy.observe.filter.view import SeenView
+    from kproxy.observe.filter.view import ExchangeView
     from kproxy.sinks.audit.request_event import request_event
     from kproxy.sinks.captures import Captures
 
@@ -142,7 +142,7 @@ def make_captures(config: Config, server: Server) -> Captures:
         server=lambda who: cast("ConnectionWho", who).server,
         wall=WallClock,
         soon=token.run_sync_soon,
-        view=lambda seen: SeenView(seen, lambda one: request_event(one, WallClock())),
+        view=lambda seen: ExchangeView(seen, lambda one: request_event(one, WallClock())),
         instance=instance(config),
     )
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from kproxy.errors import DecodeError
 from kproxy.observe.credentials import CONFIG_VALUES
-from kproxy.observe.seen import Form, Frame, Seen, Who
+from kproxy.observe.exchange import Form, Frame, ObservedExchange, Who
 from kproxy.wire import Message, decode_request, decode_response
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import CREATE_TOPICS, SASL_AUTHENTICATE, SASL_HANDSHAKE
@@ -39,7 +39,7 @@ class RecordedLine:
 class RecordedExchange:
     """Recorded exchange. `place` is its index among all requests; `unfit`: why it cannot be replayed."""
 
-    seen: Seen
+    seen: ObservedExchange
     line: RecordedLine
     unfit: str = ""
     place: int = 0
@@ -125,14 +125,14 @@ class Recording:
         return self.exchanges[-1].sent - self.start if self.exchanges else 0.0
 
 
-def record(seen: Iterable[Seen], wanted: Callable[[Seen], bool] | None = None) -> Recording:
+def record(seen: Iterable[ObservedExchange], wanted: Callable[[ObservedExchange], bool] | None = None) -> Recording:
     """Return a recording of these exchanges, in any order, or of those of them that are wanted.
 
     Names of topic ids come from all of them. Responses without a request are left out.
     """
     lines: dict[int, RecordedLine] = {}
     exchanges: list[RecordedExchange] = []
-    kept: list[Seen] = []
+    kept: list[ObservedExchange] = []
     names: dict[UUID, str] = {}
     for captured in seen:
         if captured.key in SHOWING and (response := response_of(captured)) is not None:
@@ -156,7 +156,7 @@ def whole(frame: Frame | None) -> bytes | None:
     return frame.data
 
 
-def response_of(seen: Seen) -> Message | None:
+def response_of(seen: ObservedExchange) -> Message | None:
     """Return the response; None if it is not all there or cannot be read."""
     frame = whole(seen.response)
     try:
@@ -165,12 +165,12 @@ def response_of(seen: Seen) -> Message | None:
         return None
 
 
-def came(seen: Seen) -> tuple[float, int]:
+def came(seen: ObservedExchange) -> tuple[float, int]:
     """Return the sort key of an exchange: by time; on one connection, and at the same time, by number."""
     return seen.request.first if seen.request is not None else 0.0, seen.number
 
 
-def unfit(seen: Seen) -> str:
+def unfit(seen: ObservedExchange) -> str:
     """Return why this request cannot be sent again; empty if it can."""
     if seen.key in (SASL_HANDSHAKE, SASL_AUTHENTICATE) or seen.key not in schema.paths():
         return AUTHENTICATION if seen.key in (SASL_HANDSHAKE, SASL_AUTHENTICATE) else f"api key {seen.key} is not known"

@@ -15,9 +15,9 @@ from typing import Generic, TypeVar
 
 from kproxy.capture.policy import CaptureSide, Policy
 from kproxy.capture.writer import CaptureEndpoint
+from kproxy.observe.exchange import Depth, Frame, ObservedExchange, Who
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import View
-from kproxy.observe.seen import Depth, Frame, Seen, Who
 
 from .capture_file import CaptureFile
 
@@ -74,8 +74,8 @@ class WatchedConnection:
 
     server: CaptureEndpoint
     opened: float | None
-    fronts: Unpaired[Seen | None] = field(default_factory=Unpaired)
-    behinds: Unpaired[Seen] = field(default_factory=Unpaired)
+    fronts: Unpaired[ObservedExchange | None] = field(default_factory=Unpaired)
+    behinds: Unpaired[ObservedExchange] = field(default_factory=Unpaired)
     recorded: bool = False
 
 
@@ -87,7 +87,7 @@ class CaptureSink:
 
     def __init__(
         self, file: CaptureFile, policy: Policy, wanted: Filter, side: CaptureSide,
-        server: Callable[[Who], CaptureEndpoint], view: Callable[[Seen], View],
+        server: Callable[[Who], CaptureEndpoint], view: Callable[[ObservedExchange], View],
     ) -> None:  # fmt: skip
         self.file, self.policy, self.wanted, self.side = file, policy, wanted, side
         self.server, self.view = server, view
@@ -106,7 +106,7 @@ class CaptureSink:
     def opened(self, who: Who, now: float) -> None:
         self.watched[who.number] = WatchedConnection(self.server(who), now)
 
-    def take(self, seen: Seen) -> None:
+    def take(self, seen: ObservedExchange) -> None:
         if self.file.stopped:
             return
         watched = self._watched(seen.who)
@@ -123,7 +123,7 @@ class CaptureSink:
         if meant and differ(seen, behind):
             self._write_behind(watched, behind)
 
-    def take_behind(self, seen: Seen) -> None:
+    def take_behind(self, seen: ObservedExchange) -> None:
         if self.file.stopped or not self.broker_side:
             return
         watched = self._watched(seen.who)
@@ -153,20 +153,20 @@ class CaptureSink:
             watched = self.watched[who.number] = WatchedConnection(self.server(who), None)
         return watched
 
-    def _meant(self, seen: Seen) -> bool:
+    def _meant(self, seen: ObservedExchange) -> bool:
         return not self.wanted or self.wanted.holds(self.view(seen))
 
-    def _write_without_front(self, watched: WatchedConnection, behind: Seen) -> None:
+    def _write_without_front(self, watched: WatchedConnection, behind: ObservedExchange) -> None:
         """Write an exchange at the broker that has no counterpart at the client, if the filter holds for it."""
         if self._meant(behind):
             self._write_behind(watched, behind)
 
-    def _write_behind(self, watched: WatchedConnection, seen: Seen) -> None:
+    def _write_behind(self, watched: WatchedConnection, seen: ObservedExchange) -> None:
         watched.recorded = True
         self.file.exchange(seen, host_port(seen.who.broker), watched.opened, behind=True)
 
 
-def differ(front: Seen, behind: Seen) -> bool:
+def differ(front: ObservedExchange, behind: ObservedExchange) -> bool:
     """Return True if the broker got, or sent, other bytes than the client."""
     return frames_differ(front.request, behind.request) or frames_differ(front.response, behind.response)
 

@@ -17,7 +17,7 @@ from typing import IO, Any, Literal, cast
 
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureEndpoint, CaptureWriter, ToWallTime, WrittenTotals
-from kproxy.observe.seen import Frame, Seen, Who
+from kproxy.observe.exchange import Frame, ObservedExchange, Who
 
 from .shared_file import BlockFile, CapturePart, Totals
 
@@ -88,7 +88,7 @@ class CaptureFile:
 
     # ---- the loop's side
 
-    def exchange(self, seen: Seen, server: CaptureEndpoint, opened: float | None, *, behind: bool) -> None:
+    def exchange(self, seen: ObservedExchange, server: CaptureEndpoint, opened: float | None, *, behind: bool) -> None:
         """Queue an exchange to be written, or drop it if there is no room. `behind`: as the broker saw it."""
         if self.stopped or self.leaving:
             return
@@ -188,11 +188,11 @@ class CaptureFile:
         totals.grow(written.size - before - most)
         return "max_exchanges" if exchange and exchanges == limits.exchanges else ""
 
-    def _front(self, seen: Seen, server: CaptureEndpoint, opened: float | None) -> None:
+    def _front(self, seen: ObservedExchange, server: CaptureEndpoint, opened: float | None) -> None:
         assert self.writer is not None, "the thread has made it"
         self.writer.write(seen, server, opened=opened)
 
-    def _behind(self, seen: Seen, server: CaptureEndpoint, opened: float | None) -> None:
+    def _behind(self, seen: ObservedExchange, server: CaptureEndpoint, opened: float | None) -> None:
         assert self.writer is not None, "the thread has made it"
         self.writer.write_broker(seen, server, opened=opened)
 

@@ -15,9 +15,9 @@ from time import time
 from kproxy.capture.policy import CaptureSide, Policy
 from kproxy.capture.writer import CaptureEndpoint, ToWallTime
 from kproxy.errors import InputError
+from kproxy.observe.exchange import ObservedExchange, Who
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import View
-from kproxy.observe.seen import Seen, Who
 
 from .capture import CaptureSink
 from .capture_file import CaptureFile, CaptureLimits, StopReason
@@ -74,8 +74,8 @@ class Captures:
 
     def __init__(
         self, folder: str | Path | None, fanout: Fanout, *, server: Callable[[Who], CaptureEndpoint],
-        wall: Callable[[], ToWallTime], soon: Callable[[Callable[[], None]], object], view: Callable[[Seen], View],
-        instance: str = "",
+        wall: Callable[[], ToWallTime], soon: Callable[[Callable[[], None]], object],
+        view: Callable[[ObservedExchange], View], instance: str = "",
     ) -> None:  # fmt: skip
         self.folder = None if folder is None else Path(folder)
         self.fanout, self.server, self.wall, self.soon, self.view = fanout, server, wall, soon, view

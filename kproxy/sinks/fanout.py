@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.observe.seen import Depth, Seen, Who
+from kproxy.observe.exchange import Depth, ObservedExchange, Who
 from kproxy.wire.breath import to_the_end
 from kproxy.wire.table.api_keys import METADATA
 
@@ -55,14 +55,14 @@ class Fanout:
 
     # ---- calls of the watchers' owners
 
-    def take(self, seen: Seen) -> None:
+    def take(self, seen: ObservedExchange) -> None:
         with to_the_end():
             if seen.key == METADATA and seen.outcome == "answered":
                 self._call(self._learn, seen)
             for sink in self.sinks:
                 self._call(sink.take, seen)
 
-    def take_behind(self, seen: Seen) -> None:
+    def take_behind(self, seen: ObservedExchange) -> None:
         """Give an exchange as the broker saw it to the sinks that want it."""
         with to_the_end():
             for sink in self.sinks:
@@ -77,7 +77,7 @@ class Fanout:
         for sink in self.sinks:
             self._call(sink.closed, who, now)
 
-    def _learn(self, seen: Seen) -> None:
+    def _learn(self, seen: ObservedExchange) -> None:
         body = seen.response_body
         if body is not None and seen.who.cluster is not None:
             self.picture(seen.who.cluster).learn(body, seen.who.broker_topic)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kproxy.observe.seen import Depth, Seen, Who
+from kproxy.observe.exchange import Depth, ObservedExchange, Who
 
 
 class Sink(Protocol):
@@ -21,11 +21,11 @@ class Sink(Protocol):
         """Return how much of these frames it wants; asked once for each (api, version) while it is attached."""
         ...
 
-    def take(self, seen: Seen) -> None:
+    def take(self, seen: ObservedExchange) -> None:
         """Take an exchange that is over: answered, or known to remain without an answer."""
         ...
 
-    def take_behind(self, seen: Seen) -> None:
+    def take_behind(self, seen: ObservedExchange) -> None:
         """Take an exchange as the broker saw it: with kproxy's own requests, without what kproxy answered itself.
 
         It may come before or after the client's of the same correlation id.

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kproxy.observe.exchange import Depth, Frame, ObservedExchange, Who
 from kproxy.observe.filter.filter import Filter
-from kproxy.observe.filter.view import MakeData, SeenView
-from kproxy.observe.seen import Depth, Frame, Seen, Who
+from kproxy.observe.filter.view import ExchangeView, MakeData
 
 MOST_WAITING = 10_000
 """Exchanges; a second of a busy proxy."""
@@ -51,7 +51,7 @@ class TailSink:
     ) -> None:  # fmt: skip
         self.wanted, self.make, self.wake = wanted, make, wake
         self.most, self.most_bytes = most, most_bytes
-        self.waiting: deque[tuple[Seen, int]] = deque()
+        self.waiting: deque[tuple[ObservedExchange, int]] = deque()
         self.bytes = 0
         self.dropped = 0
         self._missed_before = Missed()
@@ -62,8 +62,8 @@ class TailSink:
             return Depth.COUNT
         return max(Depth.SKETCH, self.wanted.depth(key, version))
 
-    def take(self, seen: Seen) -> None:
-        if not self.wanted.holds(SeenView(seen, self.make)):
+    def take(self, seen: ObservedExchange) -> None:
+        if not self.wanted.holds(ExchangeView(seen, self.make)):
             return
         size = SMALLEST + _kept(seen.request) + _kept(seen.response)
         if len(self.waiting) >= self.most or self.bytes + size > self.most_bytes:
@@ -73,7 +73,7 @@ class TailSink:
             self.bytes += size
         self.wake()
 
-    def take_behind(self, seen: Seen) -> None:
+    def take_behind(self, seen: ObservedExchange) -> None:
         """Never called: it tells what clients see."""
 
     def opened(self, who: Who, now: float) -> None:
@@ -82,9 +82,9 @@ class TailSink:
     def closed(self, who: Who, now: float) -> None:
         """Do nothing: connections are not shown."""
 
-    def drain(self, most: int) -> list[Seen]:
+    def drain(self, most: int) -> list[ObservedExchange]:
         """Remove and return the oldest exchanges that wait, at most `most`."""
-        drained: list[Seen] = []
+        drained: list[ObservedExchange] = []
         while self.waiting and len(drained) < most:
             seen, size = self.waiting.popleft()
             self.bytes -= size

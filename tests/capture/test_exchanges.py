@@ -10,7 +10,7 @@ import pytest
 
 from kproxy.capture.exchanges import MOST_WAITING, ExchangePairing, begins_request
 from kproxy.capture.framing import CutFrame
-from kproxy.observe.seen import Form, Seen
+from kproxy.observe.exchange import Form, ObservedExchange
 from tests.support.capture_files import APIS, client, metadata, produce, request, response
 
 
@@ -18,7 +18,7 @@ class Heard:
     """Exchanges of one connection, and what has come of them."""
 
     def __init__(self, *, own: bool = False) -> None:
-        self.seen: list[Seen] = []
+        self.seen: list[ObservedExchange] = []
         self.exchanges = ExchangePairing(client(), self.seen.append, own=own)
 
     def ask(self, data: bytes, size: int | None = None, **said: Any) -> None:

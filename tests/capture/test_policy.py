@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from kproxy.capture.policy import LONGEST_HEADER, Policy
 from kproxy.observe.credentials import take_out
-from kproxy.observe.seen import Depth, Form, Frame, Seen
+from kproxy.observe.exchange import Depth, Form, Frame, ObservedExchange
 from tests.support.capture_files import client, metadata, produce, request
 
 
-def kept(payload: str, seen: Seen, head: int = 20) -> tuple[bytes, bytes]:
+def kept(payload: str, seen: ObservedExchange, head: int = 20) -> tuple[bytes, bytes]:
     policy = Policy(payload, head)  # type: ignore[arg-type]
     assert seen.request and seen.response
     return policy.kept(seen, seen.request, response=False), policy.kept(seen, seen.response, response=True)
@@ -28,7 +28,9 @@ def test_each_policy_keeps_a_beginning() -> None:
 def test_what_is_withheld_stays_so() -> None:
     """Should a frame about credentials have a body by mistake, it is cut off here."""
     data = request("SaslAuthenticate", 2, 5, {"auth_bytes": b"secret"})
-    seen = Seen(client(), 1, 36, 2, 5, "shop", Frame(len(data) + 4, 1.0, 1.0, data, Form.WHOLE, "SASL token"))
+    seen = ObservedExchange(
+        client(), 1, 36, 2, 5, "shop", Frame(len(data) + 4, 1.0, 1.0, data, Form.WHOLE, "SASL token")
+    )
     assert seen.request
 
     found = Policy("full").kept(seen, seen.request, response=False)
@@ -41,7 +43,7 @@ def test_frames_end_before_values_that_were_taken_out() -> None:
     secret = {"name": "ssl.keystore.password", "value": "secret"}
     broker = {"resource_type": 4, "resource_name": "1", "configs": [secret]}
     data, withheld = take_out(request("AlterConfigs", 1, 5, {"resources": [broker]}), 33, 1, "request")
-    seen = Seen(client(), 1, 33, 1, 5, "shop", Frame(len(data) + 4, 1.0, 1.0, data, Form.WHOLE, withheld))
+    seen = ObservedExchange(client(), 1, 33, 1, 5, "shop", Frame(len(data) + 4, 1.0, 1.0, data, Form.WHOLE, withheld))
     assert seen.request
 
     found = Policy("full").kept(seen, seen.request, response=False)
@@ -61,6 +63,6 @@ def test_headers_are_made_where_nothing_was_kept() -> None:
     seen.request = Frame(40_000, 1.0, 1.0, b"", Form.NONE)
     seen.client_id = "x" * 32_000
     assert LONGEST_HEADER == len(Policy("none").kept(seen, seen.request, response=False))
-    unknown = Seen(client(), 1, 999, 3, 5, None, Frame(50, 1.0, 1.0, b"\3\xe7\0\3\0\0\0\5more", Form.HEAD))
+    unknown = ObservedExchange(client(), 1, 999, 3, 5, None, Frame(50, 1.0, 1.0, b"\3\xe7\0\3\0\0\0\5more", Form.HEAD))
     assert unknown.request
     assert b"\3\xe7\0\3\0\0\0\5" == Policy("none").kept(unknown, unknown.request, response=False)

@@ -18,14 +18,14 @@ from kproxy.capture.pcapng import LINK_RAW
 from kproxy.capture.policy import Policy
 from kproxy.capture.reader import MOST_CONNECTIONS, Capture, connections, read
 from kproxy.errors import CaptureError
-from kproxy.observe.seen import Form, Seen
+from kproxy.observe.exchange import Form, ObservedExchange
 from tests.support.capture_files import client, metadata, packets, pcap, produce, tshark, written
 
 ETHERNET_HEADER = 14
 Facts = tuple[Any, ...]
 
 
-def facts(seen: Seen) -> Facts:
+def facts(seen: ObservedExchange) -> Facts:
     """What an exchange is, however it was recorded."""
     return (
         seen.who.client_port, seen.number, seen.api, seen.version, seen.correlation_id, seen.client_id, seen.outcome,

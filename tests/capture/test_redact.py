@@ -15,8 +15,8 @@ from kproxy.capture.pseudonyms import Pseudonyms
 from kproxy.capture.reader import read
 from kproxy.capture.redact import Redaction
 from kproxy.capture.redact_records import RedactionCounts, redact_records
+from kproxy.observe.exchange import Form, ObservedExchange
 from kproxy.observe.records import records_of
-from kproxy.observe.seen import Form, Seen
 from kproxy.wire import decode_request, decode_response
 from kproxy.wire.records import Batch, Record, check_crc, decode, encode_batch, encode_message_set, entries
 from tests.support.exchange_factory import conversation, exchange, orders, write_capture
@@ -95,14 +95,14 @@ def test_any_bytes_keep_their_length_or_are_batches(data: bytes, codec: int) -> 
 # ---- frames
 
 
-def captured(seen: Seen) -> Seen:
+def captured(seen: ObservedExchange) -> ObservedExchange:
     """As if it came from a capture."""
     seen.who = CapturedConnection(3, "client", "192.168.7.1", 51000, "172.16.0.1", 9092, 0.0, TopicIdNames(),  # type: ignore[assignment]
                         principal="User:alice", broker="kafka-1:9092")  # fmt: skip
     return seen
 
 
-def produced(**more: Any) -> Seen:
+def produced(**more: Any) -> ObservedExchange:
     partitions = [{"index": 0, "records": encode_batch(WRITTEN)}, {"index": 1, "records": None},
                   {"index": 2, "records": encode_batch(WRITTEN, codec=4)}]  # fmt: skip
     return captured(exchange("Produce", 9, {"acks": 1, "topic_data": [{"name": "t", "partition_data": partitions}]}, {},

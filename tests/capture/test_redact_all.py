@@ -11,7 +11,7 @@ from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.capture.pseudonyms import NAMED, Pseudonyms
 from kproxy.capture.redact import Redaction
 from kproxy.observe.credentials import withheld_body
-from kproxy.observe.seen import Form, Frame, Seen
+from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.wire import Message, apis, decode_request, decode_response, encode
 from kproxy.wire.records import Record, encode_batch
 from kproxy.wire.table import layout
@@ -65,7 +65,7 @@ def test_every_message(api: Any) -> None:
                 planted(struct, body)
                 frame = encode(Message(api, version, header_of(api.key, version, direction), body))
                 kept = Frame(len(frame) + 4, 0.0, 0.0, frame, Form.WHOLE)
-                seen = Seen(who, 1, api.key, version, 1, SECRET, None)
+                seen = ObservedExchange(who, 1, api.key, version, 1, SECRET, None)
                 setattr(seen, direction, kept)
                 redaction = Redaction(Pseudonyms())
                 made = getattr(redaction.exchange(seen), direction)

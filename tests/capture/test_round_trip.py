@@ -11,8 +11,8 @@ from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.capture.policy import Policy
 from kproxy.capture.reader import Capture
 from kproxy.observe.credentials import CONFIG_VALUES
-from kproxy.observe.seen import Depth, Form, Frame, Seen
-from kproxy.observe.watcher import Watcher
+from kproxy.observe.exchange import Depth, Form, Frame, ObservedExchange
+from kproxy.observe.observer import ConnectionObserver
 from kproxy.wire.table import schema
 from tests.support.capture_files import written
 from tests.support.random_peers import Broker, Manners, random_traffic
@@ -21,11 +21,11 @@ MOST = 3000
 """Bytes of a frame that the watcher keeps here, so that some are cut."""
 
 
-def watched(random: Random, number: int, depth: Depth) -> list[Seen]:
+def watched(random: Random, number: int, depth: Depth) -> list[ObservedExchange]:
     """What a watcher makes of random traffic of one connection, in pieces of any size, at times that go on."""
     who = CapturedConnection(number, "client", f"10.0.0.{number}", 40000, "127.0.0.1", 9092, 0.0, TopicIdNames())
-    found: list[Seen] = []
-    watcher = Watcher(who, lambda key, version: depth, found.append, most=MOST)
+    found: list[ObservedExchange] = []
+    watcher = ConnectionObserver(who, lambda key, version: depth, found.append, most=MOST)
     broker = Broker(random, Manners())
     now = 1.7e9
     for asked in random_traffic(random, random.choices(sorted(schema.names()), k=8), 20, mangle=0.1):
@@ -83,6 +83,6 @@ def test_the_same_exchanges_come_back(tmp_path: Path, seed: int, payload: str) -
     )  # fmt: skip
 
 
-def place(seen: Seen) -> int:
+def place(seen: ObservedExchange) -> int:
     """Correlation ids of this traffic count from 1 on."""
     return seen.correlation_id

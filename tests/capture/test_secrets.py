@@ -9,8 +9,8 @@ import pytest
 
 from kproxy.capture.policy import Policy
 from kproxy.capture.reader import Capture
-from kproxy.observe.seen import Depth, Frame, Seen
-from kproxy.observe.watcher import Watcher
+from kproxy.observe.exchange import Depth, Frame, ObservedExchange
+from kproxy.observe.observer import ConnectionObserver
 from tests.support.capture_files import client, request, response, written
 
 SECRET = b"Tr0ub4dor"
@@ -58,8 +58,8 @@ def sized(data: bytes) -> bytes:
 @pytest.mark.parametrize("payload", ["full", "head", "none"])
 def test_none_is_written(tmp_path: Path, payload: str) -> None:
     """All exchanges are there, and each frame with its size; the secret is in none."""
-    seen: list[Seen] = []
-    watcher = Watcher(client(), lambda key, version: Depth.FULL, seen.append)
+    seen: list[ObservedExchange] = []
+    watcher = ConnectionObserver(client(), lambda key, version: Depth.FULL, seen.append)
     for asked, told in frames():
         watcher.from_client(asked, len(asked), 1000.0)
         watcher.to_client(told, len(told), 1000.5)
@@ -80,7 +80,7 @@ def test_none_is_read(tmp_path: Path) -> None:
     seen = []
     for number, (asked, told) in enumerate(frames(), 1):
         key, version = int.from_bytes(asked[4:6], "big"), int.from_bytes(asked[6:8], "big")
-        one = Seen(client(), number, key, version, number, "shop", Frame(len(asked), 1.0, 1.0, asked[4:]))
+        one = ObservedExchange(client(), number, key, version, number, "shop", Frame(len(asked), 1.0, 1.0, asked[4:]))
         one.response = Frame(len(told), 1.0, 1.0, told[4:])
         seen.append(one)
     path = recorded(tmp_path / "c.pcapng", seen)
@@ -94,11 +94,11 @@ def test_none_is_read(tmp_path: Path) -> None:
             assert frame and SECRET not in frame.data
 
 
-def recorded(path: Path, seen: list[Seen]) -> Path:
+def recorded(path: Path, seen: list[ObservedExchange]) -> Path:
     """A capture with all bytes, and without a word that it is kproxy's."""
 
     class Everything(Policy):
-        def kept(self, seen: Seen, frame: Frame, *, response: bool) -> bytes:
+        def kept(self, seen: ObservedExchange, frame: Frame, *, response: bool) -> bytes:
             return frame.data
 
     data = written(path, seen, Everything("full")).read_bytes()

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from kproxy.capture.policy import Policy
 from kproxy.capture.reader import Capture
-from kproxy.observe.seen import Seen
+from kproxy.observe.exchange import ObservedExchange
 from tests.support.capture_files import client, metadata, produce, tool, tshark, written
 
 FIELDS = ("kafka.api_key", "kafka.api_version", "kafka.correlation_id", "kafka.client_id")
 
 
-def exchanges() -> list[Seen]:
+def exchanges() -> list[ObservedExchange]:
     """Of three clients, IPv4 and IPv6, with frames of one segment and of several, and some that took time."""
     found = []
     for number in range(1, 4):

@@ -11,7 +11,7 @@ from kproxy.capture.pcapng import read_note
 from kproxy.capture.policy import Policy
 from kproxy.capture.reader import Capture, read
 from kproxy.capture.writer import MOST_KNOWN, CaptureWriter
-from kproxy.observe.seen import Frame
+from kproxy.observe.exchange import Frame
 from tests.support.capture_files import SERVER, client, frame, metadata, packets, produce, response, tshark, written
 
 

@@ -15,8 +15,8 @@ from uuid import UUID
 import pytest
 
 from kproxy.core.topics import CORRELATION
-from kproxy.observe.cells import WELL, Line
 from kproxy.observe.summary import Summary
+from kproxy.observe.summary_rows import WELL, SummaryRow
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.testing.dialogue import Dialogue, request, response, sized
@@ -157,7 +157,7 @@ def test_a_frame_that_is_wrong_at_its_end(cut: int) -> None:
 def test_an_exchange_of_many_partitions_is_counted_in_steps() -> None:
     """By the audit; others may tell of a minute in the middle, and sums stay exact."""
     parts = [(f"t{at % 700}", at, 0, 10, 1, 1, "", False, at, None) for at in range(COUNT)]
-    told: list[Line] = []
+    told: list[SummaryRow] = []
     summary = Summary(lambda key, version: True)
 
     def drain() -> None:

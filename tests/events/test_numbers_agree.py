@@ -15,7 +15,7 @@ from kproxy.capture.reader import Capture
 from kproxy.cli.tally import Tally
 from kproxy.events.schema import LATENCY_BOUNDS_MS, REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.events.validation import mistakes
-from kproxy.observe.seen import Depth, Seen
+from kproxy.observe.exchange import Depth, ObservedExchange
 from kproxy.observe.summary import Summary
 from kproxy.sinks.audit.request_event import request_event
 from kproxy.sinks.audit.summary_event import summary_event
@@ -76,7 +76,7 @@ def frames(data: bytes) -> Iterator[bytes]:
         data = data[size:]
 
 
-def told_singly(exchanges: list[Seen]) -> Tally:
+def told_singly(exchanges: list[ObservedExchange]) -> Tally:
     tally = Tally()
     for seen in exchanges:
         event = request_event(seen, float, EVERYTHING)

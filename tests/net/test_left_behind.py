@@ -12,7 +12,7 @@ from kproxy.core.commands import BROKER, Close, Dial, Send, Wake
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session, Shared
 from kproxy.net import overdue
-from kproxy.observe.seen import Depth, Seen, Who
+from kproxy.observe.exchange import Depth, ObservedExchange, Who
 from kproxy.rules.document.read import parse_rules
 from kproxy.testing.dialogue import request, response
 from tests.support.passing_session import PassingSession
@@ -31,7 +31,7 @@ RULES = {
 class Forgetful(Hungry):
     """A sink that keeps nothing of what it is told."""
 
-    def take(self, seen: Seen) -> None:
+    def take(self, seen: ObservedExchange) -> None:
         pass
 
     take_behind = take

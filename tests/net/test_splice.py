@@ -17,7 +17,7 @@ from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session, Shared
 from kproxy.net.socket import splice
 from kproxy.net.socket.splice import MOST, PIPE, Pipe
-from kproxy.observe.seen import Depth
+from kproxy.observe.exchange import Depth
 from kproxy.rules.names.maps import NameMaps
 from kproxy.testing.dialogue import request, response
 from kproxy.wire.records import Record, encode_batch

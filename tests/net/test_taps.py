@@ -14,7 +14,7 @@ import trio
 
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session, Shared
-from kproxy.observe.seen import Depth, Seen
+from kproxy.observe.exchange import Depth, ObservedExchange
 from kproxy.rules.document.read import parse_rules
 from kproxy.testing.dialogue import request, response
 from tests.support.tapped_session import Hungry
@@ -198,7 +198,7 @@ async def test_a_sink_that_raises_stops_nothing(net: Any, driver: str) -> None:
     """Traffic and other sinks go on; it is logged once."""
 
     class Broken(Sink):
-        def take(self, seen: Seen) -> None:
+        def take(self, seen: ObservedExchange) -> None:
             raise RuntimeError("a mistake")
 
     broker, sink = await net.open_broker(), Sink()

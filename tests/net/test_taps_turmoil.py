@@ -20,9 +20,9 @@ import pytest
 from kproxy.core.session import Shared
 from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.events.validation import mistakes
-from kproxy.observe.seen import Depth, Form, Seen
+from kproxy.observe.exchange import Depth, Form, ObservedExchange
+from kproxy.observe.observer import ConnectionObserver
 from kproxy.observe.summary import Summary
-from kproxy.observe.watcher import Watcher
 from kproxy.rules.kinds import KINDS
 from kproxy.sinks.audit.request_event import request_event
 from kproxy.sinks.audit.summary_event import summary_event
@@ -102,7 +102,7 @@ def test_no_byte_is_another_one_because_somebody_watches(mangle: float) -> None:
     each(CASES, check)
 
 
-def sound(seen: Seen) -> None:
+def sound(seen: ObservedExchange) -> None:
     """What is kept of it belongs to it; it can be told."""
     for direction, frame in (("request", seen.request), ("response", seen.response)):
         if frame is None:
@@ -139,7 +139,7 @@ def test_who_listens_all_the_time_is_told_of_all() -> None:
     each(CASES, check)
 
 
-def complete(watcher: Watcher, told: list[Seen]) -> None:
+def complete(watcher: ConnectionObserver, told: list[ObservedExchange]) -> None:
     """Its counts and what it told agree, and it keeps nothing."""
     outcomes = [seen.outcome for seen in told]
     assert len(told) == watcher.requests
@@ -147,10 +147,10 @@ def complete(watcher: Watcher, told: list[Seen]) -> None:
     assert outcomes.count("unanswered") + outcomes.count("closed") == watcher.unanswered
     assert watcher.requests == watcher.responses + watcher.unanswered + outcomes.count("no_answer_due")
     assert not watcher.open
-    assert watcher.room == Watcher(watcher.who, watcher.plan.interest, print).room
+    assert watcher.room == ConnectionObserver(watcher.who, watcher.plan.interest, print).room
 
 
-def as_it_passed(told: list[Seen], stream: bytes) -> None:
+def as_it_passed(told: list[ObservedExchange], stream: bytes) -> None:
     at = 0
     for seen in sorted(told, key=lambda one: one.number):
         assert seen.request is not None
@@ -188,7 +188,7 @@ def test_a_summary_counts_every_exchange_whoever_else_listens() -> None:
     each(CASES, check)
 
 
-def written_records(seen: Seen) -> int:
+def written_records(seen: ObservedExchange) -> int:
     """Those of a Produce that got its answer, or was to have none, and could be read."""
     if seen.outcome not in ("answered", "no_answer_due"):
         return 0

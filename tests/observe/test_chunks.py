@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.observe.seen import Depth, Form
+from kproxy.observe.exchange import Depth, Form
 from kproxy.testing.dialogue import request, response
 from kproxy.wire.records import Record, encode_batch
 from kproxy.wire.table import schema

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kproxy.observe.credentials import BODIES, REQUEST, RESPONSE, VALUES, secret_paths, take_out, withheld_body
-from kproxy.observe.seen import Depth, Form
+from kproxy.observe.exchange import Depth, Form
 from kproxy.testing.dialogue import request, sized
 from kproxy.wire import Message, encode
 from kproxy.wire.table import layout, schema

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.observe.error_places import error_at, place
+from kproxy.observe.response_errors import error_at, place
 from kproxy.testing.dialogue import defaults, response
 from kproxy.wire.table import schema
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.observe.seen import Depth
-from kproxy.observe.watcher import KEPT
+from kproxy.observe.exchange import Depth
+from kproxy.observe.exchange_builder import KEPT
 from kproxy.wire.table import schema
 from tests.support.random_peers import Manners, mangled
 
@@ -83,7 +83,7 @@ def test_memory_of_names() -> None:
 
     assert len(lines) < 3600
     assert 3000 == sum(line.count for line in lines if line.api == "Heartbeat")
-    assert sum(len(asks.known) for asks in watching.watcher.asks.values()) <= 400
+    assert sum(len(cache.known) for cache in watching.watcher.request_templates.values()) <= 400
 
 
 def test_a_broker_that_answers_nobody() -> None:

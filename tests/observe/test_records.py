@@ -8,14 +8,14 @@ from uuid import UUID
 import pytest
 
 from kproxy.observe import records as watched
+from kproxy.observe.exchange import Form, ObservedExchange
 from kproxy.observe.records import NotKept, records_of
-from kproxy.observe.seen import Form, Seen
 from kproxy.wire import records
 from kproxy.wire.records import Record, encode_batch
 from tests.support.exchange_factory import Somebody, exchange
 
 
-def produced(*records: Record, form: Form = Form.WHOLE) -> Seen:
+def produced(*records: Record, form: Form = Form.WHOLE) -> ObservedExchange:
     topic = {"name": "orders", "partition_data": [{"index": 0, "records": encode_batch(records)}]}
     return exchange("Produce", 9, {"acks": 1, "topic_data": [topic]}, {}, form=form)
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from kproxy.errors import DecodeError
-from kproxy.observe.row_reader import PATHS, read_rows, row_reader
-from kproxy.observe.rows import answers_of, asked_rows, fetch_rows
+from kproxy.observe.partition_rows import PATHS, answers_of, asked_rows, fetch_rows, read_rows, row_reader
 from kproxy.testing.dialogue import sized
 from kproxy.wire import Message, encode
 from kproxy.wire.scan.sketch import decode_sketch

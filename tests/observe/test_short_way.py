@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.observe.hot import Ask
-from kproxy.observe.seen import Depth
+from kproxy.observe.exchange import Depth
+from kproxy.observe.summary_templates import RequestTemplate
 from kproxy.testing.dialogue import request, response
 from kproxy.wire.records import Producer, Record, encode_batch
 
@@ -122,7 +122,7 @@ def test_a_producer_takes_the_short_way(version: int) -> None:
     for number in range(5):
         parts = [{"index": 2, "records": batch}]
         watching.client(request(PRODUCE, version, number, acks=-1, topic_data=[named | {"partition_data": parts}]))
-        assert isinstance(watching.watcher.open[0][1], Ask) == (number > 0)
+        assert isinstance(watching.watcher.open[0][1], RequestTemplate) == (number > 0)
         done = [{"index": 2, "base_offset": 10 + number}]
         watching.broker(response(PRODUCE, version, number, responses=[named | {"partition_responses": done}]))
     lines = watching.watcher.summary.drain(200.0, everything=True)
@@ -200,7 +200,7 @@ def test_the_rest_of_a_long_request_is_not_looked_at(version: int, size: int) ->
     for number in range(3):
         asked = long_produce(version, number, size)
         watching.client(asked[:1000])
-        assert isinstance(watching.watcher.open[0][1], Ask)
+        assert isinstance(watching.watcher.open[0][1], RequestTemplate)
         assert watching.watcher.unseen(response=False) == len(asked) - 1000
         watching.watcher.pass_over(500, watching.now, response=False)
         watching.client(asked[1500:], 70_000)
@@ -265,7 +265,7 @@ def test_what_looks_like_a_batch_in_a_long_request(version: int) -> None:
     watching = Watching(Depth.ROWS, summary=whole_summary())
     watching.client(request(HEARTBEAT, 0, 0)).broker(response(HEARTBEAT, 0, 0))
     watching.client(asked, 1000)
-    assert not isinstance(watching.watcher.open[0][1], Ask)
+    assert not isinstance(watching.watcher.open[0][1], RequestTemplate)
     done = [{"index": index, "base_offset": 7} for index in (1, 2)]
     watching.broker(response(PRODUCE, version, 1, responses=[{"name": "orders", "partition_responses": done}]))
     lines = watching.watcher.summary.drain(200.0, everything=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from kproxy.observe.cells import Line
-from kproxy.observe.seen import Depth
+from kproxy.observe.exchange import Depth
 from kproxy.observe.summary import Summary
+from kproxy.observe.summary_rows import SummaryRow
 from kproxy.testing.dialogue import request, response
 from kproxy.wire.records import Producer, Record, encode_batch
 
@@ -17,7 +17,7 @@ HEARTBEAT, PRODUCE, FETCH, METADATA = 12, 0, 1, 3
 BATCH = encode_batch([Record(at, 0, b"k", b"v" * 10) for at in range(40, 44)])
 
 
-def lines(watching: Watching) -> list[Line]:
+def lines(watching: Watching) -> list[SummaryRow]:
     assert watching.watcher.summary is not None
     return watching.watcher.summary.drain(watching.now, everything=True)
 
@@ -94,7 +94,7 @@ def test_partitions_written() -> None:
     produce(watching, 1, "t", {0: BATCH + BATCH, 1: idempotent, 2: BATCH}, {2: 6})
     found = {line.partition: line for line in lines(watching)}
 
-    def values(line: Line) -> tuple[Any, ...]:
+    def values(line: SummaryRow) -> tuple[Any, ...]:
         return (line.topic, line.records, line.bytes, line.batches, line.last_offset, line.codec, line.idempotent,
                 line.error, line.count, line.high_watermark, line.empty, line.latency_ms)  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.observe.seen import Depth
+from kproxy.observe.exchange import Depth
 from kproxy.testing.dialogue import request, response, sized
 
 from .watching import Watching

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.observe.exchanges import MOST_OPEN
-from kproxy.observe.seen import Depth, Form
-from kproxy.observe.watcher import KEPT
+from kproxy.observe.exchange import Depth, Form
+from kproxy.observe.exchange_builder import KEPT
+from kproxy.observe.open_exchanges import MOST_OPEN
 from kproxy.testing.dialogue import request, response, sized
 from kproxy.wire.records import Record, encode_batch
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from kproxy.observe.cells import Line
-from kproxy.observe.seen import Depth, Seen
+from kproxy.observe.exchange import Depth, ObservedExchange
+from kproxy.observe.observer import ConnectionObserver
 from kproxy.observe.summary import Summary
-from kproxy.observe.watcher import Watcher
+from kproxy.observe.summary_rows import SummaryRow
 from tests.support.random_peers import Broker, Manners, random_traffic
 
 CLIENT, BROKER = 0, 1
@@ -57,9 +57,9 @@ class Watching:
         summary: Summary | None = None,
         kind: type = bytearray,
     ) -> None:
-        self.seen: list[Seen] = []
+        self.seen: list[ObservedExchange] = []
         interest = depth if callable(depth) else lambda key, version: depth
-        self.watcher = Watcher(Nobody(), interest, self.seen.append, most=most, summary=summary)
+        self.watcher = ConnectionObserver(Nobody(), interest, self.seen.append, most=most, summary=summary)
         self.kind, self.now = kind, 100.0
         self.buffer = bytearray(1 << 18)
 
@@ -116,7 +116,7 @@ def random_talk(random: Random, apis: list[str], count: int, manners: Manners, m
     return talk
 
 
-def told(seen: Seen) -> dict[str, Any]:
+def told(seen: ObservedExchange) -> dict[str, Any]:
     """All that is to be the same however the bytes were cut."""
     found: dict[str, Any] = {
         name: getattr(seen, name)
@@ -128,12 +128,12 @@ def told(seen: Seen) -> dict[str, Any]:
     return found
 
 
-def counted(lines: list[Line]) -> list[tuple[Any, ...]]:
+def counted(lines: list[SummaryRow]) -> list[tuple[Any, ...]]:
     """Lines in an order of their own, with sums of times rounded."""
     rows = [
         tuple(
             round(value, 6) if isinstance(value, float) else tuple(value) if isinstance(value, list) else value
-            for value in (getattr(line, name) for name in Line.__slots__)
+            for value in (getattr(line, name) for name in SummaryRow.__slots__)
         )
         for line in lines
     ]

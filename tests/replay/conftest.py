@@ -18,8 +18,8 @@ import trio
 
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
-from kproxy.observe.seen import Depth, Form, Frame, Seen
-from kproxy.observe.watcher import Watcher
+from kproxy.observe.exchange import Depth, Form, Frame, ObservedExchange
+from kproxy.observe.observer import ConnectionObserver
 from kproxy.replay.client import Authenticate, ReplayClient
 from kproxy.replay.fixes import OutgoingRequest
 from kproxy.replay.ignored_fields import IgnoredFields
@@ -63,7 +63,7 @@ class Tap:
 
     def __init__(self, port: int, target: tuple[str, int]) -> None:
         self.target, self.lock = target, threading.Lock()
-        self.seen: list[Seen] = []
+        self.seen: list[ObservedExchange] = []
         self.sockets: list[socket.socket] = []
         self.threads: list[threading.Thread] = []
         self.server = socket.create_server(("127.0.0.1", port))
@@ -83,7 +83,7 @@ class Tap:
                 self.sockets += [near, far]
                 self.numbers += 1
                 who = Someone(self.numbers, client_port=address[1])
-                watcher = Watcher(who, lambda key, version: Depth.FULL, self.seen.append)
+                watcher = ConnectionObserver(who, lambda key, version: Depth.FULL, self.seen.append)
                 over = threading.Barrier(2, partial(self.end, watcher))  # the later of the two pumps ends it
                 self.start(self.pump, near, far, watcher.from_client, over)
                 self.start(self.pump, far, near, watcher.to_client, over)
@@ -102,11 +102,11 @@ class Tap:
                 one.shutdown(socket.SHUT_RDWR)
         over.wait(60)
 
-    def end(self, watcher: Watcher) -> None:
+    def end(self, watcher: ConnectionObserver) -> None:
         with self.lock:
             watcher.end(time.time())
 
-    def close(self) -> list[Seen]:
+    def close(self) -> list[ObservedExchange]:
         """End all connections; what was seen."""
         with suppress(OSError):
             self.server.shutdown(socket.SHUT_RDWR)
@@ -166,11 +166,13 @@ class Tools:
     def seen(
         self, key: int, version: int, asked: dict[str, Any], answered: dict[str, Any] | None = None, *,
         at: float = 0.0, seconds: float = 0.001, line: int = 1,
-    ) -> Seen:  # fmt: skip
+    ) -> ObservedExchange:  # fmt: skip
         """One exchange on connection `line`: fields not given have their defaults, `answered` None: no answer."""
         who = self.people.setdefault(line, Someone(line))
         data = made(key, version, "request", int(at * 1000), asked)
-        one = Seen(who, 0, key, version, int(at * 1000), "tester", Frame(len(data) + 4, at, at, data, Form.WHOLE))
+        one = ObservedExchange(
+            who, 0, key, version, int(at * 1000), "tester", Frame(len(data) + 4, at, at, data, Form.WHOLE)
+        )
         one.acks = asked.get("acks") if key == 0 else None
         if answered is not None:
             data = made(key, version, "response", int(at * 1000), answered)
@@ -192,7 +194,7 @@ class Tools:
         """A response of the target."""
         return decode_response(made(key, version, "response", 1, fields), key, version)
 
-    def capture(self, seen: list[Seen], path: Path) -> Path:
+    def capture(self, seen: list[ObservedExchange], path: Path) -> Path:
         """The exchanges as `kproxy capture` would write them."""
         with path.open("wb") as file:
             writer = CaptureWriter(file, Policy("full"))

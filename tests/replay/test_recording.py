@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.observe.credentials import CONFIG_VALUES
-from kproxy.observe.seen import Form
+from kproxy.observe.exchange import Form
 from kproxy.replay.recording import AUTHENTICATION, BARE, CUT
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kproxy.capture.policy import Policy
+from kproxy.observe.exchange import Depth, ObservedExchange
 from kproxy.observe.filter.filter import Filter
-from kproxy.observe.filter.view import SeenView
-from kproxy.observe.seen import Depth, Seen
+from kproxy.observe.filter.view import ExchangeView
 from kproxy.sinks.capture import MOST_UNPAIRED, CaptureSink, host_port
 from tests.support.capture_files import client, metadata, produce
 
@@ -24,7 +24,7 @@ class Wrote:
     stopped: str = ""
     lines: list[tuple[Any, ...]] = field(default_factory=list)
 
-    def exchange(self, seen: Seen, server: tuple[str, int], opened: float | None, *, behind: bool) -> None:
+    def exchange(self, seen: ObservedExchange, server: tuple[str, int], opened: float | None, *, behind: bool) -> None:
         topic = (seen.request_body or {"topics": [{"name": "?"}]})["topics"][0]["name"]
         self.lines.append(("behind" if behind else "front", seen.correlation_id, topic, server, opened))
 
@@ -35,8 +35,8 @@ class Wrote:
 def sink(wanted: str = "", side: str = "both", payload: str = "full") -> tuple[CaptureSink, Wrote]:
     file = Wrote()
 
-    def view(seen: Seen) -> SeenView:
-        return SeenView(seen, lambda one: {})
+    def view(seen: ObservedExchange) -> ExchangeView:
+        return ExchangeView(seen, lambda one: {})
 
     made = CaptureSink(
         file, Policy(payload), Filter(wanted), side, lambda who: ("127.0.0.1", 9092), view  # type: ignore[arg-type]
@@ -45,7 +45,7 @@ def sink(wanted: str = "", side: str = "both", payload: str = "full") -> tuple[C
     return made, file
 
 
-def pair(number: int) -> tuple[Seen, Seen]:
+def pair(number: int) -> tuple[ObservedExchange, ObservedExchange]:
     """A request for orders that went to the broker as one for prod.orders."""
     return metadata(number, who=WHO), metadata(number, who=WHO, topic="prod.orders")
 

@@ -13,7 +13,7 @@ from kproxy.capture.pcapng import read_note
 from kproxy.capture.policy import Policy
 from kproxy.capture.reader import Capture
 from kproxy.capture.writer import CaptureWriter
-from kproxy.observe.seen import Seen
+from kproxy.observe.exchange import ObservedExchange
 from kproxy.sinks import capture_file
 from kproxy.sinks.capture_file import CaptureFile, CaptureLimits
 from tests.support.capture_files import SERVER, client, metadata, produce
@@ -27,7 +27,7 @@ class Begun:
         self.path = path
         self.file = CaptureFile(path, Policy(payload), limits, float, self.over.set, {})  # type: ignore[arg-type]
 
-    def put(self, seen: Seen) -> None:
+    def put(self, seen: ObservedExchange) -> None:
         self.file.exchange(seen, SERVER, None, behind=False)
 
     def read(self) -> tuple[list[int], dict[str, object]]:
@@ -44,7 +44,9 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     event = threading.Event()
     write = CaptureWriter.write
 
-    def waiting(self: CaptureWriter, seen: Seen, server: tuple[str, int], *, opened: float | None = None) -> None:
+    def waiting(
+        self: CaptureWriter, seen: ObservedExchange, server: tuple[str, int], *, opened: float | None = None
+    ) -> None:
         assert event.wait(20)
         write(self, seen, server, opened=opened)
 

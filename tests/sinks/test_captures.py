@@ -13,7 +13,7 @@ import structlog
 from kproxy.capture.policy import Policy
 from kproxy.capture.reader import Capture, read
 from kproxy.errors import FilterError
-from kproxy.observe.filter.view import SeenView
+from kproxy.observe.filter.view import ExchangeView
 from kproxy.sinks import captures as module
 from kproxy.sinks.capture_file import CaptureLimits
 from kproxy.sinks.captures import CaptureRefused, Captures, NoSuchCapture
@@ -31,7 +31,7 @@ class Wired:
         self.captures = Captures(
             folder, self.fanout, server=lambda who: SERVER, soon=self.loop.put,
             wall=lambda: self.clocks.pop() if self.clocks else float,
-            view=lambda seen: SeenView(seen, lambda one: {}), instance="here",
+            view=lambda seen: ExchangeView(seen, lambda one: {}), instance="here",
         )  # fmt: skip
 
 

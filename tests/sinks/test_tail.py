@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kproxy.observe.exchange import Depth, Form
 from kproxy.observe.filter.filter import Filter
-from kproxy.observe.seen import Depth, Form
 from kproxy.sinks.tail import SMALLEST, Missed, TailSink
 from tests.support.exchange_factory import exchange
 

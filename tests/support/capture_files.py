@@ -13,7 +13,7 @@ from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.capture.packet_file import Packet, PacketFile
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
-from kproxy.observe.seen import Form, Frame, Seen
+from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.wire import Message, apis, encode
 from kproxy.wire.records import Record, encode_batch
 
@@ -47,32 +47,32 @@ def frame(data: bytes, first: float, last: float | None = None, form: Form = For
 
 def metadata(
     number: int = 1, *, who: CapturedConnection | None = None, at: float = 1000.0, topic: str = "orders"
-) -> Seen:
+) -> ObservedExchange:
     """Return an exchange in which a client asks for a topic and is answered after 250 ms."""
     asked = request("Metadata", 8, number, {"topics": [{"name": topic}]})
     told = {"brokers": [{"node_id": 1, "host": "b1", "port": 9092, "rack": None}], "topics": []}
     answer = response("Metadata", 8, number, told)
-    return Seen(
+    return ObservedExchange(
         who or client(), number, 3, 8, number, "shop", frame(asked, at), frame(answer, at + 0.25), "answered"
     )  # fmt: skip
 
 
 def produce(
     number: int = 1, *, who: CapturedConnection | None = None, acks: int = 1, size: int = 100, at: float = 1000.0
-) -> Seen:
+) -> ObservedExchange:
     """Return an exchange that writes one record with a value of `size` bytes; answered after 500 ms unless `acks` is
     0."""
     batch = encode_batch([Record(0, 1_000_000, None, b"x" * size)])
     topics = [{"name": "orders", "partition_data": [{"index": 0, "records": batch}]}]
     data = request("Produce", 8, number, {"acks": acks, "timeout_ms": 1000, "topic_data": topics})
-    seen = Seen(who or client(), number, 0, 8, number, "shop", frame(data, at), None, "no_answer_due", acks)
+    seen = ObservedExchange(who or client(), number, 0, 8, number, "shop", frame(data, at), None, "no_answer_due", acks)
     if acks:
         seen.response = frame(response("Produce", 8, number, {"responses": []}), at + 0.5)
         seen.outcome = "answered"
     return seen
 
 
-def written(path: Path, exchanges: Iterable[Seen], policy: Policy = FULL) -> Path:
+def written(path: Path, exchanges: Iterable[ObservedExchange], policy: Policy = FULL) -> Path:
     """Write these exchanges and the ends of their connections into a capture of kproxy's own. Return its path."""
     with path.open("wb") as file:
         writer = CaptureWriter(file, policy)

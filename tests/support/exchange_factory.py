@@ -12,7 +12,7 @@ from kproxy.capture.policy import Payload, Policy
 from kproxy.capture.writer import CaptureWriter
 from kproxy.events.schema import REQUEST_EVENT
 from kproxy.observe.credentials import take_out
-from kproxy.observe.seen import Form, Frame, Seen
+from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.sinks.audit.lines import EventEncoder
 from kproxy.sinks.audit.request_event import request_event
 from kproxy.wire import Message, encode
@@ -51,14 +51,14 @@ class Somebody:
 def exchange(
     api_name: str, version: int, request: Mapping[str, Any], response: Mapping[str, Any] | None, *,
     who: Somebody | None = None, form: Form = Form.WHOLE, at: float = 1_000.0, number: int = 1,
-) -> Seen:  # fmt: skip
+) -> ObservedExchange:  # fmt: skip
     """Return an exchange that begins at `at` seconds and takes 20 ms; without a response it is unanswered. `form`: the
     part that is kept of both frames, of HEAD 20 bytes."""
     api, who = load(names()[api_name]), who or Somebody()
     header = {"request_api_key": api.key, "request_api_version": version, "correlation_id": number,
               "client_id": who.client_id}  # fmt: skip
     asked = encode(Message(api, version, header, dict(request)))
-    seen = Seen(
+    seen = ObservedExchange(
         who=who, number=number, key=api.key, version=version, correlation_id=number, client_id=who.client_id,
         request=_frame(asked, api.key, version, "request", form, at), acks=request.get("acks"),
     )  # fmt: skip
@@ -92,7 +92,7 @@ def orders(count: int, base: int = 0, codec: int = 0) -> bytes:
     return encode_batch(records, codec=codec, base_offset=base, producer=Producer(4000, 0, base))
 
 
-def conversation() -> list[Seen]:
+def conversation() -> list[ObservedExchange]:
     """Return the exchanges of two clients from `NOON` on, one a second: `etl` writes orders, one write fails after 250
     ms, one wants no answer; `report` reads, and its heartbeat stays without an answer."""
     etl = Somebody(3, principal="User:alice", client_id="etl", client_address="192.168.7.1", client_port=51000,
@@ -137,7 +137,7 @@ _METADATA: dict[str, Any] = {
 }
 
 
-def write_capture(path: Path, exchanges: Iterable[Seen], payload: Payload = "full") -> Path:
+def write_capture(path: Path, exchanges: Iterable[ObservedExchange], payload: Payload = "full") -> Path:
     """Write a capture of these exchanges, as of a proxy at 127.0.0.1:9092. Return its path."""
     with path.open("wb") as file:
         writer = CaptureWriter(file, Policy(payload))
@@ -147,7 +147,7 @@ def write_capture(path: Path, exchanges: Iterable[Seen], payload: Payload = "ful
     return path
 
 
-def event_lines(exchanges: Iterable[Seen], source: str = "host/5b0c1e2f/0") -> bytes:
+def event_lines(exchanges: Iterable[ObservedExchange], source: str = "host/5b0c1e2f/0") -> bytes:
     """Return the request events of these exchanges, as event files hold them."""
     lines = EventEncoder(source)
     made = [lines.line(REQUEST_EVENT.name, seen.request.first if seen.request else NOON, request_event(seen, float))

@@ -21,8 +21,9 @@ from kproxy.core.commands import BROKER, CLIENT
 from kproxy.net.driven import ConnectionPhase
 from kproxy.net.loop.turns import BUFFER
 from kproxy.net.socket.side import VIEW
-from kproxy.net.taps import JournalFor, Taps
-from kproxy.observe.seen import Depth, Seen, Who
+from kproxy.net.tap import JournalFor
+from kproxy.net.taps import Taps
+from kproxy.observe.exchange import Depth, ObservedExchange, Who
 from kproxy.observe.summary import Summary
 from kproxy.sinks.fanout import Fanout
 from kproxy.sinks.sink import Sink
@@ -35,18 +36,18 @@ class Hungry:
 
     broker_side: bool = True
     most: Depth = Depth.FULL
-    seen: list[Seen] = field(default_factory=list)
-    behind: list[Seen] = field(default_factory=list)
+    seen: list[ObservedExchange] = field(default_factory=list)
+    behind: list[ObservedExchange] = field(default_factory=list)
     open: list[Who] = field(default_factory=list)
     over: list[Who] = field(default_factory=list)
 
     def depth(self, key: int, version: int) -> Depth:
         return self.most
 
-    def take(self, seen: Seen) -> None:
+    def take(self, seen: ObservedExchange) -> None:
         self.seen.append(seen)
 
-    def take_behind(self, seen: Seen) -> None:
+    def take_behind(self, seen: ObservedExchange) -> None:
         self.behind.append(seen)
 
     def opened(self, who: Who, now: float) -> None:

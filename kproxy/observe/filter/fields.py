@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kproxy.observe.seen import Depth
+from kproxy.observe.exchange import Depth
 from kproxy.wire.records.compression import CODECS
 
 from .kinds import ACKS, ADDRESS, API, DURATION, ERROR, FLAG, NUMBER, SIZE, TEXT, TIME, ChoiceKind, Kind

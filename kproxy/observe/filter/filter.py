@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from kproxy.observe.exchange import Depth
 from kproxy.observe.records import NotKept
-from kproxy.observe.seen import Depth
 from kproxy.wire.table import schema
 
 from .fields import BY_NAME
 from .parse import parse
-from .tree import All, And, Claim, Node, Not, Or, written
+from .tree import All, And, FieldTest, FilterNode, Not, Or, written
 from .view import View
 
 Predicate = Callable[[View], bool]
@@ -42,7 +42,7 @@ class Filter:
         """Return False if the filter has no claim, so that every exchange passes."""
         return not isinstance(self.tree, All)
 
-    def claims(self) -> Iterator[Claim]:
+    def claims(self) -> Iterator[FieldTest]:
         """Yield the claims that the filter is made of."""
         return _claims(self.tree)
 
@@ -69,9 +69,9 @@ class Filter:
         return self._depth if self.possible(key, version) else Depth.COUNT
 
 
-def _claims(node: Node) -> Iterator[Claim]:
+def _claims(node: FilterNode) -> Iterator[FieldTest]:
     match node:
-        case Claim():
+        case FieldTest():
             yield node
         case Not(inner):
             yield from _claims(inner)
@@ -80,15 +80,15 @@ def _claims(node: Node) -> Iterator[Claim]:
                 yield from _claims(part)
 
 
-def _cost(node: Node) -> int:
+def _cost(node: FilterNode) -> int:
     return max((BY_NAME[claim.field].depth for claim in _claims(node)), default=0)
 
 
-def _predicate(node: Node) -> Predicate:
+def _predicate(node: FilterNode) -> Predicate:
     match node:
         case All():
             return lambda view: True
-        case Claim():
+        case FieldTest():
             return _compare(node)
         case Not(inner):
             test = _predicate(inner)
@@ -101,7 +101,7 @@ def _predicate(node: Node) -> Predicate:
             return lambda view: any(test(view) for test in tests)
 
 
-def _compare(claim: Claim) -> Predicate:
+def _compare(claim: FieldTest) -> Predicate:
     """Return the test of one claim: any of the field's values has to pass; with != and !~ none may be equal, or fit."""
     field = BY_NAME[claim.field]
     read = field.read
@@ -113,12 +113,12 @@ def _compare(claim: Claim) -> Predicate:
     return lambda view: any(compare(value) for value in read(view))
 
 
-def _may(node: Node, key: int, version: int) -> bool | None:
+def _may(node: FilterNode, key: int, version: int) -> bool | None:
     """Return the result for all exchanges of this API and version, None where it depends on the exchange."""
     match node:
         case All():
             return True
-        case Claim():
+        case FieldTest():
             return _predicate(node)(_ApiView(key, version)) if node.field in ("api", "version") else None
         case Not(inner):
             found = _may(inner, key, version)

@@ -19,14 +19,14 @@ from kproxy.rules.document.hints import nearest
 from .fields import BY_NAME, BY_SHORT, Field
 from .kinds import ERROR, FLAG
 from .tokens import Token, tokens
-from .tree import WORDS, All, And, Claim, Node, Not, Or
+from .tree import WORDS, All, And, FieldTest, FilterNode, Not, Or
 
 DEEPEST = 50
 """Parentheses and negations within each other."""
 MEANT = {"=": "==", "=~": "~"}
 
 
-def parse(text: str) -> Node:
+def parse(text: str) -> FilterNode:
     """Return the tree of a filter's text; `All()` for an empty one. Raises FilterError."""
     parser = _Parser(text)
     if parser.at_end():
@@ -60,14 +60,14 @@ class _Parser:
     def is_word(self, *words: str) -> bool:
         return self.here.what in ("word", "sign") and self.here.text.lower() in words
 
-    def either(self, depth: int) -> Node:
+    def either(self, depth: int) -> FilterNode:
         parts = [self.both(depth)]
         while self.is_word("or", "|", "||"):
             self.take()
             parts.append(self.both(depth))
         return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
-    def both(self, depth: int) -> Node:
+    def both(self, depth: int) -> FilterNode:
         parts = [self.one(depth)]
         while not (self.at_end() or self.is_word("or", "|", "||", ")", ",")):
             if self.is_word("and", "&", "&&"):
@@ -75,7 +75,7 @@ class _Parser:
             parts.append(self.one(depth))
         return parts[0] if len(parts) == 1 else And(tuple(parts))
 
-    def one(self, depth: int) -> Node:
+    def one(self, depth: int) -> FilterNode:
         if depth > DEEPEST:
             raise self.wrong(f"more than {DEEPEST} parentheses and negations within each other")
         if self.is_word("not", "!"):
@@ -90,7 +90,7 @@ class _Parser:
             return inner
         return self.claim()
 
-    def claim(self) -> Claim:
+    def claim(self) -> FieldTest:
         token = self.take()
         if token.what == "short":
             if token.text not in BY_SHORT:
@@ -100,31 +100,31 @@ class _Parser:
             return self.rest(BY_NAME[token.text.lower()], short=False, token=token)
         raise self.wrong(_no_field(token), token)
 
-    def rest(self, field: Field, *, short: bool, token: Token) -> Claim:
+    def rest(self, field: Field, *, short: bool, token: Token) -> FieldTest:
         """Parse what stands behind a field, whose `token` was taken, and return the claim."""
         if self.here.what == "operator" or self.is_word("in"):
             return self.compared(field)
         if not short or field.kind is FLAG:
-            return Claim(field.name)
+            return FieldTest(field.name)
         if field.kind is ERROR:
             return self.error(field)
         if self.here.what not in ("word", "text") or self.is_word("and", "or"):
             raise self.wrong(f"{field.kind.wanted} is wanted after ~{token.text}, such as {field.example}")
         return self.valued(field, field.kind.usual)
 
-    def error(self, field: Field) -> Claim:
+    def error(self, field: Field) -> FieldTest:
         """Parse what stands behind `~e`: an error or nothing, since words of the language and fields are no errors."""
         word = self.here.text.lower()
         if self.here.what not in ("word", "text") or (self.here.what == "word" and word in WORDS | BY_NAME.keys()):
-            return Claim(field.name)
+            return FieldTest(field.name)
         try:
             value = field.kind.parse(self.here.text)
         except ValueError:
             return self.valued(field, "~")
         self.take()
-        return Claim(field.name, "==", value)
+        return FieldTest(field.name, "==", value)
 
-    def compared(self, field: Field) -> Claim:
+    def compared(self, field: Field) -> FieldTest:
         token = self.take()
         operator = token.text.lower()
         if operator not in field.kind.operators:
@@ -140,10 +140,10 @@ class _Parser:
         if not self.is_word(")"):
             raise self.wrong('"," or ")" is wanted after a value')
         self.take()
-        return Claim(field.name, "in", tuple(values))
+        return FieldTest(field.name, "in", tuple(values))
 
-    def valued(self, field: Field, operator: str) -> Claim:
-        return Claim(field.name, operator, self.value(field, operator))
+    def valued(self, field: Field, operator: str) -> FieldTest:
+        return FieldTest(field.name, operator, self.value(field, operator))
 
     def value(self, field: Field, operator: str) -> Any:
         token = self.take()

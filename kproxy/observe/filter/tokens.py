@@ -13,7 +13,7 @@ from .tree import PLAIN
 LONGEST = 4000
 """Characters of a filter at most. Filters come over the network, too, and nobody types more."""
 
-What = Literal["word", "text", "short", "operator", "sign", "end"]
+TokenKind = Literal["word", "text", "short", "operator", "sign", "end"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Token:
     `text`: the value of a quoted text, the name of a short form without `~`, else the characters themselves.
     """
 
-    what: What
+    what: TokenKind
     text: str
     at: int
 

@@ -15,7 +15,7 @@ class All:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class FieldTest:
     """Claim `field operator value`. Without an operator: the field is there, and is not 0, empty or false.
 
     `value`: as the field's kind parsed it; a tuple of such values for `in`, the expression's text for `~`.
@@ -30,36 +30,36 @@ class Claim:
 class Not:
     """Negation, which holds where `inner` does not."""
 
-    inner: Node
+    inner: FilterNode
 
 
 @dataclass(frozen=True, slots=True)
 class And:
     """Conjunction of two nodes or more."""
 
-    parts: tuple[Node, ...]
+    parts: tuple[FilterNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
     """Disjunction of two nodes or more."""
 
-    parts: tuple[Node, ...]
+    parts: tuple[FilterNode, ...]
 
 
-Node = All | Claim | Not | And | Or
+FilterNode = All | FieldTest | Not | And | Or
 
 PLAIN = re.compile(r"[^\s()\"',!&|~<>=]+")
 """Expression for values that need no quotes."""
 WORDS = frozenset(("and", "or", "not", "in"))
 
 
-def written(node: Node) -> str:
+def written(node: FilterNode) -> str:
     """Return the filter as text that parses to the same tree."""
     match node:
         case All():
             return ""
-        case Claim():
+        case FieldTest():
             return _claim(node)
         case Not(inner):
             return f"not {_part(inner)}"
@@ -69,11 +69,11 @@ def written(node: Node) -> str:
             return " or ".join(map(_part, parts))
 
 
-def _part(node: Node) -> str:
+def _part(node: FilterNode) -> str:
     return f"({written(node)})" if isinstance(node, And | Or) else written(node)
 
 
-def _claim(claim: Claim) -> str:
+def _claim(claim: FieldTest) -> str:
     kind = BY_NAME[claim.field].kind
     if not claim.operator:
         return claim.field

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.records import FoundRecord, NotKept, records_of
-from kproxy.observe.seen import Seen
 
-Data = Mapping[str, Any]
+EventData = Mapping[str, Any]
 """The data of a request event."""
-MakeData = Callable[[Seen], Data]
+MakeData = Callable[[ObservedExchange], EventData]
 
 
 class View(Protocol):
@@ -33,7 +33,7 @@ class View(Protocol):
 class EventView:
     """View of an exchange through the data of its recorded request event."""
 
-    def __init__(self, data: Data) -> None:
+    def __init__(self, data: EventData) -> None:
         self.data = data
 
     def get(self, column: str) -> Any:
@@ -43,13 +43,13 @@ class EventView:
         raise NotKept("events hold no records, captures do")
 
 
-def _latency(seen: Seen) -> float | None:
+def _latency(seen: ObservedExchange) -> float | None:
     if seen.request is None or seen.response is None:
         return None
     return round((seen.response.last - seen.request.first) * 1000, 3)
 
 
-_AT_ONCE: Mapping[str, Callable[[Seen], Any]] = {
+_AT_ONCE: Mapping[str, Callable[[ObservedExchange], Any]] = {
     "api": lambda seen: seen.api,
     "api_key": lambda seen: seen.key,
     "version": lambda seen: seen.version,
@@ -78,17 +78,17 @@ AT_ONCE = frozenset(_AT_ONCE)
 """Columns that need no frame to be kept."""
 
 
-class SeenView:
+class ExchangeView:
     """View of an exchange that a watcher saw. `make(seen)`: makes the data of its request event."""
 
     __slots__ = ("_data", "make", "seen")
 
-    def __init__(self, seen: Seen, make: MakeData) -> None:
+    def __init__(self, seen: ObservedExchange, make: MakeData) -> None:
         self.seen, self.make = seen, make
-        self._data: Data | None = None
+        self._data: EventData | None = None
 
     @property
-    def data(self) -> Data:
+    def data(self) -> EventData:
         """Return the request event's data, which is made when it is first asked for."""
         if self._data is None:
             self._data = self.make(self.seen)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kproxy.capture.captured_connection import CapturedConnection
-from kproxy.observe.seen import Form, Frame, Seen
+from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.pipeline.whatif.candidate import Candidate
 from kproxy.pipeline.whatif.exchange import CaptureSummary, ExchangeChunk, Opaque, PackedExchange, pack
 from kproxy.rules.facts import Facts
@@ -83,7 +83,7 @@ class CapturePacking:
         self.summary = CaptureSummary(topics={}, unfit={})
         self.places = self.held = 0
 
-    def add(self, seen: Seen) -> None:
+    def add(self, seen: ObservedExchange) -> None:
         """Add an exchange that is over."""
         who = seen.who
         assert isinstance(who, CapturedConnection), "the reader made it"
@@ -122,7 +122,7 @@ class CapturePacking:
         self.places += 1
         return connection
 
-    def _recorded(self, seen: Seen, opaque: Opaque) -> PackedExchange | None:
+    def _recorded(self, seen: ObservedExchange, opaque: Opaque) -> PackedExchange | None:
         request, response = seen.request, seen.response
         why = unfit(seen)
         if why is not None or request is None:
@@ -166,7 +166,7 @@ def facts_of(capture: str, who: CapturedConnection | ExchangeChunk) -> Facts:
     return Facts(who.listener or "", who.cluster or capture, who.client_address, node=who.node)
 
 
-def unfit(seen: Seen) -> str | None:
+def unfit(seen: ObservedExchange) -> str | None:
     """Return why an exchange cannot be rehearsed, None if it can."""
     request, response = seen.request, seen.response
     if request is None:

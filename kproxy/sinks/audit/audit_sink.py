@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, cast
 from kproxy.config.audit import AuditConfig
 from kproxy.core.principal import Outcome
 from kproxy.events.schema import CONNECTION_EVENT, REQUEST_EVENT, SUMMARY_EVENT
-from kproxy.observe.cells import Line
-from kproxy.observe.seen import Depth, Seen, Who
+from kproxy.observe.exchange import Depth, ObservedExchange, Who
 from kproxy.observe.summary import Summary
+from kproxy.observe.summary_rows import SummaryRow
 from kproxy.wire.breath import each, to_the_end
 from kproxy.wire.table import schema
 
@@ -43,7 +43,7 @@ class ConnectionAccount:
         self.who, self.summary = who, summary
         self.outcome: Outcome | None = None
         self.client_id: str | None = None
-        self.unsent_lines: deque[Line] = deque()  # of its summary
+        self.unsent_lines: deque[SummaryRow] = deque()  # of its summary
 
 
 class AuditSink:
@@ -60,7 +60,7 @@ class AuditSink:
     def depth(self, key: int, version: int) -> Depth:
         return DEPTHS[self.config.detail_of(api_name(key))]
 
-    def take(self, seen: Seen) -> None:
+    def take(self, seen: ObservedExchange) -> None:
         account = self.accounts.get(seen.who.number)
         if account is not None:
             account.client_id = seen.client_id
@@ -70,7 +70,7 @@ class AuditSink:
             event = request_event(seen, self.wall, self.config.partitions)
             self.events.put(REQUEST_EVENT.name, self.wall(seen.request.first), event)
 
-    def take_behind(self, seen: Seen) -> None:
+    def take_behind(self, seen: ObservedExchange) -> None:
         """Never called: the audit tells what the client saw."""
 
     def opened(self, who: Who, now: float) -> None:

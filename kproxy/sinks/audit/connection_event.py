@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kproxy.core.principal import Outcome
-from kproxy.observe.seen import Who
+from kproxy.observe.exchange import Who
 from kproxy.wire.table.errors import error_name
 
 from .text import plain

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from kproxy.observe.credentials import REQUEST, RESPONSE
+from kproxy.observe.exchange import Frame, ObservedExchange
 from kproxy.observe.frames import SIZE_BYTES
 from kproxy.observe.number_template import RECORDS_AT, LearntFrame, holders
-from kproxy.observe.seen import Frame, Seen
 from kproxy.wire.records.entry import OVERHEAD
 from kproxy.wire.scan.sketch import decode_sketch
 
@@ -102,7 +102,7 @@ class LineTemplate:
 
 
 def line_template(
-    seen: Seen, asked: LearntFrame, answered: LearntFrame, wall: ToWallTime, most: int
+    seen: ObservedExchange, asked: LearntFrame, answered: LearntFrame, wall: ToWallTime, most: int
 ) -> LineTemplate | None:
     """Return the template of lines about exchanges like this one; None if its own line would be another."""
     request, response = seen.request, seen.response
@@ -139,7 +139,9 @@ def fields_of(learnt: LearntFrame, frame: Frame) -> Any:
     return learnt.template.unpack((frame.size - SIZE_BYTES).to_bytes(SIZE_BYTES, "big") + frame.data, 0)
 
 
-def marked_body(seen: Seen, learnt: LearntFrame, frame: Frame, direction: str, place: int) -> dict[str, Any]:
+def marked_body(
+    seen: ObservedExchange, learnt: LearntFrame, frame: Frame, direction: str, place: int
+) -> dict[str, Any]:
     """Return the body of a frame with marks where its template has numbers; the first of them fills gaps at `place`."""
     body = decode_sketch(frame.data, seen.key, seen.version, direction)
     found = [holder[name] for holder, name in holders(body, RECORDS_AT.get((seen.key, direction), ""))]

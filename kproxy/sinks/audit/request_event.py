@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kproxy.observe.error_places import LISTS, LONGEST_LIST
-from kproxy.observe.seen import Form, Seen
+from kproxy.observe.exchange import Form, ObservedExchange
+from kproxy.observe.response_errors import LISTS, LONGEST_LIST
 
 from .connection_event import connection_columns
 from .extract.error_names import error_columns
@@ -23,7 +23,9 @@ MOST = 100
 """Topics, partitions and resources that one event tells one by one."""
 
 
-def request_event(seen: Seen, wall: ToWallTime, most: int = MOST, longest: int = LONGEST_LIST) -> dict[str, Any]:
+def request_event(
+    seen: ObservedExchange, wall: ToWallTime, most: int = MOST, longest: int = LONGEST_LIST
+) -> dict[str, Any]:
     """Return the data of a `REQUEST_EVENT`, absent columns left out.
 
     `most`: topics, partitions and resources, each, in it. `longest`: bytes up to which a response with lists is read.
@@ -55,7 +57,7 @@ def request_event(seen: Seen, wall: ToWallTime, most: int = MOST, longest: int =
     return data
 
 
-def put_times(data: dict[str, Any], seen: Seen, wall: ToWallTime) -> None:
+def put_times(data: dict[str, Any], seen: ObservedExchange, wall: ToWallTime) -> None:
     """Set the sizes and times of an exchange.
 
     A frame that was held left later than it was read, or came earlier than it left, by the time that it was held.
@@ -83,7 +85,7 @@ def put_times(data: dict[str, Any], seen: Seen, wall: ToWallTime) -> None:
     data["wait_ms"] = milliseconds(other_asked + other_answered)
 
 
-def too_long(seen: Seen, longest: int) -> str:
+def too_long(seen: ObservedExchange, longest: int) -> str:
     """Return why the response is not read although it is here, "" if it is read."""
     response = seen.answer
     if response is None or response.form is not Form.WHOLE or len(response.data) <= longest or seen.key not in LISTS:
@@ -91,7 +93,7 @@ def too_long(seen: Seen, longest: int) -> str:
     return f"response: {response.size} bytes, more than the {longest} that are read of lists"
 
 
-def unread(seen: Seen) -> str | None:
+def unread(seen: ObservedExchange) -> str | None:
     """Return why some fields are missing, None if all could be read."""
     if seen.unread:
         return seen.unread

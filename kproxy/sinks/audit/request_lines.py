@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kproxy.events.schema import REQUEST_EVENT
-from kproxy.observe.journal import Recorded
+from kproxy.observe.exchange import ObservedExchange
+from kproxy.observe.journal import JournalEntry
 from kproxy.observe.number_template import LearntFrame
-from kproxy.observe.seen import Seen
 
 from .connection_event import LiveWho
 from .gate import EventGate
@@ -41,10 +41,10 @@ class RequestLines:
     def standing(self) -> object:
         return self.who.standing
 
-    def learn(self, seen: Seen, asked: LearntFrame, answered: LearntFrame) -> LineTemplate | None:
+    def learn(self, seen: ObservedExchange, asked: LearntFrame, answered: LearntFrame) -> LineTemplate | None:
         return line_template(seen, asked, answered, self.wall, self.most)
 
-    def write(self, exchanges: Sequence[Recorded], now: float) -> None:
+    def write(self, exchanges: Sequence[JournalEntry], now: float) -> None:
         wall = self.wall
         ended, last = byte_stamp(wall(now)), None
         events: list[tuple[bytes, bytes]] = []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.observe.cells import Line
-from kproxy.observe.seen import Who
+from kproxy.observe.exchange import Who
+from kproxy.observe.summary_rows import SummaryRow
 
 from .connection_event import connection_columns
 from .text import plain, stamp
@@ -20,7 +20,7 @@ AS_THEY_ARE = (
 )  # fmt: skip
 
 
-def summary_event(line: Line, who: Who) -> tuple[float, dict[str, Any]]:
+def summary_event(line: SummaryRow, who: Who) -> tuple[float, dict[str, Any]]:
     """Return the minute's start, in seconds since 1970, and the data of a `SUMMARY_EVENT`, absent columns left out."""
     data = connection_columns(who)
     for name in TIMES:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from kproxy.observe.exchange import Depth, Form, ObservedExchange
 from kproxy.observe.filter.fields import FIELDS
 from kproxy.observe.filter.filter import Filter
-from kproxy.observe.filter.view import EventView, SeenView
+from kproxy.observe.filter.view import EventView, ExchangeView
 from kproxy.observe.records import records_of
-from kproxy.observe.seen import Depth, Form, Seen
 from kproxy.wire.records import Record, encode_batch
 from tests.support.exchange_factory import Somebody, exchange
 
@@ -108,39 +108,39 @@ def test_what_is_absent_is_not_equal() -> None:
 # ---- exchanges seen
 
 
-def produced(*records: Record, form: Form = Form.WHOLE) -> Seen:
+def produced(*records: Record, form: Form = Form.WHOLE) -> ObservedExchange:
     batch = encode_batch(records)
     topic = {"name": "orders", "partition_data": [{"index": 0, "records": batch}]}
     return exchange("Produce", 9, {"acks": 1, "topic_data": [topic]}, {}, form=form)
 
 
-def judged(text: str, seen: Seen) -> bool:
-    return Filter(text).holds(SeenView(seen, lambda seen: {"topics": [{"topic": "orders"}]}))
+def judged(text: str, seen: ObservedExchange) -> bool:
+    return Filter(text).holds(ExchangeView(seen, lambda seen: {"topics": [{"topic": "orders"}]}))
 
 
 def test_header_facts_need_no_event() -> None:
     """They are read from the exchange itself, so that most exchanges cost little."""
     seen = exchange("Heartbeat", 4, {"group_id": "g"}, {}, who=Somebody(node=3, client_address="10.0.0.1"))
 
-    def never(seen: Seen) -> Any:
+    def never(seen: ObservedExchange) -> Any:
         raise AssertionError("no event is needed")
 
     wanted = Filter(
         "~k heartbeat ~v 4 ~cl tester ~n 3 ~src 10.0.0.1 ~s ~c 1 ~size > 20 ~lat 20ms not (~mod ~inj ~e ~t x)"
     )
-    assert wanted.holds(SeenView(seen, never))
+    assert wanted.holds(ExchangeView(seen, never))
     assert wanted.depth(12, 4) is Depth.SKETCH
 
 
 def test_the_event_is_made_once() -> None:
     """Whatever many claims ask of it."""
-    made: list[Seen] = []
+    made: list[ObservedExchange] = []
 
-    def make(seen: Seen) -> Mapping[str, Any]:
+    def make(seen: ObservedExchange) -> Mapping[str, Any]:
         made.append(seen)
         return PRODUCE
 
-    view = SeenView(produced(), make)
+    view = ExchangeView(produced(), make)
 
     assert Filter("~t orders ~t bills ~p 3 ~codec none").holds(view)
     assert len(made) == 1
@@ -168,7 +168,7 @@ def test_what_was_not_kept_cannot_be_judged() -> None:
     seen = produced(Record(0, 0, b"k", b"v"), form=Form.HEAD)
     for text in ("~key k", "not ~key k"):
         wanted = Filter(text)
-        assert not wanted.holds(SeenView(seen, lambda seen: {}))
+        assert not wanted.holds(ExchangeView(seen, lambda seen: {}))
         assert (wanted.unknown, wanted.why) == (1, "of the request the beginning was kept")
 
     assert not Filter("~keyless").holds(EventView(PRODUCE))

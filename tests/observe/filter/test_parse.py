@@ -10,7 +10,7 @@ from kproxy.errors import FilterError
 from kproxy.observe.filter.fields import BY_SHORT, FIELDS
 from kproxy.observe.filter.kinds import ADDRESS, API, ERROR, FLAG, TIME, ChoiceKind, NumberKind
 from kproxy.observe.filter.parse import parse
-from kproxy.observe.filter.tree import All, And, Claim, Node, Not, Or, written
+from kproxy.observe.filter.tree import All, And, FieldTest, FilterNode, Not, Or, written
 from kproxy.wire.table import errors as error_codes
 from kproxy.wire.table import schema
 
@@ -82,7 +82,7 @@ def test_every_short_form_is_tried_above() -> None:
 
 def test_and_binds_more_than_or() -> None:
     """As everywhere; without a word between two tests it is and."""
-    pending, error, done = Claim("pending"), Claim("error"), Claim("done")
+    pending, error, done = FieldTest("pending"), FieldTest("error"), FieldTest("done")
 
     assert parse("pending or error done") == Or((pending, And((error, done))))
     assert parse("(pending or error) done") == And((Or((pending, error)), done))
@@ -106,7 +106,7 @@ def test_the_example_of_each_field_is_a_filter_on_it(field: object) -> None:
     """The help shows them."""
     tree = parse(field.example)  # type: ignore[attr-defined]
 
-    assert isinstance(tree, Claim)
+    assert isinstance(tree, FieldTest)
     assert tree.field == field.name  # type: ignore[attr-defined]
 
 
@@ -188,15 +188,15 @@ EXPRESSIONS = st.sampled_from(["a", "^a", r"\d+", 'a"b', "a'b", r"\\", "(x|y)", 
 
 
 @st.composite
-def claims(draw: st.DrawFn) -> Claim:
+def claims(draw: st.DrawFn) -> FieldTest:
     """One test, of any field, with any operator that it may have."""
     field = draw(st.sampled_from(FIELDS))
     kind = field.kind
     operator = draw(st.sampled_from(("", *kind.operators)))
     if not operator:
-        return Claim(field.name)
+        return FieldTest(field.name)
     if operator in ("~", "!~"):
-        return Claim(field.name, operator, draw(st.just("LEADER") if kind is ERROR else EXPRESSIONS))
+        return FieldTest(field.name, operator, draw(st.just("LEADER") if kind is ERROR else EXPRESSIONS))
     values = {
         API: st.sampled_from(sorted(api.name for api in schema.apis())),
         ERROR: st.sampled_from(sorted(error_codes.names())),
@@ -208,8 +208,8 @@ def claims(draw: st.DrawFn) -> Claim:
     elif isinstance(kind, NumberKind) and kind is not TIME:
         values = st.sampled_from([kind.parse(text) for text in NUMBERS[type(kind).__name__]])
     if operator == "in":
-        return Claim(field.name, "in", tuple(draw(st.lists(values, min_size=1, max_size=3))))
-    return Claim(field.name, operator, draw(values))
+        return FieldTest(field.name, "in", tuple(draw(st.lists(values, min_size=1, max_size=3))))
+    return FieldTest(field.name, operator, draw(values))
 
 
 NUMBERS = {
@@ -218,7 +218,7 @@ NUMBERS = {
     "DurationKind": ["0ms", "0.3s", "1.234ms", "200ms", "2h"],
     "SizeKind": ["0", "1MB", "64KiB", "1.5kB"],
 }
-TREES: st.SearchStrategy[Node] = st.recursive(
+TREES: st.SearchStrategy[FilterNode] = st.recursive(
     claims(),
     lambda inner: (
         inner.map(Not)
@@ -231,7 +231,7 @@ TREES: st.SearchStrategy[Node] = st.recursive(
 
 @settings(suppress_health_check=[HealthCheck.too_slow])  # the first tree compiles what the rest share
 @given(TREES)
-def test_what_is_printed_is_read_again(tree: Node) -> None:
+def test_what_is_printed_is_read_again(tree: FilterNode) -> None:
     """As the same tree, whatever it is."""
     assert parse(written(tree)) == tree
 

@@ -12,7 +12,7 @@ from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
 from kproxy.errors import DocumentError
-from kproxy.observe.seen import Form, Frame, Seen
+from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.pipeline.errors import LakeError
 from kproxy.pipeline.whatif.job import WhatIf, whatif
 from kproxy.testing.dialogue import request, response
@@ -47,14 +47,14 @@ def written(path: Path, payload: Any = "full") -> str:
     return str(path)
 
 
-def write(who: CapturedConnection, count: int) -> Seen:
+def write(who: CapturedConnection, count: int) -> ObservedExchange:
     topic = "orders" if who.number % 2 else "clicks"
     when = BEGAN + count + who.number / 100
     parts = [{"index": 0, "records": None}]
     asked = request(0, 9, count, f"writer-{who.number}", acks=-1, topic_data=[{"name": topic, "partition_data": parts}])
     said = [{"name": topic, "partition_responses": [{"index": 0, "base_offset": count}]}]
     answer = response(0, 9, count, responses=said)
-    return Seen(
+    return ObservedExchange(
         who, count, 0, 9, count, f"writer-{who.number}",
         Frame(len(asked), when, when, asked[4:], Form.WHOLE),
         Frame(len(answer), when + 0.005, when + 0.005, answer[4:], Form.WHOLE),

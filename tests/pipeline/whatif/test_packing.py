@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
-from kproxy.observe.seen import Form, Frame, Seen
+from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.pipeline.whatif import packing
 from kproxy.pipeline.whatif.candidate import Candidate
 from kproxy.pipeline.whatif.exchange import CaptureSummary, PackedExchange, unpack_chunk, unpack_summary
@@ -20,9 +20,11 @@ def caller(number: int) -> CapturedConnection:
     return CapturedConnection(number, "client", f"10.0.0.{number}", 1, "10.9.9.9", 9092, 0.0, TopicIdNames())
 
 
-def seen(who: CapturedConnection, number: int, key: int = HEARTBEAT, version: int = 4, when: float = 0.0) -> Seen:
+def seen(
+    who: CapturedConnection, number: int, key: int = HEARTBEAT, version: int = 4, when: float = 0.0
+) -> ObservedExchange:
     data = request(key, version, number)[4:]
-    return Seen(
+    return ObservedExchange(
         who, number, key, version, number, "tester",
         Frame(len(data) + 4, when or 100.0 + number, when or 100.0 + number, data, Form.WHOLE),
     )  # fmt: skip
@@ -42,7 +44,7 @@ def unpacked(found: CapturePacking) -> tuple[dict[int, list[list[PackedExchange]
 
 
 def packed(
-    *exchanges: Seen, ended: tuple[CapturedConnection, ...] = ()
+    *exchanges: ObservedExchange, ended: tuple[CapturedConnection, ...] = ()
 ) -> tuple[dict[int, list[list[PackedExchange]]], CaptureSummary]:
     made = CapturePacking("c", Candidate([("r", RULES)], 0.0))
     made.ended.extend(ended)

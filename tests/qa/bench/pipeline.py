@@ -32,7 +32,7 @@ from pathlib import Path
 from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
-from kproxy.observe.seen import Form, Frame, Seen
+from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.testing.dialogue import request, response
 from kproxy.wire.records import Record, encode_batch
 from tests.support.synthetic_events import write_events
@@ -207,7 +207,7 @@ def captured(path: Path, exchanges: int, connections: int = 200) -> None:
             answer = response(0, 9, count, responses=said)
             came = Frame(len(asked), when, when, asked[4:], Form.WHOLE)
             went = Frame(len(answer), when + 0.001, when + 0.001, answer[4:], Form.WHOLE)
-            seen = Seen(who, count, 0, 9, count, "load", came, went, outcome="answered", acks=-1)
+            seen = ObservedExchange(who, count, 0, 9, count, "load", came, went, outcome="answered", acks=-1)
             writer.write(seen, SERVER)
 
 

@@ -20,9 +20,9 @@ from uuid import UUID
 import structlog
 
 from kproxy.config.audit import AuditConfig
-from kproxy.observe.seen import Depth, Seen
+from kproxy.observe.exchange import Depth, ObservedExchange
+from kproxy.observe.observer import ConnectionObserver
 from kproxy.observe.summary import Summary
-from kproxy.observe.watcher import Watcher
 from kproxy.sinks.audit.audit_sink import AuditSink
 from kproxy.sinks.audit.event_sink import OutletCounters
 from kproxy.sinks.audit.gate import EventGate
@@ -135,24 +135,24 @@ CONNECTION: Any = SimpleNamespace(
 )  # fmt: skip
 
 
-def audited(outlet: Any) -> Watcher:
+def audited(outlet: Any) -> ConnectionObserver:
     """Return a watcher of an audit whose detail is `requests`."""
     events = EventGate(Recorder("instance/boot/0", [outlet]), lambda: None)
     sink = AuditSink(AuditConfig(dir="audit", detail="requests"), events, lambda now: 1795255200.0 + now)
     fanout = Fanout(structlog.get_logger())
     fanout.add(sink)
     summary, journal = sink.summary_for(CONNECTION), sink.journal_for(CONNECTION)
-    return Watcher(CONNECTION, fanout.depth, fanout.take, summary=summary, journal=journal)
+    return ConnectionObserver(CONNECTION, fanout.depth, fanout.take, summary=summary, journal=journal)
 
 
 def cost(depth: Depth, asked: bytes, answered: bytes, together: int) -> float:
-    taken: list[Seen] = []
+    taken: list[ObservedExchange] = []
     outlet = Outlet()
     if depth is Depth.LINES:
         watcher = audited(outlet)
     else:
         summary = Summary(lambda key, version: True) if depth is Depth.ROWS else None
-        watcher = Watcher(
+        watcher = ConnectionObserver(
             None,  # type: ignore[arg-type]
             lambda key, version: depth,
             lambda seen: taken.clear(),

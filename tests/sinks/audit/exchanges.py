@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from kproxy.observe.seen import Form, Frame, Outcome, Seen
+from kproxy.observe.exchange import ExchangeOutcome, Form, Frame, ObservedExchange
 from kproxy.sinks.audit.request_event import request_event
 from kproxy.wire.codec.headers import write_header
 from kproxy.wire.codec.structs import encode
@@ -63,12 +63,12 @@ def seen(
     response: dict[str, Any] | None = None,
     *,
     who: FakeWho | None = None,
-    outcome: Outcome | None = None,
+    outcome: ExchangeOutcome | None = None,
     **more: Any,
-) -> Seen:
+) -> ObservedExchange:
     """An exchange whose request came at 1.0 and was here at 1.001, answered from 1.011 to 1.0125."""
     key = schema.names()[api]
-    found = Seen(who or FakeWho(), 1, key, version, 7, "tester", None, **more)
+    found = ObservedExchange(who or FakeWho(), 1, key, version, 7, "tester", None, **more)
     if request is not None:
         data = frame(key, version, "request", request)
         found.request = Frame(len(data) + 4, 1.0, 1.001, data, Form.WHOLE)
@@ -94,7 +94,7 @@ KNOWN = FakeWho(topics={str(ORDERS): "orders"}, renamed={"orders": "prod.orders"
 NAMED = {"topic": "orders", "broker_topic": "prod.orders"}
 
 
-def said(exchange: Seen, most: int = 100) -> dict[str, Any]:
+def said(exchange: ObservedExchange, most: int = 100) -> dict[str, Any]:
     """The event without what all have."""
     return {name: value for name, value in request_event(exchange, wall, most).items() if name not in HEADER}
 

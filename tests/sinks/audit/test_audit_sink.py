@@ -7,7 +7,7 @@ from typing import Any
 
 from kproxy.config.audit import AuditConfig
 from kproxy.core.principal import Outcome
-from kproxy.observe.cells import WELL
+from kproxy.observe.summary_rows import WELL
 from kproxy.sinks.audit.audit_sink import AuditSink
 from kproxy.sinks.audit.gate import EventGate
 from kproxy.wire import breath

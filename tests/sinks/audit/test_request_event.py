@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.observe.seen import Form, Frame
+from kproxy.observe.exchange import Form, Frame
 from kproxy.sinks.audit.request_event import request_event
 from kproxy.wire.records import Producer
 

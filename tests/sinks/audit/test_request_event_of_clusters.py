@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from kproxy.observe.seen import Errors, Form, Frame
+from kproxy.observe.exchange import Errors, Form, Frame
 
 from .exchanges import KNOWN, NAMED, ORDERS, said, seen
 

@@ -14,8 +14,8 @@ import structlog
 
 from kproxy.config.audit import AuditConfig
 from kproxy.events.column import EventData
-from kproxy.observe.journal import MOST_LINES, RequestTemplates
-from kproxy.observe.watcher import Watcher
+from kproxy.observe.journal import MOST_LINES, JournalTemplates
+from kproxy.observe.observer import ConnectionObserver
 from kproxy.sinks.audit.audit_sink import AuditSink
 from kproxy.sinks.audit.event_sink import OutletCounters, Unblocked
 from kproxy.sinks.audit.gate import EventGate
@@ -78,7 +78,7 @@ class Audited:
         write = self.journal.write
         journal = Spy(self, write) if fast else None
         summary = self.sink.summary_for(self.who)  # type: ignore[arg-type]  # as above
-        self.watcher = Watcher(self.who, fanout.depth, fanout.take, summary=summary, journal=journal)
+        self.watcher = ConnectionObserver(self.who, fanout.depth, fanout.take, summary=summary, journal=journal)
         self.fanout = fanout
         self.buffer = bytearray(1 << 18)
 
@@ -306,7 +306,7 @@ def test_what_is_learnt_is_bounded() -> None:
         client = f"client {number // 2}"
         audited.hear(CLIENT, request(HEARTBEAT, 4, number, client))
         audited.hear(BROKER, response(HEARTBEAT, 4, number))
-        audited.watcher.recorded.get(HEARTBEAT << 16 | 4, RequestTemplates()).misses = 0
+        audited.watcher.recorded.get(HEARTBEAT << 16 | 4, JournalTemplates()).misses = 0
         families = audited.watcher.recorded.values()
         kept = max(kept, sum(len(form.known) for family in families for form in family.forms))
     assert audited.templated > 600

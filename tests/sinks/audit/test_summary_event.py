@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kproxy.events.schema import CONNECTION, SUMMARY_EVENT
 from kproxy.events.validation import mistakes
-from kproxy.observe.cells import BOUNDS, Line
+from kproxy.observe.summary_rows import BOUNDS, SummaryRow
 from kproxy.sinks.audit.summary_event import summary_event
 
 from .exchanges import FakeWho, wall
@@ -13,7 +13,7 @@ MINUTE = wall(60.0)
 OF_CONNECTION = {column.name for column in CONNECTION}
 
 
-def said(line: Line, who: FakeWho) -> dict[str, object]:
+def said(line: SummaryRow, who: FakeWho) -> dict[str, object]:
     time, data = summary_event(line, who)
     assert time == MINUTE
     assert mistakes(SUMMARY_EVENT, data) == []
@@ -24,7 +24,7 @@ def said(line: Line, who: FakeWho) -> dict[str, object]:
 def test_line_of_an_api() -> None:
     """Times are texts, durations milliseconds to the microsecond; the buckets are as many as their bounds and one."""
     buckets = [0] * (len(BOUNDS) + 1)
-    line = Line(
+    line = SummaryRow(
         MINUTE, MINUTE + 1, MINUTE + 2.5, "Produce", 9, "till", error="NOT_CONTROLLER", acks=-1, count=3,
         request_bytes=300, response_bytes=120, latency_ms=3.00049, latency_max_ms=2.0, latency_buckets=buckets,
         rule_ms=0.0, wait_ms=0.0,
@@ -39,7 +39,7 @@ def test_line_of_an_api() -> None:
 
 def test_line_of_a_partition() -> None:
     """Zero is a value; the broker's name of the topic stands beside the client's."""
-    line = Line(
+    line = SummaryRow(
         MINUTE, MINUTE, MINUTE, "Fetch", 12, topic="orders", partition=0, codec="none", count=2, records=0, bytes=0,
         batches=0, high_watermark=0, empty=2,
     )  # fmt: skip
@@ -53,7 +53,7 @@ def test_line_of_a_partition() -> None:
 
 def test_topics_by_id() -> None:
     """A name that was not known when the request passed is asked for again; if nobody knows it the id stands alone."""
-    line = Line(MINUTE, MINUTE, MINUTE, "Fetch", 13, topic_id="0a", partition=1, count=1)
+    line = SummaryRow(MINUTE, MINUTE, MINUTE, "Fetch", 13, topic_id="0a", partition=1, count=1)
     assert "topic" not in said(line, FakeWho())
     known = said(line, FakeWho(topics={"0a": "orders"}, renamed={"orders": "prod.orders"}))
     assert (known["topic"], known["broker_topic"], known["topic_id"]) == ("orders", "prod.orders", "0a")

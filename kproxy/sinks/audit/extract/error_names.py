@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from kproxy.observe.seen import Errors, Seen
+from kproxy.observe.exchange import Errors, ObservedExchange
 from kproxy.wire.table import layout
 from kproxy.wire.table.errors import error_name
 from kproxy.wire.table.layout import Slot, Struct
@@ -57,7 +57,7 @@ class ErrorCodes:
                 self.codes[value] = None
 
 
-def error_columns(errors: Errors, seen: Seen) -> dict[str, Any]:
+def error_columns(errors: Errors, seen: ObservedExchange) -> dict[str, Any]:
     """Return the columns that tell of the errors in a response, none if there are no errors."""
     if not errors.codes:
         return {}

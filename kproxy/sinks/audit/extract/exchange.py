@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from kproxy.observe.error_places import in_order
-from kproxy.observe.seen import Seen, Who
+from kproxy.observe.exchange import ObservedExchange, Who
+from kproxy.observe.response_errors import in_order
 from kproxy.rules.entity import coordinator
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import JOIN_GROUP
@@ -54,7 +54,9 @@ class ColumnExtractor:
                 return level
         return None
 
-    def columns(self, request: BodyFields | None, response: BodyFields | None, seen: Seen, most: int) -> dict[str, Any]:
+    def columns(
+        self, request: BodyFields | None, response: BodyFields | None, seen: ObservedExchange, most: int
+    ) -> dict[str, Any]:
         """Return the columns of an exchange; those of a body that is None are missing."""
         who = seen.who
         top_code = None if response is None else response.get(self.form.code, 0) if self.form.code else 0
@@ -74,7 +76,7 @@ class ColumnExtractor:
             data |= self.resources.tell(request, response, top_code, most)
         return data
 
-    def put_errors(self, data: dict[str, Any], response: BodyFields, top_code: int, seen: Seen) -> None:
+    def put_errors(self, data: dict[str, Any], response: BodyFields, top_code: int, seen: ObservedExchange) -> None:
         errors = ErrorCodes()
         errors.collect(self.error_fields, response)
         data |= error_columns(in_order(top_code, errors.codes), seen)
@@ -114,7 +116,7 @@ class ColumnExtractor:
         requested: BodyFields | None,
         answered: BodyFields | None,
         top_code: int | None,
-        seen: Seen,
+        seen: ObservedExchange,
         most: int,
     ) -> None:
         who = seen.who

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 from uuid import UUID
 
-from kproxy.observe.seen import Seen, Who
+from kproxy.observe.exchange import ObservedExchange, Who
 from kproxy.wire.records.digest import RecordsDigest
 from kproxy.wire.table.errors import error_name
 
@@ -107,7 +107,7 @@ class TopicTable:
             self.known[by_id] = topic
         return topic
 
-    def tell(self, seen: Seen, most: int, top_code: int | None, *, several: bool) -> dict[str, Any]:
+    def tell(self, seen: ObservedExchange, most: int, top_code: int | None, *, several: bool) -> dict[str, Any]:
         """Return the columns about topics. `top_code`: the error code at the top of the response, None: there was none.
 
         `several`: topics say to which group, or transaction, they belong.
@@ -140,7 +140,7 @@ class TopicTable:
             data["omitted_partitions"] = omitted
         return data
 
-    def partition_columns(self, number: int, pair: list[Any], around: int, seen: Seen) -> dict[str, Any]:
+    def partition_columns(self, number: int, pair: list[Any], around: int, seen: ObservedExchange) -> dict[str, Any]:
         """Return the columns of one partition.
 
         `pair`: elements of the request and the response. `around`: the error code of what the partition is in.

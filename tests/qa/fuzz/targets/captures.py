@@ -24,7 +24,7 @@ from kproxy.capture.writer import CaptureWriter
 from kproxy.cli.exchange_input import make_data
 from kproxy.cli.tally import Tally
 from kproxy.errors import CaptureError
-from kproxy.observe.seen import Seen
+from kproxy.observe.exchange import ObservedExchange
 from kproxy.testing.dialogue import request, response
 from kproxy.wire.table import schema
 from tests.support.random_peers import Manners
@@ -52,9 +52,9 @@ def check(data: bytes) -> None:
         again(found)
 
 
-def read(file: bytes, most: int) -> list[Seen]:
+def read(file: bytes, most: int) -> list[ObservedExchange]:
     """Its exchanges; as many as there were before it was found to be no capture."""
-    found: list[Seen] = []
+    found: list[ObservedExchange] = []
     with path_of(file) as path:
         try:
             capture = Capture(path, most=most, side="both")
@@ -66,7 +66,7 @@ def read(file: bytes, most: int) -> list[Seen]:
     return found
 
 
-def again(found: list[Seen]) -> None:
+def again(found: list[ObservedExchange]) -> None:
     """Redacted and written, the capture has as many exchanges, and every frame is read back as it was written."""
     redaction, written = Redaction(Pseudonyms()), io.BytesIO()
     writer = CaptureWriter(written, Policy("full"), about={"redacted": "records, names"})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kproxy.observe.seen import Depth
+from kproxy.observe.exchange import Depth
 from kproxy.testing.dialogue import request, response, sized
 from kproxy.wire.table import schema
 

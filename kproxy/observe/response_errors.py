@@ -19,7 +19,7 @@ from kproxy.wire.table.api_keys import API_VERSIONS, FETCH, PRODUCE, SHARE_FETCH
 from kproxy.wire.table.layout import FIXED
 
 from .credentials import RESPONSE
-from .seen import NO_ERRORS, Errors, Form, Seen
+from .exchange import NO_ERRORS, Errors, Form, ObservedExchange
 
 SIZE_BYTES = 4
 MOST_CODES = 20
@@ -99,7 +99,7 @@ def is_long_list(key: int, size: int) -> bool:
     return key in LISTS and size > LONGEST_LIST
 
 
-def errors_of(seen: Seen) -> Errors:
+def errors_of(seen: ObservedExchange) -> Errors:
     """Return the errors in the response of an exchange; those its first bytes told where it was not kept whole."""
     response = seen.response
     if response is None or response.form is not Form.WHOLE or seen.key not in schema.paths():

@@ -9,8 +9,8 @@ from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import CONTROLLED_SHUTDOWN, FETCH, PRODUCE, SASL_HANDSHAKE, SHARE_FETCH
 
 from .credentials import REQUEST, RESPONSE, secret_paths, withheld_body
-from .error_places import has_errors_inside
-from .seen import Depth
+from .exchange import Depth
+from .response_errors import has_errors_inside
 
 RECORDS = frozenset(((PRODUCE, REQUEST), (FETCH, RESPONSE), (SHARE_FETCH, RESPONSE)))
 """(API key, direction) of the frames with record batches in them, of which a summary wants the rows."""
@@ -20,7 +20,7 @@ HEAD_KEPT = 1024
 """Bytes kept of a frame for which a connection's memory does not suffice."""
 
 
-class Wanted:
+class Observation:
     """Demand for the frames of one API and version on one connection.
 
     `counted`: the summary wants them. `taken`: somebody takes their exchanges. `nested`: they are only counted, and the
@@ -60,7 +60,7 @@ class Wanted:
         return Depth.SKETCH if rows else Depth.COUNT
 
 
-class Plan(dict[int, Wanted]):
+class ObservationPlan(dict[int, Observation]):
     """Demands of one connection, by API key << 16 | version as they stand on the wire, without sign.
 
     Each is made when it is first asked for.
@@ -69,10 +69,10 @@ class Plan(dict[int, Wanted]):
     def __init__(self, interest: Callable[[int, int], Depth], counts: Callable[[int, int], bool] | None) -> None:
         self.interest, self.counts = interest, counts
 
-    def __missing__(self, code: int) -> Wanted:
+    def __missing__(self, code: int) -> Observation:
         key, version = signed(code >> 16), signed(code & 0xFFFF)
         counted = self.counts is not None and self.counts(key, version)
-        found = Wanted(key, version, self.interest(key, version), counted)
+        found = Observation(key, version, self.interest(key, version), counted)
         if len(self) < MOST_PLANNED:
             self[code] = found
         return found

@@ -1,9 +1,10 @@
-"""Compiled readers of rows: one pass over a Produce, Fetch or ShareFetch that is here whole, with no values built.
+"""Rows of an exchange: the numbers of a Produce, Fetch or ShareFetch that a summary counts, one row a partition.
 
-Strategy. A reader is a walk (`wire/scan/walk_source.py`) in which the lines that would note a hit read the value:
-the topic, the partition and the error stay in locals until the field comes that ends a row. It accepts what the decoder
-accepts, and gives the same rows; it passes over tagged fields, so it accepts broken ones, too. Where it meets other
-bytes it gives no rows, and the frame is decoded as usual.
+Strategy. Rows are made of decoded bodies, or read by compiled readers in one pass over a frame that is here whole, with
+no values built. A reader is a walk (`wire/scan/walk_source.py`) in which the lines that would note a hit read the
+value: the topic, the partition and the error stay in locals until the field comes that ends a row. It accepts what the
+decoder accepts, and gives the same rows; it passes over tagged fields, so it accepts broken ones, too. Where it meets
+other bytes it gives no rows, and the frame is decoded as usual.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from struct import Struct, error
 from typing import Any
 
 from kproxy.errors import DecodeError
+from kproxy.wire.breath import each
 from kproxy.wire.codec.headers import header_version
+from kproxy.wire.elements import Partition, partitions_in
 from kproxy.wire.primitives import Buffer, read_compact_length
 from kproxy.wire.records.digest import CODECS, read_digest
 from kproxy.wire.records.entry import CODEC, CONTROL, OVERHEAD, batch_fields
@@ -26,8 +29,93 @@ from kproxy.wire.table.api_keys import FETCH, PRODUCE, SHARE_FETCH
 from kproxy.wire.table.layout import Slot
 
 from .credentials import REQUEST, RESPONSE
+from .exchange import ObservedExchange
 
-Reader = Callable[[Buffer, int, int, list[Any]], tuple[int, int]]
+Topic = str | bytes
+"""A topic's name, or the 16 bytes of its id."""
+
+PartitionRow = tuple[Topic, int, int, int, int, int, str, bool | None, int | None, int | None]
+"""(topic, partition, error code, bytes, batches, records, codec, idempotent, last offset, high watermark)"""
+
+
+ProducedRow = tuple[Topic, int, int, int, int, str, bool]
+"""Row of a Produce request: (topic, partition, bytes, batches, records, codec, idempotent)"""
+
+
+def rows_of(seen: ObservedExchange, asked: list[ProducedRow] | None = None) -> list[PartitionRow]:
+    """Return the rows of an exchange that was answered, or is due no answer; none where they cannot be read.
+
+    `asked`: the rows of its request, where they were read before.
+    """
+    if seen.key == PRODUCE:
+        asked = asked_rows(seen.version, seen.request_body) if asked is None else asked
+        if seen.acks != 0 and seen.response_body is None:  # nobody knows whether it was written
+            return []
+        return produce_rows(asked, answers_of(seen.version, seen.response_body))
+    return fetch_rows(seen.key, seen.version, seen.response_body)
+
+
+def asked_rows(version: int, request: dict[str, Any] | None) -> list[ProducedRow]:
+    """Return the rows of a Produce request, one for each partition that was to be written."""
+    rows: list[ProducedRow] = []
+    for part in partitions_in(PRODUCE, version, "request", request):
+        name, digest = topic_of(part), part.records
+        if digest is None:
+            rows.append((name, part.number, 0, 0, 0, "", False))
+        else:
+            number, idempotent = max(digest.records or 0, 0), digest.producer_id is not None
+            rows.append((name, part.number, digest.size, digest.batches, number, digest.codec, idempotent))
+    return rows
+
+
+def answers_of(version: int, response: dict[str, Any] | None) -> dict[tuple[Topic, int], tuple[int, int]]:
+    """Return (topic, partition) → (error code, base offset) of a Produce response."""
+    return {
+        (topic_of(part), part.number): (part.error_code, part.fields["base_offset"])
+        for part in partitions_in(PRODUCE, version, "response", response)
+    }
+
+
+def produce_rows(asked: list[ProducedRow], answers: dict[tuple[Topic, int], tuple[int, int]]) -> list[PartitionRow]:
+    """Return the rows of a Produce exchange from those of its request and the answers for each partition."""
+    rows: list[PartitionRow] = []
+    for name, index, size, batches, records, codec, idempotent in each(asked):
+        error, base = answers.get((name, index), (0, -1))
+        last = base + records - 1 if base >= 0 and records else None
+        rows.append((name, index, error, size, batches, records, codec, idempotent, last, None))
+    return rows
+
+
+def fetch_rows(key: int, version: int, response: dict[str, Any] | None) -> list[PartitionRow]:
+    """Return the rows of a Fetch or ShareFetch response, one for each partition in it."""
+    rows: list[PartitionRow] = []
+    for part in partitions_in(key, version, "response", response):
+        fields, digest = part.fields, part.records
+        mark = fields["high_watermark"] if key == FETCH and fields["high_watermark"] >= 0 else None
+        read = (0, 0, 0, "", None, None)
+        if digest is not None:
+            number = max(digest.records or 0, 0)
+            read = (digest.size, digest.batches, number, digest.codec, None, digest.last_offset)
+        error = part.error_code or fields.get("acknowledge_error_code", 0)
+        rows.append((topic_of(part), part.number, error, *read, mark))
+    return rows
+
+
+def share_codes(version: int, response: dict[str, Any] | None) -> list[int]:
+    """Return the error codes of a ShareFetch response in its order: two for a partition, whose row has only one."""
+    parts = partitions_in(SHARE_FETCH, version, "response", response)
+    return [code for part in parts for code in (part.error_code, part.fields["acknowledge_error_code"])]
+
+
+def topic_of(part: Partition) -> Topic:
+    """Return the name of a partition's topic, or its id where the version of the API has ids in place of names."""
+    return part.topic or "" if part.topic_id is None else part.topic_id.bytes
+
+
+# ---- rows read from bytes
+
+
+RowReader = Callable[[Buffer, int, int, list[Any]], tuple[int, int]]
 """fn(buf, start of the body, end, rows) → (position behind the body, acks). Raises one of WRONG for other bytes."""
 
 WRONG = (Bad, DecodeError, IndexError, error)
@@ -67,7 +155,7 @@ ROWS = {
     (SHARE_FETCH, RESPONSE): "(topic, partition_index, error_code or acknowledge_error_code, "
     "*read(buf, {start}, {end}), None)",
 }
-"""Source of the row that the last field of a partition completes; see `rows.Asked` and `rows.Row`."""
+"""Source of the row that the last field of a partition completes; see `ProducedRow` and `PartitionRow`."""
 
 BATCH = Struct(
     ">" + batch_fields("base_offset", "length", "magic", "attributes", "last_offset_delta", "producer_id", "count")
@@ -75,7 +163,7 @@ BATCH = Struct(
 LENGTH = Struct(">i")
 
 
-class RowMaker(WalkWriter):
+class RowReaderWriter(WalkWriter):
     """Writer of the source of one row reader: a walk that reads the values it would note the places of."""
 
     def __init__(self, key: int, direction: str) -> None:
@@ -97,14 +185,14 @@ class RowMaker(WalkWriter):
 
 
 @cache
-def row_reader(key: int, version: int, direction: str) -> Reader | None:
+def row_reader(key: int, version: int, direction: str) -> RowReader | None:
     """Return the reader of the bodies of this API version and direction; None if no rows are made of them."""
     if (key, direction) not in PATHS or version not in schema.load(key).versions:
         return None
     struct = layout.body(key, version, direction)
     if PATHS[key, direction][-1] not in {slot.path for slot in struct.everywhere()}:
         return None
-    maker = RowMaker(key, direction)
+    maker = RowReaderWriter(key, direction)
     maker.put.names.update(produced=produced, read=read, text=text, far=reach)
     with maker.put.block("def rows(buf, p, end, hits):"):
         maker.put("acks = topic = None")

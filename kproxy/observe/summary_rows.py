@@ -13,7 +13,7 @@ BOUNDS = tuple(bound / 1000 for bound in LATENCY_BOUNDS_MS)
 
 
 @dataclass(slots=True)
-class Line:
+class SummaryRow:
     """Line of a summary with the fields of `SUMMARY_EVENT`, without those of its connection. None: absent.
 
     `topic`: absent, too, where there is a `topic_id` whose name the summary could not find out.
@@ -82,12 +82,12 @@ ApiKey = tuple[int | None, int | None, str | None, Ending, int | None]
 OWN = 1 << 20
 """Added to the error code of a partition where kproxy made it: codes have 16 bits."""
 
-PartKey = tuple[int | None, int | None, str | None, str | bytes, int | None, int, int | None, str, bool | None]
+PartitionKey = tuple[int | None, int | None, str | None, str | bytes, int | None, int, int | None, str, bool | None]
 """(API key, version, client id, topic's name or id, partition, error code, acks, codec, idempotent) of a cell."""
 
 
 @dataclass(slots=True)
-class ApiCell:
+class ApiCounters:
     """Counters of the exchanges of one API in one minute. Times are of the watcher's clock, latencies in seconds.
 
     `records`, `bytes`, `batches`: of partitions for which there were no cells left; `told`: there were such.
@@ -119,13 +119,13 @@ class ApiCell:
 
 
 @dataclass(slots=True)
-class PartCell:
+class PartitionCounters:
     """Counters of one minute for one partition, or for all partitions of a topic that have no cell of their own.
 
     `offset_at`, `mark_at`: when the requests came from which `last_offset` and `high_watermark` are.
     """
 
-    key: PartKey
+    key: PartitionKey
     first: float
     last: float
     count: int = 0

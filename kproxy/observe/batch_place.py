@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from struct import Struct
-from typing import Any
 
 from kproxy.wire.codec.headers import header_version
 from kproxy.wire.primitives import Buffer, read_uvarint
@@ -15,36 +15,79 @@ from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import FETCH, PRODUCE
 
 from .credentials import REQUEST, RESPONSE
-from .hot import Place
-from .wanted import signed
+from .observation import signed
 
-MOST_LEARNT = 200
-"""Templates of requests of one API, and of responses to one of these. More partitions on one connection are rare."""
 LONGEST_HEAD = 1024
 """Bytes of a frame in which its first batch is looked for. Names and ids are far shorter."""
 SMALLEST_HEAD, WIDEST = 8, 5
 """Bytes that stand in front of the records at least, and bytes that their length takes at most."""
-PATIENCE = 16
-"""Failures in a row after which learning is tried only once in as many frames."""
 RECORDS_ASKED = frozenset(("topic_data[].partition_data[].records",))
 RECORDS_READ = frozenset(("responses[].partitions[].high_watermark", "responses[].partitions[].records"))
+BATCH_ASKED = batch_fields("length", "magic", "attributes", "producer_id", "count")
+"""Fields read of the batch header in a request."""
+BATCH_READ = batch_fields("base_offset", "length", "magic", "attributes", "last_offset_delta", "count")
+"""Fields read of the batch header in a response."""
+
 CONSTANTS = Struct(">" + batch_fields("attributes", "producer_id"))
 """Fields of a batch's header that are the same in all batches of one producer."""
 
 
-def worth_trying(what: Any) -> bool:
-    """Count a failure of `what` (its `misses`), and return True if learning is worth another try."""
-    what.misses += 1
-    return what.misses <= PATIENCE or not what.misses % PATIENCE
+@dataclass(slots=True, frozen=True)
+class BatchPlace:
+    """Place of the records in frames with one record batch, in bytes without the frame's length field.
+
+    `before`: bytes in front of the records' length, which takes `width` bytes and is a varint if `compact`. `behind`:
+    bytes after the records. Of Fetch responses only: `prefix` are the bytes in front of the high watermark, `middle`
+    those right before the records' length; both are the same in all frames of this place.
+    """
+
+    before: int
+    width: int
+    behind: int
+    compact: bool
+    prefix: int = 0
+    middle: int = 0
+
+    def of_size(self, size: int) -> BatchPlace:
+        """Return the place in a frame of `size` bytes that begins alike: its records' length may take other bytes."""
+        width = self.width
+        if self.compact:
+            width = next(width for width in range(1, 6) if size <= replace(self, width=width).sizes[1])
+        return replace(self, width=width)
+
+    @property
+    def overhead(self) -> int:
+        """Return the difference between a frame's size and the length in its batch's header, in bytes."""
+        return self.before + self.width + OVERHEAD + self.behind
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Return the smallest and the largest size of a frame whose records' length takes `width` bytes."""
+        if not self.compact:
+            return 0, 0x7FFFFFFF
+        rest = self.before + self.width + self.behind - 1  # a compact length is one more than the bytes
+        low = 1 << 7 * (self.width - 1) if self.width > 1 else 1
+        return rest + low, rest + (1 << 7 * self.width) - 1
 
 
-def spans(frame: bytes, key: int, version: int, direction: str, paths: frozenset[str]) -> list[tuple[int, int, int]]:
-    """Return (mark, start, end) of each value at `paths` in a frame without its length field, which can be read."""
+def asked_form(place: BatchPlace) -> Struct:
+    """Return the `struct` of requests with one record batch: the header, the bytes that stay, and BATCH_ASKED."""
+    return Struct(f">iIi{place.before - 8}s{place.width}x{BATCH_ASKED}")
+
+
+def read_form(place: BatchPlace) -> Struct:
+    """Return the `struct` of responses with one record batch: header, prefix, high watermark, middle, BATCH_READ."""
+    offsets = place.before - place.prefix - place.middle - 8
+    return Struct(f">ii{place.prefix - 4}sq{offsets}x{place.middle}s{place.width}x{BATCH_READ}")
+
+
+def spans(frame: bytes, key: int, version: int, direction: str, paths: frozenset[str]) -> list[tuple[str, int, int]]:
+    """Return (path, start, end) of each value at `paths` in a frame without its length field, in wire order."""
     hits: list[tuple[int, int, int]] = []
-    found = walk(key, version, direction, paths)
+    walked = walk(key, version, direction, paths)
     start = body_start(frame, 0, len(frame), header_version(key, version, direction), direction) or 0
-    found.run(frame, start, len(frame), hits)
-    return [hit for hit in hits if found.marks[hit[0]].what == "value"]
+    walked.run(frame, start, len(frame), hits)
+    return [(walked.marks[at].path, begin, end) for at, begin, end in hits if walked.marks[at].what == "value"]
 
 
 def shortened(buf: Buffer, pos: int, n: int, size: int, code: int, direction: str) -> bytes | None:
@@ -75,7 +118,7 @@ def shortened(buf: Buffer, pos: int, n: int, size: int, code: int, direction: st
     return None
 
 
-def batch_place(frame: bytes, version: int, direction: str, records: RecordsDigest | None) -> Place | None:
+def batch_place(frame: bytes, version: int, direction: str, records: RecordsDigest | None) -> BatchPlace | None:
     """Return the place of the only batch of a frame; None unless that is a whole batch of magic 2 with records."""
     if records is None or records.batches != 1 or records.control or not records.records or records.records < 0:
         return None
@@ -95,5 +138,5 @@ def batch_place(frame: bytes, version: int, direction: str, records: RecordsDige
         partition = layout.body(key, version, direction).everywhere()
         offsets = sum(slot.name in ("last_stable_offset", "log_start_offset") for slot in partition)
         middle = start - prefix - 8 - 8 * offsets
-    found = Place(start, width, behind, flexible, prefix, middle)
+    found = BatchPlace(start, width, behind, flexible, prefix, middle)
     return found if found.sizes[0] <= len(frame) <= found.sizes[1] else None

@@ -61,7 +61,7 @@ class Frame:
     """Its sketch, where `data` is only the head of a frame with records that is longer than a watcher keeps."""
 
 
-Outcome = Literal["answered", "no_answer_due", "unanswered", "closed"]
+ExchangeOutcome = Literal["answered", "no_answer_due", "unanswered", "closed"]
 
 
 class Errors(NamedTuple):
@@ -111,7 +111,7 @@ class Who(Protocol):
 
 
 @dataclass(slots=True)
-class Seen:
+class ObservedExchange:
     """Exchange of one connection, as a watcher saw it. `number` counts those of the connection from 1 on.
 
     `rule_wait`, `other_wait`: seconds of the time from request to response for which rules, or kproxy for other
@@ -126,7 +126,7 @@ class Seen:
     client_id: str | None
     request: Frame | None
     response: Frame | None = None
-    outcome: Outcome = "unanswered"
+    outcome: ExchangeOutcome = "unanswered"
     acks: int | None = None
     depth: str = ""
     rules: list[str] = field(default_factory=list)
@@ -150,6 +150,15 @@ class Seen:
     def answer(self) -> Frame | None:
         """Return the response if it came to its end: one of which only a part went out was no answer."""
         return self.response if self.outcome == "answered" else None
+
+    def add_wait(self, seconds: float, *, response: bool, by_rule: bool) -> None:
+        """Add `seconds` for which a frame of the exchange was held, to its rule waits or to its other waits."""
+        request, answer = self.rule_wait if by_rule else self.other_wait
+        both = (request, answer + seconds) if response else (request + seconds, answer)
+        if by_rule:
+            self.rule_wait = both
+        else:
+            self.other_wait = both
 
     def kproxy_made(self, code: int) -> bool:
         """Return True if this error code in its response is one that a rule of kproxy's put there."""

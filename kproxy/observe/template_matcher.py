@@ -1,0 +1,253 @@
+"""The loops that match frames with templates; see `summary_templates.py` for what templates are.
+
+Strategy. For a small exchange these two loops, `from_client` and `to_client`, are nearly all that watching costs. So
+they keep to local variables and to one `struct` call a frame, which also gives the bytes that have to be the same. A
+frame is tried with the template of the frame before it only; where that does not match, the inner loop ends, and the
+other methods look for another template, learn one, or read the frame as usual. All that is counted stands in front of
+the records, so the rest of a long frame is passed over as it comes (`FrameStream.skip`).
+"""
+
+from __future__ import annotations
+
+from kproxy.wire.primitives import Buffer
+from kproxy.wire.scan.frames import REQUEST_BEGINS, RESPONSE_BEGINS
+
+from .exchange import Depth, Who
+from .exchange_builder import Interest, TakeExchange
+from .journal import Journal, JournalRecorder
+from .observation import MOST_PLANNED, Observation
+from .open_exchanges import MOST_OPEN
+from .request_templates import RequestTemplates
+from .response_templates import find_response_template
+from .streams import LARGEST, FrameStream, RequestStream, ResponseStream
+from .summary import Summary
+from .summary_templates import BATCH, FOLD_AT, PLAIN, PRODUCED, LongResponse, RequestTemplate, ResponseTemplate
+from .whole_frames import take_request, take_response
+
+HEADER = REQUEST_BEGINS.unpack_from
+"""Size, API key << 16 | version, correlation id of a request."""
+SHORT = RESPONSE_BEGINS.unpack_from
+"""Size and correlation id of a response."""
+SMALLEST = 10
+"""Bytes of a request header with a client id that is null."""
+NO_TEMPLATE = RequestTemplate(Observation(-1, -1, Depth.COUNT, counted=False), -1, b"", None)
+"""Template that matches no request, since no request has this code: stands where nothing was learnt yet."""
+
+
+class TemplateMatcher(JournalRecorder):
+    """Builder of one connection's exchanges that takes bytes, and counts frames that match templates.
+
+    `incoming`, `outgoing`: read the frames that match none.
+    """
+
+    def __init__(self, who: Who, interest: Interest, take: TakeExchange, *, most: int, summary: Summary | None,
+                 journal: Journal | None) -> None:  # fmt: skip
+        super().__init__(who, interest, take, most=most, summary=summary, journal=journal)
+        self.incoming, self.outgoing = RequestStream(self), ResponseStream(self)
+
+    def refocus(self, interest: Interest) -> None:
+        super().refocus(interest)
+        self.request_templates: dict[int, RequestTemplates] = {}
+        self.template = NO_TEMPLATE
+
+    def from_client(self, buf: Buffer, n: int, now: float) -> None:
+        """Take `buf[:n]`, the next bytes that came from the client, at the time `now` in seconds."""
+        self.request_bytes += n
+        incoming, opened, tried = self.incoming, self.open, -1
+        number = 0
+        pos = 0 if incoming.ready else self.read(incoming, buf, 0, n, now)
+        if self.recorded:
+            pos = self.record_requests(buf, pos, n, now)
+        while pos < n:
+            template = self.template
+            while n - pos >= template.reach:
+                if template.kind:
+                    size, code, correlation, same, length, magic, attributes, producer, count = template.unpack(
+                        buf, pos
+                    )
+                    if (
+                        same != template.prefix
+                        or code != template.code
+                        or size != length + template.overhead
+                        or attributes != template.attributes
+                        or producer != template.producer
+                        or not template.least <= size <= template.most
+                        or count <= 0
+                        or magic != 2
+                    ):
+                        break
+                else:
+                    size, code, correlation, same = template.unpack(buf, pos)
+                    if same != template.prefix or code != template.code or size < template.least:
+                        break
+                    count = 0
+                end = pos + 4 + size
+                if end > n:
+                    if template.silent is not None or size > LARGEST:
+                        break
+                    incoming.skip, incoming.ready, end = end - n, False, n
+                if template.silent is None:
+                    opened.append((correlation, template, now, size, count))
+                else:
+                    self.count_silent(template.silent, size, count, now)
+                pos = end
+                number += 1
+            if pos >= n:
+                break
+            if pos != tried and self.find_request_template(buf, pos, n):
+                tried = pos
+            else:
+                after = take_request(self, self.request_templates, buf, pos, n, now)
+                pos = after if after >= 0 else self.read(incoming, buf, pos, n, now)
+                if self.recorded and incoming.ready:
+                    pos = self.record_requests(buf, pos, n, now)
+        self.requests += number
+        if len(opened) > MOST_OPEN:
+            self.shed(now)
+
+    def to_client(self, buf: Buffer, n: int, now: float) -> None:  # noqa: C901, PLR0912, PLR0915  # calls would cost more
+        """Take `buf[:n]`, the next bytes that were handed to the client's socket, at the time `now` in seconds."""
+        self.response_bytes += n
+        outgoing, opened, summary, tried = self.outgoing, self.open, self.summary, -1
+        if summary is not None and now >= summary.until:
+            summary.roll(now)
+        number = base = count = delta = mark = 0
+        pos = 0 if outgoing.ready else self.read(outgoing, buf, 0, n, now)
+        if self.recorded:
+            pos = self.record_responses(buf, pos, n, now)
+        while pos < n:
+            while opened:
+                expected, template, then, asked_size, asked_count = opened[0]
+                response = template.response_template
+                if response is None or n - pos < response.reach:
+                    break
+                kind = response.kind
+                if kind == PRODUCED:
+                    size, correlation, same, base = response.unpack(buf, pos)
+                    if size != response.size or base < 0:
+                        break
+                elif kind == BATCH:
+                    size, correlation, same, mark, middle, base, length, magic, attributes, delta, count = (
+                        response.unpack(buf, pos)
+                    )
+                    if (
+                        size != length + response.overhead
+                        or attributes != response.attributes
+                        or middle != response.middle
+                        or not response.least <= size <= response.most
+                        or count <= 0
+                        or mark < 0
+                        or magic != 2
+                    ):
+                        break
+                else:
+                    size, correlation, same = response.unpack(buf, pos)
+                    if size != response.size and (kind != PLAIN or size < response.least):
+                        break
+                end = pos + 4 + size
+                if same != response.prefix or correlation != expected:
+                    break
+                if end > n:
+                    if kind in (PLAIN, BATCH) and size <= LARGEST:
+                        outgoing.coming = LongResponse(opened.popleft(), response, size, count, base + delta, mark)
+                        outgoing.skip, outgoing.ready, pos = end - n, False, n
+                    break
+                opened.popleft()
+                pos = end
+                number += 1
+                if not response.counted:
+                    continue
+                latencies = response.latencies
+                waiting = len(latencies)
+                latencies.append(now - then)
+                response.last = then
+                response.request_sizes += asked_size
+                if kind == PRODUCED:
+                    response.records += asked_count
+                    response.offset = base + asked_count - 1
+                else:
+                    response.sizes += size
+                    if kind == BATCH:
+                        response.records += count
+                        response.offset, response.mark = base + delta, mark
+                if not waiting:
+                    response.begun = then
+                    summary.waiting.append(response)  # type: ignore[union-attr]  # else nothing is counted
+                elif waiting > FOLD_AT:
+                    summary.fold()  # type: ignore[union-attr]
+            if pos >= n:
+                break
+            if pos != tried and self.find_response(buf, pos, n):
+                tried = pos
+            else:
+                after = take_response(self, buf, pos, n, now)
+                pos = after if after >= 0 else self.read(outgoing, buf, pos, n, now)
+                if self.recorded and outgoing.ready:
+                    pos = self.record_responses(buf, pos, n, now)
+        self.responses += number
+
+    # ---- frames that the template at hand does not match
+
+    def find_request_template(self, buf: Buffer, pos: int, n: int) -> bool:
+        """Return True if a template for the request at `pos` is known or can be learnt; `template` is that one then."""
+        if n - pos < SMALLEST + 4:
+            return False
+        size, code, _ = HEADER(buf, pos)
+        if not SMALLEST <= size <= LARGEST:
+            return False
+        family = self.request_templates.get(code)
+        if family is None:
+            if len(self.request_templates) >= MOST_PLANNED:
+                return False
+            family = self.request_templates[code] = RequestTemplates(code, self.plan[code])
+        found = family.find(buf, pos, size, n)
+        if found is not None:
+            self.template = found
+        return found is not None
+
+    def find_response(self, buf: Buffer, pos: int, n: int) -> bool:
+        """Return True if a template for the response at `pos` is known or can be learnt; it is tried first then."""
+        if not self.open or n - pos < 8:
+            return False
+        correlation, template = self.open[0][:2]
+        size, found = SHORT(buf, pos)
+        if found != correlation or not isinstance(template, RequestTemplate) or not 4 <= size <= LARGEST:
+            return False
+        response = find_response_template(template, buf, pos, size, n)
+        if response is not None:
+            template.response_template = response
+        return response is not None
+
+    def read(self, stream: FrameStream, buf: Buffer, pos: int, n: int, now: float) -> int:
+        """Read frames as usual until one begins that a template may match; return its position, or `n`."""
+        while pos < n:
+            if stream.skip:
+                skipped = min(stream.skip, n - pos)
+                stream.pass_over(skipped, now)
+                pos += skipped
+            else:
+                pos = stream.receive(buf, pos, n, now)
+            self.look_ahead()
+            if stream.ready:
+                break
+        return pos
+
+    def look_ahead(self) -> None:
+        """Have both streams tell whether the next byte begins a frame that a template may match."""
+        self.incoming.look_ahead()
+        self.outgoing.look_ahead()
+
+    def count_silent(self, silent: ResponseTemplate, size: int, count: int, now: float) -> None:
+        """Count a Produce request of `size` bytes and `count` records with acks=0, which is due no response."""
+        summary = self.summary
+        if summary is None or not silent.counted:
+            return
+        if now >= summary.until:
+            summary.roll(now)
+        if not silent.count:
+            silent.begun = now
+            summary.waiting.append(silent)
+        silent.count += 1
+        silent.last = now
+        silent.request_sizes += size
+        silent.records += count
