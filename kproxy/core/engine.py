@@ -89,7 +89,7 @@ class Engine:
                         return
                     case Delay(seconds=seconds):
                         running.was_applied()
-                        session.wait(seconds, now)
+                        session.flow.delay_client(seconds, now, session.timers)
                     case _:
                         raise TypeError(f"{type(decision).__name__} is not for connections")
 

@@ -74,7 +74,7 @@ class Renewal:
         session = self.session
         if self.done:
             self.busy = self.done = False
-            session.choose_scan()
+            session.logins.choose_scan()
             if session.requests.blocked == WAITS:
                 session.requests.unblock(now)
         elif self.steps is None and not session.requests.skip:

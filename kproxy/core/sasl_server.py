@@ -213,7 +213,7 @@ class SaslServer:
         self.state, self.mechanism, self.begun = State.TOKEN, mechanism, now
         self.bare = step.version == 0
         self.exchange = self.terms.checker.begin(mechanism)
-        self.session.require_login()
+        self.session.logins.require()
         return fail(step, correlation, 0, mechanisms=list(self.terms.mechanisms))
 
     def bare_token(self, token: bytes, now: float) -> None:
@@ -241,7 +241,7 @@ class SaslServer:
             return
         if isinstance(said, LoginWork):
             self.state = State.HASHING
-            session.choose_scan()
+            session.logins.choose_scan()
             session.commands.append(Compute(said.work))
         elif asked is None:
             session.identity.watch.raw_token(BROKER, said)
@@ -268,7 +268,7 @@ class SaslServer:
         self.name, self.state, self.exchange, self.bare = accepted.name, State.OPEN, None, False
         self.accepted_at = now
         self.session.counters.count("client_logins")
-        self.session.accept_login()
+        self.session.logins.accept()
         if self.terms.session:
             self.session.timers.at(now + self.terms.session, self.expire)
         return accepted.answer
@@ -277,7 +277,7 @@ class SaslServer:
         """End the session, unless it was renewed since."""
         if self.state is State.OPEN and now >= self.accepted_at + self.terms.session:
             self.state = State.ENDED
-            self.session.require_login()
+            self.session.logins.require()
 
     def refuse(self, error: Denied, now: float) -> None:
         """Refuse the client a little later, and end the connection. A bare token gets no answer (KIP-43)."""
@@ -301,7 +301,7 @@ class SaslServer:
         """Have the connection closed as soon as everything that is due has been answered and the state is REFUSED."""
         self.session.counters.count("client_logins_refused")
         self.state, self.exchange, self.refusal = state, None, refusal
-        self.session.refuse_login()
+        self.session.logins.refuse()
 
 
 def fail(step: Step, correlation: int, code: int, text: str | None = None, **values: Any) -> bytes:

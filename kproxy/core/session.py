@@ -13,12 +13,12 @@ never raises for what they hold, it asks to be closed instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
+from kproxy.core.lanes.assembler import Assembler
 from kproxy.core.lanes.frame import IDENTITY
 from kproxy.core.lanes.request import RequestLane
 from kproxy.core.lanes.response import ResponseLane
@@ -27,29 +27,25 @@ from kproxy.rules.decision import How
 from kproxy.rules.facts import Facts
 from kproxy.rules.rule_set import BoundRules
 from kproxy.rules.running import Running
-from kproxy.wire.table.api_keys import API_VERSIONS
 
 from .circle import CircleMark
-from .commands import BROKER, CLIENT, Close, Command, Dial, EnsureNodes, Pause, Resume, Send, Shut, Wake
+from .commands import BROKER, CLIENT, Close, Command, Dial, Send, Shut, Wake
 from .counters import Counters
 from .engine import Engine
+from .flow import FlowControl
 from .identity import Identity
 from .inflight import ANSWER, ANSWERED, ASKED, OWN, InFlight
-from .login import Credentials, LoggedIn
+from .logins import Logins
+from .lookups import TOPICS, Lookups
 from .marks import Marks
-from .memory import HeldMemory
+from .memory import HeldMemory, Holder
 from .observer import Observer
 from .partition_session import Room
-from .phase import CLOSING, DRAINING, LOGIN, NEW, OPEN, OVER, REFUSED, STALLED, SessionPhase
+from .phase import CLOSING, DRAINING, NEW, OPEN, OVER, REFUSED, STALLED, SessionPhase
 from .plan import Plan
-from .renewal import Renewal
-from .rewrite import GONE, MOST_NODES, Context
-from .sasl import RawTokens
-from .sasl_end import SASL_AUTHENTICATION_FAILED, SaslEnd, answer_to
-from .sasl_server import SaslServer
+from .rewrite import MOST_NODES, Context
 from .step import WHOLE
 from .timers import Timers
-from .topics import CORRELATION, all_topics_request, named_topics_request, remember_named, remember_topics
 
 ANSWER.response = OWN.response = WHOLE  # the response lane looks at what meets them
 
@@ -80,25 +76,16 @@ class Session:
 
     `rules` is what the connection is bound to until it ends.
 
-    Attributes: commands; idle (nothing in flight, no frame under way); waiting_since (when an incomplete frame of the
-    client began to wait or last grew; None: there is none, or it waits for us).
+    Attributes: commands (for the driver, always the same list); phase; flow (which side is read); logins (who logs in,
+    and where); requests, responses (the lanes); inflight (the FIFO); has_pending (see `run_pending`).
     """
 
     # What most connections never need stands here, or is made when it is asked for: it costs nothing to set up.
-    raw: RawTokens | None = None
-    muted_until = 0.0
     _engine: Engine | None = None
+    _lookups: Lookups | None = None
     phase = SessionPhase.NEW
     ended: frozenset[int] = frozenset()  # sides of which no more will come, though what came is still blocked
-    topics_came = False  # which the request lane may wait for
-    paused: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())  # the reasons, by side
-    handed_over: tuple[int, int] = (0, 0)  # held memory behind bytes that the driver has not written yet, by side
     tail_position: int | None = None  # index in `commands` of the last answers; bytes read before go in front
-    asked: Mapping[int, tuple[str, int]] = MappingProxyType({})  # nodes named by EnsureNodes and not answered yet
-    incomplete_since: float | None = None
-    sasl: SaslEnd | None = None  # answers the client's SASL in the broker's place; None: the broker answers
-    guard: SaslServer | None = None  # the same, where clients authenticate to it
-    renewal: Renewal | None = None  # set if kproxy has logged in at the broker itself
     observer: Observer | None = None  # the driver may put one here
     owner: Any = None
 
@@ -109,11 +96,13 @@ class Session:
         self.facts, self.number, self.rules = facts, number, rules or BoundRules()
         self.commands: list[Command] = []
         self.inflight = InFlight()
+        self.flow = FlowControl(self.commands)
         self.has_pending = False  # a lane is to call `run_pending` once its bytes have gone
         self.requests = RequestLane(self, shared.requests, shared.max_in_flight)
         self.responses = ResponseLane(self, shared.responses)
         self.from_client, self.from_broker = self.requests.receive, self.responses.receive
         self.identity = Identity(facts.certificate, shared.counters)
+        self.logins = Logins(self)
 
     @cached_property
     def context(self) -> Context:
@@ -130,13 +119,7 @@ class Session:
     @property
     def idle(self) -> bool:
         """Return True if no request is in flight and no frame is under way in either direction."""
-        return not self.inflight.fifo and self.between_frames and not self.hashing
-
-    @property
-    def hashing(self) -> bool:
-        """Return True while a password is being checked: its request is in flight, though its answer has no place
-        yet."""
-        return self.guard is not None and self.guard.hashing
+        return not self.inflight.fifo and self.between_frames and not self.logins.hashing
 
     @property
     def settled(self) -> bool:
@@ -169,7 +152,7 @@ class Session:
     @property
     def waiting_since(self) -> float | None:
         """Return since when a frame of the client is not whole; None while it is kproxy that does not read on."""
-        return None if self.paused[CLIENT] else self.incomplete_since
+        return self.flow.waiting_since
 
     def holding_since(self) -> tuple[int, float] | None:
         """Return (side, since when) memory is kept for a frame that is not whole. None: for none, or it is not read
@@ -177,7 +160,7 @@ class Session:
         if not (self.requests.reserved or self.responses.reserved):
             return None
         for lane in (self.requests, self.responses):
-            if lane.reserved and lane.kept and not self.paused[lane.source]:
+            if lane.reserved and lane.kept and not self.flow.paused[lane.source]:
                 return lane.source, lane.reserved_at
         return None
 
@@ -191,14 +174,8 @@ class Session:
     def nodes_ready(self, nodes: Mapping[int, tuple[str, int] | None], now: float) -> None:
         """Take the addresses, (host, port), by which clients of this connection reach the nodes that `EnsureNodes`
         named; None: that node cannot be reached."""
-        if self.phase.ends:
-            return
-        for node, address in self.asked.items():
-            self.context.nodes[node] = (*address, nodes.get(node) or GONE)
-        self.context.settled.update(self.asked)
-        self.asked = {}
-        if self.responses.blocked == "nodes":
-            self.responses.unblock(now)
+        if not self.phase.ends:
+            self.lookups.nodes_ready(nodes, now)
 
     def sent(self, token: int, now: float) -> None:
         """Free the held memory behind the Send with this token: the kernel has everything up to it."""
@@ -207,9 +184,9 @@ class Session:
         if token < 0:
             self.marks.sent(token)
             return
-        side, size = token & 1, token >> 1
-        self.hands_over(side, -size)
-        self.wake((self.shared.requests if side == BROKER else self.shared.responses).release(size))
+        lane: Assembler = self.requests if token & 1 == BROKER else self.responses
+        lane.handed_over -= token >> 1
+        self.wake(lane.memory.release(token >> 1))
 
     def granted(self, now: float) -> None:
         """Go on with the lane whose memory a `Wake` has granted."""
@@ -217,15 +194,10 @@ class Session:
             if not self.phase.ends and lane.blocked == "memory" and lane.reserved:
                 lane.granted(now)
 
-    def versions_known(self, answer: bytes, now: float) -> None:
-        """Take the broker's answer, without its correlation id, to the ApiVersions that `AskVersions` named."""
-        if self.guard is not None and not self.phase.ends:
-            self.guard.versions_known(answer, now)
-
     def begin(self, now: float) -> None:
         """Begin when the client has connected and the driver is ready: apply the rules about connections."""
-        if self.guard is not None:
-            self.guard.begin(now)
+        if self.logins.server is not None:
+            self.logins.server.begin(now)
         if self.plan.connecting:
             self.engine.connect(self.plan.connecting, now)
         if self.plan.shaped and not self.phase.ends:
@@ -235,60 +207,10 @@ class Session:
         if not self.phase.ends:
             self.engine.reshape(self.plan.shaped, now)
 
-    def authenticate(self, guard: SaslServer) -> None:
-        """Have the client authenticate to this SaslServer before its requests go on."""
-        self.sasl = self.guard = guard
-        self.require_login()
-
-    def require_login(self) -> None:
-        """Have the client authenticate (again) before its next request goes on."""
-        if self.phase is NEW or self.phase is OPEN:  # a session that drains, or lets nothing pass, stays so
-            self.phase = self.phase.to(LOGIN)
-        self.choose_scan()
-
-    def accept_login(self) -> None:
-        """Let the client's requests go on, as it has authenticated."""
-        if self.phase is LOGIN:
-            self.phase = self.phase.to(NEW if self.requests.is_new else OPEN)
-        self.choose_scan()
-
-    def refuse_login(self) -> None:
-        """Take no more requests of a client that could not authenticate."""
-        if self.phase is not STALLED:
-            self.phase = self.phase.to(REFUSED)
-        self.has_pending = True
-        self.choose_scan()
-
-    def logged_in(self, credentials: Credentials, login: LoggedIn, now: float) -> None:
-        """Note that kproxy itself has logged in at the broker, before any request of the client goes there."""
-        if not self.phase.ends:
-            self.renewal = Renewal(self, credentials, login, now)
-
-    def login_refused(self, message: str, now: float) -> None:
-        """Close because the broker does not take kproxy's credentials. The client is told so where it has asked for the
-        versions, the one request whose answer has a place for it in every case."""
-        while self.inflight.fifo and not self.phase.ends:
-            correlation, step, _, note = self.inflight.fifo.popleft()
-            if step is ANSWER:
-                self.commands.append(Send(CLIENT, note))
-            elif step.key == API_VERSIONS:
-                code = SASL_AUTHENTICATION_FAILED
-                self.commands.append(Send(CLIENT, answer_to(step.key, step.version, correlation, error_code=code)))
-            else:
-                break
-        self.close("broker_login", message, "broker")
-
     def tick(self, now: float) -> None:
         """Call what is due, at a time that a `WakeAt` named."""
         if not self.phase.ends:
             self.timers.tick(now)
-
-    def computed(self, result: Any, now: float) -> None:
-        """Hand the result of a `Compute` to the SASL server that asked for it."""
-        if self.guard is not None and not self.phase.ends:
-            self.guard.computed(result, now)
-            if CLIENT in self.ended and not self.requests.blocked:
-                self.eof(CLIENT, now)
 
     def released(self, now: float) -> None:
         """Try the request again that a rule of this connection has released."""
@@ -326,8 +248,9 @@ class Session:
             self.close("stalled", "a connection on which a rule had let nothing pass has ended")
             return
         if self.phase is REFUSED and side == CLIENT:  # it need not hear why, but the log does
-            self.close_refused()
-        elif (self.requests if side == CLIENT else self.responses).blocked or (side == CLIENT and self.hashing):
+            assert self.logins.server is not None
+            self.close("authentication", self.logins.server.refusal, "client")
+        elif (self.requests if side == CLIENT else self.responses).blocked or (side == CLIENT and self.logins.hashing):
             self.ended |= {side}  # judged when what came before has gone on
         elif side == BROKER:
             awaited = len(self.inflight.fifo)
@@ -353,22 +276,14 @@ class Session:
             self.requests.rules.end()
         if self._engine is not None:
             self._engine.subjects.over()
-        self._engine = None
-        for lane, memory in ((self.requests, self.shared.requests), (self.responses, self.shared.responses)):
+        self._engine = self._lookups = None
+        self.logins.end()
+        for lane in (self.requests, self.responses):
             lane.rules = None
-            size = lane.end() + self.handed_over[lane.target]
-            if size or memory.waiting:
-                self.wake(memory.forget(lane))
-                self.wake(memory.release(size))
-
-    def hand_over(self, target: int, size: int) -> None:
-        """Put a mark behind the commands for a held frame; its memory is free once the kernel has them."""
-        self.hands_over(target, size)
-        self.commands.append(Send(target, b"", size << 1 | target))
-
-    def hands_over(self, side: int, size: int) -> None:
-        to_client, to_broker = self.handed_over
-        self.handed_over = (to_client, to_broker + size) if side == BROKER else (to_client + size, to_broker)
+            size = lane.end()
+            if size or lane.memory.waiting:
+                self.wake(lane.memory.forget(lane))
+                self.wake(lane.memory.release(size))
 
     # ---- calls of the lanes
 
@@ -376,44 +291,20 @@ class Session:
         """Ask for the broker, as the header of the first request is good."""
         if self.phase is NEW:  # else it drains, and this is its only request
             self.phase = self.phase.to(OPEN)
-        if self.raw is None:
+        if self.requests.is_new:  # else it opens with a bare token
             self.requests.usual_scan = self.requests.scan_frames
-        self.choose_scan()
+        self.logins.choose_scan()
         self.commands.append(DIAL)
 
-    def choose_scan(self) -> None:
-        """Choose how the next frame of the client is looked at."""
-        requests = self.requests
-        if self.renewal is not None and self.renewal.busy:
-            requests.scan = self.renewal.hold
-        elif self.guard is not None and not self.guard.open:
-            requests.scan = self.guard.scan
-        else:
-            requests.scan = requests.usual_scan
-
-    def begin_raw(self, raw: RawTokens) -> None:
-        """Look for raw SASL tokens, which may come from both sides now."""
-        self.raw = raw
-        self.requests.scan = self.requests.usual_scan = self.requests.scan_tokens
-        self.responses.scan = self.responses.scan_tokens
-
-    def end_raw(self) -> None:
-        """Read all frames as Kafka's again."""
-        self.raw = None
-        self.requests.scan = self.requests.usual_scan = self.requests.scan_frames
-        self.responses.scan = self.responses.scan_frames
-
     def close(self, cause: str, message: str, blame: str = "") -> None:
+        """Ask for the connection to be closed, once: nothing more passes, and no timer is due."""
         if not self.phase.ends:
             self.send_last_answers()
             self.phase = self.phase.to(CLOSING)
             self.requests.die()
             self.responses.die()
+            self.timers.cancel()
             self.commands.append(Close(cause, message, blame))
-
-    def close_refused(self) -> None:
-        assert self.guard is not None
-        self.close("authentication", self.guard.refusal, "client")
 
     def close_by_rule(self, how: How, acted: list[Running]) -> None:
         """End the connection as a fault of these rules demands, in one of three ways."""
@@ -433,7 +324,6 @@ class Session:
         """Let nothing more pass on this connection, which stays open. Answers whose turn has come still leave."""
         if self.phase is DRAINING:
             self.close("drained", "connection drained, on which a rule lets nothing pass")
-            return
         if self.phase.ends:
             return
         self.send_last_answers()
@@ -442,26 +332,7 @@ class Session:
         self.marks.settle()
         self.requests.die()
         self.responses.die()
-        for side, reasons in enumerate(self.paused):  # read on: bytes are thrown away, but the connection's end is seen
-            if reasons:
-                self.commands.append(Resume(side))
-        self.paused = (frozenset(), frozenset())
-
-    def mute(self, seconds: float, now: float) -> None:
-        """Read nothing from the client for so long (KIP-219)."""
-        if seconds > 0 and now + seconds > self.muted_until:
-            self.muted_until = now + seconds
-            self.pause(CLIENT, "muted")
-            self.timers.at(self.muted_until, self.unmute)
-
-    def wait(self, seconds: float, now: float) -> None:
-        """Read nothing from the client, which has just connected, for so many seconds."""
-        self.pause(CLIENT, "connecting")
-        self.timers.at(now + seconds, lambda then: self.resume(CLIENT, "connecting", then))
-
-    def unmute(self, now: float) -> None:
-        if now >= self.muted_until:
-            self.resume(CLIENT, "muted", now)
+        self.flow.resume_all()  # bytes are thrown away, but the connection's end is seen
 
     def mark(self, side: int, acted: list[Running]) -> None:
         """Count these rules as applied when the bytes have left that are put next for this side."""
@@ -470,51 +341,34 @@ class Session:
             self.has_pending = True
 
     @property
-    def authenticates(self) -> bool:
-        """Return True if the client has sent what its principal depends on, and the broker has not answered that
-        yet."""
-        return self.identity.awaits or (self.raw is not None and not self.raw.answered)
-
-    def identified(self) -> None:
-        """Try the frame again that waits for the client's principal, as the broker has answered a message of SASL."""
-        if self.requests.blocked == IDENTITY:
-            self.has_pending = True  # not now: what stands before this answer has not left yet
-
-    @property
     def engine(self) -> Engine:
         """Return the engine, made when the first live rule looks at a frame."""
         if self._engine is None:
             self._engine = Engine(self)
         return self._engine
 
-    def pause(self, side: int, reason: str) -> None:
-        if not self.paused[side]:
-            self.commands.append(Pause(side))
-        self.pauses(side, self.paused[side] | {reason})
+    @property
+    def lookups(self) -> Lookups:
+        """Return what asks for nodes and topics, made with the first question."""
+        if self._lookups is None:
+            self._lookups = Lookups(self)
+        return self._lookups
 
-    def pauses(self, side: int, reasons: frozenset[str]) -> None:
-        self.paused = (self.paused[CLIENT], reasons) if side == BROKER else (reasons, self.paused[BROKER])
-
-    def resume(self, side: int, reason: str, now: float) -> None:
-        if reason in self.paused[side] and not self.phase.ends:
-            self.pauses(side, self.paused[side] - {reason})
-            if not self.paused[side]:
-                self.commands.append(Resume(side))
-                if side == CLIENT and self.incomplete_since is not None:  # its time begins anew
-                    self.incomplete_since = now
-
-    def incomplete(self, lane: Any, now: float) -> None:
+    def incomplete(self, lane: Assembler, now: float) -> None:
+        """Note that a frame of this lane is not whole."""
         if lane is self.requests:
-            if lane.kept and (self.incomplete_since is None or lane.reserved):
-                self.incomplete_since = now
-            if len(self.inflight.fifo) > lane.limit:
+            if lane.kept and (self.flow.incomplete_since is None or lane.reserved):
+                self.flow.incomplete_since = now
+            if len(self.inflight.fifo) > self.requests.limit:
                 self.full()
 
-    def complete(self, lane: Any) -> None:
+    def complete(self, lane: Assembler) -> None:
+        """Note that a frame of this lane is whole."""
         if lane is self.requests:
-            self.incomplete_since = None
+            self.flow.incomplete_since = None
 
-    def wake(self, lanes: list[Any]) -> None:
+    def wake(self, lanes: Sequence[Holder]) -> None:
+        """Have these lanes, of any session, go on, for which memory has become free."""
         for lane in lanes:
             lane.reserved = lane.need
         if lanes:
@@ -523,7 +377,7 @@ class Session:
     def full(self) -> None:
         """Stop reading the client, as more requests are in flight than there may be."""
         self.has_pending = True
-        self.pause(CLIENT, "full")
+        self.flow.pause(CLIENT, "full")
 
     def run_pending(self, now: float) -> None:
         """Do all that may be due now that bytes have gone: send answers, let lanes and the client go on, close when
@@ -534,46 +388,49 @@ class Session:
         self.marks.put()
         if self.phase is STALLED:
             return
-        topics, self.topics_came = self.topics_came, False
-        blocked = self.requests.blocked
-        if (topics and blocked == "topics") or (blocked == IDENTITY and not self.authenticates):
+        if self.has_news():
             self.requests.unblock(now)
             self.run_pending(now)
             return
-        renews = self.renewal is not None and self.renewal.busy
-        if renews:
-            assert self.renewal is not None
-            self.renewal.run(now)
+        if self.logins.are_renewed and self.logins.renewal is not None:
+            self.logins.renewal.run(now)
             if self.phase.ends:
                 return
-            renews = self.renewal.busy
         self.send_answers()
-        if self.phase is REFUSED and not self.inflight.fifo and self.guard is not None and self.guard.has_refused:
-            self.close_refused()
+        fifo, requests = self.inflight.fifo, self.requests
+        if self.phase is REFUSED and not fifo and self.logins.refusal:
+            self.close("authentication", self.logins.refusal, "client")
             return
-        if len(self.inflight.fifo) <= max(1, self.requests.resumes_at):  # 1: it may be one that is not all here
-            self.requests.resumes_at = self.requests.limit // 2
-            self.resume(CLIENT, "full", now)
+        if len(fifo) <= max(1, requests.resumes_at):  # 1: it may be one that is not all here
+            requests.resumes_at = requests.limit // 2
+            self.flow.resume(CLIENT, "full", now)
         if self.phase is DRAINING:
-            held = self.requests.blocked == "held"
-            if self.requests.at_boundary or held:
-                self.pause(CLIENT, "drain")
-            else:  # one more request has begun in what was read already
-                self.resume(CLIENT, "drain", now)
-            if self.idle:
-                self.close("drained", "connection drained")
-            elif held and not self.inflight.fifo and self.responses.at_boundary:
-                self.close("drained", "connection drained, with a request that a rule held back")
-        waits = renews or not self.phase.takes_requests
-        self.has_pending = waits or bool(self.paused[CLIENT]) or self.has_answers
+            self.go_on_draining(now)
+        waits = self.logins.are_renewed or not self.phase.takes_requests or bool(self.flow.paused[CLIENT])
+        self.has_pending = waits or any(entry[1] is ANSWER for entry in fifo)
 
-    @property
-    def has_answers(self) -> bool:
-        return any(entry[1] is ANSWER for entry in self.inflight.fifo)
+    def has_news(self) -> bool:
+        """Return True if the request lane has what it waits for: topics, or the client's principal."""
+        topics_came = self._lookups is not None and self._lookups.take_news()
+        blocked = self.requests.blocked
+        return (topics_came and blocked == TOPICS) or (blocked == IDENTITY and not self.logins.await_broker)
+
+    def go_on_draining(self, now: float) -> None:
+        """Read the client for the rest of a request that has begun, and close when nothing is in flight."""
+        held = self.requests.blocked == "held"
+        if self.requests.at_boundary or held:
+            self.flow.pause(CLIENT, "drain")
+        else:  # one more request has begun in what was read already
+            self.flow.resume(CLIENT, "drain", now)
+        if self.idle:
+            self.close("drained", "connection drained")
+        elif held and not self.inflight.fifo and self.responses.at_boundary:
+            self.close("drained", "connection drained, with a request that a rule held back")
 
     def send_answers(self) -> None:
         """Send answers of kproxy's own whose turn has come, but not inside a response or before a token."""
-        if self.phase is not STALLED and self.responses.at_boundary and (self.raw is None or self.raw.answered):
+        raw = self.logins.raw
+        if self.phase is not STALLED and self.responses.at_boundary and (raw is None or raw.answered):
             for frame in self.inflight.ready_answers():
                 self.commands.append(Send(CLIENT, frame))
 
@@ -582,37 +439,3 @@ class Session:
         before."""
         self.tail_position = len(self.commands)
         self.send_answers()
-
-    # ---- what has to be found out before a frame can go on
-
-    def find_out(self, now: float) -> str:
-        """Ask for what a rewrite did not know; return the word for what is waited for."""
-        context = self.context
-        if context.missing:
-            self.asked, context.missing = context.missing, {}
-            self.commands.append(EnsureNodes(dict(self.asked)))
-            return "nodes"
-        context.has_asked = True
-        if context.ids_wanted:
-            wanted, context.ids_wanted = context.ids_wanted, set()
-            self.inflight.fifo.append((CORRELATION, OWN, now, self.topics_named))
-            self.commands.append(Send(BROKER, named_topics_request(wanted)))
-            return "topics"
-        context.topics_wanted = False
-        self.inflight.fifo.append((CORRELATION, OWN, now, None))
-        self.commands.append(Send(BROKER, all_topics_request()))
-        return "topics"
-
-    def topics_named(self, frame: bytes, now: float) -> None:
-        """Learn from the answer about ids whose names were not known, and let the request lane go on."""
-        remember_named(self.context.cluster_memory, frame, self.counters)
-        self.topics_came = self.has_pending = True  # as in `own_answer`
-
-    def own_answer(self, frame: bytes, then: Callable[[bytes, float], None] | None, now: float) -> None:
-        """Take the response to a request of kproxy's own, which the client never sees. `then` is called with it; None:
-        a rewrite asked for all topics."""
-        if then is not None:
-            then(frame, now)
-            return
-        remember_topics(self.context.cluster_memory, frame, now, self.counters)
-        self.topics_came = self.has_pending = True  # not now: what stands before this answer has not left yet

@@ -39,6 +39,10 @@ class Timers:
             heapq.heappop(self.calls)[2](now)
         self.arm()
 
+    def cancel(self) -> None:
+        """Call none of the functions that are not due yet."""
+        self.calls.clear()
+
     def arm(self) -> None:
         if self.calls and not (self.armed and self.armed[0] <= self.calls[0][0]):
             heapq.heappush(self.armed, self.calls[0][0])

@@ -257,7 +257,7 @@ class Connection:
         """Hand the session the ApiVersions answer that `ask_versions` was for."""
         if self.phase is ConnectionPhase.OPEN:
             now = monotonic()
-            self.session.versions_known(answer, now)
+            self.session.logins.versions_known(answer, now)
             self.obey(now)
 
     def ensure_nodes(self, command: EnsureNodes, now: float) -> None:
@@ -298,7 +298,7 @@ class Connection:
     def computed(self, result: object) -> None:
         """Hand the session the result that `compute` was for; not called once it is closed."""
         now = monotonic()
-        self.session.computed(result, now)
+        self.session.logins.computed(result, now)
         self.obey(now)
 
     def wake_at(self, command: WakeAt, now: float) -> None:
@@ -388,7 +388,7 @@ class Connection:
         credentials = self.listener.upstream.credentials
         if login is not None and credentials is not None:
             now = monotonic()
-            self.session.logged_in(credentials, login, now)
+            self.session.logins.logged_in(credentials, login, now)
             self.obey(now)
 
     @entry
@@ -397,7 +397,7 @@ class Connection:
         self.race = None
         if refused and self.phase is ConnectionPhase.OPEN:
             now = monotonic()
-            self.session.login_refused(message, now)
+            self.session.logins.refused_by_broker(message, now)
             self.obey(now)
         self.close("unreachable", message)
 

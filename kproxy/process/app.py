@@ -137,9 +137,9 @@ class Proxy:
         number = self.number * self.workers + self.index  # unique over all workers, and it tells which one has it
         session = Session(plan, self.shared[facts.cluster], facts, number, bound)
         if listener in self.terms:
-            session.authenticate(SaslServer(session, self.terms[listener]))
+            session.logins.serve(SaslServer(session, self.terms[listener]))
         elif listener in self.ends_sasl:
-            session.sasl = NO_SASL
+            session.logins.sasl = NO_SASL
         return session
 
     def plan_for(self, listener: str, bound: rule_set.BoundRules, live: tuple[Running, ...]) -> Plan:

@@ -143,7 +143,7 @@ class Dialogue:
         """Do the work that was put off, and give the session the results."""
         works, self.works = self.works or (), None
         for work in works:
-            self.session.computed(work(), self.now)
+            self.session.logins.computed(work(), self.now)
         self.obey()
         return self
 
@@ -195,11 +195,11 @@ class Dialogue:
         """Answer a question of the session, or do its work, unless that is put off."""
         match command:
             case AskVersions() if self.versions is not None:
-                self.session.versions_known(self.versions(command), self.now)
+                self.session.logins.versions_known(self.versions(command), self.now)
             case EnsureNodes(nodes) if self.nodes is not None:
                 self.session.nodes_ready({node: self.nodes(node) for node in nodes}, self.now)
             case Compute(work) if self.works is None:
-                self.session.computed(work(), self.now)
+                self.session.logins.computed(work(), self.now)
             case Compute(work) if self.works is not None:
                 self.works.append(work)
 

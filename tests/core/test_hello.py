@@ -44,7 +44,7 @@ def talking(rules: str = "", *, advertise: bool = False, guarded: bool = True, p
     talk.versions = broker
     if guarded:
         checker = Checker(lambda: USERS, b"key", lambda: "server")
-        talk.session.authenticate(SaslServer(talk.session, Terms(("PLAIN",), checker, patience=patience)))
+        talk.session.logins.serve(SaslServer(talk.session, Terms(("PLAIN",), checker, patience=patience)))
         talk.session.begin(talk.now)
         talk.obey()
     return talk
@@ -217,7 +217,7 @@ def test_time_that_kproxy_takes_does_not_count() -> None:
     talk.versions = None
     talk.client(hello(3)).later(15)
     assert talk.closed is None
-    talk.session.versions_known(broker(AskVersions(3, valid=True)), talk.now)
+    talk.session.logins.versions_known(broker(AskVersions(3, valid=True)), talk.now)
     talk.obey()
     assert len(frames(talk.to_client)) == 1
     talk.works = []

@@ -44,7 +44,7 @@ def guarded(rules: str = "") -> Dialogue:
     """Return a dialogue whose client has to authenticate to kproxy, every ten seconds."""
     talk = Dialogue(rules, bound=Bound(advertise=False, ends_sasl=True))
     terms = Terms(("PLAIN",), Checker(lambda: USERS, b"key", lambda: "server"), session=10.0)
-    talk.session.authenticate(SaslServer(talk.session, terms))
+    talk.session.logins.serve(SaslServer(talk.session, terms))
     return talk
 
 

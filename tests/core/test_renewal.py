@@ -37,7 +37,7 @@ def logged_in(dialogue: Any, frames: Any, lifetime: float = 100.0) -> Dialogue:
     """A connection on which kproxy has logged in for so long, and one exchange has passed."""
     talk: Dialogue = dialogue(Bound(advertise=False, ends_sasl=True))
     talk.client(frames.request(HEARTBEAT, 4, 1))
-    talk.session.logged_in(Plain(), LoggedIn(2, lifetime), talk.now)
+    talk.session.logins.logged_in(Plain(), LoggedIn(2, lifetime), talk.now)
     talk.obey()
     talk.broker(frames.response(HEARTBEAT, 4, 1))
     talk.out[0].clear()
@@ -151,7 +151,7 @@ def test_a_drain_waits_for_it(dialogue: Any, frames: Any) -> None:
 def test_a_clients_sasl_goes_nowhere(dialogue: Any, frames: Any) -> None:
     """It is answered at its turn, as on a listener without SASL; in versions that are not read, it closes."""
     talk = logged_in(dialogue, frames)
-    talk.session.sasl = NO_SASL
+    talk.session.logins.sasl = NO_SASL
     talk.client(frames.request(HEARTBEAT, 4, 2) + frames.request(HANDSHAKE, 1, 3, mechanism="PLAIN"))
     assert talk.to_client == b""
     talk.broker(frames.response(HEARTBEAT, 4, 2))
@@ -212,12 +212,12 @@ def test_any_order_of_requests_answers_and_renewals(steps: list[tuple[str, int]]
     talk = Dialogue(bound=Bound(advertise=False, ends_sasl=True))
     broker = Broker(talk)
     talk.client(request(HEARTBEAT, 4, 0))
-    talk.session.logged_in(Plain(), LoggedIn(2, 10.0), talk.now)
+    talk.session.logins.logged_in(Plain(), LoggedIn(2, 10.0), talk.now)
     talk.obey()
     unsent, number = b"", 0
     for what, amount in steps:
         if what == "later":
-            if not talk.session.paused[0]:  # else thirty seconds may pass, which is another test's
+            if not talk.session.flow.paused[0]:  # else thirty seconds may pass, which is another test's
                 talk.later(amount / 10)
         elif what == "broker":
             for _ in range(amount):

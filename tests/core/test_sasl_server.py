@@ -28,7 +28,7 @@ def begin(dialogue: Any, **settings: Any) -> Dialogue:
     talk: Dialogue = dialogue(Bound(advertise=False, ends_sasl=True))
     checker = Checker(lambda: USERS, b"key", lambda: "server")
     terms = Terms(("PLAIN", "SCRAM-SHA-256"), checker, **settings)
-    talk.session.authenticate(SaslServer(talk.session, terms))
+    talk.session.logins.serve(SaslServer(talk.session, terms))
     return talk
 
 
@@ -166,7 +166,7 @@ def test_what_comes_while_a_password_is_hashed(dialogue: Any, frames: Any, versi
 def test_a_password_that_is_hashed_again_later(dialogue: Any, frames: Any) -> None:
     """The session is renewed with another password, which is right, too: what is in flight is answered meanwhile."""
     talk = logged_in(dialogue, frames, session=10.0).later(8).client(frames.request(HEARTBEAT, 4, 3))
-    talk.session.guard.terms.checker.proved.clear()
+    talk.session.logins.server.terms.checker.proved.clear()
     talk.works = []
     talk.client(shake(frames, 4) + show(frames, RIGHT, 5) + frames.request(HEARTBEAT, 4, 6))
     talk.broker(frames.response(HEARTBEAT, 4, 3))
@@ -220,7 +220,7 @@ def test_a_refusal_waits_for_its_turn(dialogue: Any, frames: Any) -> None:
     talk.versions = None
     talk.client(frames.request(VERSIONS, 0, 0) + shake(frames) + show(frames, WRONG)).later(1)
     assert (talk.to_client, talk.closed, talk.read[CLIENT]) == (b"", None, False)
-    talk.session.versions_known(frames.response(VERSIONS, 0, 0)[8:], talk.now)
+    talk.session.logins.versions_known(frames.response(VERSIONS, 0, 0)[8:], talk.now)
     talk.obey()
     talk.later(1)
     assert [one["error_code"] for one in answers(talk, (VERSIONS, 0), (HANDSHAKE, 1), (AUTHENTICATE, 2))] == [0, 0, 58]
@@ -362,7 +362,7 @@ def test_rules_see_who_it_is(frames: Any) -> None:
     for name, code in (("alice", 30), ("bob", 0)):
         talk = Dialogue(rules)
         checker = Checker(lambda: USERS, b"key", lambda: "server")
-        talk.session.authenticate(SaslServer(talk.session, Terms(("PLAIN",), checker)))
+        talk.session.logins.serve(SaslServer(talk.session, Terms(("PLAIN",), checker)))
         talk.client(shake(frames) + show(frames, f"\0{name}\0secret".encode()))
         talk.client(frames.request(HEARTBEAT, 4, 3, group_id="g"))
         if not code:
@@ -375,7 +375,7 @@ def test_a_rule_that_delays_everything(frames: Any) -> None:
     """Authentication waits like all else, and comes through."""
     talk = Dialogue("rules: [{name: slow, kind: delay, delay: 1s}]")
     checker = Checker(lambda: USERS, b"key", lambda: "server")
-    talk.session.authenticate(SaslServer(talk.session, Terms(("PLAIN",), checker)))
+    talk.session.logins.serve(SaslServer(talk.session, Terms(("PLAIN",), checker)))
     talk.client(shake(frames) + show(frames)).later(5)
     assert [one.body["error_code"] for one in talk.responses((HANDSHAKE, 1), (AUTHENTICATE, 2))] == [0, 0]
     talk.client(frames.request(HEARTBEAT, 4, 3)).later(1.1)
@@ -407,7 +407,7 @@ def test_nothing_reaches_the_broker_without_the_password(pieces: list[bytes], ch
     for size, prompt in ((0, True), (chunk, True), (chunk, False)):
         talk = Dialogue(bound=Bound(advertise=False, ends_sasl=True))
         checker = Checker(lambda: USERS, b"key", lambda: "server")
-        talk.session.authenticate(SaslServer(talk.session, Terms(("PLAIN", "SCRAM-SHA-256"), checker)))
+        talk.session.logins.serve(SaslServer(talk.session, Terms(("PLAIN", "SCRAM-SHA-256"), checker)))
         talk.works = None if prompt else []
         for piece in pieces:
             if talk.closed is None:
@@ -433,7 +433,7 @@ def test_users_that_have_to_be_read_are_read_beside_the_traffic(
         return USERS
 
     checker = Checker(lambda: LoginWork(read), b"key", lambda: "server")
-    talk.session.authenticate(SaslServer(talk.session, Terms(("PLAIN", "SCRAM-SHA-256"), checker)))
+    talk.session.logins.serve(SaslServer(talk.session, Terms(("PLAIN", "SCRAM-SHA-256"), checker)))
     talk.works = []
     tokens = ScramClient("SCRAM-SHA-256", name, "secret", lambda: "client").tokens()
     token = f"\0{name}\0secret".encode() if mechanism == "PLAIN" else next(tokens)

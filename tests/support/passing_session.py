@@ -128,9 +128,6 @@ class PassingSession:
     def tick(self, now: float) -> None:
         """Do nothing: the session never asks to be woken."""
 
-    def computed(self, result: Any, now: float) -> None:
-        """Do nothing: the session never asks for work in a thread."""
-
     def released(self, now: float) -> None:
         """Do nothing: no rule holds a frame of the session."""
 

@@ -55,7 +55,7 @@ class Assembler(Forwarder):
             if self.arrived is None:
                 self.arrived = now
             self.waits_since = now
-            self.block(cause.reason or self.session.find_out(now))
+            self.block(cause.reason or self.session.lookups.ask(now))
             return
         self.need = cause.need
         self.session.incomplete(self, now)
@@ -77,7 +77,7 @@ class Assembler(Forwarder):
 
     def block(self, reason: str) -> None:
         self.blocked = reason
-        self.session.pause(self.source, "blocked")
+        self.session.flow.pause(self.source, "blocked")
 
     def unblock(self, now: float) -> None:
         """Go on with the kept bytes, as the lane has got what it waited for."""
@@ -86,7 +86,7 @@ class Assembler(Forwarder):
         if self.session.observer is not None:
             self.tell_wait(self.session.observer, now)
         self.blocked = ""
-        self.session.resume(self.source, "blocked", now)
+        self.session.flow.resume(self.source, "blocked", now)
         self.receive_slowly(b"", 0, 0, now)
         if not self.blocked:
             self.arrived = None

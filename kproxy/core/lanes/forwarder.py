@@ -29,6 +29,7 @@ class Forwarder:
     target: int
     disposition: Disposition | None = None  # of the frame at which the scan has stopped
     reserved = 0
+    handed_over = 0  # held memory behind bytes that the driver has not written yet
 
     def put_back(self, replace: Replace, buf: Buffer, at: int, stop: int) -> int | None:
         """Write the pieces that replace buf[at:replace.after] to that place, with the bytes that pass behind it, up to
@@ -78,7 +79,8 @@ class Forwarder:
         has all of the frame."""
         if self.reserved:
             size, self.reserved = self.reserved, 0
-            self.session.hand_over(self.target, size)
+            self.handed_over += size
+            self.session.commands.append(Send(self.target, b"", size << 1 | self.target))
 
 
 def joined(pieces: Sequence[Any]) -> bytearray:

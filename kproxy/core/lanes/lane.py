@@ -176,6 +176,6 @@ class Lane(Assembler):
         """
         self.die()
         self.stream = self.disposition = None
-        size, self.reserved = self.reserved, 0
+        size, self.reserved, self.handed_over = self.reserved + self.handed_over, 0, 0
         del self.session, self.scan
         return size

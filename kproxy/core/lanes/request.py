@@ -68,7 +68,7 @@ class RequestLane(RequestScan):
             if session.identity.lost:
                 text = "a rule goes by the principal, which SASL's messages do not tell"
                 return Refuse("authentication", text, "client")
-            return Wait(IDENTITY) if session.authenticates else None
+            return Wait(IDENTITY) if session.logins.await_broker else None
         if step.request != STOP:
             return None
         session.counters.stopped[step.api] += 1
@@ -93,8 +93,8 @@ class RequestLane(RequestScan):
         missing = frame.missing
         if missing is not None:
             return missing
-        if self.session.sasl is not None and plain.key in ANSWERED:
-            answer = self.session.sasl.answer(plain, frame.correlation, frame.content(), frame.now)
+        if self.session.logins.sasl is not None and plain.key in ANSWERED:
+            answer = self.session.logins.sasl.answer(plain, frame.correlation, frame.content(), frame.now)
             if answer is not None:
                 self.answer(frame.correlation, answer, frame.now)
             return self.replace(frame, [])
@@ -209,7 +209,7 @@ class RequestLane(RequestScan):
             if evaluation.exchange.acks != 0:
                 self.answer(frame.correlation, sized(evaluation.answer), frame.now)
             rules.leave()
-            session.mute(evaluation.throttle, frame.now)
+            session.flow.mute(evaluation.throttle, frame.now, session.timers)
         else:
             return self.forward_other(frame, evaluation)
         return self.replace(frame, [])

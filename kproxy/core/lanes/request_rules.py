@@ -182,7 +182,7 @@ class RequestRules:
         exchange = evaluation.exchange
         self.leave()
         if not frame.answered:
-            self.session.mute(evaluation.throttle, now)
+            self.session.flow.mute(evaluation.throttle, now, self.session.timers)
         elif exchange.response_depth() or evaluation.throttle:
             exchange.mute = evaluation.throttle
             exchange.forget_records()

@@ -125,10 +125,10 @@ class RequestScan(Lane):
             if n - pos == 4 and size != 0:
                 return self.stop(Need(5), pos)
             first = buf[pos + 4] if size else -1
-            raw = self.session.raw
+            raw = self.session.logins.raw
             if raw is None or not raw.client_sends_token(size, first):
                 if raw is not None and raw.rounds is None:  # the client speaks Kafka now: no token comes any more
-                    self.session.end_raw()
+                    self.session.logins.end_raw()
                 return self.scan_frames(buf, pos, n, now)
             if not 0 <= size <= MAX_TOKEN:
                 text = f"SASL token of {size} bytes, expected 0 to {MAX_TOKEN}"
@@ -149,8 +149,8 @@ class RequestScan(Lane):
         if n - pos < 4 or (n - pos == 4 and size):
             return self.stop(Need(4 if n - pos < 4 else 5), pos)
         opens_with_token = size >= 1 and buf[pos + 4] == GSSAPI_FIRST  # as clients of Kafka 0.9 do
-        if opens_with_token and session.sasl is None:
-            session.begin_raw(RawTokens("GSSAPI"))
+        if opens_with_token and session.logins.sasl is None:
+            session.logins.begin_raw(RawTokens("GSSAPI"))
         elif not SMALLEST <= size <= self.most:
             return self.stop(self.bad_size(buf, pos, size), pos)
         elif n - pos < HEADER_BYTES:

@@ -113,7 +113,7 @@ class ResponseLane(ResponseScan):
         """Show the identity a whole response that says who the client is."""
         if plain.watched and plain.key in ANSWERED:
             self.session.identity.response(plain, frame.content())
-            self.session.identified()
+            self.session.logins.note_answer()
 
     # ---- leave, and what is not for the client
 
@@ -125,14 +125,14 @@ class ResponseLane(ResponseScan):
     def take_own(self, frame: ResponseView) -> Replace:
         """Take the response to a request of kproxy's own."""
         self.fifo.popleft()
-        self.session.own_answer(frame.content(), frame.note, frame.now)
+        frame.note(frame.content(), frame.now)  # what the request was made for
         return Replace([], frame.end)
 
     def begin_tokens(self, frame: ResponseView) -> Disposition:
         """Look at the answer to a SaslHandshake v0: when it says yes, tokens follow in both directions."""
         at = frame.start + 8
         if frame.end >= at + 2 and bytes(frame.buf[at : at + 2]) == NO_ERROR:
-            self.session.begin_raw(RawTokens(frame.note["mechanism"]))
+            self.session.logins.begin_raw(RawTokens(frame.note["mechanism"]))
         return PASS
 
     # ---- long responses

@@ -163,7 +163,7 @@ class ResponseRules:
         if evaluation.hint:
             self.patch(frame, evaluation)
         self.done(evaluation)
-        self.session.mute(max(evaluation.throttle, note.exchange.mute), frame.now)
+        self.session.flow.mute(max(evaluation.throttle, note.exchange.mute), frame.now, self.session.timers)
         if note.behind:
             entry = lane.fifo[0] = (frame.correlation, frame.step, frame.entry[2], note._replace(exchange=None))
             return self.forward_with_another(frame.under(entry))
@@ -186,7 +186,7 @@ class ResponseRules:
         """Send a frame that is all here as its evaluation says."""
         session, behind = self.session, frame.note.behind
         self.done(evaluation)
-        session.mute(max(evaluation.throttle, frame.note.exchange.mute), frame.now)
+        session.flow.mute(max(evaluation.throttle, frame.note.exchange.mute), frame.now, session.timers)
         if not evaluation.replaces and not behind:
             return PASS
         self.lane.leave(frame)

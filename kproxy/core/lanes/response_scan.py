@@ -85,11 +85,11 @@ class ResponseScan(Lane):
 
     def scan_tokens(self, buf: Buffer, pos: int, n: int, now: float) -> int:
         """Scan raw SASL tokens of the broker until it speaks Kafka again; return where the bytes end that pass."""
-        raw = self.session.raw
+        raw = self.session.logins.raw
         assert raw is not None
         while n - pos >= 4:
             if not raw.broker_sends_token(bool(self.session.inflight.fifo)):
-                self.session.end_raw()
+                self.session.logins.end_raw()
                 return self.scan(buf, pos, n, now)
             size = int.from_bytes(buf[pos : pos + 4], "big", signed=True)
             if not 0 <= size <= MAX_TOKEN:
@@ -98,7 +98,7 @@ class ResponseScan(Lane):
             if not self.watch_token(buf, pos, n, size):
                 return pos
             raw.from_broker += 1
-            self.session.identified()
+            self.session.logins.note_answer()
             pos += 4 + size
             if pos >= n:
                 self.skip = pos - n

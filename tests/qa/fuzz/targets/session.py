@@ -175,7 +175,7 @@ def passed(one: Talk) -> None:
 def ordered(one: Talk) -> None:
     """The correlation ids that the client got are those that it sent, in order, each once."""
     asked = [frame for frame in frames(one.said[CLIENT]) if len(frame) >= 8]
-    if one.talk.session.raw is not None or any(int.from_bytes(frame[:2], "big") in SASL for frame in asked):
+    if one.talk.session.logins.raw is not None or any(int.from_bytes(frame[:2], "big") in SASL for frame in asked):
         return  # bare tokens have no ids
     got = iter([frame[:4] for frame in frames(one.talk.to_client) if len(frame) >= 4])
     sent = iter(asked)
