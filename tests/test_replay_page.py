@@ -63,7 +63,7 @@ def seen(
 
 def framed(at: float, key: int, version: int, direction: str, fields: dict[str, Any], header: dict[str, Any]) -> Frame:
     struct = layout.body(key, version, direction)
-    body = {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)} | fields
+    body = struct.defaults() | fields
     data = encode(Message(schema.load(key), version, header, body))
     return Frame(len(data) + 4, at, at, data, Form.WHOLE)
 

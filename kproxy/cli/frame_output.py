@@ -55,7 +55,7 @@ def is_utf8(data: bytes) -> bool:
 def withheld(struct: Struct, value: dict[str, Any]) -> dict[str, Any]:
     """Return a copy of a struct's values in which secrets are replaced by WITHHELD."""
     found = dict(value)
-    for slot in (*struct.slots, *struct.tagged):
+    for slot in struct.all_slots:
         inner = value[slot.name]
         if inner is None:
             continue

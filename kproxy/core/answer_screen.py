@@ -84,7 +84,7 @@ class AnswerScreen:
         self.kind = body.get("protocol_type") or self.kind
         self.assignor = body.get("protocol_name") or body.get("protocol_data") or self.assignor
         goes = False
-        for slot in (*struct.slots, *struct.tagged):
+        for slot in struct.all_slots:
             value = body.get(slot.name)
             if value is None:
                 continue

@@ -39,7 +39,7 @@ NO_SASL: Final = NoSasl()
 def answer_to(key: int, version: int, correlation: int, **values: Any) -> bytes:
     """Return a response with its size; fields not given have their defaults, those that the version lacks go."""
     struct = layout.body(key, version, "response")
-    body = {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)}
+    body = struct.defaults()
     body |= {name: value for name, value in values.items() if name in body}
     frame = encode(Message(schema.load(key), version, {"correlation_id": correlation}, body))
     return len(frame).to_bytes(4, "big") + frame

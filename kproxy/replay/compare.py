@@ -57,7 +57,7 @@ class ResponseComparison:
         self, api: str, struct: Struct, recorded: Mapping[str, Any], now: Mapping[str, Any], path: str, field: str
     ) -> Iterator[ResponseDifference]:
         """Yield the differences in the fields of one struct."""
-        for slot in (*struct.slots, *struct.tagged):
+        for slot in struct.all_slots:
             if slot.type == "records" or self.normal.leaves_out(api, slot):
                 continue
             here = f"{path}.{slot.name}" if path else slot.name
@@ -86,7 +86,7 @@ class ResponseComparison:
             if key in recorded and key in now:
                 yield from self.structs(api, struct, recorded[key], now[key], here, field)
             elif api in ("Fetch", "ShareFetch"):
-                blank = {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)}
+                blank = struct.defaults()
                 pairs = self.structs(api, struct, recorded.get(key, blank), now.get(key, blank), here, field)
                 yield from (difference for difference in pairs if difference.error)
             else:
@@ -96,7 +96,7 @@ class ResponseComparison:
 
     def keyed(self, struct: Struct, elements: list[dict[str, Any]], side: int) -> dict[str, Any]:
         """Return elements by key as text, by their index where they have none or share one."""
-        slots = [slot for slot in (*struct.slots, *struct.tagged) if self.normal.tells_apart(slot)]
+        slots = [slot for slot in struct.all_slots if self.normal.tells_apart(slot)]
         by_key: dict[str, Any] = {}
         for number, element in enumerate(elements):
             values = (self.plain(slot, element.get(slot.name), side) for slot in slots)

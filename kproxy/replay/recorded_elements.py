@@ -157,7 +157,7 @@ def same(level: Level, parent: dict[str, Any], roles: Roles) -> dict[str, Any] |
 def fit(struct: Struct, value: Mapping[str, Any]) -> dict[str, Any]:
     """Return a struct of another version with this version's fields; what it lacks gets its default."""
     fields = {}
-    for slot in (*struct.slots, *struct.tagged):
+    for slot in struct.all_slots:
         inner = value.get(slot.name, slot.default())
         if slot.struct is not None and inner is not None:
             inner = [fit(slot.struct, one) for one in inner] if slot.array else fit(slot.struct, inner)

@@ -92,7 +92,7 @@ class RecordedResponses:
     def frozen(self, api: str, struct: Struct, value: dict[str, Any]) -> Hashable:
         return tuple(
             (slot.name, self.frozen_slot(api, slot, value.get(slot.name)))
-            for slot in (*struct.slots, *struct.tagged)
+            for slot in struct.all_slots
             if not SAME.leaves_out(api, slot)
         )
 

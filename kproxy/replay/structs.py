@@ -21,7 +21,7 @@ def layout_of(message: Message) -> Struct:
 def structs(struct: Struct, value: dict[str, Any]) -> Iterator[tuple[Struct, dict[str, Any]]]:
     """Yield the struct itself and all that are in it, in wire order, each with its layout."""
     yield struct, value
-    for slot in (*struct.slots, *struct.tagged):
+    for slot in struct.all_slots:
         inner = value.get(slot.name)
         if slot.struct is None or inner is None:
             continue
@@ -31,7 +31,7 @@ def structs(struct: Struct, value: dict[str, Any]) -> Iterator[tuple[Struct, dic
 
 def of_kind(struct: Struct, kind: str) -> Iterator[Slot]:
     """Yield the fields of this struct, not of those in it, that hold such a value."""
-    return (slot for slot in (*struct.slots, *struct.tagged) if slot.kind == kind)
+    return (slot for slot in struct.all_slots if slot.kind == kind)
 
 
 def codes(message: Message) -> set[int]:

@@ -52,7 +52,7 @@ def sized(frame: bytes) -> bytes:
 def defaults(key: int, version: int, direction: str, **values: Any) -> dict[str, Any]:
     """Return a body of which the fields that are not given have their defaults."""
     struct = layout.body(key, version, direction)
-    return {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)} | values
+    return struct.defaults() | values
 
 
 def request(key: int, version: int, correlation: int, client_id: str | None = "tester", **values: Any) -> bytes:

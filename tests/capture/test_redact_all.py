@@ -26,7 +26,7 @@ RANDOM_BODIES = 8
 
 def planted(struct: Struct, value: dict[str, Any]) -> None:
     """A secret in each place; nulls stay."""
-    for slot in (*struct.slots, *struct.tagged):
+    for slot in struct.all_slots:
         inner = value.get(slot.name)
         if slot.struct is not None and inner is not None:
             for one in inner if slot.array else [inner]:
@@ -40,7 +40,7 @@ def planted(struct: Struct, value: dict[str, Any]) -> None:
 def without_places(struct: Struct, value: dict[str, Any]) -> dict[str, Any]:
     """The value, but whether there is something in a place, instead of what."""
     found = dict(value)
-    for slot in (*struct.slots, *struct.tagged):
+    for slot in struct.all_slots:
         inner = value[slot.name]
         if slot.struct is not None and inner is not None:
             deeper = slot.struct

@@ -71,7 +71,7 @@ def owned(topics: tuple[str, ...]) -> bytes:
 
 def filled(struct: Struct, wanted: Wanted, bad: bool = False) -> dict[str, Any]:
     """A body, or an element of it. `bad`: its own names are forbidden where `wanted` says so."""
-    return {slot.name: value(slot, wanted, bad) for slot in (*struct.slots, *struct.tagged)}
+    return {slot.name: value(slot, wanted, bad) for slot in struct.all_slots}
 
 
 def value(slot: Slot, wanted: Wanted, bad: bool) -> Any:

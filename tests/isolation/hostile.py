@@ -101,7 +101,7 @@ def filled(struct: Struct, value: Any, rng: Random) -> Any:
     if value is None:
         return None
     found = dict(value)
-    for slot in (*struct.slots, *struct.tagged):
+    for slot in struct.all_slots:
         item = found[slot.name]
         if slot.struct is not None:
             inner = slot.struct
@@ -127,7 +127,7 @@ def places(struct: Struct, value: Any) -> Iterator[tuple[Slot, Any, dict[str, An
     """(slot, value, the element around it) for each field that names something."""
     if value is None:
         return
-    for slot in (*struct.slots, *struct.tagged):
+    for slot in struct.all_slots:
         item = value[slot.name]
         if slot.struct is not None:
             for one in (item or ()) if slot.array else (item,):

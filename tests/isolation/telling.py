@@ -63,7 +63,7 @@ def telling(struct: Struct, value: Any, rng: Random, words: Words = EVERYWHERE) 
         found |= {"resource_type": rng.choice(tuple(ACL_TYPES)), "pattern_type": rng.choice((3, 4))}
     elif "config_resource_name" in kinds:
         found |= {"resource_type": rng.choice(tuple(CONFIG_TYPES))}
-    for slot in (*struct.slots, *struct.tagged):
+    for slot in struct.all_slots:
         item = found[slot.name]
         paired = both and slot.kind == "topic_name" and words.at(slot.path)
         if slot.struct is not None:

@@ -51,7 +51,7 @@ def asked(key: int, version: int, *topics: dict[str, Any]) -> dict[str, Any]:
     elements = []
     for topic in topics:
         said = dict(zip(("topic", "topic_id"), (topic["name"], topic["topic_id"]), strict=True))
-        element = {slot.name: slot.default() for slot in (*inner.slots, *inner.tagged)}
+        element = inner.defaults()
         element |= {field: said[role] for role, field in level.keys if role in said}
         for below in deeper:
             part = next(slot for slot in inner.slots if slot.name == below.array)

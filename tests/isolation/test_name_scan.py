@@ -149,7 +149,7 @@ def varied(struct: Struct, body: dict[str, Any], random: Random) -> dict[str, An
     """A body with other ids, empty arrays and nulls; an id has no name of another topic beside it, which no client
     sends and nobody could tell what is meant by."""
     found = {}
-    for slot in (*struct.slots, *struct.tagged):
+    for slot in struct.all_slots:
         value = body[slot.name]
         if slot.nullable and random.random() < 0.15:
             value = None

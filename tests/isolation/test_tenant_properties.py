@@ -57,7 +57,7 @@ def with_ids(struct: Struct, value: Any, ids: list[UUID], rng: Random) -> Any:
     if value is None:
         return None
     found = dict(value)
-    for slot in (*struct.slots, *struct.tagged):
+    for slot in struct.all_slots:
         item, inner = found[slot.name], slot.struct
         if inner is not None and slot.array:
             found[slot.name] = item and [with_ids(inner, one, ids, rng) for one in item]
@@ -72,7 +72,7 @@ def with_ids(struct: Struct, value: Any, ids: list[UUID], rng: Random) -> Any:
 
 def ids_of(struct: Struct, value: Any) -> set[UUID]:
     found: set[UUID] = set()
-    for slot in (*struct.slots, *struct.tagged):
+    for slot in struct.all_slots:
         item = value[slot.name] if value is not None else None
         if slot.struct is not None:
             for one in (item or ()) if slot.array else (item,):

@@ -141,7 +141,7 @@ def test_what_java_reads(java_messages: dict[str, JavaProgram], release: str, ap
 def assert_struct(struct: Struct, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
     """Java's JSON and our dict say the same. Java leaves out tagged fields that have their default."""
     names = {plain(name): value for name, value in theirs.items()}
-    for slot in (*struct.slots, *struct.tagged):
+    for slot in struct.all_slots:
         name = plain(slot.name)
         if name not in names:
             name = OTHER_NAMES.get(name, name)
@@ -150,7 +150,7 @@ def assert_struct(struct: Struct, theirs: dict[str, Any], ours: dict[str, Any]) 
         else:
             assert_value(slot, names.pop(name), ours[slot.name])
     assert not names
-    assert set(ours) <= {slot.name for slot in (*struct.slots, *struct.tagged)} | {"_tagged_fields"}
+    assert set(ours) <= {slot.name for slot in struct.all_slots} | {"_tagged_fields"}
 
 
 def plain(name: str) -> str:

@@ -63,7 +63,7 @@ def test_new_versions_and_unknown_apis_are_withheld() -> None:
 
 def marked(struct: Struct, body: dict[str, Any]) -> None:
     """Put the mark into all values that smell of a secret, and into strings and bytes of bodies that are withheld."""
-    for slot in (*struct.slots, *struct.tagged):
+    for slot in struct.all_slots:
         value = body.get(slot.name)
         if slot.struct is not None:
             for one in value if isinstance(value, list) else [value]:

@@ -148,7 +148,7 @@ class Recorder:
 def made(key: int, version: int, direction: str, number: int, fields: dict[str, Any]) -> bytes:
     """A frame without its length; fields not given have their defaults."""
     struct = layout.body(key, version, direction)
-    body = {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)} | fields
+    body = struct.defaults() | fields
     header: dict[str, Any] = {"correlation_id": number}
     if direction == "request":
         header |= {"request_api_key": key, "request_api_version": version, "client_id": "tester"}

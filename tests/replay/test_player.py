@@ -61,7 +61,7 @@ class Talk:
         """The target's answer to the oldest request of this link that it has not had an answer to."""
         pending = self.player.links.by_number[link].pending
         struct = layout.body(key, version, "response")
-        body = {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)} | fields
+        body = struct.defaults() | fields
         header = {"correlation_id": next(iter(pending)) if number is None else number}
         self.player.received(link, encode(Message(schema.load(key), version, header, body)), self.now)
         self.obey()

@@ -26,7 +26,7 @@ def ask(stage: RecordingResponder, key: int, version: int, /, **fields: Any) -> 
 
 def frame(key: int, version: int, fields: dict[str, Any]) -> bytes:
     struct = layout.body(key, version, "request")
-    body = {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)} | fields
+    body = struct.defaults() | fields
     header = {"request_api_key": key, "request_api_version": version, "correlation_id": 42, "client_id": "c"}
     return encode(Message(schema.load(key), version, header, body))
 

@@ -18,7 +18,7 @@ def asked(name: str, version: int, **body: Any) -> tuple[Entity, ...]:
     """The entities of a request whose other fields have their defaults."""
     api = schema.load(schema.names()[name])
     struct = layout.body(api.key, version, "request")
-    full = {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)} | body
+    full = struct.defaults() | body
     return entities(Message(api, version, {"request_api_key": api.key}, full))
 
 

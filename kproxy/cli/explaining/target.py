@@ -143,7 +143,7 @@ def of_frame(message: Message, frame: bytes, given: Mapping[str, Any]) -> Target
 def of_api(key: int, version: int, given: Mapping[str, Any]) -> Target:
     """Return a made-up request about one entity, of which `given` tells the parts; other fields have defaults."""
     struct = layout.body(key, version, "request")
-    body = {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)}
+    body = struct.defaults()
     form = shape(key, version)
     roles = {name: value for name, value in given.items() if name in OF_ENTITY}
     fields: set[str] = {name for level in form.request for role, name in level.keys if role in roles}
@@ -175,7 +175,7 @@ def element(levels: tuple[Level, ...], roles: Mapping[str, Any]) -> Any:
     level, deeper = levels[0], levels[1:]
     if level.struct is None:
         return next((roles[role] for role, _ in level.keys if role in roles), 0)
-    made = {slot.name: slot.default() for slot in (*level.struct.slots, *level.struct.tagged)}
+    made = level.struct.defaults()
     made |= {name: roles[role] for role, name in level.keys if role in roles}
     if deeper:
         made[deeper[0].array] = [element(deeper, roles)]

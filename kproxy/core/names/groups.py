@@ -52,7 +52,7 @@ def sticky_struct() -> Struct:
 def embedded_walk(name: str, version: int) -> tuple[Walk, frozenset[str]]:
     """Return a walk that finds all topic names, and their paths."""
     struct = sticky_struct() if name == "sticky" else layout.embedded(name, version)
-    paths = frozenset(slot.path for slot in struct.everywhere() if slot.kind == "topic_name")
+    paths = struct.paths("topic_name")
     return compile_walk(struct, paths | {innermost(path) for path in paths} | {USER_DATA}, name, version), paths
 
 

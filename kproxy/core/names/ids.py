@@ -38,11 +38,6 @@ DISGUISED = "topic_ids_disguised"
 """In the memory of a connection: it has sent such an id, so that answers have to be looked at."""
 
 
-def id_paths(struct: Struct) -> frozenset[str]:
-    """Return the paths of the topic ids in a layout."""
-    return frozenset(slot.path for slot in struct.everywhere() if slot.kind == "topic_id")
-
-
 def learn(cluster_memory: MutableMapping[str, Any], topic_id: bytes, name: bytes) -> None:
     """Remember which topic an id belongs to. A topic that is made anew has a new id, so a known id keeps its name."""
     known = recall(cluster_memory, TOPIC_IDS)
@@ -190,7 +185,7 @@ class LearntIds:
 def telling(key: int, struct: Struct) -> Iterator[LearntIds]:
     """Yield the reader of Metadata, CreateTopics and DescribeTopicPartitions responses, which have names and ids
     together from some version on."""
-    if key in (3, 19, 75) and "topics[].topic_id" in id_paths(struct):
+    if key in (3, 19, 75) and "topics[].topic_id" in struct.paths("topic_id"):
         yield LearntIds("topics[]", struct.flexible)
 
 
@@ -201,4 +196,4 @@ def by_id(key: int, version: int, names: NameMaps) -> bool:
     """
     struct = layout.body(key, version, "response")
     isolates = names.topics is not None and names.topics.isolates
-    return isolates and bool(id_paths(struct)) and key in ANSWERS_BY_ID and version >= ANSWERS_BY_ID[key]
+    return isolates and bool(struct.paths("topic_id")) and key in ANSWERS_BY_ID and version >= ANSWERS_BY_ID[key]

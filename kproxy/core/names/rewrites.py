@@ -29,7 +29,7 @@ from . import groups, resources
 from .answers import AskedForAll, CursorName, TopicAnswers
 from .coordinators import CoordinatorKeys
 from .fetch_owner import SESSIONS_FROM, OwnSessions
-from .ids import GivenBackIds, VisibleIds, id_paths, telling
+from .ids import GivenBackIds, VisibleIds, telling
 from .plain import PlainNames, name_paths
 from .refusals import MESSAGES_FROM, NamedOnly, NoOtherNames, NotAllPartitions, RefusedDeletions, RefusedElection
 from .regex import DescribedRegex, HeartbeatRegex, TopologyRegexes
@@ -99,7 +99,7 @@ def id_parts(key: int, version: int, struct: Struct, names: NameMaps, direction:
     """Yield the rewrites of topic ids and fetch sessions, where topics of others are to be unreachable."""
     if names.topics is None or not names.topics.isolates:
         return
-    paths = id_paths(struct)
+    paths = struct.paths("topic_id")
     if paths and direction == "request":
         yield VisibleIds(paths, names.topics, listed=key == DELETE_TOPICS)
     elif paths:

@@ -15,7 +15,7 @@ from .failure import Failure
 def empty(struct: Struct, blank: Mapping[str, Any]) -> dict[str, Any]:
     """Return a struct of defaults, except for the names in `blank`."""
     breathe()
-    slots = (*struct.slots, *struct.tagged)
+    slots = struct.all_slots
     return {slot.name: blank[slot.name] if slot.name in blank else slot.default() for slot in slots}
 
 

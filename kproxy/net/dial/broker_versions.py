@@ -136,7 +136,7 @@ class BrokerVersions:
 def question(what: AskVersions) -> bytes:
     """Build the ApiVersions request that `what` describes, its size in front."""
     struct = layout.body(API_VERSIONS, what.version, "request")
-    body = {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)}
+    body = struct.defaults()
     for name in ("client_software_name", "client_software_version"):
         if name in body:
             body[name] = "kproxy" if what.valid else ""

@@ -308,7 +308,7 @@ class Rehearsal:
     def answer_topics(self) -> None:
         """Feed the response to the session's own request: all topics that the recording has shown."""
         struct = layout.body(METADATA, VERSION, "response")
-        body = {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)}
+        body = struct.defaults()
         body["topics"] = [
             {"error_code": 0, "name": name, "topic_id": topic_id, "is_internal": False, "partitions": []}
             for topic_id, name in self.topics.items()

@@ -150,7 +150,7 @@ def made(request: Message) -> Iterator[Entity]:
 
 def values(struct: Struct, body: Mapping[str, Any], paths: FieldPaths) -> Iterator[tuple[Slot, Any]]:
     """Yield the fields at these paths with their values, those of arrays one by one."""
-    for slot in (*struct.slots, *struct.tagged):
+    for slot in struct.all_slots:
         value = body.get(slot.name)
         if value is None:
             continue

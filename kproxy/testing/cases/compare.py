@@ -31,7 +31,7 @@ def differences(
 ) -> Iterator[Difference]:
     """Yield the fields of `found` that are not as expected. `whole`: fields that are not given must have their
     defaults."""
-    for slot in (*of.slots, *of.tagged):
+    for slot in of.all_slots:
         path = f"{at}{slot.name}"
         if slot.name in expected:
             yield from values(slot, expected[slot.name], found[slot.name], whole, path)

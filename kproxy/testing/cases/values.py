@@ -36,7 +36,7 @@ class Reader:
         return self.fields(layout.body(key, version, direction), raw, at)
 
     def fields(self, of: Struct, raw: dict[Any, Any], at: Where) -> dict[str, Any]:
-        slots = {slot.name: slot for slot in (*of.slots, *of.tagged)}
+        slots = {slot.name: slot for slot in of.all_slots}
         values = {}
         for name, value in raw.items():
             where = (*at, name)

@@ -22,7 +22,7 @@ def complete(struct: Struct, value: Any, path: str = "") -> dict[str, Any]:
     breathe()
     if not isinstance(value, Mapping):
         raise EncodeError(f"{path or 'message'}: {value!r:.80} is no dict")
-    slots = (*struct.slots, *struct.tagged)
+    slots = struct.all_slots
     allowed = {slot.name for slot in slots} | ({TAGS} if struct.flexible else set())
     for name in value:
         if name not in allowed:

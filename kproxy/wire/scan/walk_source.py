@@ -107,7 +107,7 @@ class WalkWriter:
         return slot.path in self.wanted or (slot.struct is not None and self.inside(slot.struct, slot.path))
 
     def inside(self, struct: Struct, path: str) -> bool:
-        slots = (*struct.slots, *struct.tagged)
+        slots = struct.all_slots
         return (struct.flexible and tags_path(path) in self.wanted) or any(self.touches(slot) for slot in slots)
 
     def struct(self, struct: Struct, path: str) -> None:

@@ -66,9 +66,22 @@ class Struct:
     tagged: tuple[Slot, ...]  # by ascending tag
     flexible: bool
 
+    @property
+    def all_slots(self) -> tuple[Slot, ...]:
+        """Return all slots, those of the tag buffer last."""
+        return (*self.slots, *self.tagged)
+
+    def defaults(self) -> dict[str, Any]:
+        """Return a fresh value in which every field has its default."""
+        return {slot.name: slot.default() for slot in self.all_slots}
+
+    def paths(self, kind: str) -> frozenset[str]:
+        """Return the paths of the fields of this kind in this struct and those in it."""
+        return frozenset(slot.path for slot in self.everywhere() if slot.kind == kind)
+
     def everywhere(self) -> Iterator[Slot]:
         """Yield the slots of this struct and those in it, in wire order, tagged ones last."""
-        for slot in (*self.slots, *self.tagged):
+        for slot in self.all_slots:
             yield slot
             if slot.struct is not None:
                 yield from slot.struct.everywhere()
@@ -83,8 +96,7 @@ def plain_default(slot_type: str, array: bool, struct: Struct | None) -> Callabl
     if array:
         return list
     if struct is not None:
-        inner = struct
-        return lambda: {slot.name: slot.default() for slot in (*inner.slots, *inner.tagged)}
+        return struct.defaults
     constants: dict[str, Any] = {"bool": False, "float64": 0.0, "uuid": ZERO_UUID, "string": ""}
     constants |= {"bytes": b"", "records": b""}
     value = constants.get(slot_type, 0)

@@ -71,7 +71,7 @@ def renamed(struct: Struct, value: Any, name: Any) -> Any:
     if value is None:
         return None
     found = dict(value)
-    for slot in (*struct.slots, *struct.tagged):
+    for slot in struct.all_slots:
         item = found[slot.name]
         if slot.struct is not None:
             inner: Any = slot.struct
@@ -194,7 +194,7 @@ def without(struct: Struct, value: Any) -> Any:
     if value is None:
         return None
     found = {}
-    for slot in (*struct.slots, *struct.tagged):
+    for slot in struct.all_slots:
         if slot.struct is not None:
             inner, item = slot.struct, value[slot.name]
             found[slot.name] = (

@@ -83,7 +83,7 @@ class Hand:
 
 def filled(key: int, version: int, direction: str, values: dict[str, Any]) -> dict[str, Any]:
     struct = layout.body(key, version, direction)
-    return {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)} | values
+    return struct.defaults() | values
 
 
 @pytest.fixture(scope="session")

@@ -41,7 +41,7 @@ class Anybody(FakeWho):
 
 def poison(struct: layout.Struct, value: dict[str, Any]) -> None:
     """Puts a secret into every field that may hold one."""
-    for slot in (*struct.slots, *struct.tagged):
+    for slot in struct.all_slots:
         if slot.kind in SECRETS:
             value[slot.name] = SECRET if slot.type == "string" else SECRET.encode()
         elif slot.struct is not None and value[slot.name] is not None:

@@ -70,7 +70,7 @@ def test_requests_are_sent_by_those_keys() -> None:
 def written(of: Struct, value: dict[str, Any]) -> dict[str, Any]:
     """A body as a test would have it: nulls only where they may be, and what YAML can say."""
     found = {}
-    for slot in (*of.slots, *of.tagged):
+    for slot in of.all_slots:
         inner = value[slot.name]
         if inner is None:
             inner = None if slot.nullable else slot.default()

@@ -97,7 +97,7 @@ class FieldFinder:
 
     def below(self, struct: Struct, parent: dict[str, Any], depth: int, lets: Any) -> FieldPlaces:
         step, last = self.path[depth], depth + 1 == len(self.path)
-        slot = next(slot for slot in (*struct.slots, *struct.tagged) if slot.name == step.name)
+        slot = next(slot for slot in struct.all_slots if slot.name == step.name)
         if step.index is None:
             if last:
                 yield parent, step.name
@@ -120,4 +120,4 @@ class FieldFinder:
 
 def fresh(struct: Struct) -> dict[str, Any]:
     """Return a struct of which each field has its default."""
-    return {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)}
+    return struct.defaults()

@@ -39,7 +39,7 @@ def struct_value(slot: Slot, struct: Struct, value: Any) -> dict[str, Any]:
     """Return the fields of a struct from a mapping; those that are left out have their defaults. Raises ValueError."""
     if not isinstance(value, dict):
         raise ValueError(f"a mapping of fields is wanted for {slot.path}, found {found(value)}")
-    fields = {inner.name: inner for inner in (*struct.slots, *struct.tagged)}
+    fields = {inner.name: inner for inner in struct.all_slots}
     for name in value:
         if name not in fields:
             raise ValueError(unknown("field", name, fields))

@@ -78,7 +78,7 @@ def error_fields(key: int, version: int) -> tuple[ErrorField, ...]:
 
 def fields_inside(struct: Struct, texts: bool) -> tuple[ErrorField, ...]:
     fields = []
-    for slot in (*struct.slots, *struct.tagged):
+    for slot in struct.all_slots:
         inner = fields_inside(slot.struct, texts) if slot.struct is not None else ()
         if inner or slot.kind == "error_code" or (texts and is_text(slot)):
             fields.append(ErrorField(slot.name, slot.array, is_text(slot), inner))

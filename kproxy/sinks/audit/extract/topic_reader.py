@@ -69,7 +69,7 @@ class TopicReader:
 
 
 def slots(struct: Struct | None) -> tuple[Slot, ...]:
-    return () if struct is None else (*struct.slots, *struct.tagged)
+    return () if struct is None else struct.all_slots
 
 
 def topic_reader(key: int, version: int, *, answered: bool) -> TopicReader | None:

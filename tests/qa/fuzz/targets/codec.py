@@ -81,7 +81,7 @@ def everything(struct: Struct, path: str = "") -> Iterator[str]:
     """Every path that can be wanted of a layout."""
     if struct.flexible:
         yield tags_path(path)
-    for slot in (*struct.slots, *struct.tagged):
+    for slot in struct.all_slots:
         yield slot.path
         if slot.struct is not None:
             yield from everything(slot.struct, slot.path)
