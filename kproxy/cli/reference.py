@@ -60,11 +60,9 @@ def families() -> Iterator[Metric]:
     """Yield all metrics of kproxy's own collectors, without samples."""
     from kproxy.core.counters import Counters
     from kproxy.rules.store import RuleStore
-    from kproxy.sinks.audit_metrics import AuditCollector
     from kproxy.sinks.metrics import TrafficCollector
+    from kproxy.sinks.part_metrics import AuditCollector, RuleCollector, WorkerCollector
     from kproxy.sinks.process_metrics import ProcessCollector
-    from kproxy.sinks.rule_metrics import RuleCollector
-    from kproxy.sinks.worker_metrics import WorkerCollector
 
     nothing = cast("Any", Nothing())
     yield from TrafficCollector(Counters(), nothing, tuple, nothing, nothing).collect()

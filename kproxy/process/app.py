@@ -310,7 +310,7 @@ class Proxy:
         from kproxy.admin.api import make_app
         from kproxy.admin.backend import Backend
         from kproxy.sinks.metrics import exposition, registry
-        from kproxy.sinks.rule_metrics import RuleCollector
+        from kproxy.sinks.part_metrics import RuleCollector
 
         rules = RuleCollector(self.keeper.store, self.keeper.loads, self.config.limits.rule_labels)
         collected = registry(*self.collectors(), rules)
@@ -329,7 +329,7 @@ class Proxy:
             TrafficCollector(self.counters, self.counts, self.counted, self, self.held), LogCollector(lost_lines)
         ]  # fmt: skip
         if self.audit is not None:
-            from kproxy.sinks.audit_metrics import AuditCollector
+            from kproxy.sinks.part_metrics import AuditCollector
 
             found.append(AuditCollector(self.audit.recorder))
         return found

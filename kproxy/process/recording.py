@@ -23,10 +23,9 @@ from kproxy.net.loop.turns import SLICE
 from kproxy.net.server import Server
 from kproxy.rules.running import Running
 from kproxy.sinks.audit.audit_sink import AuditSink
-from kproxy.sinks.audit.gate import EventGate
+from kproxy.sinks.audit.event_sink import EventGate
 from kproxy.sinks.audit.outlets import make_recorder
-from kproxy.sinks.audit.rule_events import RuleEvents
-from kproxy.sinks.audit.topology_events import TopologyEvents
+from kproxy.sinks.audit.state_events import RuleEvents, TopologyEvents
 
 if TYPE_CHECKING:
     from kproxy.config.audit import AuditConfig

@@ -202,8 +202,7 @@ class Supervisor:
         from kproxy.process.admin.pool_backend import PoolBackend
         from kproxy.process.admin.pool_captures import PoolCaptures
         from kproxy.sinks.metrics import LogCollector
-        from kproxy.sinks.rule_metrics import RuleCollector
-        from kproxy.sinks.worker_metrics import WorkerCollector
+        from kproxy.sinks.part_metrics import RuleCollector, WorkerCollector
 
         from .recording import WallClock, instance
 

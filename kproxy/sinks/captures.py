@@ -20,9 +20,8 @@ from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import View
 
 from .capture import CaptureSink
-from .capture_file import CaptureFile, CaptureLimits, StopReason
+from .capture_file import CaptureFile, CaptureLimits, CapturePart, StopReason
 from .fanout import Fanout
-from .shared_file import CapturePart
 
 SUFFIX = ".pcapng"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")

@@ -1,4 +1,4 @@
-"""Fan-out of exchanges to all sinks that there are now, which decides how deep watchers have to look for them.
+"""Sinks, which take exchanges, and the fan-out to all that there are now, which decides how deep watchers look.
 
 Metadata answers are learnt from here, whichever sinks there are: topic ids mean nothing without the names.
 """
@@ -6,6 +6,7 @@ Metadata answers are learnt from here, whichever sinks there are: topic ids mean
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
@@ -14,7 +15,40 @@ from kproxy.wire.breath import to_the_end
 from kproxy.wire.table.api_keys import METADATA
 
 from .cluster_metadata import ClusterMetadata
-from .sink import Sink
+
+
+class Sink(Protocol):
+    """Receiver of exchanges. Called in the loop's thread: what takes long belongs on a thread of its own. Must not
+    raise.
+
+    `broker_side`: it wants `take_behind`, too; does not change while it is attached.
+    """
+
+    @property
+    def broker_side(self) -> bool: ...
+
+    def depth(self, key: int, version: int) -> Depth:
+        """Return how much of these frames it wants; asked once for each (api, version) while it is attached."""
+        ...
+
+    def take(self, seen: ObservedExchange) -> None:
+        """Take an exchange that is over: answered, or known to remain without an answer."""
+        ...
+
+    def take_behind(self, seen: ObservedExchange) -> None:
+        """Take an exchange as the broker saw it: with kproxy's own requests, without what kproxy answered itself.
+
+        It may come before or after the client's of the same correlation id.
+        """
+        ...
+
+    def opened(self, who: Who, now: float) -> None:
+        """Take note that a client has connected."""
+        ...
+
+    def closed(self, who: Who, now: float) -> None:
+        """Take note that a connection is over; all its exchanges have been taken."""
+        ...
 
 
 class Fanout:

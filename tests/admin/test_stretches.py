@@ -33,7 +33,7 @@ from kproxy.rules.document.read import read_document
 from kproxy.rules.document.source import Source
 from kproxy.rules.store import RuleStore
 from kproxy.sinks.metrics import exposition, registry
-from kproxy.sinks.rule_metrics import RuleCollector
+from kproxy.sinks.part_metrics import RuleCollector
 
 from .conftest import CONFIG, Answer, Api
 

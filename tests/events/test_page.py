@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from kproxy.events.json_schema import json_schema
 from kproxy.events.schema import EVENT_TYPES, LATENCY_BOUNDS_MS
 from kproxy.events.validation import mistakes
-from kproxy.sinks.audit.text import LONGEST
+from kproxy.sinks.audit.lines import LONGEST
 
 from .test_json_schema import DOCS
 

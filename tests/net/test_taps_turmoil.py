@@ -24,8 +24,7 @@ from kproxy.observe.exchange import Depth, Form, ObservedExchange
 from kproxy.observe.observer import ConnectionObserver
 from kproxy.observe.summary import Summary
 from kproxy.rules.kinds import KINDS
-from kproxy.sinks.audit.request_event import request_event
-from kproxy.sinks.audit.summary_event import summary_event
+from kproxy.sinks.audit.request_event import request_event, summary_event
 from kproxy.wire.table.api_keys import PRODUCE
 from tests.support.chaos_session import Turmoil
 from tests.support.random_peers import Broker, Manners, random_traffic

@@ -8,8 +8,8 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from kproxy.sinks.audit.event_sink import OutletCounters
-from kproxy.sinks.audit_metrics import AuditCollector
 from kproxy.sinks.metrics import exposition, registry
+from kproxy.sinks.part_metrics import AuditCollector
 
 
 class Written:

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kproxy.rules.document.source import Source
 from kproxy.rules.store import RuleStore
 from kproxy.sinks.metrics import exposition, registry
-from kproxy.sinks.rule_metrics import RuleCollector
+from kproxy.sinks.part_metrics import RuleCollector
 
 RULES = """
 rules:

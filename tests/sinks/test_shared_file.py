@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kproxy.sinks.shared_file import MOST_KEPT, BlockFile, Totals
+from kproxy.sinks.capture_file import MOST_KEPT, BlockFile, Totals
 
 
 class Numbers:

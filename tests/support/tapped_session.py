@@ -25,8 +25,7 @@ from kproxy.net.tap import JournalFor
 from kproxy.net.taps import Taps
 from kproxy.observe.exchange import Depth, ObservedExchange, Who
 from kproxy.observe.summary import Summary
-from kproxy.sinks.fanout import Fanout
-from kproxy.sinks.sink import Sink
+from kproxy.sinks.fanout import Fanout, Sink
 from tests.support.chaos_session import Driver
 
 

@@ -22,9 +22,8 @@ from kproxy.errors import KproxyError
 from kproxy.observe.filter.filter import Filter
 from kproxy.process.workers.channel import Channel
 from kproxy.rules.shared_numbers import NumberTable
-from kproxy.sinks.capture_file import CaptureLimits
+from kproxy.sinks.capture_file import CaptureLimits, CapturePart, Totals
 from kproxy.sinks.merged_metrics import GROWING, MetricSamples, collect_samples, samples_of
-from kproxy.sinks.shared_file import CapturePart, Totals
 
 from .messages import BeginTail, EndTail, JoinCapture, Lines, Measure, NextLines, Operate, Operated
 

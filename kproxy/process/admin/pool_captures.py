@@ -26,9 +26,8 @@ from kproxy.observe.filter.filter import Filter
 from kproxy.process.workers.broadcast import Recipients
 from kproxy.process.workers.channel import Channel, Unanswered
 from kproxy.process.workers.shared_table import SharedTable
-from kproxy.sinks.capture_file import PERMISSIONS, CaptureLimits
+from kproxy.sinks.capture_file import PERMISSIONS, BlockFile, CaptureLimits, Totals
 from kproxy.sinks.captures import MOST_REMEMBERED, SUFFIX, NoSuchCapture, make_folder, not_written, usable
-from kproxy.sinks.shared_file import BlockFile, Totals
 
 from .messages import JoinCapture, Operate
 

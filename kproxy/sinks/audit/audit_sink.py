@@ -21,10 +21,9 @@ from kproxy.wire.breath import each, to_the_end
 from kproxy.wire.table import schema
 
 from .connection_event import LiveWho, authenticated, closed, opened
-from .gate import EventGate
-from .request_event import request_event
+from .event_sink import EventGate
+from .request_event import request_event, summary_event
 from .request_lines import RequestLines
-from .summary_event import summary_event
 
 if TYPE_CHECKING:
     from kproxy.capture.writer import ToWallTime

@@ -9,7 +9,7 @@ from kproxy.core.principal import Outcome
 from kproxy.observe.exchange import Who
 from kproxy.wire.table.errors import error_name
 
-from .text import plain
+from .lines import plain
 
 
 @dataclass(frozen=True, slots=True)

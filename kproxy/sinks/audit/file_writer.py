@@ -11,20 +11,41 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 from structlog.typing import FilteringBoundLogger
 
-from .file_names import file_stem
-from .file_settings import FileSettings
-from .open_file import OpenFile
-from .process_mark import ProcessMark
+from .event_files import OpenFile, ProcessMark
+from .event_sink import WhenFull
+from .file_names import WriterIdentity, file_stem
 from .publish import publish
-from .publisher import Publisher
-from .queue import Gap, LineBatch, LineQueue
-from .reasons import reason_of
+from .publisher import Publisher, reason_of
+from .queue import QUEUE_BYTES, Gap, LineBatch, LineQueue
 
 MOST_UNPUBLISHED = 2
 """While so many files wait for compression the open one grows beyond its size: better a large file than many open."""
+
+
+@dataclass(frozen=True)
+class FileSettings:
+    """Settings of the audit's files that a user can choose. Times in seconds, sizes in bytes; see docs/audit.md."""
+
+    dir: Path
+    identity: WriterIdentity
+    flush: float = 1.0
+    """A line is durable at most so long after it was put."""
+    roll_size: int = 64_000_000
+    """A file is closed at this size, before compression."""
+    roll_age: float = 300.0
+    """A file is also closed at this age."""
+    when_full: WhenFull = "drop"
+    queue: int = 100_000
+    """Events that are not durable yet."""
+    queue_bytes: int = QUEUE_BYTES
+    """Bytes of the lines of events that are not durable yet."""
+    retry: float = 2.0
+    """Seconds between attempts while the system refuses."""
 
 
 class FileWriter:

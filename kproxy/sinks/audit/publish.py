@@ -17,8 +17,8 @@ import os
 import zlib
 from pathlib import Path
 
+from .event_files import MODE, sync_folder
 from .file_names import OPEN, PACKED, PACKING, hidden, published
-from .open_file import MODE, sync_folder
 
 CHUNK = 1 << 18
 """256 KiB at a time: zlib works without Python's lock, which other threads get for milliseconds on end."""

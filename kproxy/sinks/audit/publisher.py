@@ -6,6 +6,7 @@ wait: what hinders one, a full disk, hinders all. At the end it is left for the 
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -13,10 +14,28 @@ from queue import SimpleQueue
 from structlog.typing import FilteringBoundLogger
 
 from .event_sink import OutletCounters
-from .reasons import reason_of
+
+REASONS = {
+    errno.ENOSPC: "disk_full",
+    errno.EDQUOT: "disk_full",
+    errno.EFBIG: "disk_full",
+    errno.EROFS: "read_only",
+    errno.EACCES: "denied",
+    errno.EPERM: "denied",
+    errno.EIO: "io_error",
+    errno.ENOENT: "folder_gone",
+    errno.EMFILE: "too_many_files",
+    errno.ENFILE: "too_many_files",
+}
+
 
 Job = Callable[[], None]
 """Raises OSError when it should be tried again."""
+
+
+def reason_of(error: OSError) -> str:
+    """Return why the system refuses a file as one word; `other`: `OutletCounters.last_error` has its text."""
+    return REASONS.get(error.errno or 0, "other")
 
 
 class Publisher:

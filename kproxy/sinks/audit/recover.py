@@ -1,8 +1,9 @@
 """Recovery of event files that processes before this one have left behind.
 
-Strategy: a process that lives holds locks on its mark (session.py) and on its open files. A mark that can be locked is
-that of a process that did not end in order. First the `recovered` event is made durable, then the file is published,
-then the mark is deleted: killed anywhere, the next start does the rest, and tells of it again rather than not at all.
+Strategy: a process that lives holds locks on its mark (`event_files.ProcessMark`) and on its open files. A mark that
+can be locked is that of a process that did not end in order. First the `recovered` event is made durable, then the file
+is published, then the mark is deleted: killed anywhere, the next start does the rest, and tells of it again rather than
+not at all.
 
 | killed | found | done |
 |---|---|---|
@@ -36,9 +37,9 @@ import msgspec
 
 from kproxy.events.column import EventData
 
+from .event_files import lock_if_ended
 from .file_names import BAD, NEW_SESSION, OPEN, PACKED, SESSION, hidden, session_of, stem_of
 from .lines import id_of
-from .process_mark import lock_if_ended
 from .publish import publish
 
 _FILE = re.compile(r"\..+-[0-9a-f]{8}-\d+-\d{12,}\.ndjson\.(tmp|gz)")

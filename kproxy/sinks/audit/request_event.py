@@ -1,4 +1,4 @@
-"""Events of single exchanges: everything that request and response say, but for what users wrote and secrets.
+"""Events of requests, singly or summed: everything that request and response say, but for what users wrote and secrets.
 
 Keys and values of records, values of configs, tokens and passwords have no column, so they cannot get into an event;
 the names of configs and the numbers of batches have. An event is of bounded size, however long the request is.
@@ -8,19 +8,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kproxy.observe.exchange import Form, ObservedExchange
+from kproxy.observe.exchange import Form, ObservedExchange, Who
 from kproxy.observe.response_errors import LISTS, LONGEST_LIST
+from kproxy.observe.summary_rows import SummaryRow
 
 from .connection_event import connection_columns
-from .extract.error_names import error_columns
-from .extract.exchange import column_extractor
-from .text import milliseconds, plain, stamp
+from .extract.exchange import column_extractor, error_columns
+from .lines import milliseconds, plain, stamp
 
 if TYPE_CHECKING:
     from kproxy.capture.writer import ToWallTime
 
 MOST = 100
 """Topics, partitions and resources that one event tells one by one."""
+
+
+SUMMED_TIMES = ("minute", "first", "last")
+SUMMED_TEXTS = ("client_id", "topic")
+SUMMED_DURATIONS = ("latency_ms", "latency_max_ms", "rule_ms", "wait_ms")
+SUMMED_AS_THEY_ARE = (
+    "api", "version", "topic_id", "partition", "outcome", "answered_by", "error", "errors", "kproxy_errors",
+    "error_level", "error_by", "acks", "codec", "idempotent", "count", "records", "bytes",
+    "batches", "last_offset", "high_watermark", "empty", "request_bytes", "response_bytes", "latency_buckets",
+)  # fmt: skip
 
 
 def request_event(
@@ -101,3 +111,22 @@ def unread(seen: ObservedExchange) -> str | None:
         if frame is not None and frame.form is Form.HEAD and not frame.sketch:
             return f"{what}: {frame.withheld or f'only {len(frame.data)} of {frame.size} bytes were kept'}"
     return None
+
+
+def summary_event(line: SummaryRow, who: Who) -> tuple[float, dict[str, Any]]:
+    """Return the minute's start, in seconds since 1970, and the data of a `SUMMARY_EVENT`, absent columns left out."""
+    data = connection_columns(who)
+    for name in SUMMED_TIMES:
+        data[name] = stamp(getattr(line, name))
+    for name in SUMMED_TEXTS:
+        data[name] = plain(getattr(line, name))
+    for name in SUMMED_DURATIONS:
+        value = getattr(line, name)
+        data[name] = None if value is None else round(value, 3)
+    for name in SUMMED_AS_THEY_ARE:
+        data[name] = getattr(line, name)
+    if line.topic is None and line.topic_id is not None:  # the name may have become known since
+        data["topic"] = plain(who.topic_of(line.topic_id))
+    if data["topic"] is not None:
+        data["broker_topic"] = plain(who.broker_topic(data["topic"]))
+    return line.minute, {name: value for name, value in data.items() if value is not None}

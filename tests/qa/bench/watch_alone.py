@@ -24,8 +24,7 @@ from kproxy.observe.exchange import Depth, ObservedExchange
 from kproxy.observe.observer import ConnectionObserver
 from kproxy.observe.summary import Summary
 from kproxy.sinks.audit.audit_sink import AuditSink
-from kproxy.sinks.audit.event_sink import OutletCounters
-from kproxy.sinks.audit.gate import EventGate
+from kproxy.sinks.audit.event_sink import EventGate, OutletCounters
 from kproxy.sinks.audit.queue import LineQueue
 from kproxy.sinks.audit.recorder import Recorder
 from kproxy.sinks.fanout import Fanout

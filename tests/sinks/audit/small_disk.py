@@ -19,8 +19,8 @@ from uuid import uuid4
 import structlog
 
 from kproxy.sinks.audit.file_names import WriterIdentity
-from kproxy.sinks.audit.file_outlet import FileOutlet
-from kproxy.sinks.audit.file_settings import FileSettings
+from kproxy.sinks.audit.file_writer import FileSettings
+from kproxy.sinks.audit.outlets import FileOutlet
 from kproxy.sinks.audit.recorder import Recorder
 from tests.support.wait import until
 

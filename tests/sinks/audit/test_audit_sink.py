@@ -9,7 +9,7 @@ from kproxy.config.audit import AuditConfig
 from kproxy.core.principal import Outcome
 from kproxy.observe.summary_rows import WELL
 from kproxy.sinks.audit.audit_sink import AuditSink
-from kproxy.sinks.audit.gate import EventGate
+from kproxy.sinks.audit.event_sink import EventGate
 from kproxy.wire import breath
 
 from .exchanges import FakeWho, wall

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.sinks.audit import open_file
+from kproxy.sinks.audit import event_files
 from tests.support.audit_reader import by_source, hidden, published, recovered
 from tests.support.wait import until
 
@@ -27,14 +27,14 @@ def numbers(audit: Audit) -> list[int]:
 
 
 class Trouble:
-    """Stands in for a function of `os`, as open_file.py sees it; raises `error` while it is set, `times` times."""
+    """Stands in for a function of `os`, as event_files.py sees it; raises `error` while it is set, `times` times."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         self.real: Callable[..., Any] = getattr(os, name)
         self.error, self.times, self.hits = 0, 1 << 30, 0
         self.gate = threading.Event()
         self.gate.set()
-        monkeypatch.setattr(open_file, "os", _Os(name, self))
+        monkeypatch.setattr(event_files, "os", _Os(name, self))
 
     def __call__(self, *arguments: Any) -> Any:
         self.gate.wait()
@@ -270,7 +270,7 @@ def test_a_mistake_in_the_writer_is_not_its_end(audit: Make, monkeypatch: pytest
     own.put()
     until(lambda: own.counters.written == 1)
     with monkeypatch.context() as patch:
-        patch.setattr(open_file.OpenFile, "append", lambda _self, _data: 1 / 0)
+        patch.setattr(event_files.OpenFile, "append", lambda _self, _data: 1 / 0)
         own.put()
         until(lambda: own.counters.errors["mistake"] >= 2)
     until(lambda: own.counters.written == 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.sinks.audit.gate import EventGate
+from kproxy.sinks.audit.event_sink import EventGate
 
 
 class Events:

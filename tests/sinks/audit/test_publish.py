@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kproxy.sinks.audit import publish as module
-from kproxy.sinks.audit.open_file import OpenFile
+from kproxy.sinks.audit.event_files import OpenFile
 from kproxy.sinks.audit.publish import publish
 
 STEM, DAY = "host-5b0c1e2f-0-000000000001", "2026-11-21"

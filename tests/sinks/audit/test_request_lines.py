@@ -17,8 +17,7 @@ from kproxy.events.column import EventData
 from kproxy.observe.journal import MOST_LINES, JournalTemplates
 from kproxy.observe.observer import ConnectionObserver
 from kproxy.sinks.audit.audit_sink import AuditSink
-from kproxy.sinks.audit.event_sink import OutletCounters, Unblocked
-from kproxy.sinks.audit.gate import EventGate
+from kproxy.sinks.audit.event_sink import EventGate, OutletCounters, Unblocked
 from kproxy.sinks.audit.recorder import PutRecovered, Recorder
 from kproxy.sinks.audit.request_lines import RequestLines
 from kproxy.sinks.fanout import Fanout

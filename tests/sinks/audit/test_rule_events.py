@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kproxy.rules.document.read import parse_rules
-from kproxy.sinks.audit.gate import EventGate
-from kproxy.sinks.audit.rule_events import RuleEvents
+from kproxy.sinks.audit.event_sink import EventGate
+from kproxy.sinks.audit.state_events import RuleEvents
 from kproxy.testing.dialogue import Dialogue, request
 
 RULE = "rules: [{name: slow, kind: delay, match: {api: Heartbeat}, delay: 1ms}]"

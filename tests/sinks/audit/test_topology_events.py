@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kproxy.sinks.audit.gate import EventGate
-from kproxy.sinks.audit.topology_events import MOST_LEADERS, TopologyEvents, topology_events
+from kproxy.sinks.audit.event_sink import EventGate
+from kproxy.sinks.audit.state_events import MOST_LEADERS, TopologyEvents, topology_events
 from kproxy.sinks.cluster_metadata import ClusterMetadata, KnownNode, KnownTopic
 
 

@@ -1,7 +1,9 @@
 """Descriptions in words of what was asked for of a resource: the `detail` column, by API.
 
 Keys of configs are told, their values never; of quotas and tokens the same. `requested` and `answered` are elements of
-the request and of the response; each may be None.
+the request and of the response; each may be None. The words for numbers are from Kafka's enums ResourceType,
+AclOperation, AclPermissionType, PatternType, ConfigResource.Type, ScramMechanism, AlterConfigOp.OpType and
+FeatureUpdate.UpgradeType; a number without one stands in events as it is.
 """
 
 from __future__ import annotations
@@ -9,21 +11,33 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .enums import (
-    CONFIG_OPERATIONS,
-    MECHANISMS,
-    OPERATIONS,
-    PATTERNS,
-    PERMISSIONS,
-    UPGRADES,
-    word,
-)
+ACL_RESOURCES = {
+    1: "any", 2: "topic", 3: "group", 4: "cluster", 5: "transactional_id", 6: "delegation_token", 7: "user",
+}  # fmt: skip
+CONFIG_RESOURCES = {2: "topic", 4: "broker", 8: "broker_logger", 16: "client_metrics", 32: "group"}
+OPERATIONS = {
+    1: "any", 2: "all", 3: "read", 4: "write", 5: "create", 6: "delete", 7: "alter", 8: "describe",
+    9: "cluster_action", 10: "describe_configs", 11: "alter_configs", 12: "idempotent_write", 13: "create_tokens",
+    14: "describe_tokens", 15: "two_phase_commit",
+}  # fmt: skip
+PERMISSIONS = {1: "any", 2: "deny", 3: "allow"}
+PATTERNS = {1: "any pattern", 2: "matching", 3: "literal", 4: "prefixed"}
+COORDINATORS = {0: "group", 1: "transactional_id", 2: "share_partition"}
+CONFIG_OPERATIONS = {0: "set", 1: "delete", 2: "append to", 3: "subtract from"}
+MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+UPGRADES = {1: "upgrade", 2: "safe downgrade", 3: "unsafe downgrade"}
+
 
 MessageElement = Mapping[str, Any]
 DescribeElement = Callable[[MessageElement, MessageElement], str]
 
 MOST_KEYS = 20
 """Keys of configs or quotas that one detail names."""
+
+
+def word(words: Mapping[int, str], number: int) -> str:
+    """Return the word for a number of the protocol, or the number as text."""
+    return words.get(number) or str(number)
 
 
 def listed(words: list[str]) -> str:

@@ -11,12 +11,11 @@ from typing import Any
 
 from kproxy.core.respond.tree import Handle, handles_of
 from kproxy.rules.entity import CLIENT_METRICS
+from kproxy.sinks.audit.lines import plain
 from kproxy.wire.table.errors import error_name
 from kproxy.wire.table.shapes import Level, Shape
 
-from ..text import plain
-from .details import DETAILS, MessageElement
-from .enums import ACL_RESOURCES, CONFIG_RESOURCES, COORDINATORS, word
+from .details import ACL_RESOURCES, CONFIG_RESOURCES, COORDINATORS, DETAILS, MessageElement, word
 
 ResourceRow = dict[str, Any]
 NOTHING: MessageElement = {}

@@ -11,10 +11,10 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.observe.exchange import ObservedExchange, Who
+from kproxy.sinks.audit.lines import plain
 from kproxy.wire.records.digest import RecordsDigest
 from kproxy.wire.table.errors import error_name
 
-from ..text import plain
 from .topic_reader import TopicElement, TopicReader
 
 OF_PRODUCER = ("producer_id", "producer_epoch", "base_sequence")

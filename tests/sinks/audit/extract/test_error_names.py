@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kproxy.observe.response_errors import MOST_CODES, in_order
-from kproxy.sinks.audit.extract.error_names import SILENT, ErrorCodes, error_fields
+from kproxy.sinks.audit.extract.exchange import SILENT, ErrorCodes, error_fields
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.errors import error_name
 

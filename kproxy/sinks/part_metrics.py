@@ -1,0 +1,174 @@
+"""Prometheus metrics of the counters of rules, of the audit, and of a supervisor and its workers.
+
+Labels of the rules' counters are their names, which users choose: only so many rules have lines of their own
+(`limits.rule_labels`), the others of each kind are added up under the name "other".
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol, get_args
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from kproxy.rules.kinds.base.rule import Family
+from kproxy.rules.store import RuleStore
+from kproxy.sinks.audit.event_sink import EventSink
+
+from .metrics import counter_family
+
+OTHER = "other"
+RULE_COUNTERS = {
+    "kproxy_rule_matched": "Requests (of some rules: connections) for which a live rule's selectors held.",
+    "kproxy_rule_fired": "Requests for which a live rule's trigger held, too.",
+    "kproxy_rule_applied": "Requests where what a live rule changed has been handed to the kernel.",
+    "kproxy_rule_problems": "Failures inside a rule, such as a user's function that raised.",
+}
+
+
+AUDIT_TOTALS = {
+    "kproxy_audit_written": ("written", "Events that are durable."),
+    "kproxy_audit_bytes": ("bytes", "Bytes of the lines of durable events, before compression."),
+    "kproxy_audit_files": ("files", "Event files that were published."),
+    "kproxy_audit_recovered": ("recovered", "Unclean ends of earlier processes whose files were recovered."),
+}
+AUDIT_LEVELS = {
+    "kproxy_audit_queued": ("queued", "Events that are not durable yet."),
+    "kproxy_audit_queued_bytes": ("queued_bytes", "Bytes of the lines of events that are not durable yet."),
+    "kproxy_audit_last_durable_timestamp_seconds": ("last_durable", "When events last became durable; 0: never."),
+}
+AUDIT_BY_REASON = {
+    "kproxy_audit_dropped": ("dropped", "Events lost, by reason."),
+    "kproxy_audit_errors": ("errors", "Failed attempts to write, sync or publish, by reason."),
+}
+
+
+class RuleSetCounts(Protocol):
+    """Counts of the rule sets that were taken in or refused, by origin."""
+
+    loaded: dict[str, int]
+    rejected: dict[str, int]
+
+
+class RuleCollector(Collector):
+    """Collector of the counters of the rules in a store, and of the version in force."""
+
+    def __init__(self, store: RuleStore, loads: RuleSetCounts, most: int) -> None:
+        self.store, self.loads, self.most = store, loads, most
+
+    def collect(self) -> Iterator[Metric]:
+        store = self.store
+        counts = self.counts()
+        for number, (name, text) in enumerate(RULE_COUNTERS.items()):
+            family = CounterMetricFamily(name, text, labels=["rule", "kind", "fault"])
+            for labels, numbers in counts.items():
+                family.add_metric(labels, numbers[number])
+            yield family
+        info = GaugeMetricFamily("kproxy_rules_info", "1, with the version of the rules in force.", labels=["version"])
+        info.add_metric([store.rule_set.id], 1)
+        yield info
+        states = GaugeMetricFamily("kproxy_rules", "Rules by whether they are in force, and by family.",
+                                   labels=["state", "family"])  # fmt: skip
+        rules = Counter(
+            ("in_force" if one.active else "off", one.rule.family) for one in list(store.stored_rules.values())
+        )
+        for family in get_args(Family):
+            for state in ("in_force", "off"):
+                states.add_metric([state, family], rules[state, family])
+        yield states
+        yield counter_family("kproxy_rules_loaded", "Sets of rules taken in, by origin.", "origin", self.loads.loaded)
+        yield counter_family(
+            "kproxy_rules_rejected", "Sets of rules refused, by origin.", "origin", self.loads.rejected
+        )
+        yield GaugeMetricFamily("kproxy_faults_killed", "1 while the kill switch is on.", value=int(store.killed))
+
+    def counts(self) -> dict[tuple[str, str, str], list[int]]:
+        """Return matched, fired, applied and problems by rule, kind, and "true" for a fault, else "false"."""
+        counts: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+        for rule in list(self.store.stored_rules.values()):
+            if rule.running is not None:
+                name = rule.name if len(counts) < self.most else OTHER
+                into = counts[name, rule.rule.kind, "true" if rule.is_fault else "false"]
+                own_counts = (rule.running.matched, rule.running.fired, rule.running.applied, rule.running.problems)
+                for number, count in enumerate(own_counts):
+                    into[number] += count
+        return counts
+
+
+class CountedWorkers(Protocol):
+    """Workers of a supervisor, as their metrics see them."""
+
+    @property
+    def restarts(self) -> int: ...
+    @property
+    def workers(self) -> Sequence[object]: ...
+    @property
+    def ready(self) -> Sequence[object]: ...
+
+
+class RefusedClients(Protocol):
+    """Counts of clients that were refused, by cause."""
+
+    refused: dict[str, int]
+
+
+class WorkerCollector(Collector):
+    """Collector of a supervisor's own counts.
+
+    Beside it, workers count connections refused, too: those with a bad TLS handshake.
+    """
+
+    def __init__(self, pool: CountedWorkers, counts: RefusedClients) -> None:
+        self.pool, self.counts = pool, counts
+
+    def collect(self) -> Iterator[Metric]:
+        yield CounterMetricFamily(
+            "kproxy_worker_restarts",
+            "Worker processes that were started in place of one that ended.",
+            value=self.pool.restarts,
+        )
+        ready = len(self.pool.ready)
+        workers = GaugeMetricFamily("kproxy_workers", "Worker processes, by state.", labels=["state"])
+        workers.add_metric(["ready"], ready)
+        workers.add_metric(["down"], len(self.pool.workers) - ready)
+        yield workers
+        yield counter_family(
+            "kproxy_connections_refused", "Client connections refused, by cause.", "cause", self.counts.refused
+        )
+
+
+class AuditCollector(Collector):
+    """Collector of the audit's counters, by outlet: files, kafka."""
+
+    def __init__(self, events: EventSink) -> None:
+        self.events = events
+
+    def collect(self) -> Iterator[Metric]:
+        outlets = self.events.counters
+        for name, (field, text) in AUDIT_TOTALS.items():
+            yield filled(CounterMetricFamily(name, text, labels=["outlet"]), outlets, field)
+        for name, (field, text) in AUDIT_LEVELS.items():
+            yield filled(GaugeMetricFamily(name, text, labels=["outlet"]), outlets, field)
+        for name, (field, text) in AUDIT_BY_REASON.items():
+            family = CounterMetricFamily(name, text, labels=["outlet", "reason"])
+            for outlet, counters in outlets.items():
+                for reason, count in dict(getattr(counters, field)).items():
+                    family.add_metric([outlet, reason], count)
+            yield family
+        failing = GaugeMetricFamily("kproxy_audit_failing", "1 while events cannot be written.", labels=["outlet"])
+        yield filled(failing, outlets, "failing")
+        yield GaugeMetricFamily(
+            "kproxy_audit_blocked",
+            "1 while clients are not read because events cannot be written.",
+            value=int(self.events.blocked),
+        )
+
+
+def filled(family: CounterMetricFamily | GaugeMetricFamily, outlets: Mapping[str, object], field: str) -> Metric:
+    """Return the family with one line for each outlet."""
+    for outlet, counters in outlets.items():
+        family.add_metric([outlet], float(getattr(counters, field)))
+    return family
