@@ -8,11 +8,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import cache
 from string import printable
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote, unquote
 
 import trio
@@ -30,7 +30,7 @@ from kproxy.sinks.metrics import exposition, registry_of
 from kproxy.sinks.process_metrics import CertificateFiles, ProcessCollector
 
 from . import about, captures, connections, rules, tail
-from .backend import AnyBackend, Backend
+from .backend import Backend
 from .guard import JSON, Guard, make_guard
 from .long_answer import LongAnswer
 from .openapi import describe
@@ -51,10 +51,9 @@ RequestHandler = Callable[[Request], Awaitable[Response]]
 
 
 def make_app(
-    backend: AnyBackend, token: str | None, host: str, operations: Sequence[Operation] = OPERATIONS,
-    certificates: CertificateFiles = MappingProxyType({}),
-) -> Starlette:  # fmt: skip
-    """Make the application. `host` is the name that the port is bound to; `operations` are those for such a backend."""
+    backend: Backend, token: str | None, host: str, certificates: CertificateFiles = MappingProxyType({})
+) -> Starlette:
+    """Make the application. `host` is the name that the port is bound to."""
     guard = make_guard(token, host)
     process = ProcessCollector(certificates)
     process_registry = registry_of(process)
@@ -95,8 +94,8 @@ def make_app(
         Route(DESCRIPTION, guarded(guard, backend, openapi)),
     ]
     by_path: dict[str, dict[str, Operation]] = defaultdict(dict)
-    for one in operations:
-        by_path[one.path][one.method] = one
+    for operation in OPERATIONS:
+        by_path[operation.path][operation.method] = operation
     for path, methods in by_path.items():
         routes.append(Route(path, guarded(guard, backend, endpoint(backend, methods)), methods=list(methods)))
     return Starlette(
@@ -128,12 +127,12 @@ def written_description() -> bytes:
     return bytes(JSONResponse(description()).body)
 
 
-def endpoint(backend: AnyBackend, methods: dict[str, Operation]) -> RequestHandler:
+def endpoint(backend: Backend, methods: dict[str, Operation]) -> RequestHandler:
     """Return the handler of a path; Starlette sees to it that the method is one of these (HEAD is a GET)."""
 
     async def handle(request: Request) -> Response:
         operation = methods["GET" if request.method == "HEAD" else request.method]
-        shown = await operation.handle(cast("Backend", backend), await operation.call(request))
+        shown = await operation.handle(backend, await operation.call(request))
         if isinstance(shown, LongAnswer):
             return await shown.response(operation.status)
         if isinstance(shown, Response):
@@ -143,7 +142,7 @@ def endpoint(backend: AnyBackend, methods: dict[str, Operation]) -> RequestHandl
     return handle
 
 
-def guarded(guard: Guard, backend: AnyBackend, inner: RequestHandler) -> RequestHandler:
+def guarded(guard: Guard, backend: Backend, inner: RequestHandler) -> RequestHandler:
     """Return `inner` for those who may use it, with every refusal in the same form."""
 
     async def handle(request: Request) -> Response:

@@ -1,60 +1,94 @@
-"""Backend of the admin API: the running proxy that it shows and changes."""
+"""Backend of the admin API: the running proxy that it shows and changes.
+
+A proxy carries its traffic in one process or in several, the members of its pool; one without workers is a pool with
+one member in this process. Members are asked for connections, nodes and tails; rules, captures and ports are the
+backend's own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from itertools import count
 from time import monotonic
-from typing import Protocol
+from typing import TypeVar
 
+import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.net.driven import HostPort
 from kproxy.net.loop.turns import in_turns
 from kproxy.net.readiness import ClusterNeed, Readiness
 from kproxy.net.rules.keeper import RuleKeeper
 from kproxy.net.server import Server
 from kproxy.sinks.captures import Captures
 
+from .capture_store import CaptureStore, ProcessCaptures
+from .member import Member, MemberGone, ProcessMember
 
-@dataclass(frozen=True, slots=True)
+T = TypeVar("T")
+
+
+@dataclass(eq=False)
 class Backend:
-    """Running proxy of one process, as far as it can be asked and told."""
+    """Running proxy, as far as it can be asked and told. `readiness`: what is missing before clients can be served.
+    `scraped`: the metrics that Prometheus reads. `addresses`: where clients of a listener reach those of these nodes
+    that they have been told of. `need`: which clusters have to answer for the whole to be ready."""
 
     keeper: RuleKeeper
-    server: Server
-    found_readiness: Callable[[], Readiness]
-    metrics: Callable[[], Iterable[bytes]]
+    members: Sequence[Member]
+    readiness: Callable[[], Awaitable[Readiness]]
+    scraped: Callable[[], Awaitable[bytes]]
+    captures: CaptureStore
+    addresses: Callable[[str, Mapping[int, HostPort]], Mapping[int, HostPort]]
     log: FilteringBoundLogger
-    began: float = field(default_factory=monotonic)
-    captures: Captures | None = None
     need: ClusterNeed = "any"
+    began: float = field(default_factory=monotonic)
+    listeners: set[int] = field(default_factory=set)
+    """Numbers of those who listen to a tail; `numbers` gives them out."""
+    numbers: count[int] = field(default_factory=count)
 
-    async def readiness(self) -> Readiness:
-        """Return what is missing before clients can be served."""
-        return self.found_readiness()
+    async def ask_members(self, ask: Callable[[Member], Awaitable[T]]) -> list[T]:
+        """Ask all members at the same time; return their answers, in their order. One whose process ends meanwhile is
+        left out. Raises Problem when one refuses or says nothing."""
+        answers: dict[int, T] = {}
+        errors: dict[int, Exception] = {}
 
-    async def scraped(self) -> bytes:
-        """Return the metrics that Prometheus reads."""
-        return await joined(self.metrics())
+        async def ask_one(member: Member) -> None:
+            try:
+                answers[member.index] = await ask(member)
+            except MemberGone:
+                pass
+            except Exception as error:  # noqa: BLE001  # raised below, alone
+                errors[member.index] = error
+
+        async with trio.open_nursery() as nursery:
+            for member in self.members:
+                if member.process is not None:
+                    nursery.start_soon(ask_one, member)
+        for index in sorted(errors):
+            raise errors[index]
+        return [answers[index] for index in sorted(answers)]
 
 
-class AnyBackend(Protocol):
-    """Backend of either kind: that of one process (`Backend`), and that of workers (`process.admin.pool_backend`)."""
+def process_backend(
+    keeper: RuleKeeper, server: Server, find_readiness: Callable[[], Readiness],
+    metrics: Callable[[], Iterable[bytes]], log: FilteringBoundLogger, *, captures: Captures | None = None,
+    need: ClusterNeed = "any",
+) -> Backend:  # fmt: skip
+    """Return the backend of a proxy without workers: a pool with one member, in this process."""
 
-    @property
-    def keeper(self) -> RuleKeeper: ...
-    @property
-    def log(self) -> FilteringBoundLogger: ...
-    @property
-    def began(self) -> float: ...
+    async def readiness() -> Readiness:
+        return find_readiness()
 
-    @property
-    def need(self) -> ClusterNeed:
-        """Return which clusters have to answer for the whole to be ready."""
+    async def scraped() -> bytes:
+        return await joined(metrics())
 
-    async def readiness(self) -> Readiness: ...
-    async def scraped(self) -> bytes: ...
+    def addresses(listener: str, nodes: Mapping[int, HostPort]) -> Mapping[int, HostPort]:
+        return server.port_service.known_addresses(listener, nodes)
+
+    members = [ProcessMember(server, keeper)]
+    return Backend(keeper, members, readiness, scraped, ProcessCaptures(captures), addresses, log, need)
 
 
 async def joined(pieces: Iterable[bytes]) -> bytes:
@@ -68,8 +102,3 @@ async def joined(pieces: Iterable[bytes]) -> bytes:
 
     await in_turns(add())
     return bytes(text)
-
-
-def clock(when: float) -> str:
-    """Convert a time of `monotonic()` to one of the calendar, in ISO 8601."""
-    return (datetime.now(UTC) - timedelta(seconds=monotonic() - when)).isoformat(timespec="milliseconds")

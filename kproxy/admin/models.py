@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from time import monotonic
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -215,3 +217,8 @@ class VersionShown(Shown):
     pid: int
     since: str = Field(description="ISO 8601")
     rules: str = Field(description="version of the rules in force")
+
+
+def calendar_time(when: float) -> str:
+    """Convert a time of `monotonic()` to one of the calendar, in ISO 8601."""
+    return (datetime.now(UTC) - timedelta(seconds=monotonic() - when)).isoformat(timespec="milliseconds")

@@ -11,9 +11,8 @@ from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.store import RuleStore
 from kproxy.rules.stored_rules import StoredDocument, StoredRule
 
-from .backend import clock
 from .long_answer import LongAnswer
-from .models import KilledShown, RejectionShown, RuleShown, RulesShown, ScenarioShown, TurnedShown
+from .models import KilledShown, RejectionShown, RuleShown, RulesShown, ScenarioShown, TurnedShown, calendar_time
 from .problem import mistake_of
 
 MOST_NAMED = 100
@@ -46,7 +45,7 @@ def show_rule(store: RuleStore, name: str, now: float | None = None) -> RuleShow
         problems=running.problems if running is not None else 0 if live else None,
         problem=(running.problem or None) if running is not None else None,
         seed=running.seed if running is not None else store.seed if live else None,
-        since=clock(stored_rule.since),
+        since=calendar_time(stored_rule.since),
         ttl_left=None if stored_rule.until is None else round(max(0.0, stored_rule.until - now), 3),
         warnings=list(rule.warnings()) if isinstance(rule, LiveRule) else [],
     )
@@ -91,7 +90,7 @@ def show_killed(store: RuleStore, before: set[str]) -> KilledShown:
 def _show_turned(stored_rule: StoredRule, *, told: bool) -> TurnedShown:
     note = None
     if told and stored_rule.may_be_meant_for_good:
-        note = f"in force since {clock(stored_rule.since)}"
+        note = f"in force since {calendar_time(stored_rule.since)}"
         note += "; lasting: true keeps such a rule" if "lasting" in type(stored_rule.rule).model_fields else ""
     return TurnedShown(name=stored_rule.name, kind=stored_rule.rule.kind, family=stored_rule.rule.family, note=note)
 

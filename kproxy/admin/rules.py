@@ -11,7 +11,7 @@ from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.store import RuleStore
 from kproxy.rules.stored_rules import RuleOrigin, StoreChange
 
-from .backend import AnyBackend
+from .backend import Backend
 from .long_answer import LongAnswer
 from .models import KilledShown, ReleasedShown, ResetShown, RuleShown, RulesShown, WaitShown
 from .operation import Operation, OperationCall
@@ -20,42 +20,42 @@ from .queries import AddQuery, OriginQuery, PutQuery, ReplaceQuery, WaitQuery
 from .rule_view import show_killed, show_rule, show_rules
 
 
-async def list_rules(backend: AnyBackend, call: OperationCall) -> LongAnswer:
+async def list_rules(backend: Backend, call: OperationCall) -> LongAnswer:
     await backend.keeper.count()
     return show_rules(backend.keeper)
 
 
-async def get_rule(backend: AnyBackend, call: OperationCall) -> RuleShown:
+async def get_rule(backend: Backend, call: OperationCall) -> RuleShown:
     await backend.keeper.count()
     return show_rule(backend.keeper.store, call.path["name"])
 
 
-async def replace_rules(backend: AnyBackend, call: OperationCall) -> LongAnswer:
+async def replace_rules(backend: Backend, call: OperationCall) -> LongAnswer:
     document = _body(call)
     await backend.keeper.load_everywhere("api", lambda store, now: store.replace_api(document, now, ttl=call.query.ttl))
     return show_rules(backend.keeper)
 
 
-async def add_rules(backend: AnyBackend, call: OperationCall) -> LongAnswer:
+async def add_rules(backend: Backend, call: OperationCall) -> LongAnswer:
     await _load(backend, call, _body(call), again=call.query.replace)
     return show_rules(backend.keeper)
 
 
-async def clear_rules(backend: AnyBackend, call: OperationCall) -> LongAnswer:
+async def clear_rules(backend: Backend, call: OperationCall) -> LongAnswer:
     origin = call.query.origin
     await backend.keeper.do_everywhere(f"removed all of origin {origin}", lambda store, now: store.clear(origin, now))
     return show_rules(backend.keeper)
 
 
-async def add_rule(backend: AnyBackend, call: OperationCall) -> RuleShown:
+async def add_rule(backend: Backend, call: OperationCall) -> RuleShown:
     return await _put(backend, call, again=False)
 
 
-async def put_rule(backend: AnyBackend, call: OperationCall) -> RuleShown:
+async def put_rule(backend: Backend, call: OperationCall) -> RuleShown:
     return await _put(backend, call, again=True)
 
 
-async def remove_rule(backend: AnyBackend, call: OperationCall) -> RuleShown:
+async def remove_rule(backend: Backend, call: OperationCall) -> RuleShown:
     name = call.path["name"]
     await backend.keeper.count()
     shown = show_rule(backend.keeper.store, name)
@@ -63,36 +63,36 @@ async def remove_rule(backend: AnyBackend, call: OperationCall) -> RuleShown:
     return shown
 
 
-async def enable_rule(backend: AnyBackend, call: OperationCall) -> RuleShown:
+async def enable_rule(backend: Backend, call: OperationCall) -> RuleShown:
     name = call.path["name"]
     await backend.keeper.do_everywhere("enabled", lambda store, now: store.enable(name, now), rule=name)
     return show_rule(backend.keeper.store, name)
 
 
-async def disable_rule(backend: AnyBackend, call: OperationCall) -> RuleShown:
+async def disable_rule(backend: Backend, call: OperationCall) -> RuleShown:
     name = call.path["name"]
     await backend.keeper.do_everywhere("disabled", lambda store, now: store.disable(name, now), rule=name)
     return show_rule(backend.keeper.store, name)
 
 
-async def reset_rule(backend: AnyBackend, call: OperationCall) -> RuleShown:
+async def reset_rule(backend: Backend, call: OperationCall) -> RuleShown:
     name = call.path["name"]
     _live(backend.keeper.store, name)
     await backend.keeper.reset_everywhere(name)
     return show_rule(backend.keeper.store, name)
 
 
-async def reset_rules(backend: AnyBackend, call: OperationCall) -> ResetShown:
+async def reset_rules(backend: Backend, call: OperationCall) -> ResetShown:
     return ResetShown(reset=await backend.keeper.reset_everywhere(None))
 
 
-async def release_rule(backend: AnyBackend, call: OperationCall) -> ReleasedShown:
+async def release_rule(backend: Backend, call: OperationCall) -> ReleasedShown:
     name = call.path["name"]
     _live(backend.keeper.store, name)
     return ReleasedShown(released=await backend.keeper.release_everywhere(name))
 
 
-async def wait_for_rule(backend: AnyBackend, call: OperationCall) -> WaitShown:
+async def wait_for_rule(backend: Backend, call: OperationCall) -> WaitShown:
     name, query = call.path["name"], call.query
     _live(backend.keeper.store, name)
     with trio.move_on_after(query.timeout) as limit:
@@ -100,15 +100,15 @@ async def wait_for_rule(backend: AnyBackend, call: OperationCall) -> WaitShown:
     return WaitShown(reached=not limit.cancelled_caught, rule=show_rule(backend.keeper.store, name))
 
 
-async def kill(backend: AnyBackend, call: OperationCall) -> KilledShown:
+async def kill(backend: Backend, call: OperationCall) -> KilledShown:
     return await _kill(backend, True)
 
 
-async def unkill(backend: AnyBackend, call: OperationCall) -> KilledShown:
+async def unkill(backend: Backend, call: OperationCall) -> KilledShown:
     return await _kill(backend, False)
 
 
-async def _kill(backend: AnyBackend, on: bool) -> KilledShown:
+async def _kill(backend: Backend, on: bool) -> KilledShown:
     before = {name for name, kept in backend.keeper.store.stored_rules.items() if kept.active}
     await backend.keeper.do_everywhere("killed" if on else "no longer killed", lambda store, now: store.kill(on, now))
     return show_killed(backend.keeper.store, before)
@@ -125,13 +125,13 @@ def _body(call: OperationCall) -> Source:
     return call.body
 
 
-async def _put(backend: AnyBackend, call: OperationCall, *, again: bool) -> RuleShown:
+async def _put(backend: Backend, call: OperationCall, *, again: bool) -> RuleShown:
     name = call.path["name"]
     await _load(backend, call, as_document(_body(call), name), again=again)
     return show_rule(backend.keeper.store, name)
 
 
-async def _load(backend: AnyBackend, call: OperationCall, document: Source, *, again: bool) -> None:
+async def _load(backend: Backend, call: OperationCall, document: Source, *, again: bool) -> None:
     origin: RuleOrigin = call.query.origin
     if origin == "test" and call.query.ttl is None:
         raise Problem(422, "invalid_query", "ttl: rules of a test always have one")

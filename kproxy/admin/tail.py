@@ -6,47 +6,38 @@
     {"unknown": 3, "why": "…"}              so many could not be judged by the filter
                                             an empty line now and then: all is well, and nothing was to be told
 
-Strategy: a sink while somebody listens, gone with the connection. Lines are made here, some at a time, so that the loop
-goes on in between; a listener who does not read stops the writing, and then the sink drops.
+Strategy: each member keeps a sink for the listener and is asked for more when its lines are on their way, so that a
+listener who does not read stops the asking, and the sinks drop and count. Lines are made some at a time, so that the
+loop goes on in between; one member's come in the order in which they were made. Processes that begin later are listened
+to from then on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from time import monotonic, time
+from contextlib import suppress
 from typing import Any
 
-import msgspec
 import trio
 from pydantic import Field
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
 from kproxy.errors import FilterError
-from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.filter import Filter
-from kproxy.observe.filter.view import EventData
-from kproxy.sinks.fanout import Fanout
-from kproxy.sinks.tail import TailSink
 
 from .backend import Backend
+from .member import Member, MemberGone, TailSource
 from .models import Shown
 from .operation import Operation, OperationCall
 from .problem import Problem
 from .queries import Query
+from .tail_lines import ALIVE, line
 
 NDJSON = "application/x-ndjson"
-ALIVE = 10.0
-"""Seconds between empty lines: less than a client's patience, so that both ends notice when the other is gone."""
-AT_ONCE = 100
-"""Events that are made before others have their turn: some milliseconds."""
 MOST_LISTENERS = 16
 """Each looks at every exchange: a mistake in a script must not stop traffic."""
-MOST_PARTITIONS = 100
-"""Partitions of one exchange that are listed; the audit lists as many by default."""
-EVERY_PARTITION = 1 << 31
-
-_encode = msgspec.json.Encoder().encode
+LOOK = 0.25
+"""Seconds between two looks for processes that have begun."""
 
 
 class TailQuery(Query):
@@ -65,57 +56,66 @@ class TailShown(Shown):
     why: str | None = Field(default=None, description="of the last of these")
 
 
-class TailLines:
-    """Source of the lines for one listener, between `begin` and `end`."""
-
-    def __init__(self, fanout: Fanout, notify: Callable[[trio.Event], None], wanted: Filter) -> None:
-        self.fanout, self.notify = fanout, notify
-        self.something = trio.Event()
-        self.sink = TailSink(wanted, whole, self.wake)
-
-    def wake(self) -> None:
-        """Wake the task that writes: there is something to tell."""
-        self.notify(self.something)
-
-    def begin(self) -> None:
-        """Add the sink: from now on nothing is missed."""
-        self.fanout.add(self.sink)
-
-    def end(self) -> None:
-        self.fanout.remove(self.sink)
-
-    async def next(self) -> bytes:
-        """Return lines as soon as there are any; none after a while."""
-        if not self.sink.waiting:
-            with trio.move_on_after(ALIVE):
-                await self.something.wait()
-        self.something = trio.Event()
-        lines: list[Mapping[str, Any]] = [{"request": told(seen)} for seen in self.sink.drain(AT_ONCE)]
-        if missed := self.sink.missed():
-            lines += [{"dropped": missed.dropped}] if missed.dropped else []
-            lines += [{"unknown": missed.unknown, "why": missed.why}] if missed.unknown else []
-        return b"".join(map(line, lines))
-
-
 class Tail(StreamingResponse):
-    """Response that streams lines; the sink is there while it is written."""
+    """Response that streams the lines of all members."""
 
-    def __init__(self, backend: Backend, wanted: Filter) -> None:
+    def __init__(self, backend: Backend, text: str, wanted: Filter) -> None:
+        self.backend, self.text, self.wanted = backend, text, wanted
         self.log = backend.log.bind(filter=str(wanted))
-        self.lines = TailLines(backend.server.taps.fanout, backend.server.reactor.notify, wanted)
+        self.number = next(backend.numbers)
+        self.sources: dict[object, TailSource] = {}  # by the process that they are of
         super().__init__(iter(()), media_type=NDJSON)
 
     async def stream_response(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        self.lines.begin()
+        self.backend.listeners.add(self.number)
         self.log.info("tail begins")
         try:
-            await write(send, line({"listening": str(self.lines.sink.wanted)}))
-            while True:
-                await write(send, await self.lines.next())
+            async with trio.open_nursery() as nursery:
+                into, lines = trio.open_memory_channel[bytes](0)
+                await self.begin(nursery, into)
+                nursery.start_soon(self.look, nursery, into)
+                await write(send, line({"listening": str(self.wanted)}))
+                while True:
+                    text = b""
+                    with trio.move_on_after(ALIVE):
+                        text = await lines.receive()
+                    await write(send, text)
         finally:
-            self.lines.end()
-            self.log.info("tail ends", dropped=self.lines.sink.dropped)
+            self.backend.listeners.discard(self.number)
+            for source in self.sources.values():
+                source.end()
+            self.log.info("tail ends", dropped=sum(source.dropped for source in self.sources.values()))
+
+    async def look(self, nursery: trio.Nursery, into: trio.MemorySendChannel[bytes]) -> None:
+        while True:
+            await trio.sleep(LOOK)
+            await self.begin(nursery, into)
+
+    async def begin(self, nursery: trio.Nursery, into: trio.MemorySendChannel[bytes]) -> None:
+        """Listen to all processes that are not listened to yet."""
+        for member in self.backend.members:
+            process = member.process
+            if process is not None and process not in self.sources:
+                self.sources[process] = source = member.tail(self.number, self.text)
+                await nursery.start(self.listen, member, source, into)
+
+    async def listen(
+        self, member: Member, source: TailSource, into: trio.MemorySendChannel[bytes], *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:  # fmt: skip
+        """Listen to one process, until it ends."""
+        try:
+            await source.begin()
+        except Problem as problem:
+            self.log.warning("tail misses a worker", of_worker=member.index, reason=str(problem))
+            return
+        finally:
+            task_status.started()
+        with suppress(MemberGone):
+            while True:
+                if text := await source.next():
+                    await into.send(text)
 
 
 async def write(send: Send, lines: bytes) -> None:
@@ -123,32 +123,11 @@ async def write(send: Send, lines: bytes) -> None:
     await send({"type": "http.response.body", "body": lines or b"\n", "more_body": True})
 
 
-def line(content: Mapping[str, Any]) -> bytes:
-    return _encode(content) + b"\n"
-
-
-def told(seen: ObservedExchange) -> EventData:
-    """Return the data of the request event of an exchange that has just passed, as the audit has it."""
-    return _data(seen, MOST_PARTITIONS)
-
-
-def whole(seen: ObservedExchange) -> EventData:
-    """Return the data of the event with all that a filter may ask for."""
-    return _data(seen, EVERY_PARTITION)
-
-
-def _data(seen: ObservedExchange, most: int) -> EventData:
-    from kproxy.sinks.audit.request_event import request_event  # not before somebody listens
-
-    offset = time() - monotonic()
-    return request_event(seen, lambda when: when + offset, most)
-
-
 async def tail(backend: Backend, call: OperationCall) -> Response:
     """Answer with a stream. Raises Problem for a bad filter, and when too many listen already."""
     wanted = wanted_by(call)
-    room_for_another(sum(isinstance(sink, TailSink) for sink in backend.server.taps.fanout.sinks))
-    return Tail(backend, wanted)
+    room_for_another(len(backend.listeners))
+    return Tail(backend, call.query.filter, wanted)
 
 
 def wanted_by(call: OperationCall) -> Filter:

@@ -308,17 +308,17 @@ class Proxy:
         if admin is None:
             return
         from kproxy.admin.api import make_app
-        from kproxy.admin.backend import Backend
+        from kproxy.admin.backend import process_backend
         from kproxy.sinks.metrics import exposition, registry
         from kproxy.sinks.part_metrics import RuleCollector
 
         rules = RuleCollector(self.keeper.store, self.keeper.loads, self.config.limits.rule_labels)
         collected = registry(*self.collectors(), rules)
-        backend = Backend(
+        backend = process_backend(
             self.keeper, self.server, lambda: self.readiness, lambda: exposition(collected), self.log,
             captures=self.make_captures(), need=admin.ready,
         )  # fmt: skip
-        app = make_app(backend, token_of(admin), admin.bind.host, certificates=certificates_of(self.config))
+        app = make_app(backend, token_of(admin), admin.bind.host, certificates_of(self.config))
         await open_admin(nursery, app, admin, self.log, self.reactor)
 
     def collectors(self) -> list[Collector]:

@@ -198,9 +198,10 @@ class Supervisor:
         from prometheus_client import PlatformCollector, ProcessCollector
 
         from kproxy.admin.api import make_app
-        from kproxy.process.admin.operations import POOL_OPERATIONS
-        from kproxy.process.admin.pool_backend import PoolBackend
+        from kproxy.admin.backend import Backend
+        from kproxy.process.admin.channel_member import members_of
         from kproxy.process.admin.pool_captures import PoolCaptures
+        from kproxy.process.admin.pool_metrics import PoolMetrics
         from kproxy.sinks.metrics import LogCollector
         from kproxy.sinks.part_metrics import RuleCollector, WorkerCollector
 
@@ -210,14 +211,15 @@ class Supervisor:
         own = [WorkerCollector(self.pool, self.counts), LogCollector(lost_lines), rules,
                PlatformCollector(registry=None), ProcessCollector(registry=None)]  # fmt: skip
         self.captures = PoolCaptures(self.config.captures, self.pool, self.table, WallClock, instance(self.config))
-        backend = PoolBackend(
-            self.keeper, self.pool, self.readiness, own, self.captures, self.port_service.known_addresses, self.log,
-            need=admin.ready,
+        metrics = PoolMetrics(self.keeper, self.pool, own)
+        backend = Backend(
+            self.keeper, members_of(self.pool), self.readiness, metrics.scraped, self.captures,
+            self.port_service.known_addresses, self.log, need=admin.ready,
         )  # fmt: skip
-        self.pool.on_worker.append(backend.worker_begins)
-        await nursery.start(backend.follow)
+        self.pool.on_worker.append(metrics.worker_begins)
+        await nursery.start(metrics.follow)
         await nursery.start(self.captures.follow)
-        app = make_app(backend, token_of(admin), admin.bind.host, POOL_OPERATIONS, certificates_of(self.config))
+        app = make_app(backend, token_of(admin), admin.bind.host, certificates_of(self.config))
         await open_admin(nursery, app, admin, self.log, self.reactor)
 
     async def readiness(self) -> Readiness:

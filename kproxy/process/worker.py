@@ -131,14 +131,12 @@ class Worker(Proxy):
         """Answer the supervisor's questions, since the admin address is its."""
         if self.config.admin is None:
             return
-        from kproxy.admin.backend import Backend
+        from kproxy.admin.member import ProcessMember
         from kproxy.process.admin.answers import WorkerAnswers
 
         self.keeper.store.rule_set = self.rules
-        backend = Backend(
-            self.keeper, self.server, lambda: self.readiness, tuple, self.log, captures=self.make_captures()
-        )
-        WorkerAnswers(backend, self.collectors(), self.table, self.index).listen(self.channel)
+        member = ProcessMember(self.server, self.keeper, self.index)
+        WorkerAnswers(member, self.make_captures(), self.collectors(), self.table).listen(self.channel)
 
     def watch_readiness(self, nursery: trio.Nursery) -> None:
         """Probe the clusters, and answer the supervisor, which logs when all workers are ready."""

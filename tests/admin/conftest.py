@@ -15,7 +15,7 @@ import structlog
 from starlette.types import Message
 
 from kproxy.admin.api import make_app
-from kproxy.admin.backend import Backend
+from kproxy.admin.backend import process_backend
 from kproxy.config.document import Config
 from kproxy.process.app import Proxy
 from kproxy.rules.depth import Depth
@@ -75,7 +75,7 @@ class Api:
 
     def __init__(self, proxy: Proxy, token: str | None = None) -> None:
         self.proxy, self.closed = proxy, False
-        backend = Backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: b"metrics", proxy.log)
+        backend = process_backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: b"metrics", proxy.log)
         self.app = make_app(backend, token, "127.0.0.1")
 
     def close(self) -> None:

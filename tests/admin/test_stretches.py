@@ -12,6 +12,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from time import thread_time
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -20,14 +21,15 @@ import structlog
 import trio
 
 from kproxy.admin.api import OPERATIONS, make_app
-from kproxy.admin.backend import Backend
+from kproxy.admin.backend import Backend, process_backend
 from kproxy.admin.long_answer import LongAnswer
 from kproxy.admin.models import ClusterShown, ConnectionShown, ListenerShown, NodeShown, TopologyShown
 from kproxy.admin.operation import LONGEST_BODY, OperationCall
 from kproxy.config.document import Config
 from kproxy.config.limits import Limits
 from kproxy.net.driven import ConnectionPhase, HostPort
-from kproxy.process.admin.operations import HANDLES
+from kproxy.process.admin.channel_member import members_of
+from kproxy.process.admin.messages import Operate, Operated
 from kproxy.process.app import Proxy
 from kproxy.rules.document.read import read_document
 from kproxy.rules.document.source import Source
@@ -91,7 +93,7 @@ def place() -> Iterator[Place]:
     proxy = Proxy(config, store.rule_set, log, store=store)
     api = Api(proxy)
     collected = registry(*proxy.collectors(), RuleCollector(store, proxy.keeper.loads, config.limits.rule_labels))
-    backend = Backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: exposition(collected), log)
+    backend = process_backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: exposition(collected), log)
     api.app = make_app(backend, None, "127.0.0.1")
     listener = proxy.server.listeners[0]
     proxy.server.on_growth = lambda: None  # would ask the broker, whom nobody needs here
@@ -214,25 +216,29 @@ class Crew:
             rules=["r"], version="x", outdated=False, leaving=False,
         )  # fmt: skip
         connections = [connection.model_dump(mode="json")] * CONNECTIONS
-        self.says = {"get_topology": known.model_dump(mode="json"), "list_connections": {"connections": connections}}
-        self.workers = workers
+        self.says = {"topology": known.model_dump(mode="json"), "connections": connections}
+        self.workers = [SimpleNamespace(index=at, ready=True, channel=self) for at in range(workers)]
+        self.closed = False
 
-    def addresses(self, listener: str, nodes: Mapping[int, HostPort]) -> dict[int, HostPort]:
-        return {node: ("proxy.example.com", 10_000 + node) for node in nodes}
+    async def ask(self, question: Operate, patience: float) -> Operated:
+        return Operated(self.says[question.name])
 
-    async def operate_all(self, name: str, query: dict[str, Any]) -> list[Any]:
-        return [self.says[name]] * self.workers
+
+def addresses(listener: str, nodes: Mapping[int, HostPort]) -> dict[int, HostPort]:
+    return {node: ("proxy.example.com", 10_000 + node) for node in nodes}
 
 
 @pytest.mark.parametrize("name", ["get_topology", "list_connections"])
 def test_what_workers_say_is_put_together_in_turns(name: str) -> None:
     """Of eight workers, with clusters as large as may be."""
+    unused: Any = None
     found, crew = [], Crew(8, 4)
 
     async def ask() -> float:
         steps = Steps()
         trio.lowlevel.add_instrument(steps)
-        shown = await HANDLES[name](crew, OperationCall({}, None, None))
+        backend = Backend(unused, members_of(crew), unused, unused, unused, addresses, unused)
+        shown = await BY_NAME[name].handle(backend, OperationCall({}, None, None))
         if isinstance(shown, LongAnswer):
             await shown.response(200)
         return steps.longest

@@ -2,42 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import monotonic, process_time
+from typing import Any
 
 from prometheus_client import ProcessCollector
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from kproxy.admin.api import OPERATIONS
-from kproxy.admin.backend import Backend
-from kproxy.admin.long_answer import LongAnswer
+from kproxy.admin.capture_store import ProcessCaptures
+from kproxy.admin.member import ProcessMember
 from kproxy.admin.models import Shown
-from kproxy.admin.operation import OperationCall
 from kproxy.admin.problem import Problem, problem_of
-from kproxy.admin.tail import TailLines
+from kproxy.admin.tail_lines import TailLines
 from kproxy.capture.policy import Policy
 from kproxy.errors import KproxyError
-from kproxy.observe.filter.filter import Filter
+from kproxy.net.loop.turns import in_turns
 from kproxy.process.workers.channel import Channel
 from kproxy.rules.shared_numbers import NumberTable
 from kproxy.sinks.capture_file import CaptureLimits, CapturePart, Totals
+from kproxy.sinks.captures import Captures
 from kproxy.sinks.merged_metrics import GROWING, MetricSamples, collect_samples, samples_of
 
 from .messages import BeginTail, EndTail, JoinCapture, Lines, Measure, NextLines, Operate, Operated
 
 NAMES = 1000
 """Hosts without an address that one worker may name in a capture: brokers, most of the time."""
-BY_NAME = {one.name: one for one in OPERATIONS}
 
 
 class WorkerAnswers:
     """Answers of one worker. `collectors`: of what this process counts, rules and itself apart. `table`: what it
-    shares. `index`: of this worker."""
+    shares."""
 
-    def __init__(self, backend: Backend, collectors: Sequence[Collector], table: NumberTable, index: int) -> None:
-        self.backend, self.collectors, self.table, self.index = backend, collectors, table, index
+    def __init__(
+        self, member: ProcessMember, captures: Captures | None, collectors: Sequence[Collector], table: NumberTable
+    ) -> None:
+        self.member, self.captures, self.collectors, self.table = member, captures, collectors, table
+        shown_captures = ProcessCaptures(captures)
+        self.calls: Mapping[str, Callable[..., Awaitable[Any]]] = {
+            "connections": member.connections,
+            "close_connection": member.close_connection,
+            "recycle_connection": member.recycle_connection,
+            "recycle_connections": member.recycle_connections,
+            "topology": member.topology,
+            "show_capture": shown_captures.show,
+            "stop_capture": shown_captures.stop,
+        }
         self.process = ProcessCollector(registry=None)
         self.tails: dict[int, TailLines] = {}
 
@@ -51,19 +62,16 @@ class WorkerAnswers:
         channel.on_question(JoinCapture, self.join_capture)
 
     async def operate(self, question: Operate) -> Operated:
-        """Do an operation of the API and return its answer or its refusal."""
-        operation = BY_NAME[question.name]
+        """Do what the API asks of this member, and return the answer or the refusal."""
         try:
-            query = operation.query.model_validate(question.query)
-            shown = await operation.handle(self.backend, OperationCall(question.path, query, None))
+            shown = await self.calls[question.name](*question.arguments)
         except Problem as problem:
             return refused(problem)
         except KproxyError as error:
             return refused(problem_of(error))
-        if isinstance(shown, LongAnswer):
-            return Operated({**shown.shown.model_dump(mode="json"), shown.field: await shown.values()})
-        assert isinstance(shown, Shown), "streams are asked for otherwise"
-        return Operated(shown.model_dump(mode="json"))
+        if isinstance(shown, Shown):
+            return Operated(shown.model_dump(mode="json"))
+        return Operated(await dumped(shown) if isinstance(shown, Iterator) else shown)
 
     def measure(self, question: Measure) -> list[MetricSamples]:
         cpu = CounterMetricFamily("process_cpu_seconds", "Total user and system CPU time spent in seconds.",
@@ -73,17 +81,15 @@ class WorkerAnswers:
             families += [one for one in collect_samples([self.process]) if one.kind not in GROWING]
         return families
 
-    def begin_tail(self, question: BeginTail) -> None:
+    async def begin_tail(self, question: BeginTail) -> None:
         """Begin to keep lines. Raises FilterError, which the supervisor has found before."""
-        server = self.backend.server
-        tail = TailLines(server.taps.fanout, server.reactor.notify, Filter(question.filter))
-        self.tails[question.number] = tail
-        tail.begin()
+        tail = self.tails[question.number] = self.member.tail(question.number, question.filter)
+        await tail.begin()
 
     async def next_lines(self, question: NextLines) -> Lines:
         """Return the next lines of a tail; none for a listener that is gone."""
         tail = self.tails.get(question.number)
-        return Lines(b"" if tail is None else await tail.next())
+        return Lines(b"") if tail is None else Lines(await tail.next(), tail.dropped)
 
     def end_tail(self, question: EndTail) -> None:
         tail = self.tails.pop(question.number, None)
@@ -92,11 +98,11 @@ class WorkerAnswers:
 
     def join_capture(self, question: JoinCapture) -> None:
         """Write into the supervisor's capture. Raises CaptureRefused."""
-        assert self.backend.captures is not None, "the config has a folder for them"
+        assert self.captures is not None, "the config has a folder for them"
         totals = Totals(self.table.cells(question.owner, None), monotonic)
-        self.backend.captures.join(
+        self.captures.join(
             Path(question.path),
-            CapturePart(totals, self.index * NAMES),
+            CapturePart(totals, self.member.index * NAMES),
             wanted=question.filter,
             policy=Policy(question.payload, question.head),
             limits=CaptureLimits(question.size, question.seconds, question.exchanges),
@@ -106,3 +112,10 @@ class WorkerAnswers:
 
 def refused(problem: Problem) -> Operated:
     return Operated(status=problem.status, code=problem.code, message=problem.message)
+
+
+async def dumped(items: Iterator[Shown]) -> list[dict[str, Any]]:
+    """Make the items as plain values, some at a time."""
+    rows: list[dict[str, Any]] = []
+    await in_turns(map(rows.append, (item.model_dump(mode="json") for item in items)))
+    return rows

@@ -20,12 +20,11 @@ class Operated(msgspec.Struct, frozen=True):
 
 
 class Operate(Question[Operated], frozen=True):
-    """Question to do an operation of the API, by its name, as if it had come in there."""
+    """Question to do what the API asks of a member, by its name, with these arguments."""
 
     answer: ClassVar[Any] = Operated
     name: str
-    path: dict[str, str]
-    query: dict[str, Any]
+    arguments: list[Any]
 
 
 class Measure(Question[list[MetricSamples]], frozen=True):
@@ -43,9 +42,11 @@ class BeginTail(Question[None], frozen=True):
 
 
 class Lines(msgspec.Struct, frozen=True):
-    """Lines of a tail, with their ends; none when there was nothing to tell for a while."""
+    """Lines of a tail, with their ends; none when there was nothing to tell for a while. `dropped`: exchanges that did
+    not fit so far."""
 
     text: bytes
+    dropped: int = 0
 
 
 class NextLines(Question[Lines], frozen=True):

@@ -18,7 +18,7 @@ from typing import Any, Literal, cast
 
 import trio
 
-from kproxy.admin.captures import CaptureShown
+from kproxy.admin.capture_store import CaptureQuery, CaptureShown, no_such_capture
 from kproxy.admin.problem import Problem
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter, ToWallTime
@@ -27,7 +27,7 @@ from kproxy.process.workers.broadcast import Recipients
 from kproxy.process.workers.channel import Channel, Unanswered
 from kproxy.process.workers.shared_table import SharedTable
 from kproxy.sinks.capture_file import PERMISSIONS, BlockFile, CaptureLimits, Totals
-from kproxy.sinks.captures import MOST_REMEMBERED, SUFFIX, NoSuchCapture, make_folder, not_written, usable
+from kproxy.sinks.captures import MOST_REMEMBERED, SUFFIX, make_folder, not_written, usable
 
 from .messages import JoinCapture, Operate
 
@@ -101,9 +101,8 @@ class PoolCaptures:
         self.pool, self.table, self.wall, self.instance = pool, table, wall, instance
         self.by_name: dict[str, PoolCapture] = {}
 
-    async def start(self, query: Any) -> PoolCapture:
-        """Start a capture; `query` is as the API has it. Raises CaptureRefused, FilterError, and Problem when a worker
-        cannot write."""
+    async def start(self, query: CaptureQuery) -> CaptureShown:
+        """Start a capture. Raises CaptureRefused, FilterError, and Problem when a worker cannot write."""
         running = sum(not one.stopped for one in self.by_name.values())
         name = usable(self.folder, query.file, running)
         assert self.folder is not None, "looked at"
@@ -120,9 +119,9 @@ class PoolCaptures:
         await self._look(capture)
         if capture.stopped == "failed":
             raise Problem(409, "capture_failed", f"{path} cannot be written: {capture.error}")
-        return capture
+        return capture.shown()
 
-    def _make(self, path: Path, wanted: Filter, query: Any) -> PoolCapture:
+    def _make(self, path: Path, wanted: Filter, query: CaptureQuery) -> PoolCapture:
         """Make a capture with its file begun. Raises OSError."""
         policy = Policy(query.payload, query.head)
         limits = CaptureLimits(query.max_size, query.max_seconds, query.max_exchanges)
@@ -138,7 +137,20 @@ class PoolCaptures:
                            limits.seconds, limits.exchanges)  # fmt: skip
         return PoolCapture(path, wanted, policy, limits, join, totals, writer, file)
 
-    async def stop(self, capture: PoolCapture, why: str = "asked") -> None:
+    async def show_all(self) -> list[CaptureShown]:
+        await self._look_all()
+        return [capture.shown() for capture in self.by_name.values()]
+
+    async def show(self, name: str) -> CaptureShown:
+        await self._look_all()
+        return self._find(name).shown()
+
+    async def stop(self, name: str) -> CaptureShown:
+        capture = self._find(name)
+        await self._stop(capture)
+        return capture.shown()
+
+    async def _stop(self, capture: PoolCapture, why: str = "asked") -> None:
         """Stop a capture; return when its file is whole."""
         async with capture.changing:
             if not capture.stopped:
@@ -157,18 +169,16 @@ class PoolCaptures:
         task_status.started()
         while True:
             await trio.sleep(LOOK)
-            for capture in list(self.by_name.values()):
-                if not capture.stopped:
-                    await self._look(capture)
+            await self._look_all()
 
-    def __getitem__(self, name: str) -> PoolCapture:
-        """Return a capture by its name, with or without `.pcapng`. Raises NoSuchCapture."""
+    def _find(self, name: str) -> PoolCapture:
+        """Return a capture by its name, with or without `.pcapng`. Raises Problem."""
         capture = self.by_name.get(name) or self.by_name.get(name + SUFFIX)
         if capture is None:
-            raise NoSuchCapture(f'there is no capture "{name}"')
+            raise no_such_capture(name)
         return capture
 
-    async def look(self) -> None:
+    async def _look_all(self) -> None:
         """Have the newest numbers of those that run."""
         for capture in list(self.by_name.values()):
             if not capture.stopped:
@@ -187,7 +197,7 @@ class PoolCaptures:
                 except Unanswered as error:
                     if not channel.closed:
                         capture.stopped, capture.error = "failed", f"worker {worker.index}: {error}"
-            await self._ask(capture, "get_capture")
+            await self._ask(capture, "show_capture")
             for part in capture.parts.values():
                 if part.get("stopped") and not capture.stopped:
                     capture.stopped = part["stopped"]
@@ -195,12 +205,12 @@ class PoolCaptures:
             if not capture.stopped and monotonic() - capture.began >= capture.limits.seconds:
                 capture.stopped = "max_seconds"
         if capture.stopped:
-            await self.stop(capture)
+            await self._stop(capture)
 
     async def _ask(self, capture: PoolCapture, name: str) -> None:
         async def ask(channel: Channel) -> None:
             try:
-                answer = await channel.ask(Operate(name, {"name": capture.path.name}, {}), PATIENCE)
+                answer = await channel.ask(Operate(name, [capture.path.name]), PATIENCE)
             except Unanswered:
                 return  # what it said last counts
             if answer.shown is not None:

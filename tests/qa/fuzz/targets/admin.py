@@ -21,7 +21,7 @@ import trio.testing
 from starlette.types import Message
 
 from kproxy.admin.api import OPERATIONS, make_app
-from kproxy.admin.backend import Backend
+from kproxy.admin.backend import process_backend
 from kproxy.admin.problem import CODES
 from kproxy.config.document import Config
 from kproxy.process.app import Proxy
@@ -59,7 +59,7 @@ def application() -> Iterator[tuple[Any, RuleStore]]:
     store.replace_files([Source("a.yaml", FILE)], monotonic())
     proxy = Proxy(config, store.rule_set, log, store=store)
     proxy.keeper.started()
-    backend = Backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: (b"metrics",), proxy.log)
+    backend = process_backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: (b"metrics",), proxy.log)
     try:
         yield make_app(backend, None, "127.0.0.1"), store
     finally:

@@ -1,0 +1,198 @@
+"""Members of a proxy, as the admin API asks them: each process that carries traffic, this one or a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import monotonic
+from typing import Literal, Protocol
+
+from kproxy.core.addresses import controller_id
+from kproxy.net.connection import Connection
+from kproxy.net.connection_view import describe
+from kproxy.net.dial.upstream import Upstream
+from kproxy.net.driven import ConnectionPhase, show
+from kproxy.net.loop.turns import in_turns
+from kproxy.net.rules.keeper import RuleKeeper
+from kproxy.net.server import Server
+from kproxy.observe.filter.filter import Filter
+
+from .models import ClusterShown, ConnectionShown, ListenerShown, NodeShown, Role, TopologyShown, calendar_time
+from .problem import Problem
+from .tail_lines import TailLines
+
+RecycleChoice = Literal["outdated", "all"]
+
+
+class MemberGone(Problem):
+    """End of a member's process while it was asked."""
+
+
+class TailSource(Protocol):
+    """Lines of one member for one listener, between `begin` and `end`."""
+
+    @property
+    def dropped(self) -> int:
+        """Return the number of exchanges that did not fit so far."""
+
+    async def begin(self) -> None:
+        """Keep lines: from now on nothing is missed. Raises Problem."""
+
+    async def next(self) -> bytes:
+        """Return lines as soon as there are any; none after a while. Raises MemberGone."""
+
+    def end(self) -> None: ...
+
+
+class Member(Protocol):
+    """Process that carries traffic, one of `backend.members`. What is asked of it raises Problem when it refuses or
+    says nothing, and MemberGone when its process has ended."""
+
+    @property
+    def index(self) -> int: ...
+
+    @property
+    def process(self) -> object | None:
+        """Return what stands for the process in the member's place; None while none takes connections."""
+
+    async def connections(self) -> Iterator[ConnectionShown]:
+        """Return the open connections, oldest first."""
+
+    async def close_connection(self, number: str, reset: bool) -> ConnectionShown: ...
+    async def recycle_connection(self, number: str) -> ConnectionShown: ...
+
+    async def recycle_connections(self, which: RecycleChoice) -> int:
+        """Recycle the connections of this choice, counted before any is closed."""
+
+    async def topology(self) -> TopologyShown:
+        """Return what is known here of clusters, without the addresses of nodes, and the listeners."""
+
+    def tail(self, number: int, text: str) -> TailSource:
+        """Return the source of lines for a listener with this number and filter."""
+
+
+class ProcessMember:
+    """Member in this process: the server with its connections."""
+
+    def __init__(self, server: Server, keeper: RuleKeeper, index: int = 0) -> None:
+        self.server, self.keeper, self.index = server, keeper, index
+
+    @property
+    def process(self) -> Server:
+        return self.server
+
+    async def connections(self) -> Iterator[ConnectionShown]:
+        everyone = sorted(self.open_connections(), key=number_of)
+        return (self.show_connection(each) for each in everyone if each.phase is ConnectionPhase.OPEN)
+
+    async def close_connection(self, number: str, reset: bool) -> ConnectionShown:
+        connection = self.find(number)
+        shown = self.show_connection(connection)
+        if reset:
+            connection.end("admin", "closed over the admin API", reset=True)
+        else:
+            connection.close("admin", "closed over the admin API")
+        return shown
+
+    async def recycle_connection(self, number: str) -> ConnectionShown:
+        connection = self.find(number)
+        shown = self.show_connection(connection)
+        recycle(connection)
+        return shown
+
+    async def recycle_connections(self, which: RecycleChoice) -> int:
+        chosen: list[Connection] = []
+
+        def look() -> Iterator[None]:
+            for connection in self.open_connections():
+                if which == "all" or self.is_outdated(connection):
+                    chosen.append(connection)
+                yield
+
+        await in_turns(look())
+        chosen = [each for each in chosen if each.leaving is None and each.phase is ConnectionPhase.OPEN]
+        await in_turns(map(recycle, chosen))
+        return len(chosen)
+
+    async def topology(self) -> TopologyShown:
+        server = self.server
+        return TopologyShown(
+            clusters={name: await show_cluster(upstream) for name, upstream in server.upstreams.items()},
+            listeners={
+                listener.name: ListenerShown(
+                    address=show((listener.config.bind.host, listener.port)),
+                    cluster=listener.config.cluster,
+                    tls=listener.tls is not None,
+                    connections=sum(each.listener is listener for each in server.connections),
+                )
+                for listener in server.listeners
+            },
+        )
+
+    def tail(self, number: int, text: str) -> TailLines:
+        return TailLines(self.server.taps.fanout, self.server.reactor.notify, Filter(text))
+
+    # ---- connections
+
+    def open_connections(self) -> list[Connection]:
+        """Return the connections on which bytes flow; others only wait for the client's end."""
+        return [each for each in self.server.connections if each.phase is ConnectionPhase.OPEN]
+
+    def find(self, number: str) -> Connection:
+        """Return the open connection of this number. Raises Problem."""
+        for connection in self.open_connections():
+            if str(number_of(connection)) == number:
+                return connection
+        raise no_such_connection(number)
+
+    def is_outdated(self, connection: Connection) -> bool:
+        """Return True if a new connection in its place would be bound to other rules."""
+        return connection.session.rules.key != self.keeper.store.rule_set.bind(connection.facts).key
+
+    def show_connection(self, connection: Connection) -> ConnectionShown:
+        facts, bound = connection.facts, connection.session.rules
+        return ConnectionShown(
+            id=number_of(connection),
+            cluster=facts.cluster,
+            sni=facts.sni,
+            certificate=facts.certificate,
+            principal=connection.session.identity.principal,
+            software=connection.session.identity.software,
+            since=calendar_time(connection.since),
+            in_flight=connection.session.awaited,
+            rules=list(bound.rules),
+            version=bound.key,
+            outdated=self.is_outdated(connection),
+            leaving=connection.leaving is not None,
+            **describe(connection),
+        )
+
+
+def number_of(connection: Connection) -> int:
+    """Return a connection's number since the start, which stands for it here and in rules."""
+    serial: int = connection.session.number
+    return serial
+
+
+def no_such_connection(number: str) -> Problem:
+    return Problem(404, "no_such_connection", f'there is no connection "{number}"')
+
+
+def recycle(connection: Connection) -> None:
+    """Answer what is in flight, then close: the client comes back and is bound to the rules that hold then."""
+    if connection.phase is ConnectionPhase.OPEN:
+        connection.drain(monotonic(), "recycled", "recycled over the admin API")
+
+
+async def show_cluster(upstream: Upstream) -> ClusterShown:
+    """Return a cluster with its nodes. Controllers are named by ids below -1, see `core.addresses`."""
+    nodes: list[NodeShown] = []
+
+    def add() -> Iterator[None]:
+        for node, (host, port) in sorted(upstream.topology.nodes.items()):
+            role: Role = "broker" if node >= 0 else "controller"
+            own_id = node if node >= 0 else controller_id(node)
+            nodes.append(NodeShown(id=own_id, host=host, port=port, role=role, addresses={}))
+            yield
+
+    await in_turns(add())
+    return ClusterShown(bootstrap=[str(server) for server in upstream.config.bootstrap], nodes=nodes)
