@@ -25,11 +25,11 @@ PROOF = 16
 
 
 class CircleMark:
-    """Mark of one kproxy. `found(cluster)` is called when a question to that cluster has come back."""
+    """Mark of one kproxy. `on_return(cluster)` is called when a question to that cluster has come back."""
 
     def __init__(self, instance: str = "") -> None:
         self.instance = instance or token_hex(SECRET_BYTES)
-        self.found: Callable[[str], object] = lambda cluster: None
+        self.on_return: Callable[[str], object] = lambda cluster: None
 
     def client_id(self, cluster: bytes) -> bytes:
         """Return the client id of questions to that cluster."""
@@ -42,7 +42,7 @@ class CircleMark:
         body = API_VERSIONS.to_bytes(2, "big") + bytes(6) + len(name).to_bytes(2, "big") + name
         return len(body).to_bytes(4, "big") + body
 
-    def recognise(self, frame: bytes) -> str:
+    def cluster_of(self, frame: bytes) -> str:
         """Return the cluster that this kproxy sent the client's ApiVersions request to; empty: it did not send it."""
         if not frame.startswith(PREFIX, AT):
             return ""

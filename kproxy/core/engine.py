@@ -271,7 +271,7 @@ class Engine:
         running.count(fired=fired)
         observer, correlation = self.session.observer, exchange.correlation_id
         if fired and observer is not None:
-            older = 0 if response else NO_ANSWER if exchange.acks == 0 else self.session.inflight.older(correlation)
+            older = 0 if response else NO_ANSWER if exchange.acks == 0 else self.session.inflight.count(correlation)
             observer.acted(correlation, (running.name,), older=older)
 
     def asked(

@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from .rewrite import Buffer
     from .session import Session
 
-MOST = 10
+MOST_REQUESTS = 10
 """ApiVersions requests of one client; brokers take one of a version that they have, and clients need two at most."""
 WAITS = "versions"
 
 
-class Hello:
-    """Stand-in for the broker towards one client that has not authenticated. `said` has the broker's answers so far,
+class EarlyVersions:
+    """Stand-in for the broker towards one client that has not authenticated. `answers` has the broker's so far,
     without their correlation ids, by the command that asked for them."""
 
-    __slots__ = ("asked", "count", "said", "session")
+    __slots__ = ("answers", "count", "question", "session")
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.count = 0
-        self.asked: AskVersions | None = None
-        self.said: dict[AskVersions, bytes] = {}
+        self.question: AskVersions | None = None
+        self.answers: dict[AskVersions, bytes] = {}
 
     def scan(self, buf: Buffer, pos: int, end: int, now: float) -> int:
         """Scan one whole ApiVersions in the place of the lane's `scan_frames`; return where the bytes end that pass."""
@@ -48,26 +48,28 @@ class Hello:
         answer = b""
         if step.plain.watched:  # others are answered here in any case
             try:
-                asked = AskVersions(version, is_valid(decode_request(buf[pos + 4 : end]).body))
+                question = AskVersions(version, is_valid(decode_request(buf[pos + 4 : end]).body))
             except DecodeError as error:
                 session.close("decode", str(error), "client")
                 return pos
-            if asked not in self.said:
-                self.asked = asked
-                session.commands.append(asked)
+            if question not in self.answers:
+                self.question = question
+                session.commands.append(question)
                 lane.disposition = Wait(WAITS)
                 return pos
-            answer = self.said[asked]
+            answer = self.answers[question]
         stop = lane.scan_frames(buf, pos, end, now)
         if session.phase.ends or (stop < end and not isinstance(lane.disposition, Replace)):
             return stop
         self.count += 1
-        if self.count > MOST:
-            session.close("unauthenticated", f"ApiVersions came more than {MOST} times before authentication", "client")
+        if self.count > MOST_REQUESTS:
+            session.close(
+                "unauthenticated", f"ApiVersions came more than {MOST_REQUESTS} times before authentication", "client"
+            )
             return pos
-        return self.stand_in(answer, buf, pos, end, now)
+        return self.answer_instead(answer, buf, pos, end, now)
 
-    def stand_in(self, answer: bytes, buf: Buffer, pos: int, end: int, now: float) -> int:
+    def answer_instead(self, answer: bytes, buf: Buffer, pos: int, end: int, now: float) -> int:
         """Take the bytes that would go to the broker, and hand its known `answer` to the response lane."""
         session, lane = self.session, self.session.requests
         disposition, sent, then = lane.disposition, bytes(buf[pos:end]), None
@@ -89,12 +91,12 @@ class Hello:
         session.responses.receive_slowly(frame, 0, len(frame), now)
         return pos
 
-    def known(self, answer: bytes, now: float) -> None:
+    def take_answer(self, answer: bytes, now: float) -> None:
         """Take the broker's answer to the ApiVersions that was asked for last, and go on with the request that waits
         for it."""
         lane = self.session.requests
-        if self.asked is not None:
-            self.said[self.asked], self.asked = answer, None
+        if self.question is not None:
+            self.answers[self.question], self.question = answer, None
         if lane.blocked == WAITS:
             lane.unblock(now)
         self.session.run_pending(now)

@@ -28,16 +28,16 @@ class Identity:
     """Identity of one connection's client. Whole frames of the APIs above and bare tokens are shown to it, in order; it
     decodes as little as it can.
 
-    `on_news` is called before anything is shown, for who has drawn conclusions from what was known.
+    `on_change` is called before anything is shown, for who has drawn conclusions from what was known.
     """
 
-    __slots__ = ("_hello", "_watch", "certificate", "counters", "on_news")
+    __slots__ = ("_library", "_watch", "certificate", "counters", "on_change")
 
     def __init__(self, certificate: str | None, counters: Counters) -> None:
         self.certificate, self.counters = certificate, counters
         self._watch: PrincipalWatch | None = None
-        self._hello: bytes | Software | None = None
-        self.on_news: Callable[[], None] | None = None
+        self._library: bytes | Software | None = None
+        self.on_change: Callable[[], None] | None = None
 
     @property
     def principal(self) -> str | None:
@@ -71,41 +71,41 @@ class Identity:
     @property
     def software(self) -> str | None:
         """Return `name/version` of the client's library; None when it has not said."""
-        if isinstance(self._hello, bytes):
+        if isinstance(self._library, bytes):
             try:
-                self._hello = software(decode_request(self._hello).body)
+                self._library = software(decode_request(self._library).body)
             except DecodeError:
-                self._hello = None
-        return None if self._hello is None else str(self._hello)
+                self._library = None
+        return None if self._library is None else str(self._library)
 
     @property
     def watch(self) -> PrincipalWatch:
         """Return the PrincipalWatch, made with the first message of SASL. Whoever asks for it is about to show it
-        something, so `on_news` is called first."""
-        self.news()
+        something, so `on_change` is called first."""
+        self.notify()
         if self._watch is None:
             self._watch = PrincipalWatch(self.certificate, self.counters)
         return self._watch
 
-    def news(self) -> None:
-        if self.on_news is not None:
-            self.on_news()
+    def notify(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
 
     def request(self, step: Step, frame: bytes) -> None:
         """Look at a request of the client, given without its size."""
         if step.key == API_VERSIONS:
             if step.version >= NAMED_SINCE:  # whom the broker sends back to version 0 has said who it is
-                self.news()
-                self._hello = frame
+                self.notify()
+                self._library = frame
             return
         try:
             self.watch.request(step.key, step.version, decode_request(frame).body)
         except DecodeError:
-            self.watch.lose()
+            self.watch.give_up()
 
     def response(self, step: Step, frame: bytes) -> None:
         """Look at the broker's answer to one of these requests, given without its size."""
         try:
             self.watch.response(step.key, step.version, decode_response(frame, step.key, step.version).body)
         except DecodeError:
-            self.watch.lose()
+            self.watch.give_up()

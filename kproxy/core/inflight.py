@@ -35,26 +35,26 @@ class InFlight:
         self.fifo: deque[Entry] = deque()
         self.unanswered: deque[int] | None = None  # made with the first one
 
-    def older(self, correlation: int) -> int:
+    def count(self, correlation: int) -> int:
         """Return how many requests of the client with this id are unanswered."""
         return sum(entry[0] == correlation and entry[1] is not OWN for entry in self.fifo)
 
-    def asks_no_answer(self, correlation: int) -> None:
+    def note_unanswered(self, correlation: int) -> None:
         """Note that an acks=0 request with this correlation id was forwarded."""
         if self.unanswered is None:
             self.unanswered = deque(maxlen=REMEMBERED)
         self.unanswered.append(correlation)
 
-    def expects_no_answer(self, correlation: int) -> bool:
+    def is_unanswered(self, correlation: int) -> bool:
         """Return True if this id belongs to a recent acks=0 request."""
         return self.unanswered is not None and correlation in self.unanswered
 
-    def got_one_all_the_same(self, correlation: int) -> None:
+    def forget_unanswered(self, correlation: int) -> None:
         """Forget an acks=0 request that has been answered although it asked for no answer."""
         assert self.unanswered is not None
         self.unanswered.remove(correlation)
 
-    def ready_answers(self) -> list[bytes]:
+    def take_answers(self) -> list[bytes]:
         """Take the answers of kproxy's own that are at the head of the FIFO now, and return them."""
         ready = []
         while self.fifo and self.fifo[0][1] is ANSWER:

@@ -56,36 +56,44 @@ def log_in(credentials: Credentials, version: int | None = None) -> Steps:
     tokens = credentials.tokens()
     token = next(tokens)
     if version is None:
-        version = newest_of(read((yield ask(API_VERSIONS, 0, {})), API_VERSIONS, 0))
-    said = read((yield ask(SASL_HANDSHAKE, HANDSHAKE, {"mechanism": credentials.mechanism})), SASL_HANDSHAKE, HANDSHAKE)
-    if said["error_code"]:
-        offered = ", ".join(one for one in said["mechanisms"] or () if one)
-        why = f"error {said['error_code']} to SaslHandshake for {credentials.mechanism}"
-        if said["error_code"] == ILLEGAL_SASL_STATE:
-            why += ": this listener of the broker has no SASL"
-        raise LoginRefused(credentials.clean(f"{why}; the broker offers {offered}" if offered else why)[:LONGEST_TEXT])
+        version = newest_version(read_response((yield request_frame(API_VERSIONS, 0, {})), API_VERSIONS, 0))
+    body = read_response(
+        (yield request_frame(SASL_HANDSHAKE, HANDSHAKE, {"mechanism": credentials.mechanism})),
+        SASL_HANDSHAKE,
+        HANDSHAKE,
+    )
+    if body["error_code"]:
+        offered = ", ".join(one for one in body["mechanisms"] or () if one)
+        reason = f"error {body['error_code']} to SaslHandshake for {credentials.mechanism}"
+        if body["error_code"] == ILLEGAL_SASL_STATE:
+            reason += ": this listener of the broker has no SASL"
+        raise LoginRefused(
+            credentials.clean(f"{reason}; the broker offers {offered}" if offered else reason)[:LONGEST_TEXT]
+        )
     while True:
-        said = read((yield ask(SASL_AUTHENTICATE, version, {"auth_bytes": token})), SASL_AUTHENTICATE, version)
-        if said["error_code"]:
-            words = credentials.clean(said["error_message"] or "")[:LONGEST_TEXT]
-            raise LoginRefused(f"error {said['error_code']}: {words}" if words else f"error {said['error_code']}")
+        body = read_response(
+            (yield request_frame(SASL_AUTHENTICATE, version, {"auth_bytes": token})), SASL_AUTHENTICATE, version
+        )
+        if body["error_code"]:
+            reason = credentials.clean(body["error_message"] or "")[:LONGEST_TEXT]
+            raise LoginRefused(f"error {body['error_code']}: {reason}" if reason else f"error {body['error_code']}")
         try:
-            token = tokens.send(bytes(said["auth_bytes"] or b""))
+            token = tokens.send(bytes(body["auth_bytes"] or b""))
         except StopIteration:
-            return LoggedIn(version, max(0, said.get("session_lifetime_ms", 0)) / 1000)
+            return LoggedIn(version, max(0, body.get("session_lifetime_ms", 0)) / 1000)
 
 
-def newest_of(said: Mapping[str, Any]) -> int:
+def newest_version(body: Mapping[str, Any]) -> int:
     """Return the version of SaslAuthenticate to use, from the body of an ApiVersions response. Raises LoginFailed."""
-    versions = {entry["api_key"]: entry["max_version"] for entry in said["api_keys"] or ()}
-    if said["error_code"]:
-        raise LoginFailed(f"the broker answers ApiVersions 0 with error {said['error_code']}")
+    versions = {entry["api_key"]: entry["max_version"] for entry in body["api_keys"] or ()}
+    if body["error_code"]:
+        raise LoginFailed(f"the broker answers ApiVersions 0 with error {body['error_code']}")
     if versions.get(SASL_HANDSHAKE, 0) < HANDSHAKE or SASL_AUTHENTICATE not in versions:
         raise LoginFailed("the broker has no SaslAuthenticate (KIP-152); Kafka has it since 1.0")
     return int(min(NEWEST, versions[SASL_AUTHENTICATE]))
 
 
-def ask(key: int, version: int, body: dict[str, Any]) -> bytes:
+def request_frame(key: int, version: int, body: dict[str, Any]) -> bytes:
     """Return a request of this API with its size in front."""
     header = {
         "request_api_key": key,
@@ -97,13 +105,13 @@ def ask(key: int, version: int, body: dict[str, Any]) -> bytes:
     return len(frame).to_bytes(4, "big") + frame
 
 
-def read(frame: bytes, key: int, version: int) -> dict[str, Any]:
+def read_response(frame: bytes, key: int, version: int) -> dict[str, Any]:
     """Return the body of the broker's response. Raises LoginFailed if it cannot be read as one to kproxy's request."""
     try:
         message = decode_response(frame, key, version, trailing=True)
     except DecodeError as error:
         raise LoginFailed(f"the broker's answer cannot be read: {error}") from None
     if message.header["correlation_id"] != CORRELATION:
-        found = message.header["correlation_id"]
-        raise LoginFailed(f"the broker answers with correlation id {found}, expected {CORRELATION}")
+        correlation = message.header["correlation_id"]
+        raise LoginFailed(f"the broker answers with correlation id {correlation}, expected {CORRELATION}")
     return message.body

@@ -49,7 +49,7 @@ class Outcome:
     error: int
 
 
-class Dialogue:
+class SaslDialogue:
     """One authentication of a client: the mechanism, how far it is, and the name in the client's first token."""
 
     __slots__ = ("mechanism", "name", "reason", "tokens")
@@ -60,7 +60,7 @@ class Dialogue:
         self.name: str | None = None
         self.reason = NOT_YET
 
-    def client(self, token: bytes) -> None:
+    def take_token(self, token: bytes) -> None:
         self.tokens += 1
         if self.tokens > 1:
             return
@@ -107,9 +107,9 @@ class PrincipalWatch:
         self.certificate = None if certificate is None else Principal(certificate, "certificate")
         self.principal = self.certificate
         self.absent = NOBODY if certificate is None else ""
-        self.current: Dialogue | None = None
+        self.current: SaslDialogue | None = None
         self.outcome: Outcome | None = None
-        self.pending: deque[tuple[int, Dialogue]] = deque()
+        self.pending: deque[tuple[int, SaslDialogue]] = deque()
 
     def request(self, key: int, version: int, body: Mapping[str, Any]) -> None:
         """Note a decoded request of the client."""
@@ -127,15 +127,15 @@ class PrincipalWatch:
         assert self.current is not None
         self.pending.append((key, self.current))
         if len(self.pending) > MOST_PENDING:
-            self.lose()
+            self.give_up()
 
     def response(self, key: int, version: int, body: Mapping[str, Any]) -> None:
         """Note a decoded response of the broker, in the order of the requests."""
         if key not in (SASL_HANDSHAKE, SASL_AUTHENTICATE) or not self.pending:
             return
-        asked, dialogue = self.pending.popleft()
-        if asked != key:
-            self.lose()
+        requested, dialogue = self.pending.popleft()
+        if requested != key:
+            self.give_up()
         elif body["error_code"]:
             self.refused(dialogue, body["error_code"])
         elif key == SASL_AUTHENTICATE and dialogue.ends_with(bytes(body["auth_bytes"] or b"")):
@@ -163,28 +163,28 @@ class PrincipalWatch:
     def begin(self, mechanism: str) -> None:
         """Begin an authentication. Until another name is accepted, one that SASL has given stays; that of a certificate
         ends, unless the broker refuses: where there is no SASL it says so, and goes on with who has the certificate."""
-        self.current = Dialogue(mechanism)
+        self.current = SaslDialogue(mechanism)
         if self.principal is None or self.principal.source == "certificate":
             self.principal, self.absent = None, NOT_YET
 
-    def token(self, dialogue: Dialogue, token: bytes | None) -> None:
-        dialogue.client(bytes(token or b""))
+    def token(self, dialogue: SaslDialogue, token: bytes | None) -> None:
+        dialogue.take_token(bytes(token or b""))
         if dialogue.tokens == 1 and dialogue.reason == MALFORMED:
             self.counters.count("principal_unreadable")
 
-    def accepted(self, dialogue: Dialogue) -> None:
+    def accepted(self, dialogue: SaslDialogue) -> None:
         self.principal = dialogue.principal
         self.outcome = Outcome(dialogue.mechanism, 0)
         self.absent = "" if dialogue.principal is not None else dialogue.reason
 
-    def refused(self, dialogue: Dialogue, code: int) -> None:
+    def refused(self, dialogue: SaslDialogue, code: int) -> None:
         self.outcome = Outcome(dialogue.mechanism, code)
         if self.principal is None:
             self.principal, self.absent = self.certificate, "" if self.certificate is not None else REFUSED
         if self.current is dialogue:
             self.current = None
 
-    def lose(self) -> None:
+    def give_up(self) -> None:
         """Give up, since answers can no longer be told apart: from now on there is no name, rather than a wrong one."""
         self.pending.clear()
         self.current = None

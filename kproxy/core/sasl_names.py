@@ -38,13 +38,13 @@ def plain(token: bytes) -> str:
 
 def scram(token: bytes) -> str:
     """Read `n,,n=user,r=nonce[,extensions]`; in the user `=2C` is a comma, `=3D` an equals sign. Raises NoName."""
-    found = _CLIENT_FIRST.fullmatch(token)
-    if found is None or _BAD_ESCAPE.search(found[1]):
+    match = _CLIENT_FIRST.fullmatch(token)
+    if match is None or _BAD_ESCAPE.search(match[1]):
         raise NoName(MALFORMED)
-    extensions = dict(one.split(b"=", 1) for one in (found[2] or b"").split(b",") if b"=" in one)
+    extensions = dict(one.split(b"=", 1) for one in (match[2] or b"").split(b",") if b"=" in one)
     if extensions.get(b"tokenauth", b"").lower() == b"true":  # as brokers read them: the last one counts
         raise NoName(DELEGATION)
-    return _text(found[1].replace(b"=2C", b",").replace(b"=3D", b"="))
+    return _text(match[1].replace(b"=2C", b",").replace(b"=3D", b"="))
 
 
 def oauthbearer(token: bytes) -> str:
@@ -65,12 +65,12 @@ def claims(token: bytes) -> Mapping[str, Any]:
     """Return the claims of a JWT. Raises NoName when it is none: tokens may be meant for the broker alone."""
     parts = token.split(b".")
     try:
-        found = json.loads(urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))
+        body = json.loads(urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))
     except (ValueError, IndexError, RecursionError):
         raise NoName(OPAQUE) from None
-    if not isinstance(found, dict):
+    if not isinstance(body, dict):
         raise NoName(OPAQUE)
-    return found
+    return body
 
 
 def _text(name: bytes) -> str:

@@ -28,7 +28,7 @@ from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 from .commands import BROKER, CLIENT, Compute
-from .hello import Hello
+from .hello import EarlyVersions
 from .inflight import ANSWER
 from .sasl_end import ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED, answer_to
 
@@ -78,7 +78,7 @@ ALLOWED: Final = {
 }
 
 
-class Asked(NamedTuple):
+class TokenRequest(NamedTuple):
     """SaslAuthenticate request of the client that an answer is for."""
 
     step: Step
@@ -94,10 +94,10 @@ class SaslServer:
         self.name = self.mechanism = ""
         self.bare = False  # tokens come without headers: the handshake was of version 0 (KIP-43)
         self.exchange: LoginSteps | None = None
-        self.asked: Asked | None = None  # None: the token is bare
+        self.request: TokenRequest | None = None  # None: the token is bare
         self.begun = self.accepted_at = 0.0
         self.refusal = ""  # why the client could not authenticate, for the log
-        self.hello = Hello(session)
+        self.early_versions = EarlyVersions(session)
 
     @property
     def open(self) -> bool:
@@ -119,20 +119,20 @@ class SaslServer:
     def begin(self, now: float) -> None:
         """Start the clock for a client that has just connected, if its patience is limited."""
         if self.terms.patience:
-            self.session.timers.at(now + self.terms.patience, self.out_of_patience)
+            self.session.timers.at(now + self.terms.patience, self.check_patience)
 
-    def out_of_patience(self, now: float) -> None:
+    def check_patience(self, now: float) -> None:
         """Close the connection of a client that has had time enough to authenticate, unless kproxy let it wait."""
         if self.name or self.refusal:
             return
         if self.state is State.HASHING or self.session.requests.blocked:
-            self.session.timers.at(now + self.terms.patience, self.out_of_patience)
+            self.session.timers.at(now + self.terms.patience, self.check_patience)
         else:
             text = f"the client has not authenticated in {self.terms.patience:g} s"
             self.session.close("unauthenticated", text, "client")
 
     def versions_known(self, answer: bytes, now: float) -> None:
-        self.hello.known(answer, now)
+        self.early_versions.take_answer(answer, now)
 
     # ---- frames
 
@@ -156,7 +156,7 @@ class SaslServer:
             if key not in ALLOWED[self.state]:
                 self.stop(key)
                 return pos
-            scan = self.hello.scan if key == API_VERSIONS else lane.scan_frames
+            scan = self.early_versions.scan if key == API_VERSIONS else lane.scan_frames
             stop = scan(buf, pos, end, now)
             if stop < end or lane.disposition is not None:
                 return stop
@@ -188,70 +188,70 @@ class SaslServer:
             self.session.close("decode", str(error), "client")
             return None
         if step.key == SASL_HANDSHAKE:
-            made = self.handshake(step, correlation, body["mechanism"] or "", now)
+            answer = self.handshake(step, correlation, body["mechanism"] or "", now)
         elif self.state is State.TOKEN:
             self.session.identity.request(step, frame)
-            self.asked = Asked(step, correlation)
-            self.go_on(bytes(body["auth_bytes"] or b""), now)
+            self.request = TokenRequest(step, correlation)
+            self.take(bytes(body["auth_bytes"] or b""), now)
             return None
         else:
-            return fail(step, correlation, ILLEGAL_SASL_STATE, AFTER)
+            return answer_with(step, correlation, ILLEGAL_SASL_STATE, AFTER)
         if self.state is State.TOKEN:
             self.session.identity.request(step, frame)
-            self.session.identity.response(step, made[4:])
-        return made
+            self.session.identity.response(step, answer[4:])
+        return answer
 
     def handshake(self, step: Step, correlation: int, mechanism: str, now: float) -> bytes:
         if self.state is State.OPEN and not (
             self.terms.session and step.version > 0 and now - self.accepted_at >= TOO_SOON
         ):
-            return fail(step, correlation, ILLEGAL_SASL_STATE)
+            return answer_with(step, correlation, ILLEGAL_SASL_STATE)
         offered = (self.mechanism,) if self.name else tuple(self.terms.mechanisms)  # another one is for another time
         if mechanism not in offered:
             self.end(f"a SASL mechanism that is not one of {', '.join(offered)}")
-            return fail(step, correlation, UNSUPPORTED_SASL_MECHANISM, mechanisms=list(offered))
+            return answer_with(step, correlation, UNSUPPORTED_SASL_MECHANISM, mechanisms=list(offered))
         self.state, self.mechanism, self.begun = State.TOKEN, mechanism, now
         self.bare = step.version == 0
         self.exchange = self.terms.checker.begin(mechanism)
         self.session.logins.require()
-        return fail(step, correlation, 0, mechanisms=list(self.terms.mechanisms))
+        return answer_with(step, correlation, 0, mechanisms=list(self.terms.mechanisms))
 
     def bare_token(self, token: bytes, now: float) -> None:
         """Take a token without a header, after a handshake of version 0 (KIP-43)."""
         self.session.identity.watch.raw_token(CLIENT, token)
-        self.asked = None
-        self.go_on(token, now)
+        self.request = None
+        self.take(token, now)
 
     def computed(self, result: ScramKeys | Users, now: float) -> None:
         """Go on with the result of a `Compute`: the keys made of the password, or the users."""
         self.state = State.TOKEN
-        self.go_on(result, now)
+        self.take(result, now)
         lane = self.session.requests
         if self.state in (State.TOKEN, State.OPEN) and lane.blocked == WAITS:
             lane.unblock(now)
         self.session.run_pending(now)
 
-    def go_on(self, given: bytes | ScramKeys | Users, now: float) -> None:
+    def take(self, given: bytes | ScramKeys | Users, now: float) -> None:
         """Advance the exchange by one step: an answer, a refusal, or something to compute before there is one."""
-        session, asked = self.session, self.asked
+        session, request = self.session, self.request
         try:
-            said = self.advance(given, now)
+            token = self.advance(given, now)
         except Denied as error:
             self.refuse(error, now)
             return
-        if isinstance(said, LoginWork):
+        if isinstance(token, LoginWork):
             self.state = State.HASHING
             session.logins.choose_scan()
-            session.commands.append(Compute(said.work))
-        elif asked is None:
-            session.identity.watch.raw_token(BROKER, said)
-            session.inflight.fifo.append((0, ANSWER, now, len(said).to_bytes(4, "big") + said))
+            session.commands.append(Compute(token.work))
+        elif request is None:
+            session.identity.watch.raw_token(BROKER, token)
+            session.inflight.fifo.append((0, ANSWER, now, len(token).to_bytes(4, "big") + token))
             session.has_pending = True
         else:
             lifetime = int(self.terms.session * 1000) if self.open else 0
-            made = fail(asked.step, asked.correlation, 0, auth_bytes=said, session_lifetime_ms=lifetime)
-            session.identity.response(asked.step, made[4:])
-            session.requests.answer(asked.correlation, made, now)
+            answer = answer_with(request.step, request.correlation, 0, auth_bytes=token, session_lifetime_ms=lifetime)
+            session.identity.response(request.step, answer[4:])
+            session.requests.answer(request.correlation, answer, now)
 
     # ---- what comes of it
 
@@ -263,8 +263,8 @@ class SaslServer:
         except StopIteration as end:
             accepted: Accepted = end.value
         if self.name not in ("", accepted.name):
-            told = f"Cannot change principals during re-authentication from User:{self.name}: to another one"
-            raise Denied(told, f'user "{self.name}" authenticates again as another one')
+            message = f"Cannot change principals during re-authentication from User:{self.name}: to another one"
+            raise Denied(message, f'user "{self.name}" authenticates again as another one')
         self.name, self.state, self.exchange, self.bare = accepted.name, State.OPEN, None, False
         self.accepted_at = now
         self.session.counters.count("client_logins")
@@ -281,21 +281,21 @@ class SaslServer:
 
     def refuse(self, error: Denied, now: float) -> None:
         """Refuse the client a little later, and end the connection. A bare token gets no answer (KIP-43)."""
-        session, asked = self.session, self.asked
+        session, request = self.session, self.request
         refusal = b""
-        if asked is not None:
-            refusal = fail(asked.step, asked.correlation, SASL_AUTHENTICATION_FAILED, str(error))
-            session.identity.response(asked.step, refusal[4:])
+        if request is not None:
+            refusal = answer_with(request.step, request.correlation, SASL_AUTHENTICATION_FAILED, str(error))
+            session.identity.response(request.step, refusal[4:])
 
-        def say(then: float) -> None:
+        def send_refusal(then: float) -> None:
             if not session.phase.ends:
-                if asked is not None:
-                    session.requests.answer(asked.correlation, refusal, then)
+                if request is not None:
+                    session.requests.answer(request.correlation, refusal, then)
                 self.state = State.REFUSED
                 session.run_pending(then)
 
         self.end(f"authentication failed: {error.why} ({self.mechanism})", State.REFUSING)
-        session.timers.at(now + self.terms.delay, say)
+        session.timers.at(now + self.terms.delay, send_refusal)
 
     def end(self, refusal: str, state: State = State.REFUSED) -> None:
         """Have the connection closed as soon as everything that is due has been answered and the state is REFUSED."""
@@ -304,6 +304,6 @@ class SaslServer:
         self.session.logins.refuse()
 
 
-def fail(step: Step, correlation: int, code: int, text: str | None = None, **values: Any) -> bytes:
+def answer_with(step: Step, correlation: int, code: int, text: str | None = None, **values: Any) -> bytes:
     """Return an answer with this error code; 0: none."""
     return answer_to(step.key, step.version, correlation, error_code=code, error_message=text, **values)

@@ -431,7 +431,7 @@ class Session:
         """Send answers of kproxy's own whose turn has come, but not inside a response or before a token."""
         raw = self.logins.raw
         if self.phase is not STALLED and self.responses.at_boundary and (raw is None or raw.answered):
-            for frame in self.inflight.ready_answers():
+            for frame in self.inflight.take_answers():
                 self.commands.append(Send(CLIENT, frame))
 
     def send_last_answers(self) -> None:

@@ -35,5 +35,5 @@ def software(body: Mapping[str, Any]) -> Software | None:
 
 def is_valid(body: Mapping[str, Any]) -> bool:
     """Return True if brokers accept an ApiVersions request's name of the library, or if it has none."""
-    said = body.get("client_software_name"), body.get("client_software_version")
-    return all(one is None or _LEGAL.fullmatch(one) is not None for one in said)
+    names = body.get("client_software_name"), body.get("client_software_version")
+    return all(one is None or _LEGAL.fullmatch(one) is not None for one in names)

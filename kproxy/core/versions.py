@@ -36,10 +36,10 @@ def cap(body: dict[str, Any], allowed: Allowed, own: Mapping[int, int] = NOTHING
     """
     listed = body["api_keys"] or []  # no broker sends null, but its bytes would be good
     kept = []
-    told = own if own and not body["error_code"] else NOTHING
-    mine = {key: {"api_key": key, "min_version": 0, "max_version": newest} for key, newest in told.items()}
+    own_versions = own if own and not body["error_code"] else NOTHING
+    mine = {key: {"api_key": key, "min_version": 0, "max_version": newest} for key, newest in own_versions.items()}
     for entry in listed:
-        if entry["api_key"] in told:
+        if entry["api_key"] in own_versions:
             kept.append(entry | mine.pop(entry["api_key"], {}))
             continue
         span = allowed(entry["api_key"])
@@ -79,19 +79,19 @@ class VersionsAnswers:
 
     def __init__(self, allowed: Allowed, own: Mapping[int, int] = NOTHING) -> None:
         self.allowed, self.own = allowed, own
-        self.known: dict[tuple[int, bytes], bytes | None] = {}
+        self.cache: dict[tuple[int, bytes], bytes | None] = {}
 
     def cap(self, version: int, frame: bytes, counters: Counters) -> list[bytes] | None:
         """Return the frame with what is `allowed` of the response, as size and frame; None when it passes as it is.
 
         An answer that cannot be read passes, counted: librdkafka's mock gives one that is neither v0 nor v3.
         """
-        asked = version, frame[CORRELATION:]
-        if asked not in self.known:
-            if len(self.known) >= MOST_ANSWERS:
-                self.known.clear()
-            self.known[asked] = self.capped(version, frame)
-        body = self.known[asked]
+        cache_key = version, frame[CORRELATION:]
+        if cache_key not in self.cache:
+            if len(self.cache) >= MOST_ANSWERS:
+                self.cache.clear()
+            self.cache[cache_key] = self.cut(version, frame)
+        body = self.cache[cache_key]
         if body is None:
             return None
         if not body:
@@ -100,7 +100,7 @@ class VersionsAnswers:
         counters.rewritten["api_versions"] += 1
         return [(CORRELATION + len(body)).to_bytes(4, "big"), frame[:CORRELATION], body]
 
-    def capped(self, version: int, frame: bytes) -> bytes | None:
+    def cut(self, version: int, frame: bytes) -> bytes | None:
         """Return the bytes after the correlation id; None: nothing is to be cut; empty: it cannot be read."""
         try:
             message = decode_response(frame, API_VERSIONS, version)

@@ -82,7 +82,7 @@ class Proxy:
         self.take(rules)
         self.counters, self.counts, self.tallies = Counters(), ConnectionCounts(), Tallies()
         self.mark = CircleMark(self.instance_mark)
-        self.mark.found = self.leads_back
+        self.mark.on_return = self.leads_back
         limits = config.limits
         self.held = {"request": HeldMemory(limits.held_bytes), "response": HeldMemory(limits.held_bytes)}
         self.room = Room(limits.session_partitions)

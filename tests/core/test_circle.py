@@ -14,9 +14,9 @@ def test_a_question_that_comes_back_is_known_by_all_workers() -> None:
     mark = CircleMark()
     question = mark.question("east-1")[4:]
 
-    assert mark.recognise(question) == "east-1"
-    assert CircleMark(mark.instance).recognise(question) == "east-1"
-    assert CircleMark().recognise(question) == ""
+    assert mark.cluster_of(question) == "east-1"
+    assert CircleMark(mark.instance).cluster_of(question) == "east-1"
+    assert CircleMark().cluster_of(question) == ""
 
 
 def test_who_was_asked_of_one_cluster_cannot_have_another_refused() -> None:
@@ -26,8 +26,8 @@ def test_who_was_asked_of_one_cluster_cannot_have_another_refused() -> None:
     replayed = known.replace(b"mine", b"others")
 
     assert replayed != known
-    assert mark.recognise(frame(known)) == "mine"
-    assert mark.recognise(frame(replayed)) == ""
+    assert mark.cluster_of(frame(known)) == "mine"
+    assert mark.cluster_of(frame(replayed)) == ""
 
 
 def test_what_begins_like_a_mark_is_none() -> None:
@@ -35,6 +35,6 @@ def test_what_begins_like_a_mark_is_none() -> None:
     mark = CircleMark()
     known = mark.question("mine")[4:]
 
-    assert [mark.recognise(known[:end]) for end in range(AT, len(known))] == [""] * (len(known) - AT)
+    assert [mark.cluster_of(known[:end]) for end in range(AT, len(known))] == [""] * (len(known) - AT)
     for name in (PREFIX, PREFIX + b"-", PREFIX + b"\xff" * 100, PREFIX + b"x" * 17 + b"mine"):
-        assert mark.recognise(frame(name)) == ""
+        assert mark.cluster_of(frame(name)) == ""

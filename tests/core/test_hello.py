@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kproxy.core.commands import AskVersions, Dial
-from kproxy.core.hello import MOST
+from kproxy.core.hello import MOST_REQUESTS
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.sasl_server import SaslServer, Terms
 from kproxy.rules.document.read import parse_rules
@@ -186,8 +186,8 @@ def test_afterwards_the_broker_is_asked() -> None:
 def test_a_flood() -> None:
     """Some are answered, then the connection closes; no question is asked twice."""
     talk = talking()
-    talk.client(b"".join(hello(3, number) for number in range(MOST + 5)))
-    assert len(frames(talk.to_client)) == MOST
+    talk.client(b"".join(hello(3, number) for number in range(MOST_REQUESTS + 5)))
+    assert len(frames(talk.to_client)) == MOST_REQUESTS
     assert talk.closed is not None and talk.closed.cause == "unauthenticated"
     assert sum(isinstance(one, AskVersions) for one in talk.log) == 1
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.counters import Counters
-from kproxy.core.principal import LOST, NOBODY, NOT_YET, REFUSED, Dialogue, Principal, PrincipalWatch
+from kproxy.core.principal import LOST, NOBODY, NOT_YET, REFUSED, Principal, PrincipalWatch, SaslDialogue
 from kproxy.core.sasl_names import DELEGATION, MALFORMED
 from kproxy.wire import decode_request, decode_response
 
@@ -207,7 +207,7 @@ def everything(value: Any) -> str:
     found = [repr(value)]
     for name in getattr(value, "__slots__", ()):
         inner = getattr(value, name)
-        found.append(everything(inner) if isinstance(inner, Dialogue | PrincipalWatch | Principal) else repr(inner))
+        found.append(everything(inner) if isinstance(inner, SaslDialogue | PrincipalWatch | Principal) else repr(inner))
         found += [everything(one[1]) for one in inner] if name == "pending" else []
     return " ".join(found)
 

@@ -111,7 +111,7 @@ class Assembler(Forwarder):
         correlation = int.from_bytes(self.kept[at : at + 4], "big", signed=True)
         by_rule = self.blocked in BY_RULE
         response = self.source == BROKER
-        older = 0 if response else self.session.inflight.older(correlation)
+        older = 0 if response else self.session.inflight.count(correlation)
         observer.waited(correlation, now - self.waits_since, response=response, by_rule=by_rule, older=older)
 
     def since(self, now: float) -> float:

@@ -165,7 +165,7 @@ class Lane(Assembler):
             self.disposition = Need(4 + size)
             return False
         else:
-            self.session.identity.watch.lose()
+            self.session.identity.watch.give_up()
         return True
 
     def end(self) -> int:

@@ -153,9 +153,9 @@ class RequestLane(RequestScan):
             self.answer(frame.correlation, answer, frame.now)
             return Replace([], frame.end)
         content = frame.content()
-        cluster = self.session.shared.mark.recognise(content) if plain.key == API_VERSIONS else ""
+        cluster = self.session.shared.mark.cluster_of(content) if plain.key == API_VERSIONS else ""
         if cluster:  # kproxy's own question
-            self.session.shared.mark.found(cluster)
+            self.session.shared.mark.on_return(cluster)
             text = f"a question to cluster {cluster} has come back to kproxy, by way of others"
             return Refuse("loop", text, "client")
         self.session.identity.request(plain, content)
@@ -174,13 +174,13 @@ class RequestLane(RequestScan):
             if len(self.fifo) > self.limit:
                 self.session.full()
         else:
-            self.session.inflight.asks_no_answer(frame.correlation)
+            self.session.inflight.note_unanswered(frame.correlation)
         return PASS
 
     def answer(self, correlation: int, frame: bytes, now: float) -> None:
         """Enter an answer of kproxy's own in the FIFO; it leaves when its turn comes."""
         if self.session.observer is not None:
-            older = self.session.inflight.older(correlation)
+            older = self.session.inflight.count(correlation)
             self.session.observer.acted(correlation, (), answered=True, older=older)
         self.fifo.append((correlation, ANSWER, now, frame))
         self.session.has_pending = True

@@ -120,7 +120,7 @@ class RequestRules:
             return None
         if made.waiting and drawn is None:
             self.templates.learn_waiting(frame, made.waiting)
-            session.identity.on_news = self.forget
+            session.identity.on_change = self.forget
         for running in made.held_by:
             running.held.append(partial(self.let_go, made, running))
         return made
@@ -128,7 +128,7 @@ class RequestRules:
     def expect(self, known: FrameTemplate | None) -> None:
         """Compare the next request with this template first, which no rule has acted on."""
         self.lane.template = known if known is not None and known.passes else None
-        self.session.identity.on_news = self.forget
+        self.session.identity.on_change = self.forget
 
     def forget(self) -> None:
         """Drop all templates, since more is known of the client."""

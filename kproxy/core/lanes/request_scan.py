@@ -79,7 +79,7 @@ class RequestScan(Lane):
                 if acks:
                     fifo.append((correlation, step, now, None))
                 else:
-                    self.session.inflight.asks_no_answer(correlation)
+                    self.session.inflight.note_unanswered(correlation)
             elif (
                 how == LIVE
                 and (known := self.template) is not None
@@ -91,7 +91,7 @@ class RequestScan(Lane):
                 if known.answered:
                     fifo.append((correlation, step.plain, now, None))
                 else:
-                    self.session.inflight.asks_no_answer(correlation)
+                    self.session.inflight.note_unanswered(correlation)
             else:
                 disposition = self.handle(RequestView(step, buf, pos, n, size, correlation, id_length, now))
                 if disposition is not PASS:

@@ -43,7 +43,7 @@ class ResponseLane(ResponseScan):
         rest()
         step = frame.step
         if step is ANSWER:
-            return Replace(self.session.inflight.ready_answers(), frame.start)
+            return Replace(self.session.inflight.take_answers(), frame.start)
         if step.response == LIVE:
             if self.rules is None:
                 self.rules = ResponseRules(self)

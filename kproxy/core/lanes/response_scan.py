@@ -116,18 +116,18 @@ class ResponseScan(Lane):
         """Return the disposition of a frame with a size out of range, or with a correlation id that is not the oldest
         one waiting (promise 2)."""
         inflight, fifo = self.session.inflight, self.fifo
-        if bytes(buf[pos : pos + 2]) in TLS_WORDS and not inflight.expects_no_answer(correlation):
+        if bytes(buf[pos : pos + 2]) in TLS_WORDS and not inflight.is_unanswered(correlation):
             return Refuse("not_kafka", NOT_PLAIN, "broker")
         if size < SMALLEST:
             return Refuse("frame_size", f"response frame of {size} bytes, expected at least {SMALLEST}", "broker")
-        if inflight.expects_no_answer(correlation):
+        if inflight.is_unanswered(correlation):
             end = pos + 4 + size
             if end > n:
                 return Need(4 + size, hold=True)
-            inflight.got_one_all_the_same(correlation)
+            inflight.forget_unanswered(correlation)
             self.session.counters.count("acks0_response_dropped")
             return Replace([], end)
         if fifo and fifo[0][1] is ANSWER:
-            return Replace(inflight.ready_answers(), pos)
+            return Replace(inflight.take_answers(), pos)
         expected = f"expected {fifo[0][0]} ({fifo[0][1].api})" if fifo else "and none is awaited"
         return Refuse("correlation", f"response with correlation id {correlation}, {expected}", "broker")

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import trio
 
 from kproxy.core.commands import AskVersions
-from kproxy.core.login import ask
+from kproxy.core.login import request_frame
 from kproxy.net.driven import HostPort
 from kproxy.net.transparent import Route
 from kproxy.wire.table import layout
@@ -140,4 +140,4 @@ def question(what: AskVersions) -> bytes:
     for name in ("client_software_name", "client_software_version"):
         if name in body:
             body[name] = "kproxy" if what.valid else ""
-    return ask(API_VERSIONS, what.version, body)
+    return request_frame(API_VERSIONS, what.version, body)
