@@ -18,7 +18,18 @@ from kproxy.rules.version_limits import VersionLimits
 from kproxy.wire.scan.has_no_endpoints import has_no_endpoints
 from kproxy.wire.scan.head import produce_acks
 from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import API_VERSIONS, ENVELOPE, PRODUCE
+from kproxy.wire.table.api_keys import (
+    ADD_RAFT_VOTER,
+    API_VERSIONS,
+    ENVELOPE,
+    FETCH,
+    PRODUCE,
+    REMOVE_RAFT_VOTER,
+    SHARE_FETCH,
+    UNREGISTER_BROKER,
+    UNREGISTER_CONTROLLER,
+    UPDATE_FEATURES,
+)
 
 from .addresses import address_rewrite, carries_addresses, newest_rewritable
 from .config_addresses import config_addresses
@@ -30,12 +41,14 @@ from .step import HEAD, LIVE, STOP, STREAM, WHOLE, Step
 from .tally import Tallies
 from .versions import HIDDEN, VersionsAnswers
 
-CLUSTER_MEMBERS = frozenset((57, 64, 80, 81, 94))
-"""UpdateFeatures, UnregisterBroker, AddRaftVoter, RemoveRaftVoter, UnregisterController: what a cluster consists of."""
+CLUSTER_MEMBERS = frozenset(
+    (UPDATE_FEATURES, UNREGISTER_BROKER, ADD_RAFT_VOTER, REMOVE_RAFT_VOTER, UNREGISTER_CONTROLLER)
+)
+"""APIs that change what a cluster consists of."""
 SHARE_STATE = frozenset(range(83, 88))
 """Requests of share groups' coordinators to the brokers that keep their state (KIP-932)."""
-STREAMED = frozenset((1, 78))  # Fetch, ShareFetch: their addresses come last, behind the records
-TAGGED_ENDPOINTS = frozenset((0, 1))
+STREAMED = frozenset((FETCH, SHARE_FETCH))  # their addresses come last, behind the records
+TAGGED_ENDPOINTS = frozenset((PRODUCE, FETCH))
 """Produce and Fetch name brokers in a tagged field, when a leader has moved (KIP-951): most responses do not."""
 MOST_STEPS = 4096
 """Steps kept for (api, version) pairs, beside those of the table, which are always kept: a client may send any of 2^32,

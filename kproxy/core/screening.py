@@ -13,7 +13,13 @@ from uuid import UUID
 
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.wire.codec.message import Message
-from kproxy.wire.table.api_keys import DESCRIBE_TOPIC_PARTITIONS, JOIN_GROUP, SYNC_GROUP
+from kproxy.wire.table.api_keys import (
+    CONSUMER_GROUP_HEARTBEAT,
+    DESCRIBE_TOPIC_PARTITIONS,
+    JOIN_GROUP,
+    SHARE_GROUP_HEARTBEAT,
+    SYNC_GROUP,
+)
 
 from .answer_screen import COORDINATOR_LOAD_IN_PROGRESS, AnswerScreen
 from .evaluated_exchange import EvaluatedExchange, Pending
@@ -27,7 +33,7 @@ if TYPE_CHECKING:
     from .rewrite import Context
     from .rule_program import Part
 
-BY_ID = frozenset((68, 76))
+BY_ID = frozenset((CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT))
 """ConsumerGroupHeartbeat and ShareGroupHeartbeat, whose answers assign topics by their ids."""
 JOINING = 0
 MOST_IDS = 10_000

@@ -16,12 +16,16 @@ from uuid import UUID
 from kproxy.wire import Message
 from kproxy.wire.elements import NameOfId
 from kproxy.wire.table import errors as error_codes
+from kproxy.wire.table.api_keys import (
+    FETCH,
+    SHARE_FETCH,
+)
 from kproxy.wire.table.layout import Slot, Struct
 
 from .ignored_fields import IgnoredFields
 from .structs import ERROR_CODE, layout_of
 
-FETCHES = frozenset((1, 78))
+FETCHES = frozenset((FETCH, SHARE_FETCH))
 SHOWN = 60
 """Letters of a value that a difference shows."""
 

@@ -11,12 +11,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 
+from kproxy.wire.table.api_keys import NEW_HEARTBEATS
+from kproxy.wire.table.schema import keys_of
+
 from .recording import RecordedExchange, Recording
 
-GIVERS = frozenset((3, 10, 11, 14, 19, 20, 22, 24, 25, 26, 37, 68, 76, 88))
-"""Metadata, FindCoordinator, JoinGroup, SyncGroup, CreateTopics, DeleteTopics, InitProducerId, AddPartitionsToTxn,
-AddOffsetsToTxn, EndTxn, CreatePartitions and the heartbeats of KIP-848 and its like: requests on other connections use
-what they give, or what they make."""
+GIVERS = NEW_HEARTBEATS | keys_of("""
+    Metadata FindCoordinator JoinGroup SyncGroup CreateTopics DeleteTopics CreatePartitions InitProducerId
+    AddPartitionsToTxn AddOffsetsToTxn EndTxn
+""")
+"""APIs of which requests on other connections use what they give, or what they make."""
 
 
 class ResponseGate:

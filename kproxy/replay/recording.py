@@ -16,7 +16,7 @@ from kproxy.observe.credentials import CONFIG_VALUES
 from kproxy.observe.exchange import Form, Frame, ObservedExchange, Who
 from kproxy.wire import Message, decode_request, decode_response
 from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import CREATE_TOPICS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kproxy.wire.table.api_keys import CREATE_TOPICS, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 from .topic_names import SHOWING, pairs
 
@@ -70,7 +70,7 @@ class RecordedExchange:
     @property
     def silent(self) -> bool:
         """Return True if no response is due: a Produce with acks=0."""
-        return self.seen.outcome == "no_answer_due" or (self.key == 0 and self.seen.acks == 0)
+        return self.seen.outcome == "no_answer_due" or (self.key == PRODUCE and self.seen.acks == 0)
 
     @property
     def request_frame(self) -> bytes:

@@ -24,7 +24,16 @@ from kproxy.wire.codec.message import awaits_response
 from kproxy.wire.elements import partitions, partitions_of, topics
 from kproxy.wire.records import Batch, LegacyEntry, entries
 from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
+from kproxy.wire.table.api_keys import (
+    API_VERSIONS,
+    FETCH,
+    HEARTBEAT,
+    LEAVE_GROUP,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_COMMIT,
+    PRODUCE,
+)
 from kproxy.wire.table.schema import Api
 
 from .fixes.correlation import answered
@@ -37,7 +46,7 @@ from .target import NodeAddress
 
 LATEST, EARLIEST = -1, -2
 UNSUPPORTED_VERSION, UNKNOWN = 35, -1
-EASY = frozenset((8, 12, 13))
+EASY = frozenset((OFFSET_COMMIT, HEARTBEAT, LEAVE_GROUP))
 """OffsetCommit, Heartbeat, LeaveGroup: how often they come depends on the moment, and no error is the usual answer."""
 
 

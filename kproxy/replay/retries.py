@@ -10,6 +10,7 @@ from __future__ import annotations
 from kproxy.wire import Message
 from kproxy.wire.elements import partitions
 from kproxy.wire.table.api_keys import FETCH, PRODUCE
+from kproxy.wire.table.schema import keys_of
 
 from .recording import RecordedExchange
 from .routing import subject_of
@@ -24,9 +25,10 @@ NO_TOPIC = frozenset((3, 100))
 """UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID: of topics that the replay has just made."""
 
 
-REPEATED = frozenset((PRODUCE, 8, 11, 14, 22, 24, 25, 26, 28))
-"""Produce, OffsetCommit, JoinGroup, SyncGroup, InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn,
-TxnOffsetCommit: requests that do something. To send one that was refused, beside the one that its client sent then,
+REPEATED = keys_of("""
+    Produce OffsetCommit JoinGroup SyncGroup InitProducerId AddPartitionsToTxn AddOffsetsToTxn EndTxn TxnOffsetCommit
+""")
+"""APIs of requests that do something. To send one that was refused, beside the one that its client sent then,
 would do it twice: write records again, or leave a member in a group that nobody stands behind."""
 WAS_REFUSED = "the recorded cluster was not ready for it, and its client asked again"
 

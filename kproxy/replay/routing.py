@@ -22,20 +22,24 @@ from kproxy.rules.entity import Entity, entities
 from kproxy.wire import Message, decode_response, encode
 from kproxy.wire.table.api_keys import FETCH
 from kproxy.wire.table.layout import ZERO_UUID
+from kproxy.wire.table.schema import keys_of
 from kproxy.wire.table.shapes import Level, shape
 
 from .links import OnResponse
 from .recording import RecordedExchange
 from .target import GROUP, TRANSACTION, CoordinatorKey, NodeAddress, TargetCluster
 
-SHARED = frozenset((78, 79))
-"""ShareFetch, ShareAcknowledge."""
-LED = SHARED | frozenset((0, FETCH, 2, 21, 23, 61))
-"""Produce, Fetch, ListOffsets, DeleteRecords, OffsetForLeaderEpoch, DescribeProducers."""
-GROUPED = frozenset((8, 9, 11, 12, 13, 14, 15, 28, 42, 47, 68, 69, 76, 77, 88, 89, 90, 91, 92))
-"""APIs that a group's coordinator answers, TxnOffsetCommit among them."""
-TRANSACTED = frozenset((22, 24, 25, 26, 65))
-"""InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, DescribeTransactions."""
+SHARED = keys_of("ShareFetch ShareAcknowledge")
+LED = SHARED | keys_of("Produce Fetch ListOffsets DeleteRecords OffsetForLeaderEpoch DescribeProducers")
+"""APIs that partitions' leaders answer."""
+GROUPED = keys_of("""
+    OffsetCommit OffsetFetch OffsetDelete TxnOffsetCommit JoinGroup SyncGroup Heartbeat LeaveGroup DescribeGroups
+    DeleteGroups ConsumerGroupHeartbeat ConsumerGroupDescribe ShareGroupHeartbeat ShareGroupDescribe
+    StreamsGroupHeartbeat StreamsGroupDescribe DescribeShareGroupOffsets AlterShareGroupOffsets DeleteShareGroupOffsets
+""")
+"""APIs that a group's coordinator answers."""
+TRANSACTED = keys_of("InitProducerId AddPartitionsToTxn AddOffsetsToTxn EndTxn DescribeTransactions")
+"""APIs that a transaction's coordinator answers."""
 
 
 @dataclass(frozen=True, slots=True)

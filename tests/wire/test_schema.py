@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.wire import apis
+from kproxy.wire.table import api_keys, schema
 from kproxy.wire.table.schema import Versions, names, parse_field, paths
 
 
@@ -35,3 +36,14 @@ def test_a_line_that_cannot_be_read_is_named(line: object) -> None:
     """A mistake in the table stops it from loading, with the line in the message."""
     with pytest.raises(ValueError, match="a "):
         parse_field(line)
+
+
+def test_constants_of_api_keys_are_called_as_in_the_table() -> None:
+    """Each constant stands for the API whose name it has."""
+    keys = {name: key for name, key in vars(api_keys).items() if isinstance(key, int)}
+
+    assert {name.replace("_", "") for name in keys} == {schema.load(key).name.upper() for key in keys.values()}
+    assert all(schema.load(key).name.upper() == name.replace("_", "") for name, key in keys.items())
+    assert schema.keys_of("Produce Fetch") == {api_keys.PRODUCE, api_keys.FETCH}
+    with pytest.raises(KeyError):
+        schema.keys_of("Prodcue")

@@ -19,6 +19,9 @@ from kproxy.rules.running import Running
 from kproxy.rules.select.findings import SelectorFinding, SelectorFindings, explain_selectors
 from kproxy.rules.version_limits import spelled
 from kproxy.rules.when import When
+from kproxy.wire.table.api_keys import (
+    PRODUCE,
+)
 
 from .decisions import words
 from .target import Target
@@ -142,7 +145,7 @@ def does(
         if not decided and depths["response"] == Depth.NOTHING:
             yield "lets this request pass as it is"
     if depths["response"] != Depth.NOTHING:
-        acks = target.message.body.get("acks") if target.key == 0 else None
+        acks = target.message.body.get("acks") if target.key == PRODUCE else None
         yield "nothing comes of it: with acks 0 there is no response" if acks == 0 else "acts on the response"
 
 

@@ -17,6 +17,10 @@ from typing import TYPE_CHECKING, Any
 from kproxy.core.rewrite import Buffer
 from kproxy.core.step import HEAD, Step
 from kproxy.wire.scan.head import plain_head, single_topic
+from kproxy.wire.table.api_keys import (
+    FETCH,
+    PRODUCE,
+)
 
 if TYPE_CHECKING:
     from kproxy.rules.running import Running
@@ -29,7 +33,7 @@ LONGEST = 1024
 """Bytes of a beginning that is remembered. Names and ids are far shorter."""
 MOST = 100
 """Beginnings that are remembered of a connection, 10 to 20 kB; with more of them, all are learnt anew."""
-OF_ONE_TOPIC = frozenset((0, 1))
+OF_ONE_TOPIC = frozenset((PRODUCE, FETCH))
 """Produce, Fetch: whose first array is one of topics that begin with their name or id, then the array of partitions."""
 
 

@@ -29,6 +29,11 @@ from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import read_uvarint, write_uvarint
 from kproxy.wire.scan.walk import Walk, compile_walk, read_string
 from kproxy.wire.table import layout, schema
+from kproxy.wire.table.api_keys import (
+    DESCRIBE_GROUPS,
+    JOIN_GROUP,
+    SYNC_GROUP,
+)
 from kproxy.wire.table.layout import Struct
 
 from .plain import PlainNames, innermost
@@ -123,15 +128,15 @@ NO_TOPICS = bytes(6) + b"\xff" * 4
 """A subscription or an assignment of version 0, with no topics and null for user data."""
 GROUP, TYPE, ASSIGNOR = "group", "type", "assignor"
 GROUP_FIELDS: dict[tuple[int, str], dict[str, str]] = {
-    (11, "request"): {
+    (JOIN_GROUP, "request"): {
         "group_id": GROUP, "protocol_type": TYPE, "protocols[].name": ASSIGNOR, "protocols[].metadata": SUBSCRIPTION
     },
-    (11, "response"): {"protocol_type": TYPE, "protocol_name": ASSIGNOR, "members[].metadata": SUBSCRIPTION},
-    (14, "request"): {
+    (JOIN_GROUP, "response"): {"protocol_type": TYPE, "protocol_name": ASSIGNOR, "members[].metadata": SUBSCRIPTION},
+    (SYNC_GROUP, "request"): {
         "group_id": GROUP, "protocol_type": TYPE, "protocol_name": ASSIGNOR, "assignments[].assignment": ASSIGNMENT
     },
-    (14, "response"): {"protocol_type": TYPE, "protocol_name": ASSIGNOR, "assignment": ASSIGNMENT},
-    (15, "response"): {
+    (SYNC_GROUP, "response"): {"protocol_type": TYPE, "protocol_name": ASSIGNOR, "assignment": ASSIGNMENT},
+    (DESCRIBE_GROUPS, "response"): {
         "groups[].protocol_type": TYPE,
         "groups[].protocol_data": ASSIGNOR,
         "groups[].members[].member_metadata": SUBSCRIPTION,

@@ -21,6 +21,17 @@ from kproxy.wire.breath import each
 from kproxy.wire.edit import Edits
 from kproxy.wire.scan.walk import Walk, read_string
 from kproxy.wire.table import layout
+from kproxy.wire.table.api_keys import (
+    CREATE_TOPICS,
+    DESCRIBE_TOPIC_PARTITIONS,
+    FETCH,
+    METADATA,
+    OFFSET_COMMIT,
+    PRODUCE,
+    SHARE_ACKNOWLEDGE,
+    SHARE_FETCH,
+    TXN_OFFSET_COMMIT,
+)
 from kproxy.wire.table.layout import Struct
 
 from .disguise import OURS, disguise, undisguised, version_of
@@ -31,7 +42,7 @@ LISTED_AFTER = 1.0
 """Seconds that a list of all topics is believed to lack no id: whoever makes up ids gets no more than one a second."""
 NOT_THERE_FOR = 10.0
 """Seconds for which an id that the broker did not know is not asked for again on its connection."""
-ANSWERS_BY_ID = {0: 13, 1: 13, 8: 10, 28: 6, 78: 0, 79: 0}
+ANSWERS_BY_ID = {PRODUCE: 13, FETCH: 13, OFFSET_COMMIT: 10, TXN_OFFSET_COMMIT: 6, SHARE_FETCH: 0, SHARE_ACKNOWLEDGE: 0}
 """Answers of high traffic in which nothing but ids names topics, groups or transactional ids, by API and from which
 version on. They name no id that was not sent in a request of the same connection (see `fetch_owner.py`)."""
 DISGUISED = "topic_ids_disguised"
@@ -185,7 +196,7 @@ class LearntIds:
 def telling(key: int, struct: Struct) -> Iterator[LearntIds]:
     """Yield the reader of Metadata, CreateTopics and DescribeTopicPartitions responses, which have names and ids
     together from some version on."""
-    if key in (3, 19, 75) and "topics[].topic_id" in struct.paths("topic_id"):
+    if key in (METADATA, CREATE_TOPICS, DESCRIBE_TOPIC_PARTITIONS) and "topics[].topic_id" in struct.paths("topic_id"):
         yield LearntIds("topics[]", struct.flexible)
 
 

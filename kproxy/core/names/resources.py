@@ -27,6 +27,15 @@ from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID, Namespa
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import MAX_STRING
 from kproxy.wire.scan.walk import Hit, Walk, read_string, write_string
+from kproxy.wire.table.api_keys import (
+    ALTER_CONFIGS,
+    CREATE_ACLS,
+    DELETE_ACLS,
+    DESCRIBE_ACLS,
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    LIST_CONFIG_RESOURCES,
+)
 
 from .translator import NameTranslator, Translators
 
@@ -239,18 +248,18 @@ FILTER = "resource_type_filter", "resource_name_filter", "pattern_type_filter"
 ACL = "resource_type", "resource_name", "pattern_type"
 CONFIG = "resource_type", "resource_name", ""
 RESOURCE_PLACES: dict[tuple[int, str], ResourcePlace] = {
-    (29, "request"): ResourcePlace("", *FILTER, filter_resource),
-    (29, "response"): ResourcePlace("resources[]", *ACL, shown_resource),
-    (30, "request"): ResourcePlace(
+    (DESCRIBE_ACLS, "request"): ResourcePlace("", *FILTER, filter_resource),
+    (DESCRIBE_ACLS, "response"): ResourcePlace("resources[]", *ACL, shown_resource),
+    (CREATE_ACLS, "request"): ResourcePlace(
         "creations[]", "resource_type", "resource_name", "resource_pattern_type", created_resource
     ),
-    (31, "request"): ResourcePlace("filters[]", *FILTER, deletion_filter),
-    (31, "response"): ResourcePlace("filter_results[].matching_acls[]", *ACL, shown_resource),
-    (32, "request"): ResourcePlace("resources[]", *CONFIG, config_name),
-    (32, "response"): ResourcePlace("results[]", *CONFIG, config_name),
-    (33, "request"): ResourcePlace("resources[]", *CONFIG, config_name),
-    (33, "response"): ResourcePlace("responses[]", *CONFIG, config_name),
-    (44, "request"): ResourcePlace("resources[]", *CONFIG, config_name),
-    (44, "response"): ResourcePlace("responses[]", *CONFIG, config_name),
-    (74, "response"): ResourcePlace("config_resources[]", *CONFIG, config_name),
+    (DELETE_ACLS, "request"): ResourcePlace("filters[]", *FILTER, deletion_filter),
+    (DELETE_ACLS, "response"): ResourcePlace("filter_results[].matching_acls[]", *ACL, shown_resource),
+    (DESCRIBE_CONFIGS, "request"): ResourcePlace("resources[]", *CONFIG, config_name),
+    (DESCRIBE_CONFIGS, "response"): ResourcePlace("results[]", *CONFIG, config_name),
+    (ALTER_CONFIGS, "request"): ResourcePlace("resources[]", *CONFIG, config_name),
+    (ALTER_CONFIGS, "response"): ResourcePlace("responses[]", *CONFIG, config_name),
+    (INCREMENTAL_ALTER_CONFIGS, "request"): ResourcePlace("resources[]", *CONFIG, config_name),
+    (INCREMENTAL_ALTER_CONFIGS, "response"): ResourcePlace("responses[]", *CONFIG, config_name),
+    (LIST_CONFIG_RESOURCES, "response"): ResourcePlace("config_resources[]", *CONFIG, config_name),
 }

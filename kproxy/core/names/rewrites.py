@@ -11,7 +11,7 @@ from kproxy.rules.names.maps import NameMaps
 from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID
 from kproxy.wire.edit import Edits
 from kproxy.wire.scan.walk import Walk
-from kproxy.wire.table import layout
+from kproxy.wire.table import api_keys, layout
 from kproxy.wire.table.api_keys import (
     CREATE_TOPICS,
     DELETE_ACLS,
@@ -117,9 +117,9 @@ def regex_parts(
     if not patterns or names.topics is None:
         return
     match key, direction:
-        case 68, "request":
+        case api_keys.CONSUMER_GROUP_HEARTBEAT, "request":
             yield HeartbeatRegex(names.topics, names.groups)
-        case 69, "response":
+        case api_keys.CONSUMER_GROUP_DESCRIBE, "response":
             yield DescribedRegex(names.topics)
         case _:
             for path in patterns:

@@ -8,6 +8,11 @@ and what commits carry along, is data and stays.
 from __future__ import annotations
 
 from kproxy.wire import Message
+from kproxy.wire.table.api_keys import (
+    FETCH,
+    LIST_OFFSETS,
+    OFFSET_FOR_LEADER_EPOCH,
+)
 
 from ..structs import layout_of, structs
 from . import OutgoingRequest
@@ -19,7 +24,7 @@ UNKNOWN = -1
 class LeaderEpochFix:
     """Fix of the leader epochs in requests; see the module."""
 
-    requests = frozenset((1, 2, 23))
+    requests = frozenset((FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH))
     """Fetch, ListOffsets, OffsetForLeaderEpoch."""
     answers: frozenset[int] = frozenset()
 

@@ -19,6 +19,10 @@ from kproxy.observe.summary import Summary
 from kproxy.observe.summary_rows import SummaryRow
 from kproxy.wire.breath import each, to_the_end
 from kproxy.wire.table import schema
+from kproxy.wire.table.api_keys import (
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+)
 
 from .connection_event import LiveWho, authenticated, closed, opened
 from .event_sink import EventGate
@@ -28,7 +32,7 @@ from .request_lines import RequestLines
 if TYPE_CHECKING:
     from kproxy.capture.writer import ToWallTime
 
-SASL = frozenset((17, 36))
+SASL = frozenset((SASL_HANDSHAKE, SASL_AUTHENTICATE))
 """SaslHandshake and SaslAuthenticate: after their responses the client may have a principal."""
 DEPTHS = {"connections": Depth.COUNT, "summary": Depth.ROWS, "requests": Depth.LINES}
 

@@ -239,6 +239,11 @@ def names() -> Mapping[str, int]:
     return MappingProxyType(keys | {api.name: api.key for api in apis()})
 
 
+def keys_of(text: str) -> frozenset[int]:
+    """Return the keys of APIs whose names stand in `text`, with spaces between them. Raises KeyError for others."""
+    return frozenset(names()[name] for name in text.split())
+
+
 @dataclass(frozen=True, slots=True)
 class EmbeddedMessage:
     """Message inside a bytes field or a control record: named, versioned, with `prefix` in front (or none)."""

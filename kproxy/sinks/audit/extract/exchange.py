@@ -15,7 +15,18 @@ from kproxy.observe.response_errors import in_order
 from kproxy.rules.entity import coordinator
 from kproxy.sinks.audit.lines import plain
 from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import JOIN_GROUP
+from kproxy.wire.table.api_keys import (
+    ALTER_CONFIGS,
+    CONSUMER_GROUP_DESCRIBE,
+    CONSUMER_GROUP_HEARTBEAT,
+    CREATE_TOPICS,
+    DESCRIBE_GROUPS,
+    INCREMENTAL_ALTER_CONFIGS,
+    JOIN_GROUP,
+    SHARE_GROUP_DESCRIBE,
+    SHARE_GROUP_HEARTBEAT,
+    STREAMS_GROUP_DESCRIBE,
+)
 from kproxy.wire.table.errors import error_name
 from kproxy.wire.table.layout import Slot, Struct
 from kproxy.wire.table.shapes import Level, Shape, shape
@@ -27,7 +38,7 @@ from .topics import TopicTable
 WORDS = ("error_message", "acknowledge_error_message")
 """Fields with what a broker says about a request or a partition; not those that are about single records."""
 
-SILENT = frozenset((19, 33, 44))
+SILENT = frozenset((CREATE_TOPICS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS))
 """APIs that set configs: brokers quote the value that they do not like, and that may be a password."""
 
 
@@ -36,9 +47,9 @@ BodyFields = Mapping[str, Any]
 NAMES = ("group", "transactional_id", "member")
 """Roles that are columns: of the body, or of the first group or transaction in it."""
 
-MEMBERS_IN = frozenset((15, 69, 77, 89))
+MEMBERS_IN = frozenset((DESCRIBE_GROUPS, CONSUMER_GROUP_DESCRIBE, SHARE_GROUP_DESCRIBE, STREAMS_GROUP_DESCRIBE))
 """APIs that describe groups with their members."""
-HEARTBEATS = frozenset((68, 76))
+HEARTBEATS = frozenset((CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT))
 """ConsumerGroupHeartbeat and ShareGroupHeartbeat (KIP-848, KIP-932): a member's subscription, and its partitions."""
 
 

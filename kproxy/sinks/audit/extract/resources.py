@@ -12,6 +12,16 @@ from typing import Any
 from kproxy.core.respond.tree import Handle, handles_of
 from kproxy.rules.entity import CLIENT_METRICS
 from kproxy.sinks.audit.lines import plain
+from kproxy.wire.table.api_keys import (
+    CREATE_DELEGATION_TOKEN,
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DESCRIBE_ACLS,
+    END_TXN,
+    FIND_COORDINATOR,
+    SASL_HANDSHAKE,
+    UNREGISTER_BROKER,
+)
 from kproxy.wire.table.errors import error_name
 from kproxy.wire.table.shapes import Level, Shape
 
@@ -22,7 +32,7 @@ NOTHING: MessageElement = {}
 OF_TOPICS = frozenset(("topic", "topic_id"))
 NAMES = {"dir": "log_dir", "member": "member", "instance": "member"}
 """Roles whose resource type is another word."""
-TOPICS_WITH_DETAIL = frozenset((19, 37))
+TOPICS_WITH_DETAIL = frozenset((CREATE_TOPICS, CREATE_PARTITIONS))
 """CreateTopics and CreatePartitions: what was asked for of a topic stands in its resource."""
 
 
@@ -139,7 +149,7 @@ def counted(rows: list[ResourceRow], count: int, most: int) -> dict[str, Any]:
     return data
 
 
-SINGLE = frozenset((10, 29))
+SINGLE = frozenset((FIND_COORDINATOR, DESCRIBE_ACLS))
 """APIs that ask about one resource, in fields at the top: FindCoordinator 0 to 3, DescribeAcls."""
 
 ReadResource = Callable[[MessageElement], ResourceRow]
@@ -163,5 +173,10 @@ def token(request: MessageElement) -> ResourceRow:
     return {"type": "delegation_token", "detail": None if owner is None else f"for {owner}"}
 
 
-OTHERS: Mapping[int, ReadResource] = {17: mechanism, 26: end_of_transaction, 38: token, 64: broker}
+OTHERS: Mapping[int, ReadResource] = {
+    SASL_HANDSHAKE: mechanism,
+    END_TXN: end_of_transaction,
+    CREATE_DELEGATION_TOKEN: token,
+    UNREGISTER_BROKER: broker,
+}
 """API key → the resource that a request is about which has no role in the table of shapes."""

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from kproxy.sinks.audit.lines import plain
 from kproxy.wire.elements import TopicWalk, topic_walk
+from kproxy.wire.table.api_keys import NEW_HEARTBEATS
 from kproxy.wire.table.layout import ZERO_UUID, Slot, Struct
 
 ColumnFields = tuple[tuple[str, str, bool], ...]
@@ -43,7 +44,7 @@ RESPONSE = (
     ("producer_id", "producer_id"),
     ("producer_epoch", "producer_epoch"),
 )
-NEGATIVE = {"acks": frozenset((0,)), "generation": frozenset((68, 76, 88))}
+NEGATIVE = {"acks": frozenset((0,)), "generation": NEW_HEARTBEATS}
 """Column → APIs in which a number below zero says something: acks=all, and the epochs with which a member leaves
 (KIP-848)."""
 
