@@ -16,7 +16,7 @@ from typing import Literal
 from kproxy.errors import DecodeError
 from kproxy.observe.credentials import CONFIG_VALUES, REQUEST, RESPONSE, value_spans
 from kproxy.observe.exchange import Depth, Form, Frame, ObservedExchange
-from kproxy.wire.codec.headers import header_version
+from kproxy.wire.codec.structs import header_version
 from kproxy.wire.scan.head import body_start
 
 Payload = Literal["none", "head", "full"]

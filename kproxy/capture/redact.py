@@ -15,7 +15,7 @@ from functools import cache
 from kproxy.errors import DecodeError
 from kproxy.observe.credentials import take_out
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
-from kproxy.wire.codec.headers import header_version
+from kproxy.wire.codec.structs import header_version
 from kproxy.wire.codec.trace import trace
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import read_uvarint, write_uvarint

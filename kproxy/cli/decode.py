@@ -13,8 +13,8 @@ from kproxy.errors import DecodeError, InputError
 from kproxy.named_file import read_named, reason
 from kproxy.terminal import console, in_line, say
 from kproxy.wire import decode_request, decode_response
-from kproxy.wire.codec.headers import find
 from kproxy.wire.codec.message import Message, known
+from kproxy.wire.codec.structs import find
 from kproxy.wire.primitives import read_int16
 from kproxy.wire.table.schema import Api
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kproxy.wire.codec.headers import header_version
 from kproxy.wire.codec.message import Message
+from kproxy.wire.codec.structs import header_version
 from kproxy.wire.codec.trace import TraceStep, trace
 from kproxy.wire.table import layout
 from kproxy.wire.table.layout import Slot, Struct

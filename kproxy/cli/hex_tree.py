@@ -12,7 +12,7 @@ from kproxy.cli.frame_output import SECRET, Row, rows, shown
 from kproxy.errors import DecodeError
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.wire import decode_response
-from kproxy.wire.codec.headers import find
+from kproxy.wire.codec.structs import find
 from kproxy.wire.codec.trace import TraceStep
 from kproxy.wire.table.errors import numbers
 from kproxy.wire.table.schema import Api, load, paths

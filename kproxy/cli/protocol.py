@@ -9,7 +9,7 @@ import click
 
 from kproxy.cli.api_names import find_api, known_version
 from kproxy.terminal import console, say
-from kproxy.wire.table.notation import grammar
+from kproxy.wire.table.layout import grammar
 from kproxy.wire.table.schema import Api, apis
 
 HEADINGS = ("key", "name", "versions", "aliases")

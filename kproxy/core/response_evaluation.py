@@ -23,7 +23,7 @@ from kproxy.rules.entity import Entity
 from kproxy.wire import decode_response, encode
 from kproxy.wire.breath import each, keep
 from kproxy.wire.codec.message import Message
-from kproxy.wire.scan.error_walk import error_codes_in
+from kproxy.wire.scan.walk import error_codes_in
 
 from .engine import Engine, milliseconds
 from .evaluated_exchange import EvaluatedExchange, Pending

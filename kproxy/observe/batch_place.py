@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from struct import Struct
 
-from kproxy.wire.codec.headers import header_version
+from kproxy.wire.codec.structs import header_version
 from kproxy.wire.primitives import Buffer, read_uvarint
 from kproxy.wire.records.entry import BATCH, LENGTH_AT, MAGIC_AT, OVERHEAD, batch_fields
 from kproxy.wire.scan.head import body_start, short_uvarint

@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import cache
 
 from kproxy.errors import DecodeError
-from kproxy.wire.codec.headers import header_version
+from kproxy.wire.codec.structs import header_version
 from kproxy.wire.primitives import Buffer, read_uvarint
 from kproxy.wire.scan.head import body_start
 from kproxy.wire.scan.walk import walk

@@ -16,7 +16,7 @@ from typing import Any
 
 from kproxy.errors import DecodeError
 from kproxy.wire.breath import each
-from kproxy.wire.codec.headers import header_version
+from kproxy.wire.codec.structs import header_version
 from kproxy.wire.elements import Partition, partitions_in
 from kproxy.wire.primitives import Buffer, read_compact_length
 from kproxy.wire.records.digest import CODECS, read_digest

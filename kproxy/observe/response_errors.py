@@ -12,8 +12,8 @@ from functools import cache
 
 from kproxy.rules.kinds.base.permissions import permissions
 from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.error_walk import code_slots, error_codes_in
 from kproxy.wire.scan.frames import CORRELATION_ID_ENDS
+from kproxy.wire.scan.walk import code_slots, error_codes_in
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import API_VERSIONS, FETCH, PRODUCE, SHARE_FETCH
 from kproxy.wire.table.layout import FIXED

@@ -6,7 +6,7 @@ table in `messages/`; a *span* is where a value lies in a frame.
 """
 
 from kproxy.wire.codec.message import Message, decode_request, decode_response, encode
-from kproxy.wire.table.notation import grammar
+from kproxy.wire.table.layout import grammar
 from kproxy.wire.table.schema import Api, apis
 
 from ..errors import DecodeError, EncodeError

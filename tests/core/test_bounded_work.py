@@ -217,7 +217,7 @@ def test_the_measure_itself_sees_a_long_stretch(monkeypatch: pytest.MonkeyPatch)
 
 def test_an_array_of_more_than_can_be_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection ends, and it is said why."""
-    monkeypatch.setattr("kproxy.wire.codec.decode_support.MOST_ELEMENTS", 1000)
+    monkeypatch.setattr("kproxy.wire.codec.compiled.MOST_ELEMENTS", 1000)
     rule = "{name: other, kind: set, match: {api: Metadata}, at: request, fields: {allow_auto_topic_creation: false}}"
     talk = Dialogue(f"rules: [{rule}]")
     talk.client(large(3, 12, "request", 1001))

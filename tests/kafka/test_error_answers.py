@@ -18,7 +18,7 @@ from kproxy.core.respond import Failure, fail
 from kproxy.testing.jars import KAFKA_VERSION, kafka_libs
 from kproxy.wire import Message, decode_request, encode
 from kproxy.wire.codec import structs as codec
-from kproxy.wire.codec.headers import header_version
+from kproxy.wire.codec.structs import header_version
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.schema import Api
 from tests.support.java_program import JavaProgram

@@ -10,7 +10,7 @@ from kproxy.errors import DecodeError
 from kproxy.rules.entity import entities
 from kproxy.rules.entity_reader import entity_reader
 from kproxy.wire import Message, decode_request, encode
-from kproxy.wire.codec.headers import read_request_header
+from kproxy.wire.codec.structs import read_request_header
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.schema import Api
 from tests.support.random_values import random_struct

@@ -18,8 +18,8 @@ from kproxy.wire.records import (
     entries,
 )
 from kproxy.wire.records.compression import CODECS
-from kproxy.wire.records.control import Control
 from kproxy.wire.records.digest import RecordsDigest
+from kproxy.wire.records.record import Control
 
 
 def some_records(random: Random, first: int) -> list[Record]:

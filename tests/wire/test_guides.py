@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.wire.table import schema
-from kproxy.wire.table.notation import grammar, header_grammar
+from kproxy.wire.table.layout import grammar, header_grammar
 
 SEEDS = Path(__file__).parent / "seeds"
 TITLE = re.compile(r"(\w+) (Request|Response) \(Version: (\d+)\) =>|(Request|Response) Header v(\d) =>")

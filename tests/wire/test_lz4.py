@@ -8,7 +8,7 @@ import lz4.frame
 import pytest
 
 from kproxy.errors import RecordsError
-from kproxy.wire.records.lz4 import broken, mended, xxhash32
+from kproxy.wire.records.compression import break_lz4_header, mend_lz4_header, xxhash32
 
 
 @pytest.mark.parametrize(
@@ -29,22 +29,22 @@ def test_xxhash32(text: bytes, expected: int) -> None:
 def test_frames_of_magic_0_are_unreadable_until_mended(store_size: bool) -> None:
     """A frame with Kafka's checksum is refused by LZ4's own library, and accepted after mending, unchanged."""
     frame = lz4.frame.compress(os.urandom(500), store_size=store_size)
-    odd = broken(frame)
+    odd = break_lz4_header(frame)
 
     with pytest.raises(RuntimeError):
         lz4.frame.decompress(odd)
-    assert frame == mended(odd)
+    assert frame == mend_lz4_header(odd)
 
 
 def test_the_checksum_java_writes() -> None:
     """Kafka's own writer of magic 0 puts 0x1a behind FLG 0x60 and BD 0x40, where the specification wants 0x82."""
-    assert 0x82 == mended(b"\x04\x22\x4d\x18\x60\x40\x00")[6]
-    assert 0x1A == broken(b"\x04\x22\x4d\x18\x60\x40\x00")[6]
+    assert 0x82 == mend_lz4_header(b"\x04\x22\x4d\x18\x60\x40\x00")[6]
+    assert 0x1A == break_lz4_header(b"\x04\x22\x4d\x18\x60\x40\x00")[6]
 
 
 @pytest.mark.parametrize("bad", [b"", b"\x04\x22\x4d\x18\x60\x40", b"\x04\x22\x4d\x18\x68\x40\x00", b"x" * 20])
 def test_no_frame_header(bad: bytes) -> None:
     """Bytes that do not begin with a whole frame header are a RecordsError."""
-    for change in (mended, broken):
+    for change in (mend_lz4_header, break_lz4_header):
         with pytest.raises(RecordsError, match="lz4"):
             change(bad)

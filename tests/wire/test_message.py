@@ -12,7 +12,7 @@ import pytest
 import kproxy.wire
 from kproxy.errors import DecodeError, EncodeError
 from kproxy.wire import Message, apis, decode_request, decode_response, encode
-from kproxy.wire.codec.headers import header_version, read_request_header
+from kproxy.wire.codec.structs import header_version, read_request_header
 from kproxy.wire.table import layout, schema
 from tests.support.random_values import random_struct
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from kproxy.errors import DecodeError
-from kproxy.wire.codec.headers import write_header
 from kproxy.wire.codec.message import decode_request, decode_response
-from kproxy.wire.codec.structs import encode
+from kproxy.wire.codec.structs import encode, write_header
 from kproxy.wire.scan.sketch import Sketcher, decode_sketch
 from kproxy.wire.table import layout, schema
 from tests.support.random_values import random_struct

@@ -13,7 +13,8 @@ import pytest
 from kproxy.errors import DecodeError
 from kproxy.testing.dialogue import response
 from kproxy.wire.codec.structs import encode
-from kproxy.wire.scan.uniform_arrays import (
+from kproxy.wire.scan.walk import Walk, compile_walk
+from kproxy.wire.scan.walk_support import (
     LEARN_EVERY,
     LEAST,
     MOST,
@@ -22,7 +23,6 @@ from kproxy.wire.scan.uniform_arrays import (
     can_be_uniform,
     find_measures,
 )
-from kproxy.wire.scan.walk import Walk, compile_walk
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.layout import Struct
 from tests.support.random_values import random_struct

@@ -14,8 +14,7 @@ from typing import Any
 from kproxy.wire.breath import FEW, breathe, steps
 from kproxy.wire.table.layout import FIXED, Slot, Struct, loop_over
 
-from .compiled import SourceCode, unpacker
-from .decode_support import NAMES, SHORT_ARRAY, unpackers
+from .compiled import NAMES, SHORT_ARRAY, SourceCode, unpacker, unpackers
 from .trace import smallest
 
 LENGTHS = {"string": "h", "bytes": "i", "records": "i"}

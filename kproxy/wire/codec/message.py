@@ -18,7 +18,7 @@ from kproxy.wire.table.api_keys import API_VERSIONS, PRODUCE
 from kproxy.wire.table.schema import Api
 
 from . import structs as codec
-from .headers import find, read_request_header, read_response_header, write_header
+from .structs import find, read_request_header, read_response_header, write_header
 
 UNSUPPORTED_VERSION = b"\x00\x23"
 """Error 35, as it stands in bytes 4 and 5 of an ApiVersions response."""

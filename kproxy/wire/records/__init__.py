@@ -14,10 +14,9 @@ from collections.abc import Iterator, Sequence
 
 from .batch import Producer, decode_batch, encode_batch, rewrite_batch
 from .compression import DECOMPRESSED_LIMIT
-from .control import Control, decode_control, encode_control
 from .entry import Batch, Cut, Entry, LegacyEntry, check_crc, entries
 from .legacy import decode_legacy, encode_message_set, rewrite_legacy
-from .record import Record
+from .record import Control, Record, decode_control, encode_control
 
 __all__ = [
     "DECOMPRESSED_LIMIT",

@@ -15,9 +15,8 @@ from collections.abc import Callable, Generator
 from struct import Struct as Form
 
 from kproxy.wire.breath import breathe
-from kproxy.wire.codec.compiled import SourceCode, form
-from kproxy.wire.codec.decode_support import Misfit
-from kproxy.wire.codec.headers import header_version
+from kproxy.wire.codec.compiled import Misfit, SourceCode, form
+from kproxy.wire.codec.structs import header_version
 from kproxy.wire.primitives import MAX_LENGTH, Buffer, Chunk
 from kproxy.wire.records.digest import KEPT, KEPT_OF_OTHERS, LENGTH, whole_entry
 from kproxy.wire.records.entry import BATCH, LENGTH_AT, MAGIC_AT, OVERHEAD

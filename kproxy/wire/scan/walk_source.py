@@ -26,8 +26,18 @@ from kproxy.wire.codec.trace import smallest
 from kproxy.wire.primitives import read_uvarint
 from kproxy.wire.table.layout import FIXED, Slot, Struct, loop_over
 
-from .uniform_arrays import LEAST, UniformArray, can_be_uniform
-from .walk_support import MOST_HITS, Bad, TooManyHits, far, far_string, near, skip_tags
+from .walk_support import (
+    LEAST,
+    MOST_HITS,
+    Bad,
+    TooManyHits,
+    UniformArray,
+    can_be_uniform,
+    far,
+    far_string,
+    near,
+    skip_tags,
+)
 
 CLASSIC = {"string": ("h", 2), "bytes": ("i", 4), "records": ("i", 4)}
 

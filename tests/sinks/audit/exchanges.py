@@ -8,8 +8,7 @@ from uuid import UUID
 
 from kproxy.observe.exchange import ExchangeOutcome, Form, Frame, ObservedExchange
 from kproxy.sinks.audit.request_event import request_event
-from kproxy.wire.codec.headers import write_header
-from kproxy.wire.codec.structs import encode
+from kproxy.wire.codec.structs import encode, write_header
 from kproxy.wire.records import Producer, Record, encode_batch
 from kproxy.wire.table import layout, schema
 

@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.errors import RecordsError
 from kproxy.wire.records import Batch, Control, Record, decode, decode_control, encode_batch, encode_control, entries
-from kproxy.wire.records.control import TYPES, names
+from kproxy.wire.records.record import TYPES, names
 
 ONE = UUID(int=1)
 VALUES = {

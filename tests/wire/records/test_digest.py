@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kproxy.wire.records import Producer, Record, encode_batch, encode_control, encode_message_set
-from kproxy.wire.records.control import Control
 from kproxy.wire.records.digest import RecordsDigest, read_digest
+from kproxy.wire.records.record import Control
 
 IDEMPOTENT = Producer(7, 1, 40, transactional=True)
 

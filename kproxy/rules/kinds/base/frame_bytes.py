@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kproxy.rules.exchange import Exchange
 from kproxy.wire.breath import FEW, breathe, each
-from kproxy.wire.codec.headers import header_version
+from kproxy.wire.codec.structs import header_version
 from kproxy.wire.scan.head import body_start
 
 if TYPE_CHECKING:
