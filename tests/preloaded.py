@@ -139,7 +139,8 @@ def serve(stream: socket.socket) -> list[str] | None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     parent = os.getpid()
     while True:
-        ready = select.select([stream, awake], [], [])[0]
+        sources: list[Any] = [stream, awake]
+        ready = select.select(sources, [], [])[0]
         if awake in ready:
             os.read(awake, 4096)
             reap(stream)

@@ -24,7 +24,8 @@ from pydantic import BaseModel
 
 import kproxy
 from kproxy import terminal
-from kproxy.admin import captures, models
+from kproxy.admin import models
+from kproxy.admin.capture_store import CaptureShown, CapturesShown
 from kproxy.cli import main
 from kproxy.logs.setup import make_log
 from kproxy.wire.records import Record, encode_batch
@@ -153,9 +154,9 @@ def filled(kind: Any) -> Any:
 SHAPES: dict[tuple[str, str], Any] = {
     ("GET", "/api/rules"): filled(models.RulesShown),
     ("GET", "/api/connections"): filled(models.ConnectionsShown),
-    ("GET", "/api/captures"): filled(captures.CapturesShown),
-    ("POST", "/api/captures"): filled(captures.CaptureShown),
-    ("GET", "/api/captures/"): filled(captures.CaptureShown),
+    ("GET", "/api/captures"): filled(CapturesShown),
+    ("POST", "/api/captures"): filled(CaptureShown),
+    ("GET", "/api/captures/"): filled(CaptureShown),
 }
 
 

@@ -75,7 +75,7 @@ class Api:
 
     def __init__(self, proxy: Proxy, token: str | None = None) -> None:
         self.proxy, self.closed = proxy, False
-        backend = process_backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: b"metrics", proxy.log)
+        backend = process_backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: [b"metrics"], proxy.log)
         self.app = make_app(backend, token, "127.0.0.1")
 
     def close(self) -> None:

@@ -78,7 +78,7 @@ class ApiMachine(RuleBasedStateMachine):
         super().__init__()
         self.api = make_api(FILE)
         self.killed = False
-        self.rules = [Rule(IN_FILE, "delay", 5, "file", worked=True)]
+        self.stored = [Rule(IN_FILE, "delay", 5, "file", worked=True)]
 
     def teardown(self) -> None:
         self.api.close()
@@ -86,26 +86,26 @@ class ApiMachine(RuleBasedStateMachine):
     # ---- the model
 
     def find(self, name: str) -> Rule | None:
-        return next((one for one in self.rules if one.name == name), None)
+        return next((one for one in self.stored if one.name == name), None)
 
     def in_force(self, one: Rule) -> bool:
         return one.enabled and not (self.killed and one.counts)
 
     def settle(self) -> None:
         """By origin, then as they came; who is in force now has counters from now on."""
-        self.rules.sort(key=lambda one: ("file", "api", "test").index(one.origin))
-        for one in self.rules:
+        self.stored.sort(key=lambda one: ("file", "api", "test").index(one.origin))
+        for one in self.stored:
             one.worked = one.worked or (one.counts and self.in_force(one))
 
     def put(self, new: Rule) -> None:
         """In the place of its namesake, whose counters it keeps if it says the same."""
         old = self.find(new.name)
         if old is None:
-            self.rules.append(new)
+            self.stored.append(new)
             return
         if old.written == new.written:
             new.worked, new.hits = old.worked, old.hits
-        self.rules[self.rules.index(old)] = new
+        self.stored[self.stored.index(old)] = new
 
     def taken(self, names: list[str], origin: str, again: bool) -> bool:
         """Whether one of these may not be put there."""
@@ -126,11 +126,11 @@ class ApiMachine(RuleBasedStateMachine):
         """Added, or put in the place of another one."""
         self.put_one(Rule(name, kind, size, origin), again, YAML if yaml else "application/json")
 
-    @precondition(lambda self: len(self.rules) > 1)
+    @precondition(lambda self: len(self.stored) > 1)
     @rule(which=st.integers(0, 1), size=SIZES, off=st.booleans())
     def a_rule_that_is_there_is_put_again(self, which: int, size: int, off: bool) -> None:
         """It is on afterwards, if somebody has turned it off, too."""
-        one = self.rules[1:][which % len(self.rules[1:])]
+        one = self.stored[1:][which % len(self.stored[1:])]
         if off:
             self.a_rule_is_switched(one.name, False)
         self.put_one(Rule(one.name, one.kind, size, one.origin), True)
@@ -169,7 +169,7 @@ class ApiMachine(RuleBasedStateMachine):
         path = "/api/rules" if whole else f"/api/rules?origin={origin}&replace={str(again).lower()}{ttl}"
         answer = self.ask("PUT" if whole else "POST", path, body)
         names = [one.name for one in new]
-        others = {one.name for one in self.rules if one.origin != "api"}
+        others = {one.name for one in self.stored if one.origin != "api"}
         if whole and others & set(names):
             self.expect(answer, 422, "invalid_document")
             return
@@ -180,14 +180,14 @@ class ApiMachine(RuleBasedStateMachine):
         for one in new:
             self.put(one)
         if whole:
-            self.rules = [one for one in self.rules if one.origin != "api"] + new
+            self.stored = [one for one in self.stored if one.origin != "api"] + new
         self.settle()
 
     @rule(origin=ORIGINS)
     def all_of_an_origin_are_removed(self, origin: str) -> None:
         """Those of the file stay."""
         self.expect(self.ask("DELETE", f"/api/rules?origin={origin}"), 200)
-        self.rules = [one for one in self.rules if one.origin != origin]
+        self.stored = [one for one in self.stored if one.origin != origin]
 
     @rule(name=NAMES)
     def a_rule_is_removed(self, name: str) -> None:
@@ -199,7 +199,7 @@ class ApiMachine(RuleBasedStateMachine):
             self.expect(answer, 409, "rule_in_use")
         else:
             self.expect(answer, 200)
-            self.rules.remove(one)
+            self.stored.remove(one)
 
     @rule(name=NAMES, on=st.booleans())
     def a_rule_is_switched(self, name: str, on: bool) -> None:
@@ -223,11 +223,11 @@ class ApiMachine(RuleBasedStateMachine):
         assert self.killed == on
         self.settle()
 
-    @precondition(lambda self: any(one.counts and self.in_force(one) for one in self.rules))
+    @precondition(lambda self: any(one.counts and self.in_force(one) for one in self.stored))
     @rule(which=st.integers(0, 9), hits=st.integers(1, 3))
     def traffic_comes(self, which: int, hits: int) -> None:
         """A rule in force fires."""
-        working = [one for one in self.rules if one.counts and self.in_force(one)]
+        working = [one for one in self.stored if one.counts and self.in_force(one)]
         one = working[which % len(working)]
         for _ in range(hits):
             self.api.running(one.name).count(fired=True)
@@ -238,8 +238,8 @@ class ApiMachine(RuleBasedStateMachine):
         """The answer says of how many rules."""
         answer = self.ask("POST", "/api/reset")
         self.expect(answer, 200)
-        assert answer.json == {"reset": sum(one.worked for one in self.rules)}
-        for one in self.rules:
+        assert answer.json == {"reset": sum(one.worked for one in self.stored)}
+        for one in self.stored:
             one.hits = 0
 
     @rule(name=NAMES, what=st.sampled_from(("reset", "release", "wait?timeout=0&hits=")), hits=st.integers(1, 3))
@@ -275,14 +275,14 @@ class ApiMachine(RuleBasedStateMachine):
         ]
         assert found == [
             (one.name, one.origin, one.enabled, self.in_force(one), *([one.hits] * 2 if one.counts else [None] * 2))
-            for one in self.rules
+            for one in self.stored
         ]
-        for one, listed in zip(self.rules, shown["rules"], strict=True):
+        for one, listed in zip(self.stored, shown["rules"], strict=True):
             assert {"name": one.name, **one.written}.items() <= listed["rule"].items()
 
     @invariant()
     def traffic_is_ruled_by_those_in_force(self) -> None:
-        working = [one.name for one in self.rules if one.counts and self.in_force(one)]
+        working = [one.name for one in self.stored if one.counts and self.in_force(one)]
         assert [running.name for running in self.api.proxy.rules.live] == working
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from kproxy.core.plan import Bound
 from kproxy.testing import dialogue as spoken
 
 
@@ -14,7 +15,7 @@ def dialogue() -> Callable[..., spoken.Dialogue]:
     """`dialogue(bound, shared, plan)`: without rules of its own."""
 
     def talk(bound: object = None, shared: object = None, plan: object = None) -> spoken.Dialogue:
-        return spoken.Dialogue(bound=bound or spoken.Bound(), shared=shared, plan=plan)
+        return spoken.Dialogue(bound=bound or Bound(), shared=shared, plan=plan)
 
     return talk
 

@@ -179,7 +179,7 @@ def test_how_the_bytes_are_cut_does_not_matter() -> None:
         for chunk in (Random(seed).choice((3, 7)), 64, 1000):
             cut = scene(seed, calm=True, chunk=chunk)
             cut.story.run()
-            early = {one.talk.closed is not None or one.talk.session.muted_until > 0 for one in (whole, cut)}
+            early = {one.talk.closed is not None or one.talk.session.flow.muted_until > 0 for one in (whole, cut)}
             pairs = ((cut.talk.to_broker, whole.talk.to_broker), (cut.talk.to_client, whole.talk.to_client))
             for got, expected in pairs:  # a reader may be stopped before it has seen as much
                 both = min(len(got), len(expected)) if True in early else None

@@ -114,7 +114,12 @@ KINDS = st.one_of(
 def rules(draw: st.DrawFn, mode: str = "enforce") -> str:
     made = []
     for number in range(draw(st.integers(1, 5))):
-        rule = draw(KINDS) | {"name": f"rule {number}", "when": draw(WHEN), "match": draw(MATCH), "mode": mode}
+        rule: dict[str, Any] = draw(KINDS) | {
+            "name": f"rule {number}",
+            "when": draw(WHEN),
+            "match": draw(MATCH),
+            "mode": mode,
+        }
         if rule["kind"] == "error":
             rule["match"]["api"] = draw(st.sampled_from(("Produce", "Fetch", "Metadata")))
             rule["match"].pop("partition", None)

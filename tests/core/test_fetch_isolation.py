@@ -370,7 +370,7 @@ class Machine(RuleBasedStateMachine):
         self.limits = fetch_sessions.MOST_SESSIONS, fetch_sessions.MOST_PARTITIONS
         if small:
             for module in (fetch_sessions, share_sessions):
-                module.MOST_SESSIONS, module.MOST_PARTITIONS = 2, 5  # type: ignore[misc]
+                module.MOST_SESSIONS, module.MOST_PARTITIONS = 2, 5  # type: ignore[attr-defined]
         for line in self.lines:
             line.use("fault", "secret")
             if known:
@@ -379,7 +379,7 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for module in (fetch_sessions, share_sessions):
-            module.MOST_SESSIONS, module.MOST_PARTITIONS = self.limits  # type: ignore[misc]
+            module.MOST_SESSIONS, module.MOST_PARTITIONS = self.limits  # type: ignore[attr-defined]
 
     @rule(
         who=st.integers(0, 1), version=st.sampled_from((4, 7, 12, 12, 13, 17)), correlation=CORRELATIONS,

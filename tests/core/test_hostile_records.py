@@ -18,7 +18,7 @@ from kproxy.wire.records.batch import encode_batch
 from kproxy.wire.records.compression import GZIP, SNAPPY, ZSTD, decompress
 from kproxy.wire.records.digest import read_digest
 from kproxy.wire.records.entry import BATCH
-from kproxy.wire.records.record import Record, write_record
+from kproxy.wire.records.record import Record, read_record, write_record
 from tests.support.stretches import Stopwatch
 
 LONGEST = 0.050
@@ -112,8 +112,7 @@ def test_what_was_really_sent_is_changed_however_much_it_is(monkeypatch: pytest.
 def test_records_that_are_too_short_to_break_a_rule_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """`require` passes over them by their lengths."""
     made: list[int] = []
-    read = batch_checks.read_record
-    monkeypatch.setattr(batch_checks, "read_record", lambda *of: made.append(1) or read(*of))
+    monkeypatch.setattr(batch_checks, "read_record", lambda *of: made.append(1) or read_record(*of))
     dialogue("require").client(produce(bomb(100_000)))
     assert made == []
 

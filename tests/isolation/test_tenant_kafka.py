@@ -52,13 +52,13 @@ def sides() -> Iterator[Sides]:
         Proxy(kafka.bootstrap("PROXIED"), rules=[rules[1]]) as b,
     ):
         create_topics(kafka.bootstrap("DIRECT"), "a.mine", "b.secret")
-        through = [
+        through_a, through_b, direct = (
             next(iter(ask.brokers(one).values())) for one in (a.bootstrap, b.bootstrap, kafka.bootstrap("DIRECT"))
-        ]
-        ids = {one["name"]: one["topic_id"] for one in metadata(through[2])["topics"]}
-        written = produce(through[1], ids["b.secret"], MAGIC)
+        )
+        ids = {one["name"]: one["topic_id"] for one in metadata(direct)["topics"]}
+        written = produce(through_b, ids["b.secret"], MAGIC)
         assert written["error_code"] == 0
-        yield Sides(*through, ids["a.mine"], ids["b.secret"])
+        yield Sides(through_a, through_b, direct, ids["a.mine"], ids["b.secret"])
 
 
 def metadata(address: str) -> dict[str, Any]:

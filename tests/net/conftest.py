@@ -23,7 +23,7 @@ opened: list[trio.SocketStream | trio.SocketListener] = []
 """What the running test has opened; closed behind it."""
 
 
-def make_log() -> tuple[Any, list[dict[str, Any]]]:
+def make_log() -> tuple[Any, list[Any]]:
     """A logger, and the list of what it is told."""
     capture = structlog.testing.LogCapture()
     wrapper = structlog.make_filtering_bound_logger(logging.DEBUG)

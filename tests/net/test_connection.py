@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from kproxy.core.commands import BROKER, CLIENT, Close, Dial, EnsureNodes, Pause, Resume, Send, Wake
+from kproxy.net.loop.turns import BUFFER
 from kproxy.net.socket import side
 from tests.support.passing_session import PassingSession
 
@@ -160,7 +161,7 @@ async def test_upstream_that_does_not_read(net: Any, driver: str) -> None:
                 sent += await client.socket.send(frame[sent % len(frame) :])
         connection = next(iter(running.server.connections))
 
-        assert connection.broker.pending <= len(side.BUFFER)
+        assert connection.broker.pending <= len(BUFFER)
         upstream, got = await broker.accept(), 0
         while got < sent:
             data = await upstream.receive_some(1 << 20)
@@ -182,7 +183,7 @@ async def test_client_that_does_not_read(net: Any, driver: str) -> None:
                 sent += await upstream.socket.send(frame[sent % len(frame) :])
         connection = next(iter(running.server.connections))
 
-        assert connection.client.pending <= len(side.BUFFER)
+        assert connection.client.pending <= len(BUFFER)
         got = 0
         while got < sent:
             got += len(await client.receive_some(1 << 20))
@@ -206,7 +207,7 @@ async def test_client_that_asks_and_never_reads(net: Any, driver: str) -> None:
                 await client.socket.send(bytes(65536))
         connection = next(iter(running.server.connections))
 
-        assert connection.client.pending <= side.ANSWERS + len(side.BUFFER)
+        assert connection.client.pending <= side.ANSWERS + len(BUFFER)
 
 
 async def test_no_broker_there(net: Any, driver: str) -> None:

@@ -64,7 +64,7 @@ class Sessions:
 
     def __init__(self, kind: type[Slow] = Slow) -> None:
         self.kind = kind
-        self.made: list[Slow] = []
+        self.made: list[Any] = []
 
     def __call__(self, *args: Any) -> Slow:
         self.made.append(self.kind())

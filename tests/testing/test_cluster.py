@@ -7,6 +7,7 @@ import pytest
 from kproxy.errors import InternalError
 from kproxy.testing import ask
 from kproxy.testing.cluster import MockCluster
+from kproxy.wire.table.api_keys import METADATA
 
 
 def test_topics_leaders_and_brokers_are_as_ordered() -> None:
@@ -15,7 +16,7 @@ def test_topics_leaders_and_brokers_are_as_ordered() -> None:
         cluster.create_topic("orders", partitions=2)
         cluster.set_leader("orders", 1, 3)
         addresses = cluster.bootstrap.split(",")
-        first = ask.ask(addresses[0], ask.METADATA, 4, {"topics": None, "allow_auto_topic_creation": False})
+        first = ask.ask(addresses[0], METADATA, 4, {"topics": None, "allow_auto_topic_creation": False})
 
         assert sorted(ask.brokers(addresses[0]).values()) == sorted(addresses)
         assert ask.topics(addresses[1]) == {"orders": 2}
@@ -39,7 +40,7 @@ def test_a_broker_goes_down_and_up() -> None:
 def test_an_api_is_offered_in_the_versions_said() -> None:
     """The versions of an API can be narrowed."""
     with MockCluster(1) as cluster:
-        cluster.limit_api(ask.METADATA, 1, 5)
+        cluster.limit_api(METADATA, 1, 5)
         offered = ask.ask(cluster.bootstrap, 18, 0, {})["api_keys"]
 
-        assert [(a["min_version"], a["max_version"]) for a in offered if a["api_key"] == ask.METADATA] == [(1, 5)]
+        assert [(a["min_version"], a["max_version"]) for a in offered if a["api_key"] == METADATA] == [(1, 5)]

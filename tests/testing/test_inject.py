@@ -11,7 +11,8 @@ from confluent_kafka import Producer
 
 from kproxy.errors import InternalError, NoSuchRule, RuleInUse
 from kproxy.rules.decision import Fail
-from kproxy.testing.inject import Kproxy, KproxyWarning, Misuse
+from kproxy.testing.inject import Kproxy, KproxyWarning
+from kproxy.testing.rule_arguments import Misuse
 from kproxy.wire import Message
 
 Produce = Callable[..., None]

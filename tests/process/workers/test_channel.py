@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import trio
 
-from kproxy.errors import InputError
+from kproxy.errors import InputError, InternalError
 from kproxy.net.loop.reactor import Reactor
 from kproxy.process.workers import channel as module
 from kproxy.process.workers.channel import Channel, Notice, Question, Unanswered
@@ -146,7 +146,7 @@ async def test_an_end_that_reads_nothing_is_given_up(quiet_log: Any, monkeypatch
     monkeypatch.setattr(module, "LONGEST", 1_000_000)
     monkeypatch.setattr(module, "MOST_WAITING", 2_000_000)
     async with two_ends(quiet_log) as ends:
-        with pytest.raises(module.InternalError, match="Say has 1000012 bytes, at most 1000000"):
+        with pytest.raises(InternalError, match="Say has 1000012 bytes, at most 1000000"):
             ends.here.tell(Say("x" * 1_000_000))
         ends.there.reactor.modify(ends.there.fd, 0)
         for _ in range(5):

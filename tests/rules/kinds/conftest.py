@@ -194,7 +194,7 @@ class Carried(Told):
         for entry in entries(data):
             assert not isinstance(entry, Cut)
             check_crc(entry)
-            found += [(one.offset, one.value and one.value.decode("latin-1")) for one in decode(entry)]
+            found += [(one.offset, None if one.value is None else one.value.decode("latin-1")) for one in decode(entry)]
         return found
 
 

@@ -1,4 +1,4 @@
-"""Records the golden frames beside it: `python tests/wire/golden/record.py`, with Java and Maven, takes minutes.
+"""Records the golden frames beside it: `python -m tests.wire.golden.record`, with Java and Maven, takes minutes.
 
 Real clients talk to real brokers through a relay at 127.0.0.2, which the brokers advertise. From what passes, the
 shortest frame, one of middle length and the longest are kept for each (API, version, direction, codecs), of at most
@@ -25,11 +25,11 @@ from kproxy.testing.kafka import Kafka, Listener
 from kproxy.wire.records import Cut, entries
 from kproxy.wire.table import schema
 
+from .frames import Frame, record_fields
+from .relay import Relay
+from .sessions import aiokafka_client, attempt, java, kafka_python, kafka_python_old, librdkafka
+
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-from frames import Frame, record_fields  # noqa: E402
-from relay import Relay  # noqa: E402
-from sessions import aiokafka_client, attempt, java, kafka_python, kafka_python_old, librdkafka  # noqa: E402
 
 OLD_KAFKA_VERSION = "3.9.1"
 RELAY_HOST = "127.0.0.2"

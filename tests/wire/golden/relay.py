@@ -6,9 +6,9 @@ import socket
 import threading
 from collections import deque
 
-from frames import Frame  # beside it; record.py is run as a script
-
 from kproxy.wire import decode_request
+
+from .frames import Frame
 
 
 class Relay:

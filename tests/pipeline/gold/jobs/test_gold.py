@@ -9,7 +9,7 @@ from datetime import date
 import pytest
 
 from kproxy.pipeline.gold_lake import GoldLake
-from kproxy.pipeline.gold_tables import answer_named
+from kproxy.pipeline.gold_tables import ANSWERS, answer_named
 from kproxy.pipeline.jobs import gold as job
 from kproxy.pipeline.lake import BatchLedger, Lake
 from kproxy.pipeline.report import report_builder
@@ -108,7 +108,7 @@ def test_an_empty_lake_gives_empty_answers_and_a_report_that_says_so(run):
     report = build_report(gold, Period())
 
     assert ([], True) == (made.days, made.combined)
-    assert all(gold.read(answer).schema.names == [column.name for column in answer.columns] for answer in job.ANSWERS)
+    assert all(gold.read(answer).schema.names == [column.name for column in answer.columns] for answer in ANSWERS)
     assert "There is nothing to report: gold has no day yet" in page(report, Period())
 
 
