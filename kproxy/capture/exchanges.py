@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from struct import Struct
 
-from kproxy.core.sasl import GSSAPI_FIRST, RawTokens
+from kproxy.core.raw_tokens import GSSAPI_FIRST, RawTokens
 from kproxy.core.software import software
 from kproxy.errors import DecodeError
 from kproxy.observe.credentials import RESPONSE, take_out

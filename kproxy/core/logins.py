@@ -15,8 +15,8 @@ from .inflight import ANSWER
 from .lanes.frame import IDENTITY
 from .login import Credentials, LoggedIn
 from .phase import LOGIN, NEW, OPEN, REFUSED, STALLED
+from .raw_tokens import RawTokens
 from .renewal import Renewal
-from .sasl import RawTokens
 from .sasl_end import SASL_AUTHENTICATION_FAILED, SaslEnd, answer_to
 
 if TYPE_CHECKING:

@@ -33,12 +33,12 @@ from kproxy.wire.table.api_keys import (
 
 from .addresses import address_rewrite, carries_addresses, newest_rewritable
 from .config_addresses import config_addresses
+from .counters import Tallies
 from .identity import ANSWERED
 from .names import SingleTopicRewriter, by_id, name_rewrite, single_topic_rewriter
 from .rewrite import Rewrite, Rewriter
 from .rule_program import compile_rules, unread
 from .step import HEAD, LIVE, STOP, STREAM, WHOLE, Step
-from .tally import Tallies
 from .versions import HIDDEN, VersionsAnswers
 
 CLUSTER_MEMBERS = frozenset(

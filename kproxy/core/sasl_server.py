@@ -28,7 +28,7 @@ from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 from .commands import BROKER, CLIENT, Compute
-from .hello import EarlyVersions
+from .early_versions import EarlyVersions
 from .inflight import ANSWER
 from .sasl_end import ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED, answer_to
 

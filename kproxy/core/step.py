@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from .counters import Tally
 from .rewrite import Buffer, Rewriter
-from .tally import Tally
 
 if TYPE_CHECKING:
     from kproxy.core.names.single_topic import SingleTopicRewriter

@@ -1,10 +1,16 @@
-"""Versions of the broker as the client is told of them: ApiVersions responses, cut to what is read and allowed."""
+"""Versions of the broker as the client is told of them: ApiVersions responses, cut to what is read and allowed.
+
+Features that a broker says are on are cut with them: a client that sees `transaction.version` 2 uses Produce 12,
+TxnOffsetCommit 5 and EndTxn 5 without looking whether there are such versions (KIP-890), and the features of the other
+group protocols say that their APIs are there (KIP-848, KIP-932, KIP-1071). `metadata.version` and the like tell what
+the cluster stores, not what clients may ask, and stay.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from kproxy.errors import DecodeError
 from kproxy.wire import decode_response, encode
@@ -12,7 +18,6 @@ from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import API_VERSIONS
 
 from .counters import Counters
-from .features import take_back
 
 HIDDEN = -1
 UNSUPPORTED_VERSION = 35
@@ -53,7 +58,7 @@ def cap(body: dict[str, Any], allowed: Allowed, own: Mapping[int, int] = NOTHING
     if kept == listed:
         return False
     body["api_keys"] = kept
-    take_back(body, _newest(listed), _newest(kept))
+    lower_features(body, _newest(listed), _newest(kept))
     return True
 
 
@@ -107,3 +112,39 @@ class VersionsAnswers:
         except DecodeError:
             return b""
         return encode(message)[CORRELATION:] if cap(message.body, self.allowed, self.own) else None
+
+
+# ---- features
+
+NEEDED: Final[Mapping[tuple[str, int], Mapping[int, int]]] = {
+    ("transaction.version", 2): {0: 12, 26: 5, 28: 5},
+    ("group.version", 1): {68: 0},
+    ("share.version", 1): {76: 0, 78: 0, 79: 0},
+    ("streams.version", 1): {88: 0},
+}
+"""(feature, level) → API key → the version that the level needs of it."""
+
+
+def lower_features(body: dict[str, Any], before: Mapping[int, int], after: Mapping[int, int]) -> None:
+    """Lower, in place, the levels of features in an ApiVersions response to those that its versions still allow.
+
+    `before` and `after` the cut: API key → newest version. What the broker itself lacks is its own business: only a
+    version that the cut has taken counts. Level 0 is off, and brokers do not list what is off.
+    """
+    for (name, level), needs in NEEDED.items():
+        if any(before.get(key, -1) >= version > after.get(key, -1) for key, version in needs.items()):
+            _lower(body, "finalized_features", "max_version_level", "min_version_level", name, level - 1)
+            _lower(body, "supported_features", "max_version", "min_version", name, level - 1)
+
+
+def _lower(body: dict[str, Any], field: str, most: str, least: str, name: str, level: int) -> None:
+    listed = body.get(field)
+    if not listed:
+        return
+    kept = []
+    for feature in listed:
+        if feature["name"] == name and feature[most] > level:
+            feature = feature | {most: level, least: min(feature[least], level)}
+        if feature["name"] != name or feature[most] > 0:
+            kept.append(feature)
+    body[field] = kept

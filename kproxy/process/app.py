@@ -15,14 +15,13 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.config.changes import FLAGS, Origin, changed_places
 from kproxy.config.document import Config
 from kproxy.core.circle import CircleMark
-from kproxy.core.counters import Counters
+from kproxy.core.counters import Counters, Tallies, Tally
 from kproxy.core.memory import HeldMemory
 from kproxy.core.partition_session import Room
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.sasl_end import NO_SASL
 from kproxy.core.sasl_server import SaslServer
 from kproxy.core.session import Session, Shared
-from kproxy.core.tally import Tallies, Tally
 from kproxy.distribution import own_version
 from kproxy.errors import DocumentError, InternalError, KproxyError
 from kproxy.logs.setup import log_of_process, lost_lines

@@ -14,10 +14,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from kproxy.core.counters import Counters
-from kproxy.core.histogram import BROKER_BOUNDS, Histogram
+from kproxy.core.counters import BROKER_BOUNDS, Counters, Histogram, Tally
 from kproxy.core.memory import HeldMemory
-from kproxy.core.tally import Tally
 
 
 class Connections(Protocol):

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from kproxy.core.counters import Counters
-from kproxy.core.histogram import BROKER_BOUNDS, Histogram
+from kproxy.core.counters import BROKER_BOUNDS, Counters, Histogram, Tallies
 from kproxy.core.memory import HeldMemory
-from kproxy.core.tally import Tallies
 from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.sinks.metrics import TrafficCollector, exposition, registry
 

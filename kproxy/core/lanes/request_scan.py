@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.memory import HeldMemory
+from kproxy.core.raw_tokens import GSSAPI_FIRST, MAX_TOKEN, RawTokens
 from kproxy.core.rewrite import Buffer
-from kproxy.core.sasl import GSSAPI_FIRST, MAX_TOKEN, RawTokens
 from kproxy.core.step import HEAD, LIVE
 from kproxy.wire.scan.frames import REQUEST_HEAD
 

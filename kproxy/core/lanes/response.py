@@ -16,8 +16,8 @@ from typing import Any
 from kproxy.core.identity import ANSWERED
 from kproxy.core.inflight import ANSWER, OWN
 from kproxy.core.names import DISGUISED, OPENS, learn_session
+from kproxy.core.raw_tokens import RawTokens
 from kproxy.core.rewrite import Pieces
-from kproxy.core.sasl import RawTokens
 from kproxy.core.step import LIVE, STREAM, Step
 from kproxy.errors import DecodeError
 from kproxy.wire.breath import rest

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.inflight import ANSWER
 from kproxy.core.memory import HeldMemory
+from kproxy.core.raw_tokens import MAX_TOKEN
 from kproxy.core.rewrite import Buffer
-from kproxy.core.sasl import MAX_TOKEN
 from kproxy.wire.scan.frames import RESPONSE_BEGINS
 
 from .frame import PASS, Disposition, Need, Refuse, Replace, ResponseView

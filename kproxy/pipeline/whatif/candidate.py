@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from kproxy.core.counters import Tallies
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Shared
-from kproxy.core.tally import Tallies
 from kproxy.pipeline.whatif.exchange import Opaque, PackedExchange, RecordedClient
 from kproxy.pipeline.whatif.rehearsal import Rehearsal, RehearsalFinding
 from kproxy.rules.document.source import Source

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kproxy.core.commands import AskVersions, Dial
-from kproxy.core.hello import MOST_REQUESTS
+from kproxy.core.early_versions import MOST_REQUESTS
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.sasl_server import SaslServer, Terms
 from kproxy.rules.document.read import parse_rules
