@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -29,6 +29,9 @@ UNSEEN = re.compile(
 """Characters that are escaped: control characters except for line ends and tabs, formats (direction, no width, tags),
 half surrogates, separators of lines, and letters without ink. These are the categories Cc, Cf, Cs, Zl and Zp of
 Unicode, and what is taken for blank (UTS #39)."""
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print the API's answer as JSON.")
+"""Decorator that adds the option --json; the command gets the argument `as_json`."""
 
 
 def printable(value: object) -> str:
@@ -107,3 +110,44 @@ def console(*, err: bool = False, markup: bool = False) -> Console:
                 yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
     return CleanConsole(file=raw(err), stderr=err, markup=markup, highlight=False, emoji=False)
+
+
+def print_rows(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print a line for each row: a table with heads on a terminal, cells separated by tabs in pipes."""
+    if not sys.stdout.isatty():
+        for row in rows:
+            say("\t".join(cell_text(value) for value in row))
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for head in heads:
+        table.add_column(head)
+    for row in rows:
+        table.add_row(*(Text(cell_text(value)) for value in row))
+    console().print(table)
+
+
+def print_json(value: Any) -> None:
+    """Print a value as indented JSON in which letters beyond ASCII are not escaped."""
+    import json  # help, and what runs a proxy, do without
+
+    say(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def cell_text(value: Any) -> str:
+    """Return a cell's text, without tabs or line ends: `-` for None, yes or no, lists separated by commas."""
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case list() | tuple():
+            return ", ".join(map(cell_text, value)) or "-"
+        case dict():
+            import json
+
+            return json.dumps(value, ensure_ascii=False)
+        case _:
+            return in_line(value) or "-"

@@ -17,10 +17,16 @@ COMMANDS = {
     "explain": ("kproxy.cli.explain:command", "Say what rules make of an API or a frame, and why."),
     "test": ("kproxy.cli.run_tests:command", "Run the tests of rules, *.test.yaml."),
     "kinds": ("kproxy.cli.kinds:command", "List the kinds of rules, or show one with its fields."),
-    "schema": ("kproxy.cli.schema:command", "Print the JSON Schema of rule or config files, for editors."),
-    "ready": ("kproxy.cli.ready:command", "Say whether a running proxy can serve clients, by its exit code."),
+    "schema": ("kproxy.cli.printouts:schema_command", "Print the JSON Schema of rule or config files, for editors."),
+    "ready": (
+        "kproxy.cli.connections:ready_command",
+        "Say whether a running proxy can serve clients, by its exit code.",
+    ),
     "rules": ("kproxy.cli.rules:command", "See and change the rules of a running proxy."),
-    "connections": ("kproxy.cli.connections:command", "See, close and recycle the connections of a running proxy."),
+    "connections": (
+        "kproxy.cli.connections:connections_group",
+        "See, close and recycle the connections of a running proxy.",
+    ),
     "user": ("kproxy.cli.user:command", "Make the file of users who may log in to kproxy."),
     "tail": (
         "kproxy.cli.tail:command",
@@ -37,14 +43,20 @@ COMMANDS = {
         "Send recorded requests to a cluster again, or serve recorded answers to clients.",
     ),
     "redact": ("kproxy.cli.redact:command", "Write a capture without what users wrote."),
-    "filter-help": ("kproxy.cli.filter_help:command", "Print the filter language of tail, show, stats and captures."),
-    "protocol": ("kproxy.cli.protocol:command", "List the protocol's APIs, or print the grammar of one."),
+    "filter-help": (
+        "kproxy.cli.filters:filter_help_command",
+        "Print the filter language of tail, show, stats and captures.",
+    ),
+    "protocol": ("kproxy.cli.printouts:protocol_command", "List the protocol's APIs, or print the grammar of one."),
     "decode": ("kproxy.cli.decode:command", "Print the fields of frames."),
     "audit": (
         "kproxy.pipeline.commands:group",
         "Turn what was recorded into answers, with Spark; needs the extra `pipeline`.",
     ),
-    "completion": ("kproxy.cli.completion:command", "Print what makes bash, zsh or fish complete kproxy's commands."),
+    "completion": (
+        "kproxy.cli.printouts:completion_command",
+        "Print what makes bash, zsh or fish complete kproxy's commands.",
+    ),
     "demo": ("kproxy.cli.demo:command", "Show kproxy at work on a mock cluster; needs the extra `demo`."),
 }
 """Commands by name: each is (`module:command`, description in one line)."""

@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 import click
 
 from kproxy.cli.admin_client import Admin, segment, with_admin
-from kproxy.cli.table import as_json, print_json, print_rows
 from kproxy.errors import KproxyError
-from kproxy.terminal import say
+from kproxy.terminal import as_json, print_json, print_rows, say
 
 COLUMNS = ("name", "state", "stopped", "exchanges", "broker_exchanges", "connections", "size", "seconds", "dropped",
            "filter")  # fmt: skip

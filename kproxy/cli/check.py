@@ -59,7 +59,7 @@ def command(ctx: click.Context, paths: tuple[str, ...], strict: bool, schema: bo
     other rules are checked as one set. Exit code 1 if there is any mistake, with --strict also if there is any warning.
     """
     if schema:
-        from kproxy.cli.schema import rules_schema
+        from kproxy.cli.printouts import rules_schema
 
         say(json.dumps(rules_schema(), indent=2))
         return

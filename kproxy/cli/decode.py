@@ -6,8 +6,7 @@ import sys
 
 import click
 
-from kproxy.cli.api_names import find_api, known_version
-from kproxy.cli.frame_input import frames
+from kproxy.cli.frame_input import find_api, frames, known_version
 from kproxy.cli.frame_output import as_json, tree
 from kproxy.errors import DecodeError, InputError
 from kproxy.named_file import read_named, reason

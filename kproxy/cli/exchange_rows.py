@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kproxy.cli.table import text
 from kproxy.observe.filter.view import EventData
-from kproxy.terminal import say
+from kproxy.terminal import cell_text, say
 
 MOST_PARTITIONS = 6
 """Partitions of a topic that a cell shows on a terminal."""
@@ -155,12 +154,12 @@ class Rows:
 
     def show(self, data: EventData) -> None:
         if not self.people:
-            say("\t".join(text(cell.read(data) or None) for cell in self.cells))
+            say("\t".join(cell_text(cell.read(data) or None) for cell in self.cells))
             return
         if not self.headed:
             self.headed = True
             say(self._line([cell.head for cell in self.cells]), bold=True)
-        say(self._line([text(cell.read(data) or None) for cell in self.cells]), fg=colour(data))
+        say(self._line([cell_text(cell.read(data) or None) for cell in self.cells]), fg=colour(data))
 
     def _line(self, values: Sequence[str]) -> str:
         return " ".join(fitted(value, cell.width) for cell, value in zip(self.cells, values, strict=True)).rstrip()

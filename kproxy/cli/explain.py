@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from kproxy.cli.api_names import find_api, known_version
-from kproxy.cli.frame_input import frames
+from kproxy.cli.frame_input import find_api, frames, known_version
 from kproxy.errors import DecodeError, InputError
 from kproxy.named_file import MOST_BYTES, read_named, reason
 from kproxy.rules.select.frame_match import OF_ENTITY
@@ -204,8 +203,7 @@ class Line(NamedTuple):
 
 def lines(target: Target, found: Survey, everything: bool, another: bool) -> Iterator[Line]:
     """Yield the whole explanation of one target. `another`: with an empty line before it."""
-    from kproxy.cli.explaining.decisions import told
-    from kproxy.cli.explaining.depths import sides
+    from kproxy.cli.explaining.wording import sides, told
 
     if another:
         yield Line("")

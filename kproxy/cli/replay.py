@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kproxy.cli.filter_words import files_and_filter
+from kproxy.cli.filters import files_and_filter
 from kproxy.terminal import console, say
 
 if TYPE_CHECKING:

@@ -49,7 +49,7 @@ def command(ctx: click.Context, paths: tuple[str, ...], words: str | None, schem
     a dialogue of frames. Exit code 1 if a test fails, or a file has mistakes, or there is no test at all.
     """
     if schema:
-        from kproxy.cli.schema import tests_schema
+        from kproxy.cli.printouts import tests_schema
 
         say(json.dumps(tests_schema(), indent=2))
         return

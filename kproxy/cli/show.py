@@ -12,10 +12,9 @@ import click
 from kproxy.capture.reader import MOST_FRAME
 from kproxy.cli.exchange_input import AnyView, Trouble, tell, views
 from kproxy.cli.exchange_rows import milliseconds
-from kproxy.cli.filter_words import is_file, make_filter
+from kproxy.cli.exchange_tree import hex_tree, record_lines
+from kproxy.cli.filters import is_file, make_filter
 from kproxy.cli.frame_output import as_json
-from kproxy.cli.hex_tree import hex_tree
-from kproxy.cli.record_lines import record_lines
 from kproxy.cli.tail import unjudged
 from kproxy.errors import DecodeError
 from kproxy.observe.exchange import Form, Frame, ObservedExchange

@@ -10,14 +10,13 @@ import click
 
 from kproxy.cli.exchange_input import Trouble, events, exchanges, kind_of, make_data, tell
 from kproxy.cli.exchange_rows import milliseconds, size
-from kproxy.cli.filter_words import files_and_filter
-from kproxy.cli.table import print_json, print_rows
+from kproxy.cli.filters import files_and_filter
 from kproxy.cli.tail import passed_over, unjudged
 from kproxy.cli.tally import Tally
 from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import EventView, ExchangeView
-from kproxy.terminal import say
+from kproxy.terminal import print_json, print_rows, say
 
 FORMS = ("table", "json")
 LINE = ("requests", "errors", "unanswered", "request_bytes", "response_bytes", "p50_ms", "p90_ms", "p99_ms", "max_ms")

@@ -14,7 +14,7 @@ import msgspec
 from kproxy.cli.admin_client import Admin, with_admin
 from kproxy.cli.exchange_input import Trouble, tell, views
 from kproxy.cli.exchange_rows import Rows
-from kproxy.cli.filter_words import files_and_filter
+from kproxy.cli.filters import files_and_filter
 from kproxy.errors import InternalError
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import EventData
@@ -41,7 +41,7 @@ def command(admin: Admin, words: tuple[str, ...], output: str, number: int | Non
     the data of request events, as the audit has them.
     """
     if help_filter:
-        from kproxy.cli.filter_help import print_help
+        from kproxy.cli.filters import print_help
 
         print_help()
         return

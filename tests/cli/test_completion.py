@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from kproxy.cli import COMMANDS, main
-from kproxy.cli.completion import SHELLS
+from kproxy.cli.printouts import SHELLS
 
 
 def completed(typed: str, cwd: Path) -> set[str]:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from kproxy.cli import main
-from kproxy.cli.event_types import judge
+from kproxy.cli.exchange_input import judge
 from kproxy.events.schema import REQUEST_EVENT
 from tests.support.exchange_factory import conversation, event_lines
 

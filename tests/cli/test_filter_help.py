@@ -5,7 +5,7 @@ from __future__ import annotations
 from click.testing import CliRunner
 
 from kproxy.cli import main
-from kproxy.cli.filter_help import markdown
+from kproxy.cli.filters import markdown
 from kproxy.observe.filter.fields import FIELDS
 
 

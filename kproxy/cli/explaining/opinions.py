@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from kproxy.cli.explaining.target import Target
+from kproxy.cli.explaining.wording import words
 from kproxy.core.addresses import carries_addresses
 from kproxy.core.names import name_rewrite
 from kproxy.rules.depth import Depth
@@ -22,9 +24,6 @@ from kproxy.rules.when import When
 from kproxy.wire.table.api_keys import (
     PRODUCE,
 )
-
-from .decisions import words
-from .target import Target
 
 Word = Literal["acts", "depends", "not now", "observes", "no", "never"]
 DIRECTIONS: tuple[Direction, ...] = ("request", "response")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kproxy.cli.explaining.opinions import Opinion, opinion
+from kproxy.cli.explaining.target import Target
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Shared
@@ -21,9 +23,6 @@ from kproxy.testing.cases.connection import Line
 from kproxy.testing.cases.model import ClientConnection
 from kproxy.testing.cases.pieces import check_untouched, describe
 from kproxy.testing.dialogue import response, sized
-
-from .opinions import Opinion, opinion
-from .target import Target
 
 
 @dataclass(frozen=True)

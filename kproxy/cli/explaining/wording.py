@@ -1,9 +1,10 @@
-"""Decisions of live rules, in words."""
+"""Words for decisions of live rules, and for how deep a plan looks at frames."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kproxy.core.step import HEAD, LIVE, STOP, STREAM, WHOLE, Step
 from kproxy.rules.decision import (
     Answer,
     Close,
@@ -19,6 +20,7 @@ from kproxy.rules.decision import (
     Swap,
     Throttle,
 )  # fmt: skip
+from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.wire.table import errors as error_codes
 
@@ -91,3 +93,37 @@ def named(entity: Entity) -> str:
         values["topic_id"] = None
     said = [f"{name.replace('_', ' ')} {value}" for name, value in values.items() if value not in (None, "")]
     return " ".join(said)
+
+
+OPAQUE = "opaque: passes as it streams in"
+WHOLE_TEXT = "walk: held until it is whole, and gone through for names and addresses"
+LIVE_DEPTHS = {
+    Depth.HEADER: "head: its header is read, the rest streams on",
+    Depth.BODY: "full: held until it is whole, and decoded",
+}
+PLAIN = {
+    HEAD: "head: acks is read, the rest streams on",
+    WHOLE: WHOLE_TEXT,
+    STREAM: "walk: streams on when it is long, its end is gone through for addresses",
+}
+
+
+def sides(step: Step) -> tuple[str, str]:
+    """Return in words how deep a plan's step looks at the request and at its response."""
+    return side(step, "request"), side(step, "response")
+
+
+def side(step: Step, direction: str) -> str:
+    if step.request == STOP:
+        return f"stopped: the connection is closed, {step.stop}" if direction == "request" else "there is none"
+    if getattr(step, direction) == LIVE and step.program is not None:
+        depth: Depth = getattr(step.program, direction)
+        plain = side(step.plain, direction)
+        if depth == Depth.NOTHING or (depth == Depth.HEADER and plain.startswith("walk")):
+            return plain
+        if direction == "response":
+            return f"{LIVE_DEPTHS[depth]}, if a rule has fired for the request; else {plain}"
+        return LIVE_DEPTHS[depth]
+    if step.api == "ApiVersions" and direction == "response":
+        return "full: held until it is whole, and cut to what may be used"
+    return PLAIN.get(getattr(step, direction) or 0, OPAQUE)
