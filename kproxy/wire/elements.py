@@ -16,7 +16,7 @@ from kproxy.wire.codec.message import Message
 from kproxy.wire.table.layout import ZERO_UUID
 from kproxy.wire.table.shapes import ITSELF, Level, Shape, shape
 
-from .breath import breathe
+from .breath import each
 
 Body = Mapping[str, Any]
 Roles = Mapping[str, Any]
@@ -44,8 +44,7 @@ def elements(levels: Sequence[Level], body: Body, roles: Roles = NO_ROLES) -> It
 
 def _inside(levels: Sequence[Level], depth: int, parent: Body, around: Element) -> Iterator[Element]:
     level, deeper = levels[depth], depth + 1
-    for index, value in enumerate(level.elements(parent)):
-        breathe()
+    for index, value in enumerate(each(level.elements(parent))):
         element = Element({**around.roles, **level.roles(value)}, (*around.where, index), (*around.chain, value))
         if deeper < len(levels) and levels[deeper].elements(value):
             yield from _inside(levels, deeper, value, element)
@@ -149,16 +148,13 @@ class TopicWalk:
     def find(self, body: Body) -> Iterator[Topic]:
         """Yield the topics of a body in its order."""
         if self.around is None:
-            yield from self._inside(body, None)
-            return
-        for element in self.around.elements(body):
-            yield from self._inside(element, element)
+            return self._inside(body, None)
+        return (topic for element in each(self.around.elements(body)) for topic in self._inside(element, element))
 
     def _inside(self, parent: Body, around: Any) -> Iterator[Topic]:
         name, topic_id, arrays = self.name, self.topic_id, self.arrays
         bare = self.topics.struct is None
-        for element in self.topics.elements(parent):
-            breathe()
+        for element in each(self.topics.elements(parent)):
             if bare:
                 yield Topic(element, None, element, around, [])
                 continue
@@ -176,9 +172,12 @@ class TopicWalk:
         """Yield the partitions of a topic in its order."""
         name, topic_id, fields, _, elements = topic
         index = self.index
-        for element in elements:
-            breathe()
-            yield Partition(name, topic_id, element if index is None else element[index], element, fields)
+        if index is None:
+            for element in each(elements):
+                yield Partition(name, topic_id, element, element, fields)
+        else:
+            for element in each(elements):
+                yield Partition(name, topic_id, element[index], element, fields)
 
 
 def unkeyed_id(topics: Level) -> str | None:
@@ -211,9 +210,9 @@ def topics_in(key: int, version: int, direction: str, body: Body | None) -> Iter
 def partitions_in(key: int, version: int, direction: str, body: Body | None) -> Iterator[Partition]:
     """Yield the partitions of a body, which may also be a sketch's; none for None, whatever the version."""
     walk = None if body is None else topic_walk(key, version, direction)
-    if walk is not None and body is not None:
-        for topic in walk.find(body):
-            yield from walk.inside(topic)
+    if walk is None or body is None:
+        return iter(())
+    return (partition for topic in walk.find(body) for partition in walk.inside(topic))
 
 
 def topics(message: Message) -> Iterator[Topic]:
