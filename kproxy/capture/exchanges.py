@@ -2,21 +2,20 @@
 
 Strategy: brokers answer in order, so a response belongs to the oldest request that waits, and one that is passed over
 was not answered or its answer was not captured. Correlation ids decide. Where it cannot be told whether a Produce asks
-for an answer, since its acks are missing, the next response tells. (The watcher of the live proxy sees every byte, and
+for an answer, since its acks are missing, the next response tells. (The observer of the live proxy sees every byte, and
 may be strict; here any byte may be missing.)
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from struct import Struct
 
 from kproxy.core.raw_tokens import GSSAPI_FIRST, RawTokens
 from kproxy.core.software import software
 from kproxy.errors import DecodeError
 from kproxy.observe.credentials import RESPONSE, take_out
-from kproxy.observe.exchange import ExchangeOutcome, Form, Frame, ObservedExchange
+from kproxy.observe.exchange import ExchangeOutcome, Form, Frame, ObservedExchange, TakeExchange
 from kproxy.observe.response_errors import error_at, in_order
 from kproxy.wire.scan.head import acks_of
 from kproxy.wire.table import schema
@@ -36,8 +35,6 @@ LONGEST_NAME = 1000
 _REQUEST = Struct(">hhi").unpack_from
 _RESPONSE = Struct(">i").unpack_from
 _BEGIN = Struct(">ihhi").unpack_from
-
-TakeExchange = Callable[[ObservedExchange], None]
 
 
 def begins_request(data: bytes) -> bool:

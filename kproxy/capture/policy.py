@@ -1,7 +1,7 @@
 """Policy of one capture: how much of a frame it keeps.
 
 Strategy: always a beginning of it, so that what is there is true, and the packet says how long it was. Credentials are
-never in what a watcher hands out; where it says that it has withheld a body, the header alone is kept here, so that two
+never in what an observer hands out; where it says that it has withheld a body, the header alone is kept here, so that two
 mistakes are needed to show one. What it put in the place of config values is not written: such a frame ends before the
 first of them.
 """
@@ -32,7 +32,7 @@ LONGEST_HEADER = 1024
 class Policy:
     """Policy of a capture.
 
-    `payload`: none, only headers; head, so many bytes from the header on; full, all that the watcher keeps.
+    `payload`: none, only headers; head, so many bytes from the header on; full, all that the observer keeps.
     """
 
     payload: Payload = "head"
@@ -40,7 +40,7 @@ class Policy:
 
     @property
     def depth(self) -> Depth:
-        """Return how much of a frame a watcher has to keep for this policy."""
+        """Return how much of a frame an observer has to keep for this policy."""
         return Depth.COUNT if self.payload == "none" else Depth.FULL
 
     def most(self, frame: Frame) -> int:

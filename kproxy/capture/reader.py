@@ -28,7 +28,7 @@ from .undecided_connections import FlowKey, KeptSegment, UndecidedConnections
 
 KAFKA_PORT = 9092
 MOST_FRAME = 1 << 20
-"""Bytes that are kept of a frame unless something else is asked for; as the watcher does."""
+"""Bytes that are kept of a frame unless something else is asked for; as the observer does."""
 MOST_CONNECTIONS = 50_000
 """Remembered at a time, some 200 MB; beyond, the one that was silent longest is taken to be over."""
 MOST_ENDED = 10_000

@@ -26,7 +26,7 @@ from kproxy.errors import InputError
 from kproxy.events.column import Column
 from kproxy.events.schema import BY_NAME, REQUEST_EVENT
 from kproxy.observe.exchange import ObservedExchange
-from kproxy.observe.filter.view import EventData, EventView, ExchangeView
+from kproxy.observe.filter.view import EventView, ExchangeView, ViewedEvent
 from kproxy.terminal import say
 
 TYPES: Mapping[str, type] = {
@@ -42,7 +42,7 @@ LONGEST_LINE = 64 << 20
 
 DAMAGED = (gzip.BadGzipFile, zlib.error)
 
-TokenKind = Literal["capture", "events"]
+InputKind = Literal["capture", "events"]
 AnyView = EventView | ExchangeView
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -112,7 +112,7 @@ def said_of(capture: Capture) -> Iterator[str]:
         yield f"{name}: {counts.strangers} responses without requests"
 
 
-def kind_of(path: str) -> TokenKind:
+def kind_of(path: str) -> InputKind:
     """Return the kind of a file by its first bytes; a directory holds events. Raises NoInput, OSError."""
     if Path(path).is_dir():
         return "events"
@@ -146,7 +146,7 @@ def event_files(path: str) -> list[str]:
     return found
 
 
-def make_data(seen: ObservedExchange) -> EventData:
+def make_data(seen: ObservedExchange) -> ViewedEvent:
     """Return the data of the request event of an exchange in a capture."""
     from kproxy.sinks.audit.request_event import request_event  # imported here, as event files do not need it
 
@@ -173,13 +173,13 @@ def exchanges(path: str, trouble: Trouble, most: int = MOST_FRAME) -> Iterator[O
     yield from capture
 
 
-def events(path: str, trouble: Trouble) -> Iterator[tuple[str, EventData, str]]:
+def events(path: str, trouble: Trouble) -> Iterator[tuple[str, ViewedEvent, str]]:
     """Yield (type, data, source) of each event in a file, or in the files of a directory."""
     for name in event_files(path):
         yield from _lines(name, trouble)
 
 
-def _lines(name: str, trouble: Trouble) -> Iterator[tuple[str, EventData, str]]:
+def _lines(name: str, trouble: Trouble) -> Iterator[tuple[str, ViewedEvent, str]]:
     number = 0
     with opened(name) as file:
         try:

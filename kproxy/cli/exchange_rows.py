@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kproxy.observe.filter.view import EventData
+from kproxy.observe.filter.view import ViewedEvent
 from kproxy.terminal import cell_text, say
 
 MOST_PARTITIONS = 6
@@ -25,10 +25,10 @@ class Cell:
 
     head: str
     width: int
-    read: Callable[[EventData], Any]
+    read: Callable[[ViewedEvent], Any]
 
 
-def topics(data: EventData, most: int | None = None) -> str:
+def topics(data: ViewedEvent, most: int | None = None) -> str:
     """Return the topics and partitions of a request, `orders[0,3] bills[1]`; if it has none, its group or resources.
 
     These look like `group:billing`. `most`: partitions shown of each topic.
@@ -41,7 +41,7 @@ def topics(data: EventData, most: int | None = None) -> str:
     return " ".join(f"{one.get('type')}:{one.get('name')}" for one in data.get("resources") or ())
 
 
-def _topics(data: EventData, most: int | None) -> Iterator[str]:
+def _topics(data: ViewedEvent, most: int | None) -> Iterator[str]:
     for topic in data.get("topics") or ():
         numbers = [str(one["partition"]) for one in topic.get("partitions") or () if "partition" in one]
         if most is not None and len(numbers) > most:
@@ -71,32 +71,32 @@ def size(value: int | None) -> str | None:
     return str(value)
 
 
-def _state(data: EventData) -> str | None:
+def _state(data: ViewedEvent) -> str | None:
     """Return the errors of an exchange, else its outcome in words; None if it was answered as usual."""
     errors = data.get("errors") or ([data["error"]] if data.get("error") else [])
     outcome = data.get("outcome", "answered")
     return ",".join(errors) or {"answered": None, "no_answer_due": "no answer due"}.get(outcome, outcome)
 
 
-def _codecs(data: EventData) -> str | None:
+def _codecs(data: ViewedEvent) -> str | None:
     found = {part["codec"] for topic in data.get("topics") or () for part in topic.get("partitions") or ()
              if "codec" in part}  # fmt: skip
     return ",".join(sorted(found)) or None
 
 
-def _software(data: EventData) -> str | None:
+def _software(data: ViewedEvent) -> str | None:
     return " ".join(filter(None, (data.get("software_name"), data.get("software_version")))) or None
 
 
-def _node(data: EventData) -> str:
+def _node(data: ViewedEvent) -> str:
     return "bootstrap" if data.get("node") is None else str(data["node"])
 
 
-def _acks(data: EventData) -> str | None:
+def _acks(data: ViewedEvent) -> str | None:
     return {None: None, -1: "all"}.get(data.get("acks"), str(data.get("acks")))
 
 
-def _column(name: str) -> Callable[[EventData], Any]:
+def _column(name: str) -> Callable[[ViewedEvent], Any]:
     return lambda data: data.get(name)
 
 
@@ -152,7 +152,7 @@ class Rows:
         self.cells: Sequence[Cell] = WIDE if wide else TABLE if self.people else PIPED
         self.headed = False
 
-    def show(self, data: EventData) -> None:
+    def show(self, data: ViewedEvent) -> None:
         if not self.people:
             say("\t".join(cell_text(cell.read(data) or None) for cell in self.cells))
             return
@@ -175,7 +175,7 @@ def fitted(value: str, width: int) -> str:
     return value.rjust(most) if width < 0 else value.ljust(most)
 
 
-def colour(data: EventData) -> str | None:
+def colour(data: ViewedEvent) -> str | None:
     """Return the colour of an exchange's row by how it ended; None for one that was answered as usual."""
     if data.get("unread"):
         return "magenta"

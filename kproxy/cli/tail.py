@@ -17,10 +17,10 @@ from kproxy.cli.exchange_rows import Rows
 from kproxy.cli.filters import files_and_filter
 from kproxy.errors import InternalError
 from kproxy.observe.filter.filter import Filter
-from kproxy.observe.filter.view import EventData
+from kproxy.observe.filter.view import ViewedEvent
 from kproxy.terminal import raw, say
 
-Show = Callable[[EventData], None]
+Show = Callable[[ViewedEvent], None]
 FORMS = ("table", "wide", "json")
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -69,7 +69,7 @@ def shown_as(output: str) -> Show:
     return Rows(output == "wide").show
 
 
-def from_files(files: list[str], wanted: Filter) -> Generator[EventData]:
+def from_files(files: list[str], wanted: Filter) -> Generator[ViewedEvent]:
     """Yield the data of the matching exchanges of these files, one file after the other."""
     trouble = Trouble()
     try:
@@ -97,7 +97,7 @@ def unjudged(number: int, why: str) -> None:
         say(f"kproxy: {exchanges} could not be judged by the filter, the last: {why}", err=True)
 
 
-def live(admin: Admin, wanted: Filter) -> Generator[EventData]:
+def live(admin: Admin, wanted: Filter) -> Generator[ViewedEvent]:
     """Yield the data of matching exchanges that pass from now on. Those left out are counted on standard error."""
     for line in admin.stream("/api/tail", {"filter": str(wanted) or None}):
         try:

@@ -1,4 +1,4 @@
-"""Shows what passes on a connection to a watcher, on the client's side and, for captures, on the broker's.
+"""Shows what passes on a connection to an observer, on the client's side and, for captures, on the broker's.
 
 Strategy. A tap stands in front of the `feed` of both sides and is told of every Send, so a connection that nobody
 watches pays nothing. One that was open before begins when no frame is under way in either direction.
@@ -36,9 +36,9 @@ MOST_EARLY = 64
 
 
 class Tap:
-    """Observer of one connection that gives what passes to its watchers.
+    """Observer of one connection that gives what passes to its observers.
 
-    `watcher` watches the client's side; `behind` the broker's, while a capture wants that. `settled`: both have begun,
+    `observer` watches the client's side; `behind` the broker's, while a capture wants that. `settled`: both have begun,
     as far as they exist. `over_early`: exchanges without a response (acks=0) that are over before the session has said
     what rules did about them.
     """
@@ -51,9 +51,9 @@ class Tap:
         "fanout",
         "from_broker",
         "from_client",
+        "observer",
         "over_early",
         "settled",
-        "watcher",
         "who",
     )  # fmt: skip
 
@@ -63,7 +63,7 @@ class Tap:
         self.began = self.settled = not late
         self.who = ConnectionWho(connection, fanout.picture(connection.facts.cluster))
         summary, journal = summary_for(self.who), journal_for(self.who)
-        self.watcher = ConnectionObserver(self.who, fanout.depth, self.take, summary=summary, journal=journal)
+        self.observer = ConnectionObserver(self.who, fanout.depth, self.take, summary=summary, journal=journal)
         self.behind: ConnectionObserver | None = None
         self.behind_began = False
         self.over_early: list[ObservedExchange] = []
@@ -83,16 +83,16 @@ class Tap:
             return
         if self.settled and self.behind is None:
             connection.client.feed = watched_requests(self, self.from_client)
-            connection.broker.feed = watched_responses(self.watcher.to_client, self.from_broker)
+            connection.broker.feed = watched_responses(self.observer.to_client, self.from_broker)
         else:
             connection.client.feed, connection.broker.feed = self.client_feed, self.broker_feed
 
     def client_feed(self, view: memoryview, n: int, now: float) -> int:
-        """Give bytes of the client to the watchers and to the session's feed, whose result is returned."""
+        """Give bytes of the client to the observers and to the session's feed, whose result is returned."""
         if not self.settled:
             self.begin()
         if self.began:
-            self.watcher.from_client(BUFFER, n, now)
+            self.observer.from_client(BUFFER, n, now)
         go = self.from_client(view, n, now)
         if self.over_early:
             self.let_go()
@@ -101,23 +101,23 @@ class Tap:
         return go
 
     def broker_feed(self, view: memoryview, n: int, now: float) -> int:
-        """Give bytes of the broker to the watchers and to the session's feed, whose result is returned."""
+        """Give bytes of the broker to the observers and to the session's feed, whose result is returned."""
         if not self.settled:
             self.begin()
         if self.behind_began and self.behind is not None:
             self.behind.to_client(BUFFER, n, now)
         go = self.from_broker(view, n, now)
         if go and self.began:
-            self.watcher.to_client(BUFFER, go, now)
+            self.observer.to_client(BUFFER, go, now)
         return go
 
     def sent(self, side: int, data: bytes | bytearray | memoryview, now: float) -> None:
-        """Give the watchers bytes that the session itself sends to a `side`, behind those that passed."""
+        """Give the observers bytes that the session itself sends to a `side`, behind those that passed."""
         if not data:
             return
         if side == CLIENT:
             if self.began:
-                self.watcher.to_client(data, len(data), now)
+                self.observer.to_client(data, len(data), now)
             return
         if self.over_early:
             self.let_go()
@@ -125,40 +125,40 @@ class Tap:
             self.behind.from_client(data, len(data), now)
 
     def unseen(self, side: int) -> int:
-        """Return how many of the next bytes from a side the watchers need only be told the number of."""
+        """Return how many of the next bytes from a side the observers need only be told the number of."""
         if not self.settled or self.behind is not None or self.connection.leaving is not None:
             return 0
-        return self.watcher.unseen(side != CLIENT)
+        return self.observer.unseen(side != CLIENT)
 
     def pass_over(self, side: int, n: int, now: float) -> None:
-        """Tell session and watcher of `n` bytes that go from socket to socket without being looked at."""
+        """Tell session and observer of `n` bytes that go from socket to socket without being looked at."""
         if side == CLIENT:
-            self.watcher.pass_over(n, now, response=False)
+            self.observer.pass_over(n, now, response=False)
             self.from_client(NOT_LOOKED_AT, n, now)
             if self.over_early:
                 self.let_go()
         else:
             self.from_broker(NOT_LOOKED_AT, n, now)
-            self.watcher.pass_over(n, now, response=True)
+            self.observer.pass_over(n, now, response=True)
 
     # ---- calls of the session as its observer
 
     def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool, older: int = 0) -> None:
         early = self.early(correlation_id)
         if early is None:
-            self.watcher.waited(correlation_id, seconds, response=response, by_rule=by_rule, older=older)
+            self.observer.waited(correlation_id, seconds, response=response, by_rule=by_rule, older=older)
         else:
             early.add_wait(seconds, response=response, by_rule=by_rule)
 
     def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False, older: int = 0) -> None:
         early = self.early(correlation_id) if older == NO_ANSWER else None
         if early is None:
-            self.watcher.acted(correlation_id, names, answered=answered, older=max(older, 0))
+            self.observer.acted(correlation_id, names, answered=answered, older=max(older, 0))
         else:
             early.rules.extend(names)
 
     def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
-        self.watcher.failed(correlation_id, codes)
+        self.observer.failed(correlation_id, codes)
 
     def early(self, correlation_id: int) -> ObservedExchange | None:
         """Return the exchange with this id that was over before the session looked at it, None if there is none."""
@@ -194,7 +194,7 @@ class Tap:
             return
         if not self.began:
             self.began = True
-            self.watcher.awaiting([one for one in session.awaited_requests if one[1] != ASKED])
+            self.observer.awaiting([one for one in session.awaited_requests if one[1] != ASKED])
         if self.behind is not None and not self.behind_began:
             self.behind_began = True
             self.behind.awaiting([one for one in session.awaited_requests if one[1] != ANSWERED])
@@ -202,9 +202,9 @@ class Tap:
         self.put_in_place()
 
     def refocus(self) -> None:
-        """Have the watchers watch what the sinks want now, since sinks have come or gone."""
+        """Have the observers watch what the sinks want now, since sinks have come or gone."""
         fanout = self.fanout
-        self.watcher.refocus(fanout.depth)
+        self.observer.refocus(fanout.depth)
         if not fanout.broker_side:
             self.behind, self.behind_began = None, False
         elif self.behind is None:
@@ -215,9 +215,9 @@ class Tap:
         self.put_in_place()
 
     def end(self, now: float) -> None:
-        """End the watchers, since the connection is over; open requests count as closed if kproxy closed it."""
+        """End the observers, since the connection is over; open requests count as closed if kproxy closed it."""
         ours = not self.connection.cause.startswith(("client_", "broker_"))
-        self.watcher.end(now, closed=ours)
+        self.observer.end(now, closed=ours)
         for seen in self.over_early:
             self.hand_out(seen)
         self.over_early.clear()
@@ -229,8 +229,8 @@ Watch = Callable[[bytearray, int, float], None]
 
 
 def watched_requests(tap: Tap, feed: Feed) -> Feed:
-    """Return a feed that gives bytes to the tap's watcher and then to `feed`."""
-    watch, early, let_go = tap.watcher.from_client, tap.over_early, tap.let_go
+    """Return a feed that gives bytes to the tap's observer and then to `feed`."""
+    watch, early, let_go = tap.observer.from_client, tap.over_early, tap.let_go
 
     def watched(view: memoryview, n: int, now: float) -> int:
         watch(BUFFER, n, now)

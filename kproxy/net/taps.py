@@ -94,16 +94,16 @@ class Taps:
 
 def ended(connection: Connection, tap: Tap, now: float) -> Ended:
     """Return how a connection ended, with the counts of what passed on it."""
-    watcher = tap.watcher
+    observer = tap.observer
     return Ended(
         cause=connection.cause,
         message=connection.message,
         seconds=now - connection.since,
         connect=connection.connected_after,
-        requests=watcher.requests,
-        responses=watcher.responses,
-        unanswered=watcher.unanswered,
-        request_bytes=watcher.request_bytes,
-        response_bytes=watcher.response_bytes,
-        unread=watcher.unread,
+        requests=observer.requests,
+        responses=observer.responses,
+        unanswered=observer.unanswered,
+        request_bytes=observer.request_bytes,
+        response_bytes=observer.response_bytes,
+        unread=observer.unread,
     )

@@ -1,7 +1,7 @@
-"""Watches what passes on a connection, and changes nothing: exchanges as the client sees them, live or from a capture.
+"""Observes what passes on a connection, and changes nothing: exchanges as the client sees them, live or from a capture.
 
-Words: a *watcher* is given every byte from and to one client, in order, and makes *exchanges seen* of them, each a
-request with its response or with none. How much of a frame is kept depends on who wants it
-(`Depth`): nothing, the rows of a summary, a *sketch* (all fields, and of record batches their headers only), or all.
-A watcher never raises for what the bytes hold: it counts frames that it cannot read, and says why in their exchanges.
+An *observer* is given every byte from and to one client, in order, and makes *exchanges* of them, each a request with
+its response or with none. How much of a frame is kept depends on who wants it (`Depth`): nothing, the rows of a
+summary, a *sketch* (all fields, and of record batches their headers only), or all. An observer never raises for what
+the bytes hold: it counts frames that it cannot read, and says why in their exchanges.
 """

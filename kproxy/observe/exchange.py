@@ -1,4 +1,4 @@
-"""Frames and exchanges that a watcher saw, as it hands them out.
+"""Frames and exchanges that an observer saw, as it hands them out.
 
 Times are seconds of one clock: monotonic while kproxy runs, since 1970 for captures. Nothing here is a copy of more
 than was asked for: `Frame.data` may be the whole frame, a sketch of it, or its beginning.
@@ -6,6 +6,7 @@ than was asked for: `Frame.data` may be the whole frame, a sketch of it, or its 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Literal, NamedTuple, Protocol
@@ -27,7 +28,7 @@ class Depth(IntEnum):
     SKETCH = 3
     """Every field; record batches by their headers."""
     FULL = 4
-    """Every byte, up to the watcher's limit."""
+    """Every byte, up to the observer's limit."""
 
 
 class Form(IntEnum):
@@ -58,7 +59,7 @@ class Frame:
     withheld: str = ""
     """Why the body is not in `data` although it was asked for; or what in it was overwritten."""
     sketch: bytes = b""
-    """Its sketch, where `data` is only the head of a frame with records that is longer than a watcher keeps."""
+    """Its sketch, where `data` is only the head of a frame with records that is longer than an observer keeps."""
 
 
 ExchangeOutcome = Literal["answered", "no_answer_due", "unanswered", "closed"]
@@ -112,7 +113,7 @@ class Who(Protocol):
 
 @dataclass(slots=True)
 class ObservedExchange:
-    """Exchange of one connection, as a watcher saw it. `number` counts those of the connection from 1 on.
+    """Exchange of one connection, as an observer saw it. `number` counts those of the connection from 1 on.
 
     `rule_wait`, `other_wait`: seconds of the time from request to response for which rules, or kproxy for other
     reasons, held a frame; of each, (request, response). `rules`: names of those that fired. `acks`: of Produce.
@@ -187,3 +188,7 @@ class ObservedExchange:
             return None
         self._bodies[which] = body
         return body
+
+
+TakeExchange = Callable[[ObservedExchange], None]
+"""Takes an exchange that is over."""

@@ -20,14 +20,13 @@ from kproxy.wire.scan.sketch import MOST_SKETCH, Sketcher
 from kproxy.wire.table.api_keys import SASL_HANDSHAKE
 
 from .credentials import header_end
-from .exchange import Depth, ExchangeOutcome, ObservedExchange, Who
+from .exchange import Depth, ExchangeOutcome, ObservedExchange, TakeExchange, Who
 from .frames import SIZE_BYTES, PartialFrame
 from .observation import HEAD_KEPT, RECORDS, SMALL, Observation, ObservationPlan
 from .open_exchanges import CUT_SECRET, DIRECTIONS, MOST_OPEN, OpenEntry, OpenExchange, OpenExchanges
 from .response_errors import errors_of, has_errors_inside, is_long_list
 from .summary import Summary
 
-TakeExchange = Callable[[ObservedExchange], None]
 Interest = Callable[[int, int], Depth]
 """(api key, version) → how much of its frames is wanted; asked once for each pair, then remembered."""
 

@@ -1,8 +1,7 @@
-"""One direction's bytes cut into frames, of which as much is kept as somebody wants.
+"""Frame that is not all here yet: how much of it is kept, in whatever pieces its bytes come.
 
-Strategy. A frame that is under way is an `Arriving`. It gathers its first bytes until the stream that it belongs to
-has decided how much of it to keep (`Stream.look`, called each time that as many bytes are here as it asked for). From
-then on it is *settled*: further bytes are copied, sketched or passed over, each once, in whatever pieces they come.
+Strategy. It gathers its first bytes until the stream that it belongs to (`streams.py`) has decided how much of it to
+keep. From then on it is *settled*: further bytes are copied, sketched or passed over, each once.
 """
 
 from __future__ import annotations

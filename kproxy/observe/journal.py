@@ -19,8 +19,8 @@ from kproxy.wire.breath import rest
 from kproxy.wire.primitives import Buffer
 
 from .credentials import REQUEST, RESPONSE
-from .exchange import Form, Frame, ObservedExchange, Who
-from .exchange_builder import ExchangeBuilder, Interest, TakeExchange
+from .exchange import Form, Frame, ObservedExchange, TakeExchange, Who
+from .exchange_builder import ExchangeBuilder, Interest
 from .frames import SIZE_BYTES
 from .number_template import LearntFrame, NumberTemplate, has_one_place, learn_frame
 from .observation import SMALL, Observation, code_of

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .exchange import ObservedExchange, Who
-from .exchange_builder import Interest, TakeExchange
+from .exchange import ObservedExchange, TakeExchange, Who
+from .exchange_builder import Interest
 from .journal import Journal
 from .observation import code_of
 from .open_exchanges import OpenExchange

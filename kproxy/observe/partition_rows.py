@@ -31,14 +31,14 @@ from kproxy.wire.table.layout import Slot
 from .credentials import REQUEST, RESPONSE
 from .exchange import ObservedExchange
 
-Topic = str | bytes
+TopicKey = str | bytes
 """A topic's name, or the 16 bytes of its id."""
 
-PartitionRow = tuple[Topic, int, int, int, int, int, str, bool | None, int | None, int | None]
+PartitionRow = tuple[TopicKey, int, int, int, int, int, str, bool | None, int | None, int | None]
 """(topic, partition, error code, bytes, batches, records, codec, idempotent, last offset, high watermark)"""
 
 
-ProducedRow = tuple[Topic, int, int, int, int, str, bool]
+ProducedRow = tuple[TopicKey, int, int, int, int, str, bool]
 """Row of a Produce request: (topic, partition, bytes, batches, records, codec, idempotent)"""
 
 
@@ -51,7 +51,7 @@ def rows_of(seen: ObservedExchange, asked: list[ProducedRow] | None = None) -> l
         asked = asked_rows(seen.version, seen.request_body) if asked is None else asked
         if seen.acks != 0 and seen.response_body is None:  # nobody knows whether it was written
             return []
-        return produce_rows(asked, answers_of(seen.version, seen.response_body))
+        return produce_rows(asked, written_answers(seen.version, seen.response_body))
     return fetch_rows(seen.key, seen.version, seen.response_body)
 
 
@@ -68,7 +68,7 @@ def asked_rows(version: int, request: dict[str, Any] | None) -> list[ProducedRow
     return rows
 
 
-def answers_of(version: int, response: dict[str, Any] | None) -> dict[tuple[Topic, int], tuple[int, int]]:
+def written_answers(version: int, response: dict[str, Any] | None) -> dict[tuple[TopicKey, int], tuple[int, int]]:
     """Return (topic, partition) → (error code, base offset) of a Produce response."""
     return {
         (topic_of(part), part.number): (part.error_code, part.fields["base_offset"])
@@ -76,7 +76,7 @@ def answers_of(version: int, response: dict[str, Any] | None) -> dict[tuple[Topi
     }
 
 
-def produce_rows(asked: list[ProducedRow], answers: dict[tuple[Topic, int], tuple[int, int]]) -> list[PartitionRow]:
+def produce_rows(asked: list[ProducedRow], answers: dict[tuple[TopicKey, int], tuple[int, int]]) -> list[PartitionRow]:
     """Return the rows of a Produce exchange from those of its request and the answers for each partition."""
     rows: list[PartitionRow] = []
     for name, index, size, batches, records, codec, idempotent in each(asked):
@@ -107,7 +107,7 @@ def share_codes(version: int, response: dict[str, Any] | None) -> list[int]:
     return [code for part in parts for code in (part.error_code, part.fields["acknowledge_error_code"])]
 
 
-def topic_of(part: Partition) -> Topic:
+def topic_of(part: Partition) -> TopicKey:
     """Return the name of a partition's topic, or its id where the version of the API has ids in place of names."""
     return part.topic or "" if part.topic_id is None else part.topic_id.bytes
 

@@ -66,7 +66,7 @@ class Unfolded(Protocol):
 class Summary:
     """Counters of the exchanges of one connection, in cells of the minute at hand and lines of those before.
 
-    `wants(api key, version)`: True if such exchanges are counted. `wall(time)`: a time of the watcher's clock as
+    `wants(api key, version)`: True if such exchanges are counted. `wall(time)`: a time of the observer's clock as
     seconds since 1970. `who`: finds names for topic ids; without it lines have the ids only.
     """
 
@@ -81,14 +81,14 @@ class Summary:
         """Begin without any counts. `most`: cells of partitions in one minute."""
         self.wants, self.wall, self.who, self.most = wants, wall, who, most
         self.minute = float("-inf")  # start of the minute that the cells count, seconds since 1970
-        self.until = float("-inf")  # end of that minute, by the watcher's clock
+        self.until = float("-inf")  # end of that minute, by the observer's clock
         self.apis: dict[ApiKey, ApiCounters] = {}
         self.parts: dict[PartitionKey, PartitionCounters] = {}
         self.lines: list[SummaryRow] = []
         self.waiting: list[Unfolded] = []  # templates with counts that are not in the cells yet
 
     def fold(self) -> None:
-        """Add to the cells what templates have counted since the last time ."""
+        """Add to the cells what templates have counted since the last time."""
         for answer in self.waiting:
             answer.fold(self)
         self.waiting.clear()

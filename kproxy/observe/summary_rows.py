@@ -88,7 +88,7 @@ PartitionKey = tuple[int | None, int | None, str | None, str | bytes, int | None
 
 @dataclass(slots=True)
 class ApiCounters:
-    """Counters of the exchanges of one API in one minute. Times are of the watcher's clock, latencies in seconds.
+    """Counters of the exchanges of one API in one minute. Times are of the observer's clock, latencies in seconds.
 
     `records`, `bytes`, `batches`: of partitions for which there were no cells left; `told`: there were such.
     `rule`, `wait`: seconds for which frames were held, by rules and for other reasons.

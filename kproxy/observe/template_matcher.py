@@ -12,8 +12,8 @@ from __future__ import annotations
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.frames import REQUEST_BEGINS, RESPONSE_BEGINS
 
-from .exchange import Depth, Who
-from .exchange_builder import Interest, TakeExchange
+from .exchange import Depth, TakeExchange, Who
+from .exchange_builder import Interest
 from .journal import Journal, JournalRecorder
 from .observation import MOST_PLANNED, Observation
 from .open_exchanges import MOST_OPEN

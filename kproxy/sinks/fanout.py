@@ -1,4 +1,4 @@
-"""Sinks, which take exchanges, and the fan-out to all that there are now, which decides how deep watchers look.
+"""Sinks, which take exchanges, and the fan-out to all that there are now, which decides how deep observers look.
 
 Metadata answers are learnt from here, whichever sinks there are: topic ids mean nothing without the names.
 """
@@ -54,7 +54,7 @@ class Sink(Protocol):
 class Fanout:
     """Fan-out of one process's exchanges to its sinks.
 
-    `changed` is called when sinks come or go, after which watchers have to be told of `depth` anew.
+    `changed` is called when sinks come or go, after which observers have to be told of `depth` anew.
     """
 
     def __init__(self, log: FilteringBoundLogger, changed: Callable[[], None] = lambda: None) -> None:
@@ -87,7 +87,7 @@ class Fanout:
         """Return True if any sink wants to see what passes between kproxy and the broker."""
         return any(sink.broker_side for sink in self.sinks)
 
-    # ---- calls of the watchers' owners
+    # ---- calls of the observers' owners
 
     def take(self, seen: ObservedExchange) -> None:
         with to_the_end():

@@ -25,19 +25,19 @@ def watched(random: Random, number: int, depth: Depth) -> list[ObservedExchange]
     """What a watcher makes of random traffic of one connection, in pieces of any size, at times that go on."""
     who = CapturedConnection(number, "client", f"10.0.0.{number}", 40000, "127.0.0.1", 9092, 0.0, TopicIdNames())
     found: list[ObservedExchange] = []
-    watcher = ConnectionObserver(who, lambda key, version: depth, found.append, most=MOST)
+    observer = ConnectionObserver(who, lambda key, version: depth, found.append, most=MOST)
     broker = Broker(random, Manners())
     now = 1.7e9
     for asked in random_traffic(random, random.choices(sorted(schema.names()), k=8), 20, mangle=0.1):
         broker.take(asked.frame)
         answers = b"".join(broker.answers)
         broker.answers.clear()
-        for call, data in ((watcher.from_client, asked.frame), (watcher.to_client, answers)):
+        for call, data in ((observer.from_client, asked.frame), (observer.to_client, answers)):
             step = random.choice((7, 100, 100_000))
             for at in range(0, len(data), step):
                 now += random.choice((0.0, 0.001, 1.0))
                 call(bytearray(data[at : at + step]), len(data[at : at + step]), now)
-    watcher.end(now)
+    observer.end(now)
     return found
 
 

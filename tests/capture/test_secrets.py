@@ -59,11 +59,11 @@ def sized(data: bytes) -> bytes:
 def test_none_is_written(tmp_path: Path, payload: str) -> None:
     """All exchanges are there, and each frame with its size; the secret is in none."""
     seen: list[ObservedExchange] = []
-    watcher = ConnectionObserver(client(), lambda key, version: Depth.FULL, seen.append)
+    observer = ConnectionObserver(client(), lambda key, version: Depth.FULL, seen.append)
     for asked, told in frames():
-        watcher.from_client(asked, len(asked), 1000.0)
-        watcher.to_client(told, len(told), 1000.5)
-    watcher.end(1001.0)
+        observer.from_client(asked, len(asked), 1000.0)
+        observer.to_client(told, len(told), 1000.5)
+    observer.end(1001.0)
 
     path = written(tmp_path / "c.pcapng", seen, Policy(payload, 5000))  # type: ignore[arg-type]
 

@@ -36,7 +36,7 @@ class Proxy:
         self.who = Somebody()
         self.summary = Summary(lambda key, version: True, who=self.who) if counted else None
         self.watching = Watching(depth, summary=self.summary)
-        self.watching.watcher.who = self.who
+        self.watching.observer.who = self.who
         self.cuts = cuts
 
     def play(self, talk: Talk, says: int) -> None:
@@ -51,13 +51,13 @@ class Proxy:
                 number += 1
                 correlation, kind = int.from_bytes(frame[4:8], "big", signed=True), said.random()
                 if kind < 0.1:
-                    self.watching.watcher.acted(correlation, ["r"], answered=True)
+                    self.watching.observer.acted(correlation, ["r"], answered=True)
                 elif kind < 0.3:
-                    self.watching.watcher.acted(correlation, ["r"])
-                    self.watching.watcher.failed(correlation, [said.choice((3, 29, 41))])
+                    self.watching.observer.acted(correlation, ["r"])
+                    self.watching.observer.failed(correlation, [said.choice((3, 29, 41))])
                 self.say(self.watching.broker, frame)
         self.watching.now += 1
-        self.watching.watcher.end(self.watching.now)
+        self.watching.observer.end(self.watching.now)
 
     def say(self, say: Any, data: bytes) -> None:
         while data and self.cuts is not None:
@@ -134,8 +134,8 @@ def test_summaries_add_up_to_the_events_of_the_same_exchanges(seed: int, often: 
         proxy.play(talk, seed)
 
     expected = numbers(told_singly(single.watching.seen))
-    assert expected["total"]["requests"] == single.watching.watcher.requests
-    assert expected["total"]["unanswered"] == single.watching.watcher.unanswered
+    assert expected["total"]["requests"] == single.watching.observer.requests
+    assert expected["total"]["unanswered"] == single.watching.observer.unanswered
     for proxy in summed:
         assert numbers(told_summed(proxy)) == expected
 

@@ -125,28 +125,28 @@ def test_who_listens_all_the_time_is_told_of_all() -> None:
         case = Case(seed, True, list(KINDS))
         tap, sink, talk = case.tap, case.sink, case.talk
         assert tap is not None and tap.behind is not None
-        for watcher, told, came, went in (
-            (tap.watcher, sink.seen, case.story.stream[: case.story.sent], talk.to_client),
+        for observer, told, came, went in (
+            (tap.observer, sink.seen, case.story.stream[: case.story.sent], talk.to_client),
             (tap.behind, sink.behind, talk.to_broker, None),
         ):
-            complete(watcher, told)
-            assert watcher.request_bytes == len(came)
-            assert went is None or watcher.response_bytes == len(went)
-            if watcher.raw is None and not watcher.incoming.lost:
+            complete(observer, told)
+            assert observer.request_bytes == len(came)
+            assert went is None or observer.response_bytes == len(went)
+            if observer.raw is None and not observer.incoming.lost:
                 as_it_passed(told, came)
 
     each(CASES, check)
 
 
-def complete(watcher: ConnectionObserver, told: list[ObservedExchange]) -> None:
+def complete(observer: ConnectionObserver, told: list[ObservedExchange]) -> None:
     """Its counts and what it told agree, and it keeps nothing."""
     outcomes = [seen.outcome for seen in told]
-    assert len(told) == watcher.requests
-    assert outcomes.count("answered") == watcher.responses
-    assert outcomes.count("unanswered") + outcomes.count("closed") == watcher.unanswered
-    assert watcher.requests == watcher.responses + watcher.unanswered + outcomes.count("no_answer_due")
-    assert not watcher.open
-    assert watcher.room == ConnectionObserver(watcher.who, watcher.plan.interest, print).room
+    assert len(told) == observer.requests
+    assert outcomes.count("answered") == observer.responses
+    assert outcomes.count("unanswered") + outcomes.count("closed") == observer.unanswered
+    assert observer.requests == observer.responses + observer.unanswered + outcomes.count("no_answer_due")
+    assert not observer.open
+    assert observer.room == ConnectionObserver(observer.who, observer.plan.interest, print).room
 
 
 def as_it_passed(told: list[ObservedExchange], stream: bytes) -> None:
@@ -163,9 +163,9 @@ def test_frames_of_nobody_are_seen_only_where_a_peer_or_a_rule_makes_them() -> N
 
     def check(seed: int) -> None:
         case = Case(seed, True, QUIET, manners=GOOD, all=False)
-        for watcher in () if case.tap is None else (case.tap.watcher, case.tap.behind):
-            assert watcher is None or watcher.unread == 0
-            assert watcher is None or not (watcher.incoming.lost or watcher.outgoing.lost)
+        for observer in () if case.tap is None else (case.tap.observer, case.tap.behind):
+            assert observer is None or observer.unread == 0
+            assert observer is None or not (observer.incoming.lost or observer.outgoing.lost)
 
     each(2 * CASES, check)
 

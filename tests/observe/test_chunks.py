@@ -45,7 +45,7 @@ def test_golden_frames_in_chunks(depth: Depth, chunk: int) -> None:
 
     assert [told(one) for one in whole.seen] == [told(one) for one in pieces.seen]
     assert whole.counts() == pieces.counts()
-    assert whole.watcher.requests == len(TALK) // 2 > 250
+    assert whole.observer.requests == len(TALK) // 2 > 250
 
 
 def test_golden_frames_can_all_be_read() -> None:
@@ -84,7 +84,7 @@ def test_random_cuts(random: Random, depth: Depth) -> None:
 
     assert whole.counts() == pieces.counts()
     assert [told(one) for one in whole.seen] == [told(one) for one in pieces.seen]
-    lines = [one.watcher.summary.drain(200.0, everything=True) for one in (whole, pieces) if one.watcher.summary]
+    lines = [one.observer.summary.drain(200.0, everything=True) for one in (whole, pieces) if one.observer.summary]
     assert counted(lines[0]) == counted(lines[1])
 
 

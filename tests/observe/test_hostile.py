@@ -29,7 +29,7 @@ def test_any_bytes(said: list[tuple[bool, bytes]], depth: Depth) -> None:
     for client, data in said:
         (watching.client if client else watching.broker)(data)
     watching.end()
-    watching.watcher.summary.drain(200.0, everything=True)
+    watching.observer.summary.drain(200.0, everything=True)
     for one in watching.seen:
         assert one.request_body is None or one.request is not None
         assert one.response_body is None or one.response is not None
@@ -47,7 +47,7 @@ def test_changed_bytes(seed: int) -> None:
     depth = random.choice(list(Depth))
     watching = Watching(depth, most=random.choice((100, 100_000)), summary=whole_summary())
     play(talk, watching, random if seed % 2 else None).end()
-    lines = watching.watcher.summary.drain(200.0, everything=True)
+    lines = watching.observer.summary.drain(200.0, everything=True)
 
     requests, responses, unanswered = watching.counts()[:3]
     assert requests == sum(line.count for line in lines if line.topic is None and line.topic_id is None)
@@ -66,7 +66,7 @@ def test_memory_of_long_frames() -> None:
     tracemalloc.stop()
 
     assert held < KEPT + (2 << 20)
-    assert len(watching.watcher.open) == 60
+    assert len(watching.observer.open) == 60
 
 
 def test_memory_of_names() -> None:
@@ -78,12 +78,12 @@ def test_memory_of_names() -> None:
         watching.client(request(12, 4, number, f"client-{number}")).broker(response(12, 4, number))
         topics = [{"topic": f"t{number}", "partitions": [{"partition_index": 0, "high_watermark": 1}]}]
         watching.client(request(1, 11, number, "one")).broker(response(1, 11, number, responses=topics))
-    summary = watching.watcher.summary
+    summary = watching.observer.summary
     lines = summary.drain(200.0, everything=True)
 
     assert len(lines) < 3600
     assert 3000 == sum(line.count for line in lines if line.api == "Heartbeat")
-    assert sum(len(cache.known) for cache in watching.watcher.request_templates.values()) <= 400
+    assert sum(len(cache.known) for cache in watching.observer.request_templates.values()) <= 400
 
 
 def test_a_broker_that_answers_nobody() -> None:
@@ -91,4 +91,4 @@ def test_a_broker_that_answers_nobody() -> None:
     watching = Watching(Depth.SKETCH)
     play([(BROKER, (6).to_bytes(4, "big") + number.to_bytes(6, "big")) for number in range(100)], watching)
 
-    assert 100 == watching.watcher.unread
+    assert 100 == watching.observer.unread

@@ -18,8 +18,8 @@ BATCH = encode_batch([Record(at, 0, b"k", b"v" * 10) for at in range(40, 44)])
 
 
 def lines(watching: Watching) -> list[SummaryRow]:
-    assert watching.watcher.summary is not None
-    return watching.watcher.summary.drain(watching.now, everything=True)
+    assert watching.observer.summary is not None
+    return watching.observer.summary.drain(watching.now, everything=True)
 
 
 def beat(watching: Watching, number: int, error: int = 0) -> None:
@@ -179,7 +179,7 @@ def test_lines_that_nobody_drains() -> None:
 def test_late_begin() -> None:
     """A response whose request was not seen is counted, without a latency."""
     watching = Watching(Depth.ROWS, summary=whole_summary())
-    watching.watcher.awaiting([(1, HEARTBEAT, 4)])
+    watching.observer.awaiting([(1, HEARTBEAT, 4)])
     watching.broker(response(HEARTBEAT, 4, 1))
     (line,) = lines(watching)
 

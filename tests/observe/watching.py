@@ -59,15 +59,15 @@ class Watching:
     ) -> None:
         self.seen: list[ObservedExchange] = []
         interest = depth if callable(depth) else lambda key, version: depth
-        self.watcher = ConnectionObserver(Nobody(), interest, self.seen.append, most=most, summary=summary)
+        self.observer = ConnectionObserver(Nobody(), interest, self.seen.append, most=most, summary=summary)
         self.kind, self.now = kind, 100.0
         self.buffer = bytearray(1 << 18)
 
     def client(self, data: bytes, chunk: int = 0) -> Watching:
-        return self.feed(self.watcher.from_client, data, chunk or len(data))
+        return self.feed(self.observer.from_client, data, chunk or len(data))
 
     def broker(self, data: bytes, chunk: int = 0) -> Watching:
-        return self.feed(self.watcher.to_client, data, chunk or len(data))
+        return self.feed(self.observer.to_client, data, chunk or len(data))
 
     def feed(self, call: Callable[..., None], data: bytes, chunk: int) -> Watching:
         for at in range(0, len(data), min(chunk or 1, 1 << 18)):
@@ -79,11 +79,11 @@ class Watching:
         return self
 
     def end(self) -> Watching:
-        self.watcher.end(self.now)
+        self.observer.end(self.now)
         return self
 
     def counts(self) -> tuple[int, int, int, int, int, int]:
-        one = self.watcher
+        one = self.observer
         return one.requests, one.responses, one.unanswered, one.unread, one.request_bytes, one.response_bytes
 
 

@@ -83,10 +83,10 @@ class Tap:
                 self.sockets += [near, far]
                 self.numbers += 1
                 who = Someone(self.numbers, client_port=address[1])
-                watcher = ConnectionObserver(who, lambda key, version: Depth.FULL, self.seen.append)
-                over = threading.Barrier(2, partial(self.end, watcher))  # the later of the two pumps ends it
-                self.start(self.pump, near, far, watcher.from_client, over)
-                self.start(self.pump, far, near, watcher.to_client, over)
+                observer = ConnectionObserver(who, lambda key, version: Depth.FULL, self.seen.append)
+                over = threading.Barrier(2, partial(self.end, observer))  # the later of the two pumps ends it
+                self.start(self.pump, near, far, observer.from_client, over)
+                self.start(self.pump, far, near, observer.to_client, over)
 
     def pump(
         self, source: socket.socket, sink: socket.socket, told: Callable[[bytes, int, float], None],
@@ -102,9 +102,9 @@ class Tap:
                 one.shutdown(socket.SHUT_RDWR)
         over.wait(60)
 
-    def end(self, watcher: ConnectionObserver) -> None:
+    def end(self, observer: ConnectionObserver) -> None:
         with self.lock:
-            watcher.end(time.time())
+            observer.end(time.time())
 
     def close(self) -> list[ObservedExchange]:
         """End all connections; what was seen."""

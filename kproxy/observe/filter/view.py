@@ -13,9 +13,9 @@ from typing import Any, Protocol
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.records import FoundRecord, NotKept, records_of
 
-EventData = Mapping[str, Any]
+ViewedEvent = Mapping[str, Any]
 """The data of a request event."""
-MakeData = Callable[[ObservedExchange], EventData]
+MakeData = Callable[[ObservedExchange], ViewedEvent]
 
 
 class View(Protocol):
@@ -33,7 +33,7 @@ class View(Protocol):
 class EventView:
     """View of an exchange through the data of its recorded request event."""
 
-    def __init__(self, data: EventData) -> None:
+    def __init__(self, data: ViewedEvent) -> None:
         self.data = data
 
     def get(self, column: str) -> Any:
@@ -79,16 +79,16 @@ AT_ONCE = frozenset(_AT_ONCE)
 
 
 class ExchangeView:
-    """View of an exchange that a watcher saw. `make(seen)`: makes the data of its request event."""
+    """View of an exchange that an observer saw. `make(seen)`: makes the data of its request event."""
 
     __slots__ = ("_data", "make", "seen")
 
     def __init__(self, seen: ObservedExchange, make: MakeData) -> None:
         self.seen, self.make = seen, make
-        self._data: EventData | None = None
+        self._data: ViewedEvent | None = None
 
     @property
-    def data(self) -> EventData:
+    def data(self) -> ViewedEvent:
         """Return the request event's data, which is made when it is first asked for."""
         if self._data is None:
             self._data = self.make(self.seen)

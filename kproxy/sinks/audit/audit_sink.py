@@ -1,4 +1,4 @@
-"""The audit: makes events of what watchers have seen, as deep as the config wants it for each API.
+"""The audit: makes events of what observers have seen, as deep as the config wants it for each API.
 
 Strategy. Exchanges that are told one by one become events as they end; those that are only counted are in the
 connections' summaries, which become events when their minute is over or the connection is. Who calls `tick` every
@@ -102,7 +102,7 @@ class AuditSink:
         return account
 
     def summary_for(self, who: Who) -> Summary:
-        """Return the summary in which a watcher counts what passes on this connection."""
+        """Return the summary in which an observer counts what passes on this connection."""
         return self.account(cast("LiveWho", who)).summary
 
     def journal_for(self, who: Who) -> RequestLines:

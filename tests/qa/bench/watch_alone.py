@@ -148,10 +148,10 @@ def cost(depth: Depth, asked: bytes, answered: bytes, together: int) -> float:
     taken: list[ObservedExchange] = []
     outlet = Outlet()
     if depth is Depth.LINES:
-        watcher = audited(outlet)
+        observer = audited(outlet)
     else:
         summary = Summary(lambda key, version: True) if depth is Depth.ROWS else None
-        watcher = ConnectionObserver(
+        observer = ConnectionObserver(
             None,  # type: ignore[arg-type]
             lambda key, version: depth,
             lambda seen: taken.clear(),
@@ -163,11 +163,11 @@ def cost(depth: Depth, asked: bytes, answered: bytes, together: int) -> float:
 
     def run() -> None:
         for _ in range(rounds):
-            watcher.from_client(come, n, now)
-            watcher.to_client(go, m, now + 0.0023)
+            observer.from_client(come, n, now)
+            observer.to_client(go, m, now + 0.0023)
 
     found = measured(run, rounds * together, outlet.empty)
-    assert watcher.responses == RUNS * rounds * together
+    assert observer.responses == RUNS * rounds * together
     return found
 
 

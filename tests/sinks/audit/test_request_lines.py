@@ -23,7 +23,7 @@ from kproxy.sinks.audit.request_lines import RequestLines
 from kproxy.sinks.fanout import Fanout
 from kproxy.testing.dialogue import request, response
 from kproxy.wire.records import Producer, Record, encode_batch
-from tests.observe.test_short_way import fetch, heartbeat, produce
+from tests.observe.test_template_matcher import fetch, heartbeat, produce
 from tests.observe.watching import BROKER, CLIENT, Talk, random_talk
 from tests.support.random_peers import Manners
 from tests.support.tapped_session import Tapped
@@ -77,19 +77,19 @@ class Audited:
         write = self.journal.write
         journal = Spy(self, write) if fast else None
         summary = self.sink.summary_for(self.who)  # type: ignore[arg-type]  # as above
-        self.watcher = ConnectionObserver(self.who, fanout.depth, fanout.take, summary=summary, journal=journal)
+        self.observer = ConnectionObserver(self.who, fanout.depth, fanout.take, summary=summary, journal=journal)
         self.fanout = fanout
         self.buffer = bytearray(1 << 18)
 
     def hear(self, side: int, data: bytes) -> None:
         """Bytes pass in a buffer that is used again."""
         self.buffer[: len(data)] = data
-        (self.watcher.to_client if side == BROKER else self.watcher.from_client)(self.buffer, len(data), self.now)
+        (self.observer.to_client if side == BROKER else self.observer.from_client)(self.buffer, len(data), self.now)
         self.buffer[: len(data) + 100] = b"\xa5" * (len(data) + 100)
         del self.buffer[1 << 18 :]
 
     def end(self) -> list[bytes]:
-        self.watcher.end(self.now)
+        self.observer.end(self.now)
         assert self.fanout.failures == 0
         return self.outlet.lines
 
@@ -131,7 +131,7 @@ def compare(talk: Talk, random: Random, cuts: bool = False, events: bool = True)
     assert len(fast_lines) == len(slow_lines)
     assert vars(fast.outlet.counters) == vars(slow.outlet.counters)
     for name in ("requests", "responses", "unanswered", "unread", "request_bytes", "response_bytes", "room"):
-        assert getattr(fast.watcher, name) == getattr(slow.watcher, name), name
+        assert getattr(fast.observer, name) == getattr(slow.observer, name), name
     assert fast.sink.accounts[3].client_id == slow.sink.accounts[3].client_id
     assert slow.templated == 0
     return fast.templated, len(fast_lines)
@@ -159,11 +159,11 @@ def change(random: Random, told: list[int]) -> Callable[[Audited], None]:
     kinds: list[Callable[[Audited], None]] = [
         principal,
         names,
-        lambda audited: audited.watcher.waited(correlation, number / 1000, response=False, by_rule=True),
-        lambda audited: audited.watcher.waited(correlation, number / 1000, response=True, by_rule=False),
-        lambda audited: audited.watcher.acted(correlation, ["a rule"], answered=number > 50),
-        lambda audited: audited.watcher.failed(correlation, [6]),
-        lambda audited: audited.watcher.refocus(audited.fanout.depth),
+        lambda audited: audited.observer.waited(correlation, number / 1000, response=False, by_rule=True),
+        lambda audited: audited.observer.waited(correlation, number / 1000, response=True, by_rule=False),
+        lambda audited: audited.observer.acted(correlation, ["a rule"], answered=number > 50),
+        lambda audited: audited.observer.failed(correlation, [6]),
+        lambda audited: audited.observer.refocus(audited.fanout.depth),
     ]
     return random.choice(kinds)
 
@@ -305,8 +305,8 @@ def test_what_is_learnt_is_bounded() -> None:
         client = f"client {number // 2}"
         audited.hear(CLIENT, request(HEARTBEAT, 4, number, client))
         audited.hear(BROKER, response(HEARTBEAT, 4, number))
-        audited.watcher.recorded.get(HEARTBEAT << 16 | 4, JournalTemplates()).misses = 0
-        families = audited.watcher.recorded.values()
+        audited.observer.recorded.get(HEARTBEAT << 16 | 4, JournalTemplates()).misses = 0
+        families = audited.observer.recorded.values()
         kept = max(kept, sum(len(form.known) for family in families for form in family.forms))
     assert audited.templated > 600
     assert 100 < kept <= MOST_LINES

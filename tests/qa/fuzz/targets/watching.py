@@ -38,8 +38,8 @@ def check(data: bytes) -> None:
 def watched(talk: Talk, depth: Depth, most: int, chunk: int) -> Watching:
     watching = Watching(depth, most=most, summary=whole_summary())
     play(talk, watching, chunk=chunk).end()
-    assert watching.watcher.summary is not None
-    watching.watcher.summary.drain(200.0, everything=True)
+    assert watching.observer.summary is not None
+    watching.observer.summary.drain(200.0, everything=True)
     return watching
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kproxy.errors import DecodeError
-from kproxy.observe.partition_rows import PATHS, answers_of, asked_rows, fetch_rows, read_rows, row_reader
+from kproxy.observe.partition_rows import PATHS, asked_rows, fetch_rows, read_rows, row_reader, written_answers
 from kproxy.testing.dialogue import sized
 from kproxy.wire import Message, encode
 from kproxy.wire.scan.sketch import decode_sketch
@@ -33,7 +33,7 @@ def decoded(frame: bytes, key: int, version: int, direction: str) -> Any:
     if direction == "request":
         return asked_rows(version, body), body["acks"]
     if key == 0:
-        return answers_of(version, body)
+        return written_answers(version, body)
     return fetch_rows(key, version, body)
 
 

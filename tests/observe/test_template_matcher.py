@@ -105,7 +105,7 @@ def test_the_same_counts(seed: int) -> None:
         play([one], short)
         play([one], cut, Random(at))
         play([one], decoded)
-    lines = [counted(one.end().watcher.summary.drain(900.0, everything=True)) for one in (short, cut, decoded)]
+    lines = [counted(one.end().observer.summary.drain(900.0, everything=True)) for one in (short, cut, decoded)]
 
     assert lines[0] == lines[1]
     assert lines[0] == lines[2]
@@ -122,10 +122,10 @@ def test_a_producer_takes_the_short_way(version: int) -> None:
     for number in range(5):
         parts = [{"index": 2, "records": batch}]
         watching.client(request(PRODUCE, version, number, acks=-1, topic_data=[named | {"partition_data": parts}]))
-        assert isinstance(watching.watcher.open[0][1], RequestTemplate) == (number > 0)
+        assert isinstance(watching.observer.open[0][1], RequestTemplate) == (number > 0)
         done = [{"index": 2, "base_offset": 10 + number}]
         watching.broker(response(PRODUCE, version, number, responses=[named | {"partition_responses": done}]))
-    lines = watching.watcher.summary.drain(200.0, everything=True)
+    lines = watching.observer.summary.drain(200.0, everything=True)
     api, part = sorted(lines, key=lambda line: line.partition is not None)
 
     assert (5, 5, -1) == (api.count, sum(api.latency_buckets or ()), api.acks)
@@ -142,7 +142,7 @@ def test_frames_behind_each_other() -> None:
     watching = Watching(Depth.ROWS, summary=whole_summary())
     watching.client(b"".join(request(PRODUCE, 12, number, **body) for number in range(32)))
     watching.broker(b"".join(response(PRODUCE, 12, number, responses=done) for number in range(32)))
-    lines = watching.watcher.summary.drain(200.0, everything=True)
+    lines = watching.observer.summary.drain(200.0, everything=True)
 
     assert (32, 32, 0) == watching.counts()[:3]
     assert [32, 32] == [line.count for line in lines]
@@ -156,7 +156,7 @@ def test_many_exchanges_are_folded() -> None:
         watching.client(request(HEARTBEAT, 4, number))
         watching.now = 100.0 + (0.0005 if number % 2 else 0.003)
         watching.broker(response(HEARTBEAT, 4, number))
-    (line,) = watching.watcher.summary.drain(130.0, everything=True)
+    (line,) = watching.observer.summary.drain(130.0, everything=True)
 
     assert (1000, 500, 0, 500) == (line.count, *(line.latency_buckets or [])[:3])
     assert 1750.0 == pytest.approx(line.latency_ms)
@@ -168,10 +168,10 @@ def test_rules_act_on_the_short_way() -> None:
     watching = Watching(Depth.ROWS, summary=whole_summary())
     for number in range(3):
         watching.client(request(HEARTBEAT, 4, number))
-        watching.watcher.waited(number, 0.25, response=False, by_rule=True)
-        watching.watcher.waited(number, 0.5, response=True, by_rule=False)
+        watching.observer.waited(number, 0.25, response=False, by_rule=True)
+        watching.observer.waited(number, 0.5, response=True, by_rule=False)
         watching.broker(response(HEARTBEAT, 4, number))
-    (line,) = watching.watcher.summary.drain(130.0, everything=True)
+    (line,) = watching.observer.summary.drain(130.0, everything=True)
 
     assert (3, 750.0, 1500.0) == (line.count, line.rule_ms, line.wait_ms)
 
@@ -200,15 +200,15 @@ def test_the_rest_of_a_long_request_is_not_looked_at(version: int, size: int) ->
     for number in range(3):
         asked = long_produce(version, number, size)
         watching.client(asked[:1000])
-        assert isinstance(watching.watcher.open[0][1], RequestTemplate)
-        assert watching.watcher.unseen(response=False) == len(asked) - 1000
-        watching.watcher.pass_over(500, watching.now, response=False)
+        assert isinstance(watching.observer.open[0][1], RequestTemplate)
+        assert watching.observer.unseen(response=False) == len(asked) - 1000
+        watching.observer.pass_over(500, watching.now, response=False)
         watching.client(asked[1500:], 70_000)
-        assert watching.watcher.unseen(response=False) == 0
+        assert watching.observer.unseen(response=False) == 0
         named: dict[str, Any] = {"topic_id": UUID(int=7)} if version >= 13 else {"name": "orders"}
         done = [{"index": 2, "base_offset": 10 * number}]
         watching.broker(response(PRODUCE, version, number, responses=[named | {"partition_responses": done}]))
-    lines = [line for line in watching.watcher.summary.drain(200.0, everything=True) if line.api == "Produce"]
+    lines = [line for line in watching.observer.summary.drain(200.0, everything=True) if line.api == "Produce"]
     api, part = sorted(lines, key=lambda line: line.partition is not None)
 
     assert (3, 3 * len(asked)) == (api.count, api.request_bytes)
@@ -227,15 +227,15 @@ def test_the_rest_of_a_long_answer_is_not_looked_at(version: int, size: int) -> 
         watching.client(request(FETCH, version, number))
         answer = long_fetch(version, number, size)
         watching.broker(answer[:1000])
-        assert watching.watcher.unseen(response=True) == len(answer) - 1000
-        watching.watcher.waited(number, 0.5, response=True, by_rule=True)
-        watching.watcher.pass_over(500, watching.now, response=True)
+        assert watching.observer.unseen(response=True) == len(answer) - 1000
+        watching.observer.waited(number, 0.5, response=True, by_rule=True)
+        watching.observer.pass_over(500, watching.now, response=True)
         watching.broker(answer[1500:2000])
         assert watching.counts()[1] == number + 1
         watching.now = 101.0
         watching.broker(answer[2000:], 70_000)
         assert watching.counts()[1] == number + 2
-    lines = [line for line in watching.watcher.summary.drain(200.0, everything=True) if line.api == "Fetch"]
+    lines = [line for line in watching.observer.summary.drain(200.0, everything=True) if line.api == "Fetch"]
     api, part = sorted(lines, key=lambda line: line.partition is not None)
 
     assert (3, 3 * len(answer), 3000.0, 1500.0) == (api.count, api.response_bytes, api.latency_ms, api.rule_ms)
@@ -249,7 +249,7 @@ def test_a_connection_that_ends_within_a_long_answer() -> None:
     watching = Watching(Depth.ROWS, summary=whole_summary())
     watching.client(request(HEARTBEAT, 0, 0)).broker(response(HEARTBEAT, 0, 0))
     watching.client(request(FETCH, 12, 1)).broker(long_fetch(12, 1, 5000)[:1000]).end()
-    (line,) = (one for one in watching.watcher.summary.drain(200.0, everything=True) if one.api == "Fetch")
+    (line,) = (one for one in watching.observer.summary.drain(200.0, everything=True) if one.api == "Fetch")
 
     assert (2, 1, 1) == watching.counts()[:3]
     assert (1, 0, None) == (line.count, line.response_bytes, line.error)
@@ -265,9 +265,9 @@ def test_what_looks_like_a_batch_in_a_long_request(version: int) -> None:
     watching = Watching(Depth.ROWS, summary=whole_summary())
     watching.client(request(HEARTBEAT, 0, 0)).broker(response(HEARTBEAT, 0, 0))
     watching.client(asked, 1000)
-    assert not isinstance(watching.watcher.open[0][1], RequestTemplate)
+    assert not isinstance(watching.observer.open[0][1], RequestTemplate)
     done = [{"index": index, "base_offset": 7} for index in (1, 2)]
     watching.broker(response(PRODUCE, version, 1, responses=[{"name": "orders", "partition_responses": done}]))
-    lines = watching.watcher.summary.drain(200.0, everything=True)
+    lines = watching.observer.summary.drain(200.0, everything=True)
 
     assert [1, 2] == sorted(line.partition for line in lines if line.partition is not None)

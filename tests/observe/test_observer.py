@@ -67,7 +67,7 @@ def test_a_write_without_acks(version: int, chunk: int) -> None:
 def test_responses_out_of_order() -> None:
     """A response that is not the oldest request's finds its own by the correlation id."""
     watching = Watching(Depth.COUNT)
-    watching.watcher.refocus(lambda key, version: Depth.SKETCH)
+    watching.observer.refocus(lambda key, version: Depth.SKETCH)
     for number in (1, 2, 3):
         watching.client(request(HEARTBEAT, 0, number))
     for number in (2, 3, 1):
@@ -123,9 +123,9 @@ def test_the_end_in_the_middle_of_frames() -> None:
 def test_a_connection_that_kproxy_closed() -> None:
     """What was open then is told apart from what a broker left unanswered; both are counted as unanswered."""
     watching = Watching(Depth.SKETCH).client(request(METADATA, 1, 1))
-    watching.watcher.end(101.0, closed=True)
+    watching.observer.end(101.0, closed=True)
 
-    assert (["closed"], 1) == ([one.outcome for one in watching.seen], watching.watcher.unanswered)
+    assert (["closed"], 1) == ([one.outcome for one in watching.seen], watching.observer.unanswered)
 
 
 def test_answered_before_the_request_is_whole() -> None:
@@ -170,7 +170,7 @@ def test_open_requests_are_bounded() -> None:
         for number in range(MOST_OPEN + 3):
             watching.client(request(HEARTBEAT, 4, number))
 
-        assert (MOST_OPEN, 3, handed) == (len(watching.watcher.open), watching.watcher.unanswered, len(watching.seen))
+        assert (MOST_OPEN, 3, handed) == (len(watching.observer.open), watching.observer.unanswered, len(watching.seen))
 
 
 def test_kept_bytes_are_bounded() -> None:
@@ -179,11 +179,11 @@ def test_kept_bytes_are_bounded() -> None:
     long = request(METADATA, 9, 1, topics=[{"name": "n" * 30000}] * 30)
     for _ in range(40):
         watching.client(long)
-    kept = sum(len(one[1].seen.request.data) for one in watching.watcher.open)
+    kept = sum(len(one[1].seen.request.data) for one in watching.observer.open)
 
     assert kept <= KEPT + 40 * 1024
     watching.end()
-    assert KEPT == watching.watcher.room
+    assert KEPT == watching.observer.room
 
 
 def test_unknown_apis_and_versions() -> None:
@@ -207,7 +207,7 @@ def test_unknown_apis_and_versions() -> None:
 def test_late_begin(depth: Depth) -> None:
     """Responses to requests that were not seen find them; such an exchange has no request."""
     watching = Watching(depth)
-    watching.watcher.awaiting([(7, HEARTBEAT, 4), (8, FETCH, 12)])
+    watching.observer.awaiting([(7, HEARTBEAT, 4), (8, FETCH, 12)])
     watching.broker(response(HEARTBEAT, 4, 7, error_code=25)).client(request(HEARTBEAT, 4, 9))
     watching.broker(response(FETCH, 12, 8) + response(HEARTBEAT, 4, 9))
 
@@ -222,11 +222,11 @@ def test_late_begin(depth: Depth) -> None:
 def test_exchanges_of_one_correlation_id_are_told_apart() -> None:
     """By how many of them had come before and were unanswered when kproxy got to it."""
     watching = Watching(Depth.SKETCH).client(request(HEARTBEAT, 0, 5) * 3)
-    watching.watcher.acted(5, ("first",))
-    watching.watcher.acted(5, ("second",), older=1, answered=True)
-    watching.watcher.waited(5, 0.5, response=False, by_rule=True, older=2)
+    watching.observer.acted(5, ("first",))
+    watching.observer.acted(5, ("second",), older=1, answered=True)
+    watching.observer.waited(5, 0.5, response=False, by_rule=True, older=2)
     watching.broker(response(HEARTBEAT, 0, 5))
-    watching.watcher.acted(5, ("second again",))
+    watching.observer.acted(5, ("second again",))
     watching.broker(response(HEARTBEAT, 0, 5) * 2)
 
     assert [one.rules for one in watching.seen] == [["first"], ["second", "second again"], []]
@@ -237,17 +237,17 @@ def test_exchanges_of_one_correlation_id_are_told_apart() -> None:
 def test_what_kproxy_did() -> None:
     """Waits and rules go to the exchange with that id, also while its response is on its way; then they are ignored."""
     watching = Watching(Depth.SKETCH).client(request(HEARTBEAT, 0, 1) + request(HEARTBEAT, 0, 2))
-    watcher = watching.watcher
-    watcher.waited(1, 0.5, response=False, by_rule=True)
-    watcher.acted(1, ("slow", "also"))
-    watcher.waited(2, 0.1, response=False, by_rule=False)
+    observer = watching.observer
+    observer.waited(1, 0.5, response=False, by_rule=True)
+    observer.acted(1, ("slow", "also"))
+    observer.waited(2, 0.1, response=False, by_rule=False)
     answer = response(HEARTBEAT, 0, 1)
     watching.broker(answer[:-1])
-    watcher.waited(1, 0.25, response=True, by_rule=True)
-    watcher.acted(1, ("last",), answered=True)
+    observer.waited(1, 0.25, response=True, by_rule=True)
+    observer.acted(1, ("last",), answered=True)
     watching.broker(answer[-1:])
-    watcher.waited(1, 9.0, response=True, by_rule=True)
-    watcher.acted(1, ("nothing",))
+    observer.waited(1, 9.0, response=True, by_rule=True)
+    observer.acted(1, ("nothing",))
     watching.broker(response(HEARTBEAT, 0, 2))
     first, second = watching.seen
 
@@ -260,9 +260,9 @@ def test_what_kproxy_did() -> None:
 def test_refocus() -> None:
     """Exchanges under way stay as deep as they began; the next ones are as deep as is wanted now."""
     watching = Watching(Depth.SKETCH).client(request(HEARTBEAT, 0, 1))
-    watching.watcher.refocus(lambda key, version: Depth.COUNT)
+    watching.observer.refocus(lambda key, version: Depth.COUNT)
     watching.client(request(HEARTBEAT, 0, 2))
-    watching.watcher.refocus(lambda key, version: Depth.FULL)
+    watching.observer.refocus(lambda key, version: Depth.FULL)
     watching.client(request(HEARTBEAT, 0, 3))
     watching.broker(b"".join(response(HEARTBEAT, 0, number) for number in (1, 2, 3)))
 
