@@ -11,7 +11,7 @@ import trio
 
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.filter import Filter
-from kproxy.observe.filter.view import EventData
+from kproxy.observe.filter.view import ViewedEvent
 from kproxy.sinks.fanout import Fanout
 from kproxy.sinks.tail import TailSink
 
@@ -66,17 +66,17 @@ def line(content: Mapping[str, Any]) -> bytes:
     return _encode(content) + b"\n"
 
 
-def told(seen: ObservedExchange) -> EventData:
+def told(seen: ObservedExchange) -> ViewedEvent:
     """Return the data of the request event of an exchange that has just passed, as the audit has it."""
     return _data(seen, MOST_PARTITIONS)
 
 
-def whole(seen: ObservedExchange) -> EventData:
+def whole(seen: ObservedExchange) -> ViewedEvent:
     """Return the data of the event with all that a filter may ask for."""
     return _data(seen, EVERY_PARTITION)
 
 
-def _data(seen: ObservedExchange, most: int) -> EventData:
+def _data(seen: ObservedExchange, most: int) -> ViewedEvent:
     from kproxy.sinks.audit.request_event import request_event  # not before somebody listens
 
     offset = time() - monotonic()

@@ -1,9 +1,9 @@
 """Policy of one capture: how much of a frame it keeps.
 
 Strategy: always a beginning of it, so that what is there is true, and the packet says how long it was. Credentials are
-never in what an observer hands out; where it says that it has withheld a body, the header alone is kept here, so that two
-mistakes are needed to show one. What it put in the place of config values is not written: such a frame ends before the
-first of them.
+never in what an observer hands out; where it says that it has withheld a body, the header alone is kept here, so that
+two mistakes are needed to show one. What it put in the place of config values is not written: such a frame ends before
+the first of them.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from kproxy.rules.decision import How
 from kproxy.rules.facts import Facts
 from kproxy.rules.rule_set import BoundRules
 from kproxy.rules.running import Running
+from kproxy.wire.table.api_keys import SASL_HANDSHAKE
 
 from .circle import CircleMark
 from .commands import BROKER, CLIENT, Close, Command, Dial, Send, Shut, Wake
@@ -141,6 +142,12 @@ class Session:
     def between_frames(self) -> bool:
         """Return True if no frame is under way in either direction."""
         return self.requests.at_boundary and self.responses.at_boundary
+
+    @property
+    def tokens_may_come(self) -> bool:
+        """Return True if raw SASL tokens may come, now or behind the answer to a SaslHandshake v0 that is in flight."""
+        handshakes = (step.key == SASL_HANDSHAKE and not step.version for _, step, _, _ in self.inflight.fifo)
+        return self.logins.raw is not None or any(handshakes)
 
     @property
     def awaited_requests(self) -> list[tuple[int, int, int]]:

@@ -188,16 +188,17 @@ class Tap:
         self.fanout.take(seen)
 
     def begin(self) -> None:
-        """Begin in the middle of the connection, if no frame is under way."""
+        """Begin in the middle of the connection, if no frame is under way and no raw SASL tokens may come."""
         session = self.connection.session
-        if not session.between_frames:
+        if not session.between_frames or session.tokens_may_come:
             return
+        awaited = session.awaited_requests
         if not self.began:
             self.began = True
-            self.observer.awaiting([one for one in session.awaited_requests if one[1] != ASKED])
+            self.observer.awaiting([one for one in awaited if one[1] != ASKED])
         if self.behind is not None and not self.behind_began:
             self.behind_began = True
-            self.behind.awaiting([one for one in session.awaited_requests if one[1] != ANSWERED])
+            self.behind.awaiting([one for one in awaited if one[1] != ANSWERED])
         self.settled = True
         self.put_in_place()
 
