@@ -36,10 +36,11 @@ from .respond.failure import Failure
 from .respond.part import without
 from .rule_program import Part, RuleProgram
 from .screening import Screening
-from .selection import MOST_MATCHED, Selection, SessionSelection, key_of
+from .selection import MOST_ANSWERS, MOST_MATCHED, Selection, SessionSelection, key_of
 from .subjects import Subjects
 
 if TYPE_CHECKING:
+    from .lanes.frame_templates import FrameTemplate
     from .session import Session
     from .step import Step
 
@@ -131,17 +132,25 @@ class Engine:
     # ---- requests
 
     def request(
-        self, frame: RequestView, came: float, drawn: dict[Running, bool] | None = None
+        self,
+        frame: RequestView,
+        came: float,
+        drawn: dict[Running, bool] | None = None,
+        template: FrameTemplate | None = None,
     ) -> RequestEvaluation | Watched | Wait | None:
         """Evaluate the rules about a request of which as much is here as its step's program wants. `drawn` says for
-        rules whose triggers were asked before if they fire.
+        rules whose triggers were asked before if they fire; `template` knows what requests are about that begin so.
 
         Return None if no rule applies, Watched if only its answer is looked at, Wait if something has to be found out
         first. Raises DecodeError.
         """
         assert frame.step.program is not None
         every = program = frame.step.program
-        candidates = None if program.prefilter is None else program.prefilter.candidates(frame, self.view, self.cluster)
+        if template is not None:
+            candidates = template.candidates
+        else:
+            prefilter = program.prefilter
+            candidates = None if prefilter is None else prefilter.candidates(frame, self.view, self.cluster)
         if candidates is not None:
             if not candidates and not program.screens:
                 return None
@@ -150,37 +159,62 @@ class Engine:
             program = program.chosen(candidates) if candidates else program
         exchange = self.exchange(frame, program, came)
         evaluation = RequestEvaluation(exchange, drawn)
+        evaluation.candidates = candidates
         if program.screens:
             self.screening.prepare(exchange)
-        selection: Selection | SessionSelection
-        if not program.reads_entities:
-            selection = Selection(every, ())
-        else:
-            found = self.subjects.of(exchange, every, frame)
-            if self.session.context.incomplete:
-                return Wait()
-            if isinstance(found, int):
-                self.begin_anew(evaluation, exchange, found)
-                return evaluation
-            selection = found
-            exchange.find = found.all
-            if isinstance(found, Selection):
-                exchange.listed = found.entities
-        for number in every.index.candidates(exchange, selection.groups):
-            self.consider(every.parts[number], number, exchange, selection, evaluation, came)
-            if evaluation.final:
-                return evaluation
-            if selection and (exchange.decided or len(exchange.failures) == len(selection)):
-                break
-        else:
-            if candidates is not None or every.told_by_header:
-                evaluation.waiting = program.waiting(evaluation.asked)
+        selection = self.selection(frame, exchange, every, template)
+        if selection is None:
+            return Wait()
+        if isinstance(selection, int):
+            self.begin_anew(evaluation, exchange, selection)
+            return evaluation
+        if self.consider_all(exchange, selection, evaluation, came) and (
+            candidates is not None or every.told_by_header
+        ):
+            evaluation.waiting = program.waiting(evaluation.asked)
+        if evaluation.final:
+            return evaluation
         self.conclude(evaluation, exchange, selection)
         if evaluation.answer is not None or not exchange.response_depth():
             exchange.end()
         else:
             exchange.outlive(frame)
         return evaluation
+
+    def selection(
+        self, frame: RequestView, exchange: EvaluatedExchange, every: RuleProgram, template: FrameTemplate | None
+    ) -> Selection | SessionSelection | int | None:
+        """Return what the request is about by the rules of `every`, or the error code that a request of an unknown
+        session is answered by. None: a name has to be asked for. Raises DecodeError."""
+        if not exchange.program.reads_entities:
+            return Selection(every, ())
+        selection = None if template is None else template.selection(frame)
+        if selection is None:
+            found = self.subjects.of(exchange, every, frame)
+            if self.session.context.incomplete:
+                return None
+            if not isinstance(found, Selection):
+                if not isinstance(found, int):
+                    exchange.find = found.all
+                return found
+            selection = found
+            if template is not None:
+                template.remember(frame, selection)
+        exchange.find, exchange.listed = selection.all, selection.entities
+        return selection
+
+    def consider_all(
+        self, exchange: EvaluatedExchange, selection: Selection | SessionSelection, evaluation: RequestEvaluation,
+        now: float,
+    ) -> bool:  # fmt: skip
+        """Apply all rules that can apply, until one ends the frame or nothing is left; return True if each was
+        asked."""
+        every, size = selection.program, len(selection)
+        for number in every.index.candidates(exchange, selection.groups):
+            self.consider(every.parts[number], number, exchange, selection, evaluation, now)
+            if evaluation.final or (size and (exchange.decided or len(exchange.failures) == size)):
+                return False
+        return True
 
     def may_show(self, program: RuleProgram, frame: bytes) -> bool:
         """Return True if the answer `frame`, without its size, has to be read to find out whether it mentions what is
@@ -209,7 +243,7 @@ class Engine:
         """Return a new exchange for the request; its body is decoded only when a rule asks for it."""
         client_id = frame.client_id if program.names_client else None
         exchange = EvaluatedExchange(
-            frame.step, program, self.view, frame.correlation, client_id, frame.length - 4, came
+            frame.step, program, self.view, frame.correlation, client_id, frame.end - frame.start - 4, came
         )
         if program.request == Depth.BODY:
             exchange.read_request = lambda: decode_request(frame.buf[frame.start + 4 : frame.end], trailing=True)
@@ -226,7 +260,7 @@ class Engine:
         if excluded is None:
             return
         matched: Sequence[Entity] = ()
-        if selection or matcher.entity is not None:
+        if matcher.entity is not None or selection:
             matched = selection.matched(part, number, excluded, exchange.failures)
             if not matched and not matcher.of_none(exchange):
                 if part.screens:
@@ -307,8 +341,9 @@ class Engine:
                     exchange.decided = True
                 else:
                     for entity in each(chosen or matched) if not exchange.decided else ():
-                        if entity in selection and entity not in exchange.failures:
-                            exchange.failures[entity] = failure
+                        if chosen and entity not in selection:
+                            continue
+                        if exchange.failures.setdefault(entity, failure) is failure:
                             exchange.refuses |= running.rule.family != "fault"
             case Answer(body=body):
                 header = {"correlation_id": exchange.correlation_id}
@@ -346,7 +381,7 @@ class Engine:
         elif exchange.failures and evaluation.answer is None:
             if exchange.api.key == FETCH and not exchange.refuses:
                 exchange.refuses = self.hides(exchange, selection)
-            self.fail_some(evaluation, exchange, len(exchange.failures) == len(selection))
+            self.fail_some(evaluation, exchange, selection)
         if exchange.find is not None and evaluation.answer is None and not evaluation.final:
             sent = self.subjects.forwarded(exchange, exchange.failures)
             if sent is not None:
@@ -376,10 +411,13 @@ class Engine:
             self.subjects.answered_here(exchange, response)
         evaluation.answer = encode(response)
 
-    def fail_some(self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, all_: bool) -> None:
-        """Take the failed entities, perhaps `all_`, out of the request so that the broker does not see them; answer for
+    def fail_some(
+        self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, selection: Selection | SessionSelection
+    ) -> None:
+        """Take the failed entities, perhaps all, out of the request so that the broker does not see them; answer for
         them here."""
         failures = exchange.failures
+        all_ = len(failures) == len(selection)
         if exchange.api.key == FETCH and not exchange.refuses:  # a broker's session goes on whatever faults there are
             exchange.request.body["max_wait_ms"] = 0  # the broker answers at once, and its answer is overwritten
             exchange.late, exchange.failures = failures, {}
@@ -395,10 +433,25 @@ class Engine:
             evaluation.close_after = "fin"
             evaluation.frame = encode(rest) if rest is not None else None
             evaluation.close = "fin" if rest is None else None
-        elif rest is None:
+        elif rest is not None:
+            evaluation.frame = encode(rest)
+        elif isinstance(selection, SessionSelection) or selection.answers is None or exchange.throttle:
             self.answer(evaluation, fail_each(exchange.request, failures))
         else:
-            evaluation.frame = encode(rest)
+            self.answer_again(evaluation, exchange, selection.answers)
+
+    def answer_again(
+        self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, answers: dict[Failure, bytes]
+    ) -> None:
+        """Answer a request about one entity with what was answered before to one about the same entity."""
+        (failure,) = exchange.failures.values()
+        known = answers.get(failure)
+        if known is not None:
+            evaluation.answer = exchange.correlation_id.to_bytes(4, "big", signed=True) + known
+            return
+        self.answer(evaluation, fail_each(exchange.request, exchange.failures))
+        if evaluation.answer is not None and len(answers) < MOST_ANSWERS:
+            answers[failure] = evaluation.answer[4:]
 
     def refuse_some(self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, all_: bool) -> None:
         """Refuse partitions of a Fetch or share request that the broker must not see; its session knows how to leave

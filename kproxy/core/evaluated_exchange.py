@@ -10,7 +10,7 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.wire import decode_request
-from kproxy.wire.breath import keep
+from kproxy.wire.breath import LONG, keep
 from kproxy.wire.codec.message import Message
 from kproxy.wire.table.api_keys import PRODUCE
 
@@ -119,14 +119,13 @@ class EvaluatedExchange(Exchange):
 
     def end(self) -> None:
         """Let go of all that decisions were made of, when all has been decided, about the response, too."""
-        for thing in (self._request, self._response):
-            keep(None if thing is None else thing.body)
-        for one in self.pending:
-            keep(one.entities)
-        keep(self.session)
-        keep(self.listed)
-        keep(self.failures)
-        keep(self.late)
+        if max(self.request_size, self.response_size) >= LONG:
+            for message in (self._request, self._response):
+                keep(None if message is None else message.body)
+            for pending in self.pending:
+                keep(pending.entities)
+            for thing in (self.session, self.listed, self.failures, self.late):
+                keep(thing)
         self._request = self._response = self.read_request = self.find = self._entities = self.session = None
         self.pending, self.failures, self.late, self.listed = [], {}, {}, ()
 

@@ -63,6 +63,9 @@ class Evaluation:
     def to_count(self) -> list[Running]:
         """Return the rules that acted, and were not counted for it at this exchange's request; count them as told."""
         counted = self.exchange.counted
+        if not counted:
+            counted.update(self.acted)
+            return self.acted
         new = [running for running in self.acted if running not in counted]
         counted.update(new)
         return new
@@ -78,6 +81,7 @@ class RequestEvaluation(Evaluation):
     held_by     rules that hold it until they release it
     answer      kproxy's own answer, without the size; the request goes nowhere
     close_after how the connection is closed behind the request
+    candidates  numbers of the rules that can apply to all that begin like it; None: names do not tell
     asked       rules whose triggers were asked; `drawn` says what those have said that were asked before
     waiting     the rules that match all that begin like it, and whose triggers decide each time
     """
@@ -85,10 +89,12 @@ class RequestEvaluation(Evaluation):
     close_after: How | None = None
     answer: bytes | None = None
     waiting: tuple[Running, ...] = ()
+    candidates: frozenset[int] | None = None
 
     def __init__(self, exchange: EvaluatedExchange, drawn: dict[Running, bool] | None = None) -> None:
-        super().__init__(exchange)
-        self.drawn = drawn or {}
+        self.exchange, self.drawn = exchange, drawn or {}
+        self.changes: list[Change] = []
+        self.acted: list[Running] = []
         self.held_by: list[Running] = []
         self.asked: list[Running] = []
 

@@ -17,6 +17,7 @@ from kproxy.wire.breath import each, holds_many, keep, spread_tuple
 from kproxy.wire.table.layout import ZERO_UUID
 
 from .partition_session import Key
+from .respond.failure import Failure
 
 if TYPE_CHECKING:
     from .rule_program import Part, RuleProgram
@@ -25,16 +26,24 @@ MOST_MATCHED = 1000
 """Partitions of a session that a rule may match: what it does about them, and the answer, can be as much for a request
 that lists none. A client with more of them has no session, and lists them."""
 
+MOST_ANSWERS = 16
+"""Answers that are kept for requests about one partition."""
+
 
 class Selection:
-    """Entities of one request. `groups`: by the numbers of rules that select entities, those selected."""
+    """Entities of one request. `groups`: by the numbers of rules that select entities, those selected.
 
-    __slots__ = ("entities", "groups", "members", "program")
+    `answers` are those that kproxy has made, behind the correlation id, by the error of the only entity; None if a
+    selection is used once.
+    """
+
+    __slots__ = ("answers", "entities", "groups", "members", "program")
 
     def __init__(self, program: RuleProgram, entities: Sequence[Entity]) -> None:
         self.program = program
         self.entities = keep(tuple(entities))
         self.members: frozenset[Entity] | None = None
+        self.answers: dict[Failure, bytes] | None = None
         self.groups: dict[int, list[Entity]] = defaultdict(list)
         index, groups = program.index, self.groups
         for entity in each(self.entities):

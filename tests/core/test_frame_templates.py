@@ -8,12 +8,14 @@ from unittest.mock import patch
 
 import pytest
 
+from kproxy.core import engine
 from kproxy.core.lanes import frame_templates
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import NOWHERE
 from kproxy.rules.document.source import Source
 from kproxy.rules.store import RuleStore
 from kproxy.testing.dialogue import Dialogue, frames, request, response
+from kproxy.wire import decode_request
 
 PRODUCE, HANDSHAKE, AUTHENTICATE = 0, 17, 36
 RULES: dict[str, dict[str, Any]] = {
@@ -164,3 +166,48 @@ def test_a_trigger_that_was_asked_for_somebody_else_is_over_with_the_request(ear
         talk.session.use(forbids, talk.now)
     talk.client(write(25))
     assert talk.to_broker.endswith(third)
+
+
+def produce(number: int, version: int, topic: str, *partitions: int, acks: int = -1) -> bytes:
+    data = [{"index": partition, "records": b"r" * (40 + number)} for partition in partitions]
+    return request(PRODUCE, version, number, acks=acks, topic_data=[{"name": topic, "partition_data": data}])
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 12])
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [{"kind": "error", "error": 29}],
+        [{"kind": "error", "error": 6, "match": {"topic": "or*", "partition": [1, 3]}}],
+        [{"kind": "error", "error": 6, "match": {"topic": "orders"}, "when": {"every": 2}},
+         {"kind": "error", "error": 87, "message": "no", "match": {"partition": 1}},
+         {"kind": "quota", "requests": "2/s", "match": {"client_id": "tester"}}],
+        [{"kind": "error", "error": 3, "match": {"topic": "orders", "acks": -1}},
+         {"kind": "drop", "what": "request", "then": "continue", "match": {"topic": "other"}, "when": {"every": 2}}],
+    ],
+)  # fmt: skip
+def test_answers_made_before_are_those_that_would_be_made(version: int, rules: list[dict[str, Any]]) -> None:
+    """Topics, numbers of partitions and acks take turns, so that each begins like one before it in part only."""
+    kinds = [("orders", (1,)), ("orders", (2,)), ("other", (1,)), ("orders", (1, 3)), ("orders", ()), ("orde", (257,))]
+    turns = kinds[:3] * 4 + kinds * 4
+    parts = [
+        produce(number, version, topic, *partitions, acks=(-1, 1)[number // 3 % 2])
+        for number, (topic, partitions) in enumerate(turns)
+    ]
+    written = text(*rules)
+    with patch.object(frame_templates, "beginning", lambda *arguments: None):
+        expected = spoken(written, parts)
+    assert expected[1]
+    assert spoken(written, parts) == expected
+    assert spoken(written, [b"".join(parts)])[2] == spoken(written, [b"".join(parts)[:900], b"".join(parts)[900:]])[2]
+
+
+def test_a_request_like_one_before_is_answered_without_being_decoded() -> None:
+    """It is read when it comes first, and once more to remember what it is about."""
+    talk = Dialogue(text({"kind": "error", "error": 29, "match": {"topic": "orders"}}))
+    with patch.object(engine, "decode_request", wraps=decode_request) as decode:
+        for number in range(10):
+            talk.client(write(number))
+    assert decode.call_count == 2
+    assert len({frame[4:] for frame in frames(talk.to_client)}) == 1
+    assert [int.from_bytes(frame[:4], "big") for frame in frames(talk.to_client)] == list(range(10))

@@ -67,7 +67,9 @@ class RequestView(FrameView):
     def __init__(
         self, step: Step, buf: Buffer, start: int, n: int, size: int, correlation: int, id_length: int, now: float
     ) -> None:
-        super().__init__(step, buf, start, n, size, correlation, now)
+        self.step, self.buf, self.start, self.correlation, self.now = step, buf, start, correlation, now
+        self.end = end = start + 4 + size
+        self.have = min(end, n)
         self.id_length = id_length
         self._acks: int | None = UNREAD
         self._client_id: str | None = ""

@@ -17,12 +17,10 @@ from typing import TYPE_CHECKING, Any
 from kproxy.core.rewrite import Buffer
 from kproxy.core.step import HEAD, Step
 from kproxy.wire.scan.head import plain_head, single_topic
-from kproxy.wire.table.api_keys import (
-    FETCH,
-    PRODUCE,
-)
+from kproxy.wire.table.api_keys import FETCH, PRODUCE
 
 if TYPE_CHECKING:
+    from kproxy.core.selection import Selection
     from kproxy.rules.running import Running
 
     from .frame import RequestView
@@ -33,6 +31,10 @@ LONGEST = 1024
 """Bytes of a beginning that is remembered. Names and ids are far shorter."""
 MOST = 100
 """Beginnings that are remembered of a connection, 10 to 20 kB; with more of them, all are learnt anew."""
+MOST_PARTITIONS = 100
+"""Partitions of one topic whose entities are remembered."""
+ONE_PARTITION, ONE_PARTITION_CLASSIC = b"\x02", b"\0\0\0\1"
+"""How the beginning of a Produce for one partition ends, in flexible versions and in others."""
 OF_ONE_TOPIC = frozenset((PRODUCE, FETCH))
 """Produce, Fetch: whose first array is one of topics that begin with their name or id, then the array of partitions."""
 
@@ -41,11 +43,17 @@ class FrameTemplate:
     """Beginning of requests of one step, client id to topic, and the rules that match each request that begins so.
 
     `read(buf, pos + CLIENT_ID)` gives the bytes to be compared with `head`, once `end` bytes of the frame are there,
-    size included. `answered` is False for acks=0, `passes` True if the request needs no second look, `waiting` the
-    rules in file order whose triggers have to be asked; it is empty where no rule matches.
+    size included. `answered` is False for acks=0, `passes` True if the request needs no second look, `applies` True if
+    a rule can apply to it, by `candidates` those with these numbers. `waiting` are the rules in file order that match
+    it, and whose triggers are all that has to be asked; it is empty where more has to be.
+
+    `selections` are the entities of requests about one partition, by the four bytes of its number.
     """
 
-    __slots__ = ("answered", "client_id", "end", "head", "passes", "read", "step", "waiting")
+    __slots__ = (
+        "answered", "applies", "candidates", "client_id", "end", "head", "passes", "read", "selections", "step",
+        "waiting",
+    )  # fmt: skip
 
     def __init__(self, step: Step, head: bytes, answered: bool) -> None:
         self.step, self.head, self.answered = step, head, answered
@@ -54,15 +62,54 @@ class FrameTemplate:
         self.passes = step.plain.request in (None, HEAD)
         self.waiting: tuple[Running, ...] = ()
         self.client_id: str | None = None
+        self.applies = False
+        self.candidates: frozenset[int] | None = None
+        compact = step.key in OF_ONE_TOPIC and plain_head(step.key, step.version, "request").compact
+        alone = step.key == PRODUCE and head.endswith(ONE_PARTITION if compact else ONE_PARTITION_CLASSIC)
+        self.selections: dict[bytes, Selection] | None = {} if alone else None
+
+    def begins(self, frame: RequestView) -> bool:
+        """Return True if the request begins so."""
+        here = frame.start + self.end <= frame.have and frame.step is self.step
+        return here and bool(self.read(frame.buf, frame.start + CLIENT_ID)[0] == self.head)
+
+    @property
+    def may_wait(self) -> bool:
+        """Return True if requests that begin so would need no second look if it were known whose turn is waited for."""
+        return self.passes and not self.waiting
+
+    def selection(self, frame: RequestView) -> Selection | None:
+        """Return what a request that begins so is about; None if it was not met before."""
+        at = frame.start + self.end
+        return None if self.selections is None else self.selections.get(bytes(frame.buf[at : at + 4]))
+
+    def remember(self, frame: RequestView, selection: Selection) -> None:
+        """Remember what a request that begins so is about, unless that depends on more than its bytes."""
+        if self.selections is not None and [entity.topic_id for entity in selection.entities] == [None]:
+            if len(self.selections) >= MOST_PARTITIONS:
+                self.selections.clear()
+            at = frame.start + self.end
+            selection.answers = {}
+            self.selections[bytes(frame.buf[at : at + 4])] = selection
 
 
 class FrameTemplates(dict[tuple[Step, bytes], FrameTemplate]):
-    """Templates of one connection."""
+    """Templates of one connection. `last` is that of the last request that was recognised."""
+
+    last: FrameTemplate | None = None
 
     def recognise(self, frame: RequestView) -> FrameTemplate | None:
         """Return the template of the request, None if it is the first that begins so."""
-        head = beginning(frame) if self else None
-        return None if head is None else self.get((frame.step, head))
+        last = self.last
+        if last is None or not last.begins(frame):
+            head = beginning(frame) if self else None
+            self.last = last = None if head is None else self.get((frame.step, head))
+        return last
+
+    def forget(self) -> None:
+        """Drop all templates."""
+        self.clear()
+        self.last = None
 
     def learn(self, frame: RequestView) -> FrameTemplate | None:
         """Return a new template for requests like this one, or None if its beginning does not tell enough."""
@@ -70,18 +117,24 @@ class FrameTemplates(dict[tuple[Step, bytes], FrameTemplate]):
         if head is None:
             return None
         if len(self) >= MOST:
-            self.clear()
+            self.forget()
         template = self[frame.step, head] = FrameTemplate(frame.step, head, frame.answered)
         return template
 
-    def learn_waiting(self, frame: RequestView, waiting: tuple[Running, ...]) -> FrameTemplate | None:
-        """Return a new template for requests that `waiting` match, whose turn it need not be; None as for `learn`.
+    def learn_rules(
+        self, frame: RequestView, candidates: frozenset[int] | None, waiting: tuple[Running, ...]
+    ) -> FrameTemplate | None:
+        """Return a new template for requests to which some of `candidates` can apply (None: any rule), or None as for
+        `learn`.
 
-        Only for requests that pass if it is nobody's turn: a rewrite may look at a frame again, and rules count once.
+        `waiting` match each of them, and it need not be their turn. They are asked first only of requests that pass if
+        it is nobody's turn: a rewrite may look at a frame again, and rules count once.
         """
-        template = self.learn(frame) if frame.step.plain.request in (None, HEAD) else None
+        template = self.learn(frame)
         if template is not None:
-            template.waiting, template.client_id = waiting, frame.client_id
+            template.applies, template.candidates = True, candidates
+            if template.passes:
+                template.waiting, template.client_id = waiting, frame.client_id
         return template
 
 

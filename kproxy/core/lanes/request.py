@@ -209,7 +209,8 @@ class RequestLane(RequestScan):
             if evaluation.exchange.acks != 0:
                 self.answer(frame.correlation, sized(evaluation.answer), frame.now)
             rules.leave()
-            session.flow.mute(evaluation.throttle, frame.now, session.timers)
+            if evaluation.throttle:
+                session.flow.mute(evaluation.throttle, frame.now, session.timers)
         else:
             return self.forward_other(frame, evaluation)
         return self.replace(frame, [])

@@ -80,10 +80,10 @@ class RequestRules:
         evaluation = self.evaluation
         if evaluation is None:
             known = None if self.drawn is not None else self.templates.recognise(frame)
-            if known is not None and (not known.waiting or self.none_fires(known, frame.now)):
+            if known is not None and (not known.applies or (known.waiting and self.none_fires(known, frame.now))):
                 self.expect(known)
                 return None
-            made = self.lacks(frame) or self.decide(frame)
+            made = self.lacks(frame) or self.decide(frame, known)
             if not isinstance(made, RequestEvaluation):
                 return made
             self.evaluation = evaluation = made
@@ -94,16 +94,16 @@ class RequestRules:
             return Wait("delay")
         return evaluation
 
-    def decide(self, frame: RequestView) -> RequestEvaluation | Wait | Refuse | None:
+    def decide(self, frame: RequestView, known: FrameTemplate | None) -> RequestEvaluation | Wait | Refuse | None:
         """Ask the rules about a frame of which all is here that they need, and remember what holds for all like it."""
         lane, session, step = self.lane, self.session, frame.step
         session.context.now = frame.now
-        since, size = lane.since(frame.now), frame.length - 4
+        since, size = lane.since(frame.now), frame.end - frame.start - 4
         try:
             if size < LONG:
-                made = session.engine.request(frame, since, self.drawn)
+                made = session.engine.request(frame, since, self.drawn, known)
             else:
-                made = freeing(size, lambda: session.engine.request(frame, since, self.drawn))
+                made = freeing(size, lambda: session.engine.request(frame, since, self.drawn, known))
         except DecodeError as error:
             return Refuse("decode", str(error), "client")
         if isinstance(made, Wait):
@@ -118,8 +118,9 @@ class RequestRules:
         if isinstance(made, Watched):
             self.watched = step, made
             return None
-        if made.waiting and drawn is None:
-            self.templates.learn_waiting(frame, made.waiting)
+        tells_more = made.waiting or made.candidates if known is None else made.waiting and known.may_wait
+        if tells_more and drawn is None:
+            self.templates.learn_rules(frame, made.candidates, made.waiting)
             session.identity.on_change = self.forget
         for running in made.held_by:
             running.held.append(partial(self.let_go, made, running))
@@ -133,7 +134,7 @@ class RequestRules:
     def forget(self) -> None:
         """Drop all templates, since more is known of the client."""
         self.lane.template = None
-        self.templates.clear()
+        self.templates.forget()
 
     def none_fires(self, template: FrameTemplate, now: float) -> bool:
         """Ask the triggers of the rules that match the frame at hand; return True if each waits for another frame.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(NamedTuple):
     """Error of a response: its code, and the text that stands beside it where the version has a field for one.
 
     None becomes null there; clients have texts of their own.

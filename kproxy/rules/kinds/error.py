@@ -104,17 +104,19 @@ class ErrorEffect(Effect):
 
     def __init__(self, rule: ErrorRule) -> None:
         self.rule = rule
+        self.of_entities = (Fail(rule.error, rule.message, whole=False),)
+        self.of_request = (Fail(rule.error, rule.message, whole=True),)
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         form = shape(exchange.api.key, exchange.version)
-        return (Fail(self.rule.error, self.rule.message, whole=self.whole(form)),)
+        return self.of_request if self.whole(form) else self.of_entities
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         rule, form = self.rule, shape(exchange.api.key, exchange.version)
         if rule.level == "top" and form.code is None:
             groups = {entity.group for entity in entities}
             return (Edit(),) if fail_outermost(form, exchange.response.body, groups, rule.error, rule.message) else ()
-        return (Fail(rule.error, rule.message, whole=self.whole(form)),)
+        return self.of_request if self.whole(form) else self.of_entities
 
     def whole(self, form: Shape) -> bool:
         """Return True if the error is that of the request, not of what it is about."""

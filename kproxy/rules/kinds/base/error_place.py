@@ -6,6 +6,7 @@ Without a wish it stands where brokers put it; the responses of `core` know that
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import cache
 from typing import Any, Literal
 
 from kproxy.wire.table import schema
@@ -19,6 +20,7 @@ def has_top(form: Shape) -> bool:
     return form.code is not None or form.whole == "first"
 
 
+@cache
 def only_at_top(form: Shape) -> bool:
     """Return True if requests are about several things, and an error can be said of all of them together only."""
     return bool(form.request) and not form.carries and has_top(form)
