@@ -94,6 +94,10 @@ async def test_others_are_served_meanwhile(net: Any, driver: str) -> None:
     gate, results = threading.Event(), []
 
     class Thoughtful(PassingSession):
+        def __init__(self) -> None:
+            super().__init__()
+            self.logins = self
+
         def from_client(self, view: memoryview, n: int, now: float) -> int:
             if not self.dialled and bytes(view[8:12]) == b"\0\0\0\1":
                 self.commands.append(Compute(lambda: gate.wait(60)))

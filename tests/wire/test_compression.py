@@ -110,15 +110,18 @@ def test_a_limit_is_exact(codec: int) -> None:
 
 @pytest.mark.parametrize("codec", PACKED, ids=CODECS.get)
 def test_a_bomb_costs_no_more_than_the_limit(codec: int) -> None:
-    """64 MB that should stay below 1 MB are refused, and never more than the limit is allocated."""
+    """64 MB that should stay below 1 MB are refused, and never more than the limit is allocated. The least of three
+    is taken: what another thread of the tests allocates meanwhile is traced, too."""
     bomb = zeros(codec, 64)
-    tracemalloc.start()
-    with pytest.raises(RecordsError, match="longer than"):
-        decompress(codec, bomb, 1 << 20)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    peaks = []
+    for _ in range(3):
+        tracemalloc.start()
+        with pytest.raises(RecordsError, match="longer than"):
+            decompress(codec, bomb, 1 << 20)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
 
-    assert peak < 1.3 * (1 << 20)
+    assert min(peaks) < 1.3 * (1 << 20)
 
 
 BOMBS = """
