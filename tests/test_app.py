@@ -8,20 +8,20 @@ import pytest
 
 from kproxy.config.document import Config
 from kproxy.logs.setup import make_log
-from kproxy.process.app import Proxy
+from kproxy.process.app import ProxyProcess
 from kproxy.rules.facts import Facts
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.rule_set import RuleSet
 
 
-def proxy(*rules: dict[str, Any]) -> Proxy:
+def proxy(*rules: dict[str, Any]) -> ProxyProcess:
     """A proxy with one listener "main" before the cluster "main"; rules are named r0, r1 and so on."""
     config = Config.model_validate({
         "clusters": {"main": {"bootstrap": ["127.0.0.1:9"]}},
         "listeners": [{"name": "main", "bind": "127.0.0.1:0", "cluster": "main"}],
     })  # fmt: skip
     made = [KINDS[rule["kind"]].model_validate({"name": f"r{n}", **rule}) for n, rule in enumerate(rules)]
-    return Proxy(config, RuleSet(made), make_log())
+    return ProxyProcess(config, RuleSet(made), make_log())
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ def state(): return gc.get_threshold()[0], gc.get_freeze_count() > 10_000
 states = [state()]
 import {module}
 states.append(state())
-from kproxy import garbage
+from kproxy.process import garbage
 garbage.settle()
 print(json.dumps([*states, state()]))
 """
@@ -43,7 +43,7 @@ def test_a_process_in_which_kproxy_is_tested_with_is_left_as_it_is() -> None:
 LONGEST = """
 import gc, json, time
 import kproxy.process.start
-from kproxy import garbage
+from kproxy.process import garbage
 garbage.settle()
 longest, begun = 0.0, 0.0
 def look(phase, info):
@@ -60,7 +60,7 @@ print(json.dumps([longest, len(kept)]))
 CYCLES = """
 import gc, json, weakref
 import kproxy.process.start
-from kproxy import garbage
+from kproxy.process import garbage
 class Thing: pass
 garbage.settle()
 def cycle():
@@ -76,7 +76,7 @@ before = seen() is None
 swept = garbage.sweep()
 more = [[] for _ in range(garbage.SWEPT_AT_ONCE)]
 gc.collect()
-garbage.State.alive = gc.get_freeze_count()
+garbage.Heap.alive = gc.get_freeze_count()
 print(json.dumps([before, swept, seen() is None, gc.get_freeze_count() > 10_000, garbage.sweep()]))
 """
 

@@ -12,7 +12,7 @@ from kproxy.rules.document.units import ByteCount, Seconds, parse_size
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
-Wait = Annotated[Seconds, Field(gt=0)]
+PositiveSeconds = Annotated[Seconds, Field(gt=0)]
 
 SMALLEST_FRAME_LIMIT = 16 * 1024
 """Bytes that `max_frame_bytes` has at least: no cluster's Metadata response fits in less, so less is a mistake."""
@@ -52,12 +52,12 @@ class Limits(Model):
         "rules look at fetches, per worker process; beyond that fetches are answered without a session, as brokers do "
         "that have no room for one. Each takes some 0.8 kB, so 200 MB at most",
     )
-    header_timeout: Wait = Field(
+    header_timeout: PositiveSeconds = Field(
         default=10.0,
         description="time for a frame's header once its first byte is here; a client that takes longer is stuck or "
         "hostile",
     )
-    held_timeout: Wait = Field(
+    held_timeout: PositiveSeconds = Field(
         default=60.0,
         description="time for a frame of a client that has to be held, from when memory is kept for it until it is "
         "whole; others may wait for that memory. The largest frame takes it at 1.7 MB/s",
@@ -67,16 +67,16 @@ class Limits(Model):
         description="a connection without traffic is closed, unless answers are due and no request is cut off; 0: "
         "never. Brokers close after 600 s and Java clients after 540 s, so that in peace they do it first",
     )
-    connect_timeout: Wait = Field(
+    connect_timeout: PositiveSeconds = Field(
         default=10.0,
         description="time for a TCP connection to a broker; Java clients give up after 10 s (setup.timeout.ms)",
     )
-    handshake_timeout: Wait = Field(
+    handshake_timeout: PositiveSeconds = Field(
         default=10.0,
         description="time for a TLS handshake, on either side, for a PROXY header, and for a client to authenticate to "
         "kproxy; they take milliseconds when both sides are alive",
     )
-    write_stall: Wait = Field(
+    write_stall: PositiveSeconds = Field(
         default=300.0,
         description="a peer that takes no byte for so long, with output waiting, is cut off. As long as "
         "max.poll.interval.ms, after which a consumer that reads nothing has lost its partitions anyway",

@@ -11,7 +11,7 @@ from kproxy.rules.document.model import Wrong
 
 from .network import plain_name
 
-Entry = tuple[int, dict[Any, Any]]
+ListenerEntry = tuple[int, dict[Any, Any]]
 """Listener of a config document, not yet checked: (position in the list, its mapping)."""
 
 
@@ -22,7 +22,7 @@ def called(index: int, one: dict[Any, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Claim:
+class PortClaim:
     """Range of ports that a listener is to open on one host; `where` is its place in the document."""
 
     where: tuple[Any, ...]
@@ -33,7 +33,7 @@ class Claim:
     def __str__(self) -> str:
         return f"port {self.first}" if self.first == self.last else f"ports {self.first}-{self.last}"
 
-    def overlaps(self, other: Claim) -> bool:
+    def overlaps(self, other: PortClaim) -> bool:
         """Return True if there is a port that both want on an address that both have."""
         wild = {self.host, other.host} & {"0.0.0.0", "::"}
         if wild == {"0.0.0.0"} and ":" in self.host + other.host:
@@ -42,9 +42,9 @@ class Claim:
         return same and self.first <= other.last and other.first <= self.last
 
 
-def overlaps(entries: Iterable[Entry], admin: Any) -> Iterator[Wrong]:
+def overlaps(entries: Iterable[ListenerEntry], admin: Any) -> Iterator[Wrong]:
     """Yield a mistake for each port that is wanted twice, at the place that comes later in the document."""
-    earlier: list[tuple[int, dict[Any, Any], list[Claim]]] = []
+    earlier: list[tuple[int, dict[Any, Any], list[PortClaim]]] = []
     for index, one in entries:
         claims = list(_claims(index, one))
         for other, two, taken in earlier:
@@ -56,10 +56,10 @@ def overlaps(entries: Iterable[Entry], admin: Any) -> Iterator[Wrong]:
         earlier.append((index, one, list(_claims(index, one))))
     if isinstance(admin, dict) and (bind := _address(admin.get("bind"))) is not None:
         for other, two, taken in earlier:
-            yield from _taken(Claim(("admin", "bind"), bind.host, bind.port, bind.port), taken, called(other, two))
+            yield from _taken(PortClaim(("admin", "bind"), bind.host, bind.port, bind.port), taken, called(other, two))
 
 
-def circles(entries: Iterable[Entry], clusters: Any) -> Iterator[Wrong]:
+def circles(entries: Iterable[ListenerEntry], clusters: Any) -> Iterator[Wrong]:
     """Yield a mistake for each cluster's server that is a listener of this config: kproxy would connect to itself."""
     claims = [(called(index, one), claim) for index, one in entries for claim in _claims(index, one)]
     for name, cluster in clusters.items() if isinstance(clusters, dict) else ():
@@ -97,7 +97,7 @@ def _same_machine(bound: str, target: str) -> bool:
     return target == "::1" and bound == "::"
 
 
-def _taken(claim: Claim, taken: list[Claim], whose: str) -> Iterator[Wrong]:
+def _taken(claim: PortClaim, taken: list[PortClaim], whose: str) -> Iterator[Wrong]:
     for other in taken:
         if not claim.overlaps(other):
             continue
@@ -108,13 +108,13 @@ def _taken(claim: Claim, taken: list[Claim], whose: str) -> Iterator[Wrong]:
         return
 
 
-def _claims(index: int, one: dict[Any, Any]) -> Iterator[Claim]:
+def _claims(index: int, one: dict[Any, Any]) -> Iterator[PortClaim]:
     """Yield the ports that a listener is told to take, its own first. Ports that it may choose freely are no claim."""
     bind = _address(one.get("bind"))
     if bind is None:
         return
     if bind.port:
-        yield Claim(("listeners", index, "bind"), bind.host, bind.port, bind.port)
+        yield PortClaim(("listeners", index, "bind"), bind.host, bind.port, bind.port)
     advertise = one.get("advertise")
     if not isinstance(advertise, dict):
         return
@@ -124,12 +124,12 @@ def _claims(index: int, one: dict[Any, Any]) -> Iterator[Claim]:
     except (KeyError, ValueError):
         pass
     else:
-        yield Claim((*at, "ports"), bind.host, ports.first, ports.last)
+        yield PortClaim((*at, "ports"), bind.host, ports.first, ports.last)
     nodes = advertise.get("nodes")
     for node, text in nodes.items() if isinstance(nodes, dict) else ():
         address = _address(text)
         if address is not None and address.port != bind.port:
-            yield Claim((*at, "nodes", node), bind.host, address.port, address.port)
+            yield PortClaim((*at, "nodes", node), bind.host, address.port, address.port)
 
 
 def _address(text: Any) -> Address | None:

@@ -75,7 +75,7 @@ LONGEST = 4096
 FRAMES = 30
 """Stack frames of a traceback that a JSON line holds at most."""
 
-Event = MutableMapping[str, Any]
+LogFields = MutableMapping[str, Any]
 
 
 class Forgiving:
@@ -99,7 +99,7 @@ def shortened(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text)} characters)"
 
 
-def shorten(logger: object, method: str, event: Event) -> Event:
+def shorten(logger: object, method: str, event: LogFields) -> LogFields:
     """Cut long texts of a log event. Control characters need no care here: the JSON encoder escapes them."""
     for name, value in event.items():
         if type(value) is str:
@@ -107,7 +107,7 @@ def shorten(logger: object, method: str, event: Event) -> Event:
     return event
 
 
-def order(logger: object, method: str, event: Event) -> Event:
+def order(logger: object, method: str, event: LogFields) -> LogFields:
     """Put the fields first that each line has."""
     first = {name: event.pop(name) for name in ("timestamp", "level", "event") if name in event}
     return {**first, **event}
@@ -119,7 +119,7 @@ def write_traceback(out: TextIO, info: Any) -> None:
         out.writelines(f"\n    | {in_line(line)}" for line in text.splitlines())
 
 
-def clean(logger: object, method: str, event: Event) -> Event:
+def clean(logger: object, method: str, event: LogFields) -> LogFields:
     """Cut the texts of a log event, and escape their line ends and control characters, which terminals would obey."""
     return {name: in_line(shortened(value)) if type(value) is str
             else in_line(value) if isinstance(value, list | tuple | dict) else value

@@ -27,7 +27,7 @@ FAREWELL = 1.0
 """Seconds at the end to write what still waits: a reader who has read nothing until then will not begin now."""
 
 
-class Stream(Protocol):
+class TextStream(Protocol):
     """Stream of text that a log queue writes to."""
 
     def write(self, text: str) -> int: ...
@@ -96,7 +96,7 @@ class LogQueue:
     be written again after some were lost; a line that this function logs goes through the same queue.
     """
 
-    def __init__(self, stream: Stream, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, stream: TextStream, most_bytes: int = MOST_BYTES) -> None:
         self.stream, self.most_bytes = stream, most_bytes
         self.on_lost: Callable[[int], object] = lambda number: None
         self.lost = self.untold = self.bytes = 0

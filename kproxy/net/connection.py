@@ -8,7 +8,7 @@ Strategy. The bytes go through the two sides (side.py); here is what happens sel
                reset, and that can destroy what the client has not read yet
     CLOSED
 
-and never goes back. What lasts too long in its state is ended from outside (overdue.py).
+and never goes back. What lasts too long in its state is ended from outside (sweep.py).
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Connection:
         self.broker = listener.upstream.side(self, BROKER, session.from_broker, session.responses, session.commands)
         self.client.peer, self.broker.peer = self.broker, self.client
         self.active = self.since = now
-        self.unread = now  # until when the client was not read, as far as overdue.py has seen
+        self.unread = now  # until when the client was not read, as far as sweep.py has seen
 
     # ---- work that is put aside
 

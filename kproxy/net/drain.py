@@ -1,4 +1,4 @@
-"""Drain of a server: which connections are still waited for, which need not be, and how it went.
+"""Drain of a server: how it begins at a signal, which connections are still waited for, and how it went.
 
 Strategy. A request that is in flight is answered if that can be done in `drain_timeout`, because its client cannot know
 whether it has had an effect. One that changes nothing costs its client a repetition elsewhere, so a broker that has not
@@ -7,10 +7,12 @@ answered such a one in `READS` seconds is not waited for: long polls, and broker
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Collection
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
+import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.rules.kinds.base.permissions import permissions
@@ -137,3 +139,27 @@ class ShutdownDelay:
         self.begun = True
         self.log.info("not ready any more, the drain begins later", shutdown_delay=self.seconds)
         self.reactor.call_at(monotonic() + self.seconds, drain)
+
+
+class Drained(Protocol):
+    """Server or supervisor that drains when it is told to."""
+
+    log: FilteringBoundLogger
+    draining: bool
+    shutdown_delay: ShutdownDelay
+
+    def drain(self) -> None: ...
+    def give_up(self, cause: str, reason: str) -> None: ...
+
+
+async def drain_on_signal(server: Drained, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    """Begin a drain at the first SIGTERM or SIGINT, after `shutdown_delay` if there is one, which another signal skips;
+    a signal during the drain ends it."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        async for number in signals:
+            server.log.info("signal", name=signal.Signals(number).name)
+            if server.draining:
+                server.give_up("shutdown", "kproxy was told to stop at once")
+            else:
+                server.shutdown_delay.end(server.drain)

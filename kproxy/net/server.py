@@ -1,14 +1,12 @@
-"""Server of the process, with all its listeners and connections: opening, limits, the periodic sweep, the orderly
-end."""
+"""Server of the process, with all its listeners and connections: opening, limits, and the orderly end."""
 
 from __future__ import annotations
 
 import logging
-import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Literal, Protocol
+from typing import Literal
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -35,17 +33,12 @@ from .connection_view import report_end
 from .drain import Drain, ShutdownDelay
 from .driven import HostPort, MemoryWaiter, SessionFactory, show
 from .log_throttle import LogThrottle
-from .overdue import end_if_overdue
+from .sweep import Sweep
 from .taps import Taps
 
-SWEEP = 1.0
-"""Seconds between two looks at all connections: time-outs are late by that much; 10,000 of them cost 1 % of a core."""
 MANY = 64
 """Connections at which, and at each doubling of which, it is asked whether clusters lead back to kproxy."""
 LOOPBACK = "127.0.0.1"
-AWAY = 1.0
-"""Seconds that a look may be late. If it is later the process was stopped, or busy: what clients have sent meanwhile is
-not read yet, so their times begin anew."""
 
 NO_GATE = Gate(())
 Advertises = Callable[[Listener, Facts, BoundRules | None], "Advertise | Literal[False]"]
@@ -86,10 +79,9 @@ class Server:
         self.slow_work = SlowWork(reactor)
         self.half_open = HalfOpen(self.capacity)
         reactor.aside.add_work = self.slow_work.add
-        self.draining = self.sweeping = False
+        self.draining = False
         self.drains: Drain | None = None
         self.shutdown_delay = ShutdownDelay(self.limits.shutdown_delay, reactor, self.log)
-        self.swept = 0.0  # when all connections were last looked at
         self.finished = trio.Event()
         self.woken: list[MemoryWaiter] | None = None
         self.upstreams = {
@@ -104,8 +96,7 @@ class Server:
         self.port_service = port_service or self.local_ports(config, rules)
         for upstream in self.upstreams.values():
             upstream.own = self.port_service.own
-        timeouts = (self.limits.header_timeout, self.limits.idle_timeout or SWEEP * 4, self.limits.write_stall)
-        self.interval = max(0.02, min(SWEEP, *(timeout / 4 for timeout in timeouts)))
+        self.sweep = Sweep(self)
 
     def local_ports(self, config: Config, rules: Sequence[Advertise]) -> LocalPorts:
         arrived = {listener.name: listener.arrived for listener in self.listeners}
@@ -169,14 +160,16 @@ class Server:
         if self.limits.max_connections_per_address:
             self.per_address[connection.client_address[0]] += 1
         self.counts.opened[connection.listener.name] += 1
-        if not self.sweeping:
-            self.sweeping, self.swept = True, monotonic()
-            self.reactor.call_at(self.swept + self.interval, self.sweep)
+        self.sweep.begin()
 
     def grown(self) -> None:
         """Call `on_growth`: there are many more connections than before, as where each makes another one."""
         self.many = 2 * len(self.connections)
         self.on_growth()
+
+    def swept(self) -> None:
+        """Expect growth anew where connections have become fewer."""
+        self.many = max(MANY, min(self.many, 2 * len(self.connections)))
 
     def report(self, connection: Connection, now: float) -> None:
         """Log the end of a connection, unless the log has had the same of late."""
@@ -229,25 +222,6 @@ class Server:
             if session.owner is not None:
                 session.owner.crashed(error)
 
-    def sweep(self) -> None:
-        now = monotonic()
-        away = now - self.swept > self.interval + AWAY
-        self.swept = now
-        for connection in list(self.connections):
-            if connection.closed:  # by the end of one before it
-                continue
-            if away:
-                connection.unread = now
-            try:
-                end_if_overdue(connection, self.limits, now)
-            except Exception as error:
-                self.log.error("a connection cannot be looked after", exc_info=error)
-                connection.crashed(error)
-        self.sweeping = bool(self.connections)
-        self.many = max(MANY, min(self.many, 2 * len(self.connections)))
-        if self.sweeping:
-            self.reactor.call_at(now + self.interval, self.sweep)
-
     # ---- the end
 
     def drain(self) -> None:
@@ -286,27 +260,3 @@ class Server:
         self.port_service.close()
         for connection in list(self.connections):
             connection.end("shutdown", "kproxy is stopping")
-
-
-class Drained(Protocol):
-    """Server or supervisor that drains when it is told to."""
-
-    log: FilteringBoundLogger
-    draining: bool
-    shutdown_delay: ShutdownDelay
-
-    def drain(self) -> None: ...
-    def give_up(self, cause: str, reason: str) -> None: ...
-
-
-async def drain_on_signal(server: Drained, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-    """Begin a drain at the first SIGTERM or SIGINT, after `shutdown_delay` if there is one, which another signal skips;
-    a signal during the drain ends it."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        task_status.started()
-        async for number in signals:
-            server.log.info("signal", name=signal.Signals(number).name)
-            if server.draining:
-                server.give_up("shutdown", "kproxy was told to stop at once")
-            else:
-                server.shutdown_delay.end(server.drain)

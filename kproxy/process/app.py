@@ -30,12 +30,13 @@ from kproxy.net.accept.listener import Listener
 from kproxy.net.accept.listener_sasl import terms_of
 from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.dial.circle import CircleCheck
+from kproxy.net.drain import drain_on_signal
 from kproxy.net.driven import show
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.readiness import DRAINING, GOING_TO_END, ClusterNeed, Probe, Readiness, tell
 from kproxy.net.rules.files import RuleFiles
 from kproxy.net.rules.keeper import RuleKeeper
-from kproxy.net.server import Server, drain_on_signal
+from kproxy.net.server import Server
 from kproxy.rules import rule_set
 from kproxy.rules.facts import Facts
 from kproxy.rules.gate import Gate
@@ -61,7 +62,7 @@ MISTAKES = 20
 """Mistakes of a config that is read again which the log tells; the others are counted."""
 
 
-class Proxy:
+class ProxyProcess:
     """Proxy of one process: its config, its rules, and the counters, limits and plans that its connections share.
 
     `store` holds the rules in force, and they are changed there; `files` are the rule files that it was filled from.
@@ -424,10 +425,10 @@ def run_all(made: Callable[[], Callable[[], Awaitable[None]]], lines: LogQueue) 
     return 1
 
 
-def prepared(config: Config, log: FilteringBoundLogger) -> Proxy:
+def prepared(config: Config, log: FilteringBoundLogger) -> ProxyProcess:
     """Return a proxy with the rules of its files in force. Raises DocumentError."""
     store, files = read_rules(config, log)
-    return Proxy(config, store.rule_set, log, store=store, files=files)
+    return ProxyProcess(config, store.rule_set, log, store=store, files=files)
 
 
 def read_rules(config: Config, log: FilteringBoundLogger) -> tuple[RuleStore, RuleFiles]:

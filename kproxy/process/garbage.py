@@ -30,8 +30,8 @@ GROWN = 2
 _USUAL = gc.get_threshold()
 
 
-class State:
-    """State of this module: `alive` counts the objects that the start made, or that the last sweep left."""
+class Heap:
+    """Heap of this process: `alive` counts the objects that the start made, or that the last sweep left."""
 
     alive = 0
 
@@ -49,7 +49,7 @@ def settle() -> None:
     """
     if gc.get_threshold()[0] == FEW:
         gc.freeze()
-        State.alive = gc.get_freeze_count()
+        Heap.alive = gc.get_freeze_count()
         gc.callbacks.append(set_aside)
         gc.set_threshold(*_USUAL)
 
@@ -62,9 +62,9 @@ def set_aside(phase: str, info: Mapping[str, int]) -> None:
 
 def sweep() -> bool:
     """Look for cycles in all that was set aside. Returns False if it did not, as that would take long for little."""
-    if set_aside not in gc.callbacks or SWEPT_AT_ONCE < gc.get_freeze_count() < GROWN * State.alive:
+    if set_aside not in gc.callbacks or SWEPT_AT_ONCE < gc.get_freeze_count() < GROWN * Heap.alive:
         return False
     gc.unfreeze()
     gc.collect()
-    State.alive = gc.get_freeze_count()  # `set_aside` has been called
+    Heap.alive = gc.get_freeze_count()  # `set_aside` has been called
     return True

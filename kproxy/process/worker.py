@@ -48,7 +48,7 @@ from kproxy.process.workers.shared_table import SharedTable
 from kproxy.process.workers.worker_rules import WorkerRules
 from kproxy.rules.rule_set import RuleSet
 
-from .app import Proxy, leaves
+from .app import ProxyProcess, leaves
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 LAST_WORD = 1.0
@@ -73,7 +73,7 @@ class WorkerServer(Server):
             self.reporter.changed(connection.client_address[0] if self.limits.max_connections_per_address else None)
 
 
-class Worker(Proxy):
+class Worker(ProxyProcess):
     """Proxy of one worker process among several. `control` and `hand` are its sockets to the supervisor."""
 
     def __init__(

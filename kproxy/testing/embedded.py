@@ -23,7 +23,7 @@ from kproxy.core.session import Session
 from kproxy.errors import InternalError
 from kproxy.logs.setup import make_log
 from kproxy.net.rules.waiters import CounterName
-from kproxy.process.app import Proxy, leaves
+from kproxy.process.app import ProxyProcess, leaves
 from kproxy.rules.facts import Facts
 from kproxy.rules.store import RuleStore
 
@@ -55,7 +55,7 @@ class LastLines(io.StringIO):
         return len(text)
 
 
-class Recorded(Proxy):
+class Recorded(ProxyProcess):
     """A proxy that keeps the exchanges that pass on a tape."""
 
     tape: Tape

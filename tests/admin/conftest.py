@@ -17,7 +17,7 @@ from starlette.types import Message
 from kproxy.admin.api import make_app
 from kproxy.admin.backend import process_backend
 from kproxy.config.document import Config
-from kproxy.process.app import Proxy
+from kproxy.process.app import ProxyProcess
 from kproxy.rules.depth import Depth
 from kproxy.rules.document.source import Source
 from kproxy.rules.kinds import KINDS
@@ -73,7 +73,7 @@ class Answer:
 class Api:
     """Calls the application. `token` and `host` as in `make_app`."""
 
-    def __init__(self, proxy: Proxy, token: str | None = None) -> None:
+    def __init__(self, proxy: ProxyProcess, token: str | None = None) -> None:
         self.proxy, self.closed = proxy, False
         backend = process_backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: [b"metrics"], proxy.log)
         self.app = make_app(backend, token, "127.0.0.1")
@@ -148,7 +148,7 @@ def make_api(monkeypatch: pytest.MonkeyPatch, logged: list[dict[str, Any]]) -> I
         log = structlog.wrap_logger(None, processors=[capture], wrapper_class=wrapper)
         store = RuleStore(7, config.places())
         store.replace_files([Source("a.yaml", text)], monotonic())
-        proxy = Proxy(config, store.rule_set, log, store=store)
+        proxy = ProxyProcess(config, store.rule_set, log, store=store)
         proxy.keeper.started()
         api = Api(proxy, token)
         stack.callback(api.close)

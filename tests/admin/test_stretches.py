@@ -30,7 +30,7 @@ from kproxy.config.limits import Limits
 from kproxy.net.driven import ConnectionPhase, HostPort
 from kproxy.process.admin.channel_member import members_of
 from kproxy.process.admin.messages import Operate, Operated
-from kproxy.process.app import Proxy
+from kproxy.process.app import ProxyProcess
 from kproxy.rules.document.read import read_document
 from kproxy.rules.document.source import Source
 from kproxy.rules.store import RuleStore
@@ -64,7 +64,7 @@ class Place:
     """The proxy that is asked."""
 
     api: Api
-    proxy: Proxy
+    proxy: ProxyProcess
     peers: list[socket.socket]
 
     def number(self) -> int:
@@ -90,7 +90,7 @@ def place() -> Iterator[Place]:
     store = RuleStore(7, config.places())
     store.replace_files([Source("a.yaml", lines("file", RULES // 2))], 0.0)
     store.put(read_document(Source("<api>", lines("api", RULES // 2)), from_api=True), "api", 0.0)
-    proxy = Proxy(config, store.rule_set, log, store=store)
+    proxy = ProxyProcess(config, store.rule_set, log, store=store)
     api = Api(proxy)
     collected = registry(*proxy.collectors(), RuleCollector(store, proxy.keeper.loads, config.limits.rule_labels))
     backend = process_backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: exposition(collected), log)

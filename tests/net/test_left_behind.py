@@ -11,7 +11,7 @@ import pytest
 from kproxy.core.commands import BROKER, Close, Dial, Send, Wake
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session, Shared
-from kproxy.net import overdue
+from kproxy.net import sweep
 from kproxy.observe.exchange import Depth, ObservedExchange, Who
 from kproxy.rules.document.read import parse_rules
 from kproxy.testing.dialogue import request, response
@@ -104,7 +104,7 @@ async def test_an_end_while_the_first_bytes_leave(net: Any, driver: str) -> None
 
 async def test_an_end_that_ends_another_one(net: Any, driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within one look at all connections: the second is over when its turn comes."""
-    monkeypatch.setattr(overdue, "LINGER", 0.05)
+    monkeypatch.setattr(sweep, "LINGER", 0.05)
     sessions: list[PassingSession] = []
 
     class Attached(PassingSession):

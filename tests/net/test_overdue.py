@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kproxy.core.commands import CLIENT, Close, Send
-from kproxy.net import overdue
+from kproxy.net import sweep
 from tests.support.passing_session import PassingSession
 
 pytestmark = pytest.mark.trio
@@ -25,7 +25,7 @@ class Closing(PassingSession):
 
 async def test_a_client_that_does_not_close_its_end(net: Any, driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After our FIN it has `LINGER` seconds, in which what it sends is thrown away."""
-    monkeypatch.setattr(overdue, "LINGER", 0.05)
+    monkeypatch.setattr(sweep, "LINGER", 0.05)
     config = net.config(9, limits={"write_stall": 0.05})
     async with net.serving(config, lambda *args: Closing(), driver) as running, await running.client() as client:
         await client.send_all(b"x")
@@ -39,7 +39,7 @@ async def test_a_client_that_does_not_close_its_end(net: Any, driver: str, monke
 
 async def test_a_client_that_does_not_take_the_rest(net: Any, driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is queued is given up when nothing of it has gone for `FLUSH` seconds."""
-    monkeypatch.setattr(overdue, "FLUSH", 0.05)
+    monkeypatch.setattr(sweep, "FLUSH", 0.05)
     monkeypatch.setattr(Closing, "size", 20_000_000)
     config = net.config(9, limits={"write_stall": 0.05})
     async with net.serving(config, lambda *args: Closing(), driver) as running, await running.client() as client:

@@ -17,11 +17,12 @@ import trio
 from kproxy.core.commands import Close
 from kproxy.errors import DocumentError, InternalError
 from kproxy.net import connection_view as report
-from kproxy.net import server as server_module
+from kproxy.net import sweep
 from kproxy.net.accept.state_file import read_state
 from kproxy.net.connection_counts import ConnectionCounts
+from kproxy.net.drain import drain_on_signal
 from kproxy.net.loop.reactor import Reactor
-from kproxy.net.server import Server, drain_on_signal
+from kproxy.net.server import Server
 from kproxy.rules.kinds.advertise import Advertise
 from tests.support.passing_session import PassingSession
 
@@ -74,18 +75,18 @@ async def test_who_was_not_read_because_we_were_away_is_not_late(net: Any, monke
     config = net.config(broker.port, limits={"header_timeout": 100})
     async with net.serving(config, lambda *args: Waiting()) as running, await running.client() as client:
         await client.send_all(b"\0\0")
-        await running.until(lambda: running.server.connections and running.server.sweeping)
+        await running.until(lambda: running.server.connections and running.server.sweep.planned)
         (connection,) = running.server.connections
         await running.until(lambda: connection.session.waiting_since is not None)
         clock = [monotonic() + 1000.0]
-        monkeypatch.setattr(server_module, "monotonic", lambda: clock[0])
-        running.server.sweep()
+        monkeypatch.setattr(sweep, "monotonic", lambda: clock[0])
+        running.server.sweep.run()
         clock[0] += 0.5
-        running.server.sweep()
+        running.server.sweep.run()
         assert running.causes() == {}
         for _ in range(120):
-            clock[0] += running.server.interval
-            running.server.sweep()
+            clock[0] += running.server.sweep.interval
+            running.server.sweep.run()
         await running.settled()
 
         assert running.causes() == {"header_timeout": 1}

@@ -18,7 +18,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 Thing = TypeVar("Thing")
 
 
-class Level(NamedTuple):
+class WorkLevel(NamedTuple):
     """Level of work. `places`: things that may be under way in it at once; `slices`: after so many a thing is of the
     next one."""
 
@@ -27,7 +27,7 @@ class Level(NamedTuple):
 
 
 NEVER = 1 << 60
-LEVELS = (Level(NEVER, 2), Level(128, 10), Level(4, 100), Level(1, NEVER))
+LEVELS = (WorkLevel(NEVER, 2), WorkLevel(128, 10), WorkLevel(4, 100), WorkLevel(1, NEVER))
 """With 5 ms a slice and some 60 MB for a second of work, that is 0.4 GB, 0.1 GB and one of the largest frames. The
 first is for all: most need no more, and what waits there has only come at a bad time."""
 COUNTED = 1

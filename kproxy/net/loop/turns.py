@@ -6,7 +6,7 @@ its callback has had its time the turn stops there, with its whole stack, and ha
 loop, so nothing is paid by callbacks that end in time. What has stopped is resumed for one slice a time by `Turns`,
 after all sockets that were ready have been served, in the order that turn_order.py says.
 
-Whose work it is must be an `Owner`: it is `frozen` while it waits, and nothing else of it may run. Everything in here
+Whose work it is must be a `WorkOwner`: it is `frozen` while it waits, and nothing else of it may run. All in here
 is one thread; code that does not call into `breath` is never interrupted.
 """
 
@@ -35,7 +35,7 @@ GROWTH = 4096
 """Bytes by which what was read may grow in place: so many more are kept for a turn that stops."""
 
 
-class Owner(Protocol):
+class WorkOwner(Protocol):
     """Owner of work that can be put aside."""
 
     @property
@@ -66,7 +66,7 @@ class TurnLoop(Protocol):
 class Turn(greenlet):
     """Stack on which callbacks run. `owner`: whose single call it is, or whose callback was put aside."""
 
-    def __init__(self, reactor: TurnLoop, run: Callable[[], Any], owner: Owner | None = None) -> None:
+    def __init__(self, reactor: TurnLoop, run: Callable[[], Any], owner: WorkOwner | None = None) -> None:
         super().__init__(run)
         self.gr_context = copy_context()
         self.reactor, self.owner = reactor, owner
@@ -116,7 +116,7 @@ class Turn(greenlet):
             raise errand.error
         return errand.result
 
-    def stop(self, owner: Owner, wait: Callable[[], None]) -> None:
+    def stop(self, owner: WorkOwner, wait: Callable[[], None]) -> None:
         """Wait until it is this one's turn again; `wait` sees to that."""
         reactor, read = self.reactor, b""
         if self.owner is None:  # the reactor's own loop
@@ -191,7 +191,7 @@ class Turns:
         """How often work was put aside."""
         self.planned = False
 
-    def wait(self, owner: Owner, turn: Turn) -> None:
+    def wait(self, owner: WorkOwner, turn: Turn) -> None:
         self.stops += 1
         self.order.add(turn)
         self.plan()
@@ -225,7 +225,7 @@ class Turns:
         self.order.leave(turn)
         self.plan()
 
-    def enter(self, owner: Owner, call: Callable[[], Any]) -> None:
+    def enter(self, owner: WorkOwner, call: Callable[[], Any]) -> None:
         """Call it as a turn of its own, if it does not come from a turn of this owner. It may not be over on return."""
         current = getcurrent()
         if isinstance(current, Turn) and (current.owner or owner_of(self.reactor.current)) is owner:
@@ -239,10 +239,10 @@ class Turns:
             turn.give_up()
 
 
-def owner_of(callback: object) -> Owner | None:
+def owner_of(callback: object) -> WorkOwner | None:
     """Return the owner of the callback, if it can be put aside."""
     there = getattr(callback, "__self__", None)
-    owner: Owner | None = getattr(there, "turns_of", None)
+    owner: WorkOwner | None = getattr(there, "turns_of", None)
     return owner
 
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from kproxy.core.commands import BROKER, CLIENT, LONG, Command, Dial
 from kproxy.net.driven import Feed, LaneState
 from kproxy.net.loop.reactor import ERR, HUP, IN, OUT, Reactor
-from kproxy.net.loop.turns import BUFFER, Owner, Turn
+from kproxy.net.loop.turns import BUFFER, Turn, WorkOwner
 from kproxy.wire.breath import rest
 
 from .splice import SplicedConnection, can_splice, pass_by
@@ -44,7 +44,7 @@ def not_connected(data: object) -> int:
     raise BlockingIOError
 
 
-class SideOwner(SplicedConnection, Owner, Protocol):
+class SideOwner(SplicedConnection, WorkOwner, Protocol):
     """Connection that a side belongs to."""
 
     @property

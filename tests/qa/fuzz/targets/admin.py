@@ -24,7 +24,7 @@ from kproxy.admin.api import OPERATIONS, make_app
 from kproxy.admin.backend import process_backend
 from kproxy.admin.problem import CODES
 from kproxy.config.document import Config
-from kproxy.process.app import Proxy
+from kproxy.process.app import ProxyProcess
 from kproxy.rules.document.source import Source
 from kproxy.rules.store import RuleStore
 
@@ -57,7 +57,7 @@ def application() -> Iterator[tuple[Any, RuleStore]]:
     log = structlog.wrap_logger(None, processors=[drop], wrapper_class=wrapper)
     store = RuleStore(7, config.places())
     store.replace_files([Source("a.yaml", FILE)], monotonic())
-    proxy = Proxy(config, store.rule_set, log, store=store)
+    proxy = ProxyProcess(config, store.rule_set, log, store=store)
     proxy.keeper.started()
     backend = process_backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: (b"metrics",), proxy.log)
     try:
