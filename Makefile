@@ -1,10 +1,12 @@
 # One verb a line. Each makes .venv and fetches what it needs by itself. Types are checked while jars come.
-.PHONY: demo quick test check test-all docs fuzz soak bench bench-check matrix java jars tools house
+.PHONY: demo quick test check compiled test-all docs fuzz soak bench bench-check matrix java jars tools house
 
 PYTHON ?= python3
 WORKERS ?= 2
 # Bytecode is kept, whatever the environment says: hundreds of processes start, each would compile all of kproxy again.
 PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n $(WORKERS) --dist loadfile
+# Of sweeps a part is run, another one each day; a run says its number, with which it is the same again.
+SAMPLE ?= today
 BIN := .venv/bin
 READY := .venv/.ready-for-work
 DEMO_READY := .venv/.ready-for-demo
@@ -14,16 +16,22 @@ DOCS_READY := .venv/.ready-for-docs
 demo: $(DEMO_READY)  ## show kproxy at work on a mock cluster; no Java needed
 	$(BIN)/kproxy demo
 
-quick: check  ## style, types and all tests that start no process: no Java and no other program is needed
-	$(PYTEST) --in-process
+quick: $(READY)  ## style, types and all tests that start no process: no Java and no other program is needed
+	@$(MAKE) --no-print-directory -j2 check compiled
+	$(PYTEST) --in-process --sample=$(SAMPLE)
 
-test: java tools $(READY)  ## style, types, imports, and every test in its short form
-	@$(MAKE) --no-print-directory -j2 check jars
-	$(PYTEST)
+test: java  ## style, types, imports, and every test in its short form
+	@$(MAKE) --no-print-directory -j2 tools $(READY)
+	@$(MAKE) --no-print-directory -j2 check jars compiled
+	$(PYTEST) --sample=$(SAMPLE)
 
-test-all: java tools $(READY)  ## the same with every sweep whole; takes long
+test-all: java  ## the same with every sweep whole; takes long
+	@$(MAKE) --no-print-directory -j2 tools $(READY)
 	@$(MAKE) --no-print-directory -j2 check jars
 	KPROXY_TEST_ALL=1 $(PYTEST)
+
+compiled: $(READY)  # pytest rewrites the tests' assertions and keeps that: done while types are checked, which takes one core
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --collect-only -qq >/dev/null
 
 check: $(READY)  ## style, types and the direction of imports
 	$(BIN)/ruff check .

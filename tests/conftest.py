@@ -30,6 +30,7 @@ from tests.support.wait import until
 from .needs import InProcess, Needs
 from .order import ByUnit, longest_first
 from .preloaded import Forks
+from .sampling import Sample, number_of
 
 pytest_plugins = ["kproxy.testing.plugin"]
 
@@ -52,9 +53,12 @@ _numbers = itertools.count(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add what `make quick` asks for."""
+    """Add what `make quick` and `make test` ask for."""
     parser.addoption(
         "--in-process", action="store_true", help="run tests without processes of their own, and only those"
+    )
+    parser.addoption(
+        "--sample", type=number_of, metavar="NUMBER", help="run a part of sweeps only: that of `today`, or of a number"
     )
 
 
@@ -65,6 +69,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("in_process"):
         config.option.markexpr = "not process"
         config.pluginmanager.register(InProcess(), "in-process")
+    if config.option.sample is not None:
+        config.pluginmanager.register(Sample(config.option.sample), "sample")
 
 
 @pytest.hookimpl(trylast=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,7 +57,6 @@ PROCESS = (
     "tests/qa/test_needs.py",
     "tests/sinks/audit/test_disks.py",
     "tests/sinks/audit/test_kills.py",
-    "tests/sinks/audit/test_open_file.py",
     "tests/sinks/audit/test_traffic.py",
     "tests/test_docs.py",
     "tests/test_garbage.py",
@@ -175,6 +175,13 @@ class InProcess:
 
     def __init__(self) -> None:
         sys.addaudithook(self.look)
+
+    def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> bool | None:
+        """Pass over files and folders of which all tests start processes: nothing of them needs to be imported."""
+        if not collection_path.is_relative_to(config.rootpath):
+            return None
+        path = collection_path.relative_to(config.rootpath).as_posix()
+        return True if needs_of(f"{path}/" if collection_path.is_dir() else path) else None
 
     def look(self, event: str, arguments: tuple[object, ...]) -> None:
         """Raise RuntimeError if a test is running and starts a process."""

@@ -1,0 +1,92 @@
+"""The part of the tests that a run with `--sample` takes, which `make quick` and `make test` ask for.
+
+Strategy. Of a test function with many sets of parameters a run takes one in so many, by the table below, and at least
+one of each function. A number decides which: the day's, so that everything has run after as many days as there are
+parts, or the one that is given (`make test SAMPLE=NUMBER`). `make test-all` and a plain `pytest` take
+all of them. The last lines of a run say the number and how many tests were left out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+import pytest
+
+PARTS = {
+    "tests/docs/": (1, 1),
+    "tests/test_": (1, 1),  # pages: each is a test of its own
+    "tests/access/": (2, 2),
+    "tests/clients/": (2, 2),
+    "tests/e2e/": (2, 2),
+    "tests/faults/": (2, 2),
+    "tests/kafka/test_error_answers.py": (24, 4),
+    "tests/kafka/test_java_messages.py": (24, 4),
+    "tests/kafka/": (2, 2),
+    "tests/pipeline/": (2, 2),
+    "tests/quota/": (2, 2),
+    "tests/": (24, 4),
+}
+"""By how the path begins, the first that fits: from how many sets on one in how many is taken."""
+
+
+def part_of(function: str, count: int, number: int) -> set[int]:
+    """Return the places, of `count` sets of parameters, that sample `number` takes of a function with this node id."""
+    least, one_in = next(rule for path, rule in PARTS.items() if function.startswith(path))
+    if count < least:
+        return set(range(count))
+    order = list(range(count))
+    Random(function).shuffle(order)
+    parts = min(one_in, count)
+    return set(order[number % parts :: parts])
+
+
+def sampled(nodeids: Iterable[str], number: int) -> set[str]:
+    """Return the node ids that sample `number` takes of these."""
+    functions: dict[str, list[str]] = defaultdict(list)
+    for nodeid in nodeids:
+        functions[nodeid.partition("[")[0]].append(nodeid)
+    return {sets[place] for function, sets in functions.items() for place in part_of(function, len(sets), number)}
+
+
+def number_of(word: str) -> int:
+    """Return the number of the sample of that name: a number, or `today`."""
+    return datetime.now(UTC).date().toordinal() if word == "today" else int(word)
+
+
+class Sample:
+    """Plugin of one run of pytest that leaves out what is not in its sample."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.left_out = 0
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Take out the tests that are not in the sample."""
+        mine = sampled((item.nodeid for item in items), self.number)
+        others = [item for item in items if item.nodeid not in mine]
+        if others:
+            self.left_out = len(others)
+            config.hook.pytest_deselected(items=others)
+            items[:] = [item for item in items if item.nodeid in mine]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Tell the main process of xdist what a worker has left out."""
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["not in the sample"] = self.left_out
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        """Take over what a worker has left out: all of them leave out the same."""
+        self.left_out = getattr(node, "workeroutput", {}).get("not in the sample", self.left_out)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Say how many tests are not in the sample."""
+        terminalreporter.write_line(
+            f"sample {self.number}: {self.left_out} tests are left for other days; make test-all runs them all"
+        )
