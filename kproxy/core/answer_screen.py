@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from kproxy.core.names.groups import ASSIGNMENT, SUBSCRIPTION, rewrite_consumer_bytes
@@ -20,16 +20,19 @@ from kproxy.rules.select.mentions import loose, texts
 from kproxy.wire.breath import breathe, each
 from kproxy.wire.codec.message import Message
 from kproxy.wire.table import layout
+from kproxy.wire.table.api_keys import CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT
 from kproxy.wire.table.layout import Slot, Struct
 
-if TYPE_CHECKING:
-    from .cluster import Cluster
+from .cluster import Cluster
 
 Forbids = Callable[[Entity], bool]
 BYTES: Mapping[str, str] = {"group_metadata": SUBSCRIPTION, "group_assignment": ASSIGNMENT}
 CONSUMER = "consumer"
 AROUND: Mapping[str, str] = {"group_id": "group", "transactional_id": "transactional_id"}
 WORD = re.compile(r"[a-zA-Z0-9._-]+")
+BY_ID = frozenset((CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT))
+"""ConsumerGroupHeartbeat and ShareGroupHeartbeat, whose answers assign topics by their ids."""
+JOINING = 0
 NOT_SHOWN = "topics that this client may not see"
 COORDINATOR_LOAD_IN_PROGRESS = 14
 """An error upon which members of groups send the same heartbeat again."""
@@ -166,3 +169,8 @@ class AnswerScreen:
 
 def is_around(slot: Slot) -> bool:
     return slot.kind in AROUND and not slot.array
+
+
+def joins(request: Message) -> bool:
+    """Return True if the heartbeat, of an API of `BY_ID`, is that of a member that joins."""
+    return bool(request.body["member_epoch"] == JOINING)

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Protocol
 
 from kproxy.rules.traffic_shape import TrafficShape
-
-if TYPE_CHECKING:
-    from .session import Session
 
 CLIENT: Final = 0
 BROKER: Final = 1
@@ -73,12 +70,21 @@ class Resume:
     side: int
 
 
+class Sleeper(Protocol):
+    """Session with a lane that waits for held memory. `owner` is its driver."""
+
+    owner: Any
+
+    def granted(self, now: float) -> None:
+        """Go on with the lane whose memory a `Wake` has granted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wake:
     """Command to call `granted(now)` on these other sessions, for which held memory has become free, and to obey
     theirs."""
 
-    sessions: tuple[Session, ...]
+    sessions: tuple[Sleeper, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,19 +9,15 @@ which the client sends of a cluster that it knows from before: it is answered as
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kproxy.core.lanes.frame import Replace, Wait
 from kproxy.errors import DecodeError
 from kproxy.wire import decode_request
 from kproxy.wire.table.api_keys import API_VERSIONS
 
 from .commands import BROKER, CLIENT, AskVersions
+from .lanes.pair import LanePair
+from .rewrite import Buffer
 from .software import is_valid
-
-if TYPE_CHECKING:
-    from .rewrite import Buffer
-    from .session import Session
 
 MOST_REQUESTS = 10
 """ApiVersions requests of one client; brokers take one of a version that they have, and clients need two at most."""
@@ -34,7 +30,7 @@ class EarlyVersions:
 
     __slots__ = ("answers", "count", "question", "session")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: LanePair) -> None:
         self.session = session
         self.count = 0
         self.question: AskVersions | None = None

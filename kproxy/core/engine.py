@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from kproxy.core.lanes.frame import RequestView, Wait
+from kproxy.core.lanes.frame_templates import FrameTemplate
 from kproxy.errors import DecodeError
 from kproxy.rules.decision import Answer, Close, Decision, Delay, Drop, Edit, Fail, Reframe, Swallow, Throttle
 from kproxy.rules.depth import Depth
@@ -29,20 +29,18 @@ from .cluster import Cluster
 from .commands import CLIENT, Reshape
 from .evaluated_exchange import EvaluatedExchange, Pending
 from .evaluation import RequestEvaluation, Watched
+from .matcher import Part
 from .observer import NO_ANSWER
 from .partition_session import OPENING
 from .respond.answer import fail, fail_each
 from .respond.failure import Failure
 from .respond.part import without
-from .rule_program import Part, RuleProgram
+from .rule_program import RuleProgram
 from .screening import Screening
 from .selection import MOST_ANSWERS, MOST_MATCHED, Selection, SessionSelection, key_of
+from .session_state import SessionState
+from .step import Step
 from .subjects import Subjects
-
-if TYPE_CHECKING:
-    from .lanes.frame_templates import FrameTemplate
-    from .session import Session
-    from .step import Step
 
 NO_TOPICS: dict[str, list[str]] = {"topics": []}
 """Asks which brokers there are, from Metadata 1 on. An answer that names none is believed by no client."""
@@ -55,7 +53,7 @@ class Engine:
 
     __slots__ = ("change", "cluster", "screening", "session", "shapes", "shaping", "subjects", "view")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionState) -> None:
         names = session.plan.bound.names
         self.session = session
         self.cluster = Cluster(session.context, None if names is None else names.topics)
@@ -68,11 +66,11 @@ class Engine:
 
     # ---- the connection
 
-    def connect(self, live: Sequence[Running], now: float) -> None:
+    def connect(self, now: float) -> None:
         """Apply the rules about connections to a client that has just connected; the first one that ends the connection
         wins."""
         session = self.session
-        for running in live:
+        for running in session.plan.connecting:
             rule = running.rule
             if not rule.connects or not (rule.match is None or rule.match.of_connection):
                 continue
@@ -103,11 +101,11 @@ class Engine:
             self.session.counters.count("rules_failed")
             return ()
 
-    def reshape(self, live: Sequence[Running], now: float) -> None:
+    def reshape(self, now: float) -> None:
         """Find out which rules shape the connection's bytes now, and arrange for the next look when that may change."""
         session, before, self.shaping = self.session, self.shaping, {}
         changes = []
-        for running in live:
+        for running in session.plan.shaped:
             shape = running.effect.shape(self.view)
             if shape is None:
                 continue
@@ -123,7 +121,7 @@ class Engine:
                     running.was_applied()
         if changes and (self.change is None or not now < self.change <= min(changes)):
             self.change = min(changes)
-            session.timers.at(self.change, session.reshape)
+            session.timers.at(self.change, self.reshape)
         shapes = tuple(shape for running, shape in self.shaping.items() if not running.observes)
         if shapes != self.shapes:
             self.shapes = shapes

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
+from kproxy.rules.running import Running
 from kproxy.wire import decode_request
 from kproxy.wire.breath import LONG, keep
 from kproxy.wire.codec.message import Message
 from kproxy.wire.table.api_keys import PRODUCE
 
+from .lanes.frame import FrameView
+from .matcher import Part
+from .partition_session import PartitionSession
 from .respond.failure import Failure
+from .rule_program import RuleProgram
 from .step import Step
-
-if TYPE_CHECKING:
-    from kproxy.rules.running import Running
-
-    from .lanes.frame import FrameView
-    from .partition_session import PartitionSession
-    from .rule_program import Part, RuleProgram
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from kproxy.rules.decision import AfterDrop, How
+from kproxy.rules.running import Running
 
-if TYPE_CHECKING:
-    from kproxy.rules.running import Running
-
-    from .evaluated_exchange import EvaluatedExchange
+from .evaluated_exchange import EvaluatedExchange
 
 Change = Callable[[bytes], bytes]
 

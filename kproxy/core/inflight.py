@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from .step import Step
+from .step import WHOLE, Step
 
 Entry = tuple[int, Step, float, Any]
 
 ANSWER = Step(-1, -1, "kproxy-answer")
 OWN = Step(-1, -1, "kproxy-request")
+ANSWER.response = OWN.response = WHOLE  # the response lane looks at what meets them
 ANSWERED, ASKED = -1, -2
 """Their stand-ins where there are API keys only."""
 

@@ -6,38 +6,32 @@ usual.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kproxy.wire.table.api_keys import API_VERSIONS
 
 from .commands import CLIENT, Send
 from .inflight import ANSWER
 from .lanes.frame import IDENTITY
+from .lanes.host import LaneLogins
+from .lanes.pair import LanePair
 from .login import Credentials, LoggedIn
-from .phase import LOGIN, NEW, OPEN, REFUSED, STALLED
 from .raw_tokens import RawTokens
 from .renewal import Renewal
-from .sasl_end import SASL_AUTHENTICATION_FAILED, SaslEnd, answer_to
-
-if TYPE_CHECKING:
-    from .sasl_server import SaslServer
-    from .session import Session
+from .sasl_end import SASL_AUTHENTICATION_FAILED, answer_to
+from .sasl_server import SaslServer
 
 
-class Logins:
+class Logins(LaneLogins):
     """Logins on one session (see the module)."""
 
     # What most connections never need stands here: it costs nothing to set up.
-    raw: RawTokens | None = None
-    """Set while bare tokens may come."""
-    sasl: SaslEnd | None = None
-    """Answers the client's SASL in the broker's place; None: the broker answers."""
     server: SaslServer | None = None
-    """The same, where clients authenticate to kproxy."""
+    """The one who answers the client's SASL, where clients authenticate to kproxy."""
     renewal: Renewal | None = None
     """Set if kproxy has logged in at the broker itself."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: LanePair) -> None:
         self.session = session
 
     # ---- the client, at kproxy
@@ -45,29 +39,7 @@ class Logins:
     def serve(self, server: SaslServer) -> None:
         """Have the client authenticate to this SaslServer before its requests go on."""
         self.sasl = self.server = server
-        self.require()
-
-    def require(self) -> None:
-        """Have the client authenticate (again) before its next request goes on."""
-        session = self.session
-        if session.phase is NEW or session.phase is OPEN:  # a session that drains, or lets nothing pass, stays so
-            session.phase = session.phase.to(LOGIN)
-        self.choose_scan()
-
-    def accept(self) -> None:
-        """Let the client's requests go on, as it has authenticated."""
-        session = self.session
-        if session.phase is LOGIN:
-            session.phase = session.phase.to(NEW if session.requests.is_new else OPEN)
-        self.choose_scan()
-
-    def refuse(self) -> None:
-        """Take no more requests of a client that could not authenticate."""
-        session = self.session
-        if session.phase is not STALLED:
-            session.phase = session.phase.to(REFUSED)
-        session.has_pending = True
-        self.choose_scan()
+        server.require()
 
     def versions_known(self, answer: bytes, now: float) -> None:
         """Take the broker's answer, without its correlation id, to the ApiVersions that `AskVersions` named."""
@@ -96,14 +68,12 @@ class Logins:
     # ---- the client, at the broker
 
     def begin_raw(self, raw: RawTokens) -> None:
-        """Look for raw SASL tokens, which may come from both sides now."""
         self.raw = raw
         requests, responses = self.session.requests, self.session.responses
         requests.scan = requests.usual_scan = requests.scan_tokens
         responses.scan = responses.scan_tokens
 
     def end_raw(self) -> None:
-        """Read all frames as Kafka's again."""
         self.raw = None
         requests, responses = self.session.requests, self.session.responses
         requests.scan = requests.usual_scan = requests.scan_frames
@@ -111,13 +81,9 @@ class Logins:
 
     @property
     def await_broker(self) -> bool:
-        """Return True if the client has sent what its principal depends on, and the broker has not answered that
-        yet."""
         return self.session.identity.awaits or (self.raw is not None and not self.raw.answered)
 
     def note_answer(self) -> None:
-        """Have the frame tried again that waits for the client's principal: the broker has answered a message of
-        SASL."""
         if self.session.requests.blocked == IDENTITY:
             self.session.has_pending = True  # not now: what stands before this answer has not left yet
 
@@ -156,7 +122,6 @@ class Logins:
     # ---- what they are for
 
     def choose_scan(self) -> None:
-        """Choose how the next frame of the client is looked at."""
         requests = self.session.requests
         if self.renewal is not None and self.renewal.busy:
             requests.scan = self.renewal.hold

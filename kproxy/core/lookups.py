@@ -7,15 +7,13 @@ the frame is tried again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from .commands import BROKER, EnsureNodes, Send
 from .inflight import OWN
 from .rewrite import GONE
+from .session_state import SessionState
 from .topics import CORRELATION, all_topics_request, named_topics_request, remember_named, remember_topics
-
-if TYPE_CHECKING:
-    from .session import Session
 
 NODES: Final = "nodes"
 """Reason for which a lane waits until it is known where nodes are reached."""
@@ -27,7 +25,7 @@ class Lookups:
     """Lookups of one session, made with its first question. `nodes`: those named by EnsureNodes and not answered yet;
     `topics_came`: the broker has answered since the last look."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionState) -> None:
         self.session = session
         self.nodes: Mapping[int, tuple[str, int]] = {}
         self.topics_came = False
@@ -53,15 +51,13 @@ class Lookups:
         self.session.inflight.fifo.append((CORRELATION, OWN, now, answer))
         self.session.commands.append(Send(BROKER, request))
 
-    def nodes_ready(self, addresses: Mapping[int, tuple[str, int] | None], now: float) -> None:
-        """Take the answer to EnsureNodes, see `Session.nodes_ready`, and go on with the response that waits for it."""
+    def nodes_ready(self, addresses: Mapping[int, tuple[str, int] | None]) -> None:
+        """Take the answer to EnsureNodes, see `Session.nodes_ready`."""
         context = self.session.context
         for node, address in self.nodes.items():
             context.nodes[node] = (*address, addresses.get(node) or GONE)
         context.settled.update(self.nodes)
         self.nodes = {}
-        if self.session.responses.blocked == NODES:
-            self.session.responses.unblock(now)
 
     def learn_named(self, frame: bytes, now: float) -> None:
         """Learn from the response about ids whose names were not known."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
+from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.running import Running
 from kproxy.rules.select.frame_match import FrameMatch
 
 EntityTest = Callable[[Entity], bool]
@@ -46,6 +49,21 @@ class Matcher:
     def excludes(self, no: FrameMatch, exchange: Exchange) -> bool:
         """Return True if `not:` holds, apart from its selectors of entities."""
         return no.holds(exchange.connection.facts) and all(test(exchange) for test in self.not_frames)
+
+
+class Part(NamedTuple):
+    """Rule of one API and version, with the depth to which it must see the two frames of an exchange."""
+
+    running: Running
+    matcher: Matcher
+    request: Depth
+    response: Depth
+    by_error: bool = False
+    """Set if it selects on the broker's error, so that it can be applied to the response only."""
+    screens: bool = False
+    """Answers may mention what it forbids."""
+    letters: tuple[bytes, ...] | None = None
+    """A frame without any of these names nothing that it selects (`LiveRule.letters`); None: nobody can tell."""
 
 
 def entity_test(rule: LiveRule) -> EntityTest | None:

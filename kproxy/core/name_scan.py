@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kproxy.errors import DecodeError
+from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.select.asks_all import can_ask_all
 from kproxy.rules.select.mentions import TOPICS, loose, parent
 from kproxy.wire.breath import each
@@ -22,12 +22,8 @@ from kproxy.wire.scan.walk import Hits, Walk, walk
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.layout import ZERO_UUID
 
+from .cluster import Cluster
 from .rewrite import Buffer
-
-if TYPE_CHECKING:
-    from kproxy.rules.kinds.base.rule import Direction
-
-    from .cluster import Cluster
 
 LONGEST = 1 << 20
 """Bytes of a frame that are searched in one go, which takes about a millisecond."""

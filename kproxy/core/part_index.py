@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.access import AccessRule
 from kproxy.rules.kinds.base.live import LIMITING, LiveRule
 from kproxy.rules.select.answer_match import AnswerMatch
@@ -22,10 +22,7 @@ from kproxy.rules.select.frame_match import OF_ENTITY, FrameMatch
 from kproxy.rules.select.match import is_pattern, readable
 from kproxy.rules.select.pattern_set import PatternSet
 
-if TYPE_CHECKING:
-    from kproxy.rules.exchange import Exchange
-
-    from .rule_program import Part
+from .matcher import Part
 
 FIELDS = ("topic", "group", "transactional_id", "member", "client_id", "principal", "client_software")
 MOST_TEXTS = 4096

@@ -10,10 +10,11 @@ there were no first look.
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from kproxy.rules.entity import SPECIAL
 from kproxy.rules.entity_reader import ValueReader, number_reader, sightings, what
+from kproxy.rules.exchange import ConnectionView
 from kproxy.rules.select.asks_all import asks_all, can_ask_all
 from kproxy.rules.select.frame_match import OF_ENTITY
 from kproxy.wire import decode_request
@@ -24,21 +25,36 @@ from kproxy.wire.table.api_keys import DESCRIBE_TOPIC_PARTITIONS, FETCH, SHARE_A
 from kproxy.wire.table.layout import ZERO_UUID
 from kproxy.wire.table.shapes import Shape, shape
 
+from .answer_screen import BY_ID, joins
+from .cluster import Cluster
 from .fetch_sessions import SESSIONS_SINCE
 from .name_scan import NameScan
 from .part_index import Numbers, PartIndex
 from .partition_session import CLOSING
-from .screening import BY_ID, joins
-
-if TYPE_CHECKING:
-    from kproxy.rules.exchange import ConnectionView
-
-    from .cluster import Cluster
-    from .lanes.frame import RequestView
+from .rewrite import Buffer
 
 SHARED = frozenset((SHARE_FETCH, SHARE_ACKNOWLEDGE))
 NO_SESSION = {"session_id": 0, "session_epoch": CLOSING}
 """Fields of a Fetch that belongs to no session (KIP-227)."""
+
+
+class WholeRequest(Protocol):
+    """Request that is all in buf[start:end], its size included."""
+
+    buf: Buffer
+    start: int
+    end: int
+
+    @property
+    def client_id(self) -> str | None:
+        """Return the client id; None for null."""
+
+    @property
+    def body(self) -> int | None:
+        """Return where the body starts; None: the header does not end in the frame."""
+
+    def content(self) -> bytes:
+        """Return a copy of the frame, without its size."""
 
 
 class NamePrefilter:
@@ -81,7 +97,7 @@ class NamePrefilter:
         )
         self.lacking = frozenset(name for name in OF_ENTITY if name in fields and fields[name].lenient)
 
-    def candidates(self, frame: RequestView, view: ConnectionView, cluster: Cluster) -> frozenset[int] | None:
+    def candidates(self, frame: WholeRequest, view: ConnectionView, cluster: Cluster) -> frozenset[int] | None:
         """Return the numbers of the rules that can apply to the request, all of which is here. None: names do not
         tell. Without any, its response may still mention what rules forbid that screen responses.
 
@@ -97,14 +113,14 @@ class NamePrefilter:
             return found | self.scanned
         return found
 
-    def matters(self, frame: RequestView) -> bool:
+    def matters(self, frame: WholeRequest) -> bool:
         """Return True if rules apply to the request though it names nothing: it asks for all there is, or joins."""
         if not (self.lists or self.joins):
             return False
         request = decode_request(frame.content(), trailing=True)
         return asks_all(request) or (self.joins and joins(request))
 
-    def named(self, frame: RequestView, view: ConnectionView, cluster: Cluster) -> Numbers | None:
+    def named(self, frame: WholeRequest, view: ConnectionView, cluster: Cluster) -> Numbers | None:
         """Return the rules that the index finds, without those that bytes tell of; None: names do not tell."""
         found = self.general
         for name, field in self.frames:

@@ -8,19 +8,17 @@ FIFO, behind what the client has asked before, and its response never reaches th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kproxy.core.lanes.frame import Wait
 from kproxy.errors import LoginFailed
 
 from .commands import BROKER, Send
 from .inflight import OWN
+from .lanes.pair import LanePair
 from .login import CORRELATION, Credentials, LoggedIn, Steps, log_in
 from .phase import STALLED
-
-if TYPE_CHECKING:
-    from .rewrite import Buffer
-    from .session import Session
+from .rewrite import Buffer
 
 WHEN: Final = 0.85
 """Part of its lifetime after which a session is renewed, and up to a tenth later, so that not all connections do it at
@@ -39,7 +37,7 @@ class Renewal:
     """Renewal of kproxy's login on one session's broker connection. `busy`: the client's frames wait, or the request
     lane is about to be let go."""
 
-    def __init__(self, session: Session, credentials: Credentials, login: LoggedIn, now: float) -> None:
+    def __init__(self, session: LanePair, credentials: Credentials, login: LoggedIn, now: float) -> None:
         self.session, self.credentials, self.version = session, credentials, login.version
         self.steps: Steps | None = None
         self.busy = self.done = False

@@ -28,12 +28,12 @@ from kproxy.wire.scan.walk import error_codes_in
 from .engine import Engine, milliseconds
 from .evaluated_exchange import EvaluatedExchange, Pending
 from .evaluation import Evaluation
+from .matcher import Part
 from .respond.errors import errors_of
 from .respond.failure import Failure
 from .respond.listing import leave_out
 from .respond.merge import merge
 from .respond.overwrite import overwrite, overwrite_top
-from .rule_program import Part
 
 
 class ResponseEvaluation(Evaluation):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from itertools import chain
-from typing import NamedTuple
 
 from kproxy.rules.depth import Depth
 from kproxy.rules.kinds.base.live import LiveRule
@@ -14,28 +13,13 @@ from kproxy.rules.select.frame_match import FrameMatch
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import ENVELOPE, FETCH, SASL_HANDSHAKE, SHARE_ACKNOWLEDGE, SHARE_FETCH
 
-from .matcher import Matcher
+from .matcher import Matcher, Part
 from .name_scan import NameScan
 from .part_index import PartIndex
 from .prefilter import NamePrefilter, name_prefilter
 
 SESSIONS = frozenset((FETCH, SHARE_FETCH, SHARE_ACKNOWLEDGE))
 """APIs whose requests continue sessions, which have to be followed request by request."""
-
-
-class Part(NamedTuple):
-    """Rule of one API and version, with the depth to which it must see the two frames of an exchange."""
-
-    running: Running
-    matcher: Matcher
-    request: Depth
-    response: Depth
-    by_error: bool = False
-    """Set if it selects on the broker's error, so that it can be applied to the response only."""
-    screens: bool = False
-    """Answers may mention what it forbids."""
-    letters: tuple[bytes, ...] | None = None
-    """A frame without any of these names nothing that it selects (`LiveRule.letters`); None: nobody can tell."""
 
 
 MOST_CHOICES = 256

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from kproxy.wire import Message, encode
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import SASL_HANDSHAKE
 
-if TYPE_CHECKING:
-    from .step import Step
+from .step import Step
 
 ILLEGAL_SASL_STATE: Final = 34
 SASL_AUTHENTICATION_FAILED: Final = 58

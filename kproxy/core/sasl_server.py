@@ -18,11 +18,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kproxy.core.lanes.frame import Need, Replace, Wait
 from kproxy.errors import DecodeError
+from kproxy.sasl.scram import ScramKeys
 from kproxy.sasl.server import Accepted, Checker, Denied, LoginSteps, LoginWork
+from kproxy.sasl.users import Users
 from kproxy.wire import decode_request
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
@@ -30,15 +32,11 @@ from kproxy.wire.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HAN
 from .commands import BROKER, CLIENT, Compute
 from .early_versions import EarlyVersions
 from .inflight import ANSWER
+from .lanes.pair import LanePair
+from .phase import LOGIN, NEW, OPEN, REFUSED, STALLED
+from .rewrite import Buffer
 from .sasl_end import ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED, answer_to
-
-if TYPE_CHECKING:
-    from kproxy.sasl.scram import ScramKeys
-    from kproxy.sasl.users import Users
-
-    from .rewrite import Buffer
-    from .session import Session
-    from .step import Step
+from .step import Step
 
 UNSUPPORTED_SASL_MECHANISM: Final = 33
 LONGEST: Final = 16384
@@ -88,7 +86,7 @@ class TokenRequest(NamedTuple):
 class SaslServer:
     """SASL server of one connection: a `SaslEnd`. `name` is the client's user name, once it has authenticated."""
 
-    def __init__(self, session: Session, terms: Terms) -> None:
+    def __init__(self, session: LanePair, terms: Terms) -> None:
         self.session, self.terms = session, terms
         self.state = State.HANDSHAKE
         self.name = self.mechanism = ""
@@ -113,6 +111,30 @@ class SaslServer:
     def has_refused(self) -> bool:
         """Return True if the client has got its refusal, or will with what is due."""
         return self.state is State.REFUSED
+
+    # ---- the client's requests
+
+    def require(self) -> None:
+        """Have the client authenticate (again) before its next request goes on."""
+        session = self.session
+        if session.phase is NEW or session.phase is OPEN:  # a session that drains, or lets nothing pass, stays so
+            session.phase = session.phase.to(LOGIN)
+        session.logins.choose_scan()
+
+    def accept_requests(self) -> None:
+        """Let the client's requests go on, as it has authenticated."""
+        session = self.session
+        if session.phase is LOGIN:
+            session.phase = session.phase.to(NEW if session.requests.is_new else OPEN)
+        session.logins.choose_scan()
+
+    def refuse_requests(self) -> None:
+        """Take no more requests of a client that could not authenticate."""
+        session = self.session
+        if session.phase is not STALLED:
+            session.phase = session.phase.to(REFUSED)
+        session.has_pending = True
+        session.logins.choose_scan()
 
     # ---- the driver's calls
 
@@ -213,7 +235,7 @@ class SaslServer:
         self.state, self.mechanism, self.begun = State.TOKEN, mechanism, now
         self.bare = step.version == 0
         self.exchange = self.terms.checker.begin(mechanism)
-        self.session.logins.require()
+        self.require()
         return answer_with(step, correlation, 0, mechanisms=list(self.terms.mechanisms))
 
     def bare_token(self, token: bytes, now: float) -> None:
@@ -268,7 +290,7 @@ class SaslServer:
         self.name, self.state, self.exchange, self.bare = accepted.name, State.OPEN, None, False
         self.accepted_at = now
         self.session.counters.count("client_logins")
-        self.session.logins.accept()
+        self.accept_requests()
         if self.terms.session:
             self.session.timers.at(now + self.terms.session, self.expire)
         return accepted.answer
@@ -277,7 +299,7 @@ class SaslServer:
         """End the session, unless it was renewed since."""
         if self.state is State.OPEN and now >= self.accepted_at + self.terms.session:
             self.state = State.ENDED
-            self.session.logins.require()
+            self.require()
 
     def refuse(self, error: Denied, now: float) -> None:
         """Refuse the client a little later, and end the connection. A bare token gets no answer (KIP-43)."""
@@ -301,7 +323,7 @@ class SaslServer:
         """Have the connection closed as soon as everything that is due has been answered and the state is REFUSED."""
         self.session.counters.count("client_logins_refused")
         self.state, self.exchange, self.refusal = state, None, refusal
-        self.session.logins.refuse()
+        self.refuse_requests()
 
 
 def answer_with(step: Step, correlation: int, code: int, text: str | None = None, **values: Any) -> bytes:

@@ -8,45 +8,28 @@ the same is exchanged for an error upon which the member asks again, and the nex
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.wire.codec.message import Message
-from kproxy.wire.table.api_keys import (
-    CONSUMER_GROUP_HEARTBEAT,
-    DESCRIBE_TOPIC_PARTITIONS,
-    JOIN_GROUP,
-    SHARE_GROUP_HEARTBEAT,
-    SYNC_GROUP,
-)
+from kproxy.wire.table.api_keys import DESCRIBE_TOPIC_PARTITIONS, JOIN_GROUP, SYNC_GROUP
 
-from .answer_screen import COORDINATOR_LOAD_IN_PROGRESS, AnswerScreen
+from .answer_screen import BY_ID, COORDINATOR_LOAD_IN_PROGRESS, AnswerScreen, joins
+from .cluster import Cluster
 from .evaluated_exchange import EvaluatedExchange, Pending
+from .evaluation import RequestEvaluation
+from .matcher import Part
 from .names.remembered import ASKED_IDS, recall, remember
 from .respond.failure import Failure
+from .rewrite import Context
 from .topics import fresh_topics
 
-if TYPE_CHECKING:
-    from .cluster import Cluster
-    from .evaluation import RequestEvaluation
-    from .rewrite import Context
-    from .rule_program import Part
-
-BY_ID = frozenset((CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT))
-"""ConsumerGroupHeartbeat and ShareGroupHeartbeat, whose answers assign topics by their ids."""
-JOINING = 0
 MOST_IDS = 10_000
 """Ids that a connection has to ask for; an answer with more new ones is not believed."""
 MOST_CURSORS = 16
 """Places at which lists go on, of one connection."""
 PLACE = "?"
 """In front of the number of such a place; not legal in names of topics."""
-
-
-def joins(request: Message) -> bool:
-    """Return True if the heartbeat, of an API of `BY_ID`, is that of a member that joins."""
-    return bool(request.body["member_epoch"] == JOINING)
 
 
 class Screening:

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from kproxy.rules.entity import Entity
 from kproxy.rules.kinds.base.access import is_nameless
 from kproxy.wire.breath import each, holds_many, keep, spread_tuple
 from kproxy.wire.table.layout import ZERO_UUID
 
+from .matcher import Part
 from .partition_session import Key
 from .respond.failure import Failure
-
-if TYPE_CHECKING:
-    from .rule_program import Part, RuleProgram
+from .rule_program import RuleProgram
 
 MOST_MATCHED = 1000
 """Partitions of a session that a rule may match: what it does about them, and the answer, can be as much for a request

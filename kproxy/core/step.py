@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from .counters import Tally
+from .names.single_topic import SingleTopicRewriter
 from .rewrite import Buffer, Rewriter
-
-if TYPE_CHECKING:
-    from kproxy.core.names.single_topic import SingleTopicRewriter
-
-    from .rule_program import RuleProgram
+from .rule_program import RuleProgram
 
 HEAD: Final = 1
 """A few leading fields are read, then the frame passes as it streams in (Produce: acks)."""

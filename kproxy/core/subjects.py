@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kproxy.errors import DecodeError
@@ -20,17 +19,15 @@ from kproxy.wire.codec.message import Message
 from kproxy.wire.table.api_keys import DELETE_TOPICS, FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH
 
 from . import fetch_sessions, share_sessions
+from .cluster import Cluster
+from .evaluated_exchange import EvaluatedExchange
 from .fetch_sessions import FetchSessions
+from .lanes.frame import RequestView, ResponseView
 from .partition_session import Key, PartitionSession
+from .rule_program import RuleProgram
 from .selection import MOST_MATCHED, Selection, SessionSelection, key_of
+from .session_state import SessionState
 from .share_sessions import ShareSessions, owner_of
-
-if TYPE_CHECKING:
-    from .cluster import Cluster
-    from .evaluated_exchange import EvaluatedExchange
-    from .lanes.frame import RequestView, ResponseView
-    from .rule_program import RuleProgram
-    from .session import Session
 
 SESSION_HEAD, SHARE_HEAD = 10, 6
 """Bytes behind a response's header that tell of its session: throttle_time_ms, error_code, for a Fetch session_id."""
@@ -43,7 +40,7 @@ class Subjects:
 
     __slots__ = ("cluster", "fetch", "session", "share")
 
-    def __init__(self, session: Session, cluster: Cluster) -> None:
+    def __init__(self, session: SessionState, cluster: Cluster) -> None:
         self.session, self.cluster = session, cluster
         self.fetch: FetchSessions | None = None
         self.share: ShareSessions | None = None

@@ -47,7 +47,7 @@ class DrivenLogins(Protocol):
 
 
 class DrivenSession(Protocol):
-    """Part of `core.session.DrivenSession` that a driver uses; what the calls mean is said there.
+    """Part of `core.session.Session` that a driver uses; what the calls mean is said there.
 
     `commands` is always the same list object: the sides keep it. `owner` and `observer` are the driver's to set.
     """

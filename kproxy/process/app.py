@@ -21,7 +21,8 @@ from kproxy.core.partition_session import Room
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.sasl_end import NO_SASL
 from kproxy.core.sasl_server import SaslServer
-from kproxy.core.session import Session, Shared
+from kproxy.core.session import Session
+from kproxy.core.session_state import Shared
 from kproxy.distribution import own_version
 from kproxy.errors import DocumentError, InternalError, KproxyError
 from kproxy.logs.setup import log_of_process, lost_lines

@@ -30,7 +30,8 @@ from kproxy.core.commands import (
     WakeAt,
 )  # fmt: skip
 from kproxy.core.plan import Bound, Plan
-from kproxy.core.session import NOWHERE, Session, Shared
+from kproxy.core.session import Session
+from kproxy.core.session_state import NOWHERE, Shared
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.facts import Facts
 from kproxy.rules.rule_set import RuleSet

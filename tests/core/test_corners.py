@@ -10,7 +10,7 @@ import pytest
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import Bound
-from kproxy.core.session import Shared
+from kproxy.core.session_state import Shared
 from kproxy.core.versions import unsupported
 from kproxy.rules.names.composed import NameMap
 from kproxy.rules.names.maps import NameMaps

@@ -21,7 +21,7 @@ import pytest
 
 from kproxy.core.phase import SessionPhase
 from kproxy.core.plan import Plan
-from kproxy.core.session import Shared
+from kproxy.core.session_state import Shared
 from kproxy.core.topics import CORRELATION
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule

@@ -11,7 +11,7 @@ import pytest
 from kproxy.core import engine
 from kproxy.core.lanes import frame_templates
 from kproxy.core.plan import Bound, Plan
-from kproxy.core.session import NOWHERE
+from kproxy.core.session_state import NOWHERE
 from kproxy.rules.document.source import Source
 from kproxy.rules.store import RuleStore
 from kproxy.testing.dialogue import Dialogue, frames, request, response

@@ -16,7 +16,7 @@ import pytest
 from kproxy.core.commands import Close
 from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import MOST_STEPS, Bound
-from kproxy.core.session import Shared
+from kproxy.core.session_state import Shared
 from kproxy.rules.names.composed import NameMap
 from kproxy.rules.names.maps import NameMaps
 from kproxy.rules.names.namespace import NAMESPACES

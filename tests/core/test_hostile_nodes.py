@@ -10,7 +10,7 @@ from kproxy.core.addresses import PLACES, carries_addresses
 from kproxy.core.commands import EnsureNodes
 from kproxy.core.plan import Bound
 from kproxy.core.rewrite import LAST_PORT, LONGEST_HOST
-from kproxy.core.session import Shared
+from kproxy.core.session_state import Shared
 from kproxy.wire import decode_response
 from kproxy.wire.table import schema
 

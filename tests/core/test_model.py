@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 from kproxy.core.commands import BROKER, CLIENT, Close, Dial, EnsureNodes, Pause, Resume, Send, Wake
 from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import Bound, Plan
-from kproxy.core.session import Session, Shared
+from kproxy.core.session import Session
+from kproxy.core.session_state import Shared
 from kproxy.core.topics import CORRELATION
 from kproxy.core.versions import unsupported
 from kproxy.rules.names.composed import NameMap

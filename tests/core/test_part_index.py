@@ -8,9 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.core.matcher import Matcher
+from kproxy.core.matcher import Matcher, Part
 from kproxy.core.part_index import HOLDS, LONGEST_TEXT, MATCHES, FieldIndex, PartIndex
-from kproxy.core.rule_program import Part
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.facts import Facts

@@ -18,7 +18,7 @@ from kproxy.core.lanes import frame_templates
 from kproxy.core.names.remembered import TOPIC_IDS, recall
 from kproxy.core.part_index import PartIndex
 from kproxy.core.rule_program import RuleProgram
-from kproxy.core.session import Shared
+from kproxy.core.session_state import Shared
 from kproxy.core.topics import CORRELATION
 from kproxy.rules.facts import Facts
 from kproxy.testing.dialogue import Dialogue, frames, request, response

@@ -48,7 +48,7 @@ from kproxy.core.memory import HeldMemory
 from kproxy.core.partition_session import CLOSING, OPENING
 from kproxy.core.phase import SessionPhase
 from kproxy.core.plan import Bound, Plan
-from kproxy.core.session import NOWHERE, Shared
+from kproxy.core.session_state import NOWHERE, Shared
 from kproxy.core.topics import CORRELATION, all_topics_request, named_topics_request
 from kproxy.core.versions import unsupported
 from kproxy.errors import DocumentError

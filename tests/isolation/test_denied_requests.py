@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kproxy.core.plan import Bound, Plan
-from kproxy.core.session import NOWHERE
+from kproxy.core.session_state import NOWHERE
 from kproxy.core.topics import CORRELATION
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.kinds.base.permissions import permissions

@@ -10,7 +10,8 @@ import pytest
 
 from kproxy.core.commands import BROKER, Close, Dial, Send, Wake
 from kproxy.core.plan import Bound, Plan
-from kproxy.core.session import Session, Shared
+from kproxy.core.session import Session
+from kproxy.core.session_state import Shared
 from kproxy.net import sweep
 from kproxy.observe.exchange import Depth, ObservedExchange, Who
 from kproxy.rules.document.read import parse_rules

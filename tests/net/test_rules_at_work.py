@@ -13,7 +13,8 @@ import trio
 
 from kproxy.core.commands import CLIENT, Close, Reshape, Send, Shut, WakeAt
 from kproxy.core.plan import Bound, Plan
-from kproxy.core.session import Session, Shared
+from kproxy.core.session import Session
+from kproxy.core.session_state import Shared
 from kproxy.net.connection import Connection
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.rule_set import RuleSet

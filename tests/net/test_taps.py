@@ -13,7 +13,8 @@ import pytest
 import trio
 
 from kproxy.core.plan import Bound, Plan
-from kproxy.core.session import Session, Shared
+from kproxy.core.session import Session
+from kproxy.core.session_state import Shared
 from kproxy.observe.exchange import Depth, ObservedExchange
 from kproxy.rules.document.read import parse_rules
 from kproxy.testing.dialogue import request, response

@@ -28,3 +28,9 @@ def test_a_rule_about_another_topic_calls_nothing() -> None:
 def test_docstrings_say_something() -> None:
     """No docstring begins with a riddle, and no function has one of a few words."""
     assert house.poor_docstrings(house.read_modules()) == {}
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Imports go one way, within functions and for types, too."""
+    groups = house.cycles(house.import_graph(house.read_modules()))
+    assert [group for group in groups if not group[0].startswith("kproxy.testing.")] == []

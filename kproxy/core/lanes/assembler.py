@@ -8,19 +8,13 @@ Whatever a frame waits for, it goes on by `unblock`, which hands it to the scan 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.memory import HeldMemory
+from kproxy.core.observer import Observer
 from kproxy.core.rewrite import Buffer
 
 from .forwarder import Forwarder
-from .frame import Need, Wait
-
-if TYPE_CHECKING:
-    from kproxy.core.observer import Observer
-
-    from .tail_stream import TailStream
+from .frame import LongFrame, Need, Wait
 
 BY_RULE = ("delay", "held")
 """Words for what a lane waits for that are a rule's doing."""
@@ -35,7 +29,7 @@ class Assembler(Forwarder):
     memory: HeldMemory
     skip: int
     kept: bytearray | None
-    stream: TailStream | None
+    stream: LongFrame | None
     # What most connections never need stands here as long as it is so: it costs nothing to set up.
     held_since: float | None = None
     need = 0
@@ -58,10 +52,16 @@ class Assembler(Forwarder):
             self.block(cause.reason or self.session.lookups.ask(now))
             return
         self.need = cause.need
-        self.session.incomplete(self, now)
+        self.incomplete(now)
         if cause.hold and not self.reserved:
             self.waits_since = self.reserved_at = now
             self.reserve(cause.need)
+
+    def incomplete(self, now: float) -> None:
+        """Note that the frame at hand is not whole yet."""
+
+    def complete(self) -> None:
+        """Note that the frame at hand is whole."""
 
     def reserve(self, size: int) -> None:
         """Reserve memory for a frame that is held; wait for it if others have it, close if no frame may be so long."""
@@ -129,7 +129,7 @@ class Assembler(Forwarder):
                 want = max(self.need - len(self.kept), 0)
                 self.kept += buf[pos : pos + min(want, n - pos)]
                 if n - pos < want:
-                    self.session.incomplete(self, now)
+                    self.incomplete(now)
                     return
                 pos += want
                 self.take_kept(now)
@@ -159,7 +159,7 @@ class Assembler(Forwarder):
         else:
             self.run(data, 0, 0, len(data), now, direct=False)
         if self.kept is None:
-            self.session.complete(self)
+            self.complete()
             self.hand_over()
             if self.held_since is not None:
                 self.session.counters.held_time.add(now - self.held_since)
@@ -169,7 +169,7 @@ class Assembler(Forwarder):
         """Pass buf[base:n] on, in which a frame starts at `pos`; see `Lane`."""
         raise NotImplementedError
 
-    def take_tail(self, stream: TailStream, data: bytearray, now: float) -> None:
+    def take_tail(self, stream: LongFrame, data: bytearray, now: float) -> None:
         """Deal with the tail of a streamed frame, which is all in `data`."""
         raise NotImplementedError
 

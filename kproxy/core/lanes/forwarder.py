@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kproxy.core.commands import LONG, Send
 from kproxy.core.rewrite import Buffer
 from kproxy.wire.breath import FEW, rest
 
-from .frame import Replace
-
-if TYPE_CHECKING:
-    from kproxy.core.session import Session
-
-    from .frame import Disposition
+from .frame import Disposition, Replace
+from .host import LaneHost
 
 MOST_GROWTH = 4096
 """Bytes by which a frame may grow where it lies in the driver's buffer, which may have to be set aside."""
@@ -25,7 +21,7 @@ MANY = 4096
 class Forwarder:
     """Way out of one lane, to the side `target`."""
 
-    session: Session
+    session: LaneHost
     target: int
     disposition: Disposition | None = None  # of the frame at which the scan has stopped
     reserved = 0

@@ -14,16 +14,13 @@ asked for first. A lane's `handle` gives the disposition of one frame:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from kproxy.core.inflight import Entry
-from kproxy.core.rewrite import Buffer, Pieces
+from kproxy.core.rewrite import Buffer, Context, Pieces
 from kproxy.core.step import Step
 from kproxy.wire.scan.head import body_start
 from kproxy.wire.table import schema
-
-if TYPE_CHECKING:
-    from .tail_stream import TailStream
 
 IDENTITY = "identity"
 """The word for a frame that waits until it is known who the client is."""
@@ -178,12 +175,24 @@ class Wait:
         self.reason = reason
 
 
+class LongFrame(Protocol):
+    """Long frame that is passing, of which the tail is looked at: `length` bytes of it, once the tail is reached."""
+
+    length: int
+
+    def receive(self, buf: Buffer, pos: int, n: int, now: float, direct: bool) -> int:
+        """Take buf[pos:n]; return, if `direct`, how many bytes from the buffer's start pass unchanged."""
+
+    def rewrite_tail(self, tail: Buffer, context: Context) -> bytes | None:
+        """Return the tail with the proxy's addresses, in as many bytes as it had; None when it stays as it is."""
+
+
 class Streaming:
-    """Disposition of a frame that passes by way of a `TailStream`, from byte `body` of the buffer on."""
+    """Disposition of a frame that passes by way of a `LongFrame`, from byte `body` of the buffer on."""
 
     __slots__ = ("body", "stream")
 
-    def __init__(self, stream: TailStream, body: int) -> None:
+    def __init__(self, stream: LongFrame, body: int) -> None:
         self.stream, self.body = stream, body
 
 

@@ -12,18 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kproxy.core.rewrite import Buffer
+from kproxy.core.selection import Selection
 from kproxy.core.step import HEAD, Step
+from kproxy.rules.running import Running
 from kproxy.wire.scan.head import plain_head, single_topic
 from kproxy.wire.table.api_keys import FETCH, PRODUCE
 
-if TYPE_CHECKING:
-    from kproxy.core.selection import Selection
-    from kproxy.rules.running import Running
-
-    from .frame import RequestView
+from .frame import RequestView
 
 CLIENT_ID = 12
 """Bytes in front of the client id's length: the size, the API, its version, the correlation id, which changes."""

@@ -13,21 +13,15 @@ at the first one that does not simply pass, with its `disposition`. `go_on` does
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from kproxy.core.identity import LONGEST_TOKEN
 from kproxy.core.memory import HeldMemory
+from kproxy.core.names.single_topic import SingleTopicRewriter
 from kproxy.core.rewrite import Buffer
 
 from .assembler import Assembler
-from .frame import PASS, Disposition, FrameView, Need, Pass, Refuse, Replace, Streaming, Wait
-
-if TYPE_CHECKING:
-    from kproxy.core.names.single_topic import SingleTopicRewriter
-    from kproxy.core.session import Session
-
-    from .tail_stream import TailStream
-
+from .frame import PASS, Disposition, FrameView, LongFrame, Need, Pass, Refuse, Replace, Streaming, Wait
+from .host import LaneHost
 
 LONE_HEAD = 1024
 """Bytes in which the only name of a frame stands, if ids are not far longer than people make them."""
@@ -42,11 +36,11 @@ class Lane(Assembler):
     """From a frame's start: where the bytes end that pass. If that is before n, `disposition` is that of the frame
     there; when the last frame passes but is not all there, `skip` says how much of it is still to come."""
 
-    def __init__(self, session: Session, memory: HeldMemory) -> None:
+    def __init__(self, session: LaneHost, memory: HeldMemory) -> None:
         self.session, self.memory = session, memory
         self.skip = 0
         self.kept: bytearray | None = None
-        self.stream: TailStream | None = None
+        self.stream: LongFrame | None = None
 
     def receive(self, view: memoryview, n: int, now: float) -> int:
         """Take view[:n]; return how many leading bytes of the view go on, as they are now. The rest is in commands, or
@@ -114,7 +108,7 @@ class Lane(Assembler):
                 self.session.close(disposition.cause, disposition.message, disposition.blame)
             elif isinstance(disposition, (Need, Wait)):
                 if stop > pos:  # a frame has passed, so what is kept has only begun
-                    self.session.complete(self)
+                    self.complete()
                     self.hand_over()
                 self.keep(bytearray(buf[stop:n]), disposition, now)
         if self.session.has_pending:
@@ -126,11 +120,11 @@ class Lane(Assembler):
         self.disposition = disposition
         return pos
 
-    def treat_tail(self, stream: TailStream, tail: bytearray, now: float) -> Disposition:
+    def treat_tail(self, stream: LongFrame, tail: bytearray, now: float) -> Disposition:
         """Return the disposition of the tail of a streamed frame."""
         raise NotImplementedError
 
-    def take_tail(self, stream: TailStream, data: bytearray, now: float) -> None:
+    def take_tail(self, stream: LongFrame, data: bytearray, now: float) -> None:
         """Send the tail of a streamed frame as its disposition says, and go on with what follows in `data`."""
         disposition = self.treat_tail(stream, data, now)
         if isinstance(disposition, Replace):

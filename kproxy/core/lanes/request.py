@@ -34,6 +34,8 @@ from .request_scan import RequestScan
 class RequestLane(RequestScan):
     """Request lane of one connection."""
 
+    rules: RequestRules | None = None  # made when live rules look at a frame
+
     def handle(self, frame: RequestView) -> Disposition:
         """Take a request through its stages. One that passes has been entered in the FIFO, if it is due a response."""
         rest()

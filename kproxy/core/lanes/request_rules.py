@@ -4,7 +4,7 @@ response."""
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from kproxy.core.commands import BROKER
 from kproxy.core.evaluated_exchange import EvaluatedExchange
@@ -13,16 +13,13 @@ from kproxy.core.inflight import Entry
 from kproxy.core.step import Step
 from kproxy.errors import DecodeError
 from kproxy.rules.depth import Depth
+from kproxy.rules.running import Running
 from kproxy.wire.breath import LONG, freeing
 from kproxy.wire.table.api_keys import PRODUCE
 
 from .frame import Need, Refuse, RequestView, Wait
 from .frame_templates import FrameTemplate, FrameTemplates
-
-if TYPE_CHECKING:
-    from kproxy.rules.running import Running
-
-    from .request_scan import RequestScan
+from .request_scan import RequestScan
 
 HEADER_BYTES = 14
 REMEMBERED_BYTES = 1 << 20
@@ -45,25 +42,23 @@ class RequestRules:
     """Live rules of one request lane.
 
     `evaluation` is that of the frame at the lane's head, once it is made; `watched` stands in its place, with the
-    frame's step, if no rule applies to it; `drawn` says of rules whose triggers were asked about it before that,
-    if they fire, and is None when none was asked. `remembered` are bytes of requests that rules remember, and of some
-    answered since.
+    frame's step, if no rule applies to it. `remembered` are bytes of requests that rules remember, and of some answered
+    since.
     """
 
-    __slots__ = ("drawn", "evaluation", "lane", "remembered", "session", "templates", "watched")
+    __slots__ = ("evaluation", "lane", "remembered", "session", "templates", "watched")
 
     def __init__(self, lane: RequestScan) -> None:
         self.lane, self.session = lane, lane.session
         self.templates = FrameTemplates()
         self.evaluation: RequestEvaluation | None = None
-        self.drawn: dict[Running, bool] | None = None
         self.watched: tuple[Step, Watched] | None = None
         self.remembered = 0
 
     @property
     def has_begun(self) -> bool:
         """Return True if rules were asked about the frame at hand, so that the rules in force have to stay for it."""
-        return self.evaluation is not None or self.drawn is not None or self.watched is not None
+        return self.evaluation is not None or self.lane.drawn is not None or self.watched is not None
 
     @property
     def has_decided(self) -> bool:
@@ -79,8 +74,8 @@ class RequestRules:
             return None
         evaluation = self.evaluation
         if evaluation is None:
-            known = None if self.drawn is not None else self.templates.recognise(frame)
-            if known is not None and (not known.applies or (known.waiting and self.none_fires(known, frame.now))):
+            known = None if self.lane.drawn is not None else self.templates.recognise(frame)
+            if known is not None and (not known.applies or (known.waiting and self.lane.none_fires(known, frame.now))):
                 self.expect(known)
                 return None
             made = self.lacks(frame) or self.decide(frame, known)
@@ -101,15 +96,15 @@ class RequestRules:
         since, size = lane.since(frame.now), frame.end - frame.start - 4
         try:
             if size < LONG:
-                made = session.engine.request(frame, since, self.drawn, known)
+                made = session.engine.request(frame, since, lane.drawn, known)
             else:
-                made = freeing(size, lambda: session.engine.request(frame, since, self.drawn, known))
+                made = freeing(size, lambda: session.engine.request(frame, since, lane.drawn, known))
         except DecodeError as error:
             return Refuse("decode", str(error), "client")
         if isinstance(made, Wait):
             return made
         session.context.has_asked = False
-        drawn, self.drawn = self.drawn, None
+        drawn, lane.drawn = lane.drawn, None
         if made is None:
             lane.plan = session.plan  # which waited, if triggers were asked before
             self.expect(self.templates.learn(frame))
@@ -135,21 +130,6 @@ class RequestRules:
         """Drop all templates, since more is known of the client."""
         self.lane.template = None
         self.templates.forget()
-
-    def none_fires(self, template: FrameTemplate, now: float) -> bool:
-        """Ask the triggers of the rules that match the frame at hand; return True if each waits for another frame.
-
-        Else the frame is to be evaluated, with what the triggers have said in `drawn`: each is asked once a frame.
-        """
-        since, number = self.lane.since(now), self.session.number
-        for running in template.waiting:
-            if running.trigger.fires(since, number, template.client_id):
-                waiting = template.waiting[: template.waiting.index(running)]
-                self.drawn = dict.fromkeys(waiting, False) | {running: True}
-                self.lane.template = None
-                return False
-            running.count(fired=False)
-        return True
 
     def lacks(self, frame: RequestView) -> Need | None:
         """Return the need for the bytes without which the rules cannot decide; None when they are here."""

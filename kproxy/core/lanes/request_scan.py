@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING
 
-from kproxy.core.commands import BROKER, CLIENT
+from kproxy.core.commands import BROKER, CLIENT, Dial
 from kproxy.core.memory import HeldMemory
+from kproxy.core.phase import NEW, OPEN
 from kproxy.core.raw_tokens import GSSAPI_FIRST, MAX_TOKEN, RawTokens
 from kproxy.core.rewrite import Buffer
 from kproxy.core.step import HEAD, LIVE
+from kproxy.rules.running import Running
 from kproxy.wire.scan.frames import REQUEST_HEAD
 
 from .frame import PASS, Disposition, Need, Refuse, RequestView
 from .frame_templates import CLIENT_ID, FrameTemplate
+from .host import LaneHost
 from .lane import Lane
-
-if TYPE_CHECKING:
-    from kproxy.core.session import Session
-
-    from .request_rules import RequestRules
 
 HEADER = REQUEST_HEAD.unpack_from
 HEADER_BYTES = 14
+DIAL = Dial()
 SHORT_HEAD = Struct(">BBh").unpack_from  # head of a flexible Produce: no tags, no transactional id, acks
 SMALLEST = 10
 """Request header v1 with a null client id. ControlledShutdown v0 lacks the client id but has four bytes of body."""
@@ -42,10 +40,11 @@ class RequestScan(Lane):
     """
 
     source, target = CLIENT, BROKER
-    rules: RequestRules | None = None  # made when live rules look at a frame
     template: FrameTemplate | None = None  # template of the last request that no rule acted on, if such may pass
+    drawn: dict[Running, bool] | None = None
+    """Rules whose triggers were asked about the frame at hand before it was evaluated, with what they said."""
 
-    def __init__(self, session: Session, memory: HeldMemory, limit: int) -> None:
+    def __init__(self, session: LaneHost, memory: HeldMemory, limit: int) -> None:
         super().__init__(session, memory)
         self.plan, self.fifo, self.most = session.plan, session.inflight.fifo, session.shared.max_frame_bytes
         self.limit = limit  # requests in flight beyond which the client is not read
@@ -86,7 +85,7 @@ class RequestScan(Lane):
                 and known.step is step
                 and pos + known.end <= n
                 and known.read(buf, pos + CLIENT_ID)[0] == known.head
-                and (not known.waiting or self.rules.none_fires(known, now))  # type: ignore[union-attr]  # it learnt it
+                and (not known.waiting or self.none_fires(known, now))
             ):
                 if known.answered:
                     fifo.append((correlation, step.plain, now, None))
@@ -107,12 +106,37 @@ class RequestScan(Lane):
             return n
         return self.stop(Need(HEADER_BYTES), pos)
 
+    def none_fires(self, template: FrameTemplate, now: float) -> bool:
+        """Ask the triggers of the rules that match the frame at hand; return True if each waits for another frame.
+
+        Else the frame is to be evaluated, with what the triggers have said in `drawn`: each is asked once a frame.
+        """
+        since, number = self.since(now), self.session.number
+        for running in template.waiting:
+            if running.trigger.fires(since, number, template.client_id):
+                waiting = template.waiting[: template.waiting.index(running)]
+                self.drawn = dict.fromkeys(waiting, False) | {running: True}
+                self.template = None
+                return False
+            running.count(fired=False)
+        return True
+
     # ---- the first frame, and raw tokens
 
     @property
     def is_new(self) -> bool:
         """Return True if no request for the broker has come."""
         return self.usual_scan == self.scan_first
+
+    def incomplete(self, now: float) -> None:
+        session = self.session
+        if self.kept and (session.flow.incomplete_since is None or self.reserved):
+            session.flow.incomplete_since = now
+        if len(self.fifo) > self.limit:
+            session.full()
+
+    def complete(self) -> None:
+        self.session.flow.incomplete_since = None
 
     def end(self) -> int:
         del self.usual_scan
@@ -155,8 +179,18 @@ class RequestScan(Lane):
             return self.stop(self.bad_size(buf, pos, size), pos)
         elif n - pos < HEADER_BYTES:
             return self.stop(Need(HEADER_BYTES), pos)
-        session.dial()
+        self.dial()
         return self.scan(buf, pos, n, now)
+
+    def dial(self) -> None:
+        """Ask for the broker, as the header of the first request is good."""
+        session = self.session
+        if session.phase is NEW:  # else it drains, and this is its only request
+            session.phase = session.phase.to(OPEN)
+        if self.is_new:  # else it opens with a bare token
+            self.usual_scan = self.scan_frames
+        session.logins.choose_scan()
+        session.commands.append(DIAL)
 
     # ---- what is wrong
 

@@ -11,19 +11,15 @@ A frame that waits, or is not all here, is handed to `handle` again.
 
 from __future__ import annotations
 
-from typing import Any
-
-from kproxy.core.identity import ANSWERED
 from kproxy.core.inflight import ANSWER, OWN
 from kproxy.core.names import DISGUISED, OPENS, learn_session
 from kproxy.core.raw_tokens import RawTokens
-from kproxy.core.rewrite import Pieces
-from kproxy.core.step import LIVE, STREAM, Step
+from kproxy.core.step import LIVE, STREAM
 from kproxy.errors import DecodeError
 from kproxy.wire.breath import rest
-from kproxy.wire.table.api_keys import API_VERSIONS, SASL_HANDSHAKE
+from kproxy.wire.table.api_keys import SASL_HANDSHAKE
 
-from .frame import PASS, Disposition, Need, Refuse, Replace, ResponseView, Streaming, Wait
+from .frame import PASS, Disposition, LongFrame, Need, Refuse, Replace, ResponseView, Streaming, Wait
 from .response_rules import ResponseRules
 from .response_scan import ResponseScan
 from .tail_stream import TailStream
@@ -37,6 +33,8 @@ NO_ERROR = b"\x00\x00"
 
 class ResponseLane(ResponseScan):
     """Response lane of one connection."""
+
+    rules: ResponseRules | None = None  # made when live rules look at a frame
 
     def handle(self, frame: ResponseView) -> Disposition:
         """Take a response through its stages; the scan takes one that passes off the FIFO."""
@@ -86,41 +84,7 @@ class ResponseLane(ResponseScan):
             return Replace(pieces, frame.end)
         return PASS if pieces is None else pieces
 
-    def rewritten(self, frame: ResponseView, step: Step, note: Any) -> Pieces | Wait | Refuse | None:
-        """Return the whole response with the proxy's addresses and the client's names, size in front; None: as it came.
-
-        `step` is the plain one, and `note` what the request's rewrite left.
-        """
-        context = self.session.context
-        if step.key == API_VERSIONS:
-            return self.session.plan.versions.cap(step.version, frame.content(), self.session.counters)
-        if step.rewrite_response is None:
-            return None
-        buf, start, end = frame.buf, frame.start, frame.end
-        context.note = note
-        if note is not None and OPENS in note:  # an answer that rules look at has not been looked at before
-            learn_session(step.version, buf, start, end, end, context)
-        try:
-            pieces = step.rewrite_response.rewrite(buf, start + 4, end, context)
-        except DecodeError as error:
-            return Refuse("decode", f"response that has to be rewritten: {error}", "broker")
-        if context.incomplete:
-            return Wait()
-        context.done()
-        return None if pieces is None else [sum(map(len, pieces)).to_bytes(4, "big"), *pieces]
-
-    def identify(self, frame: ResponseView, plain: Step) -> None:
-        """Show the identity a whole response that says who the client is."""
-        if plain.watched and plain.key in ANSWERED:
-            self.session.identity.response(plain, frame.content())
-            self.session.logins.note_answer()
-
-    # ---- leave, and what is not for the client
-
-    def leave(self, frame: ResponseView) -> None:
-        """Take the request off the FIFO, as its response, which does not simply pass, is dealt with."""
-        self.fifo.popleft()
-        frame.step.latency.add(frame.now - frame.entry[2])
+    # ---- what is not for the client
 
     def take_own(self, frame: ResponseView) -> Replace:
         """Take the response to a request of kproxy's own."""
@@ -148,7 +112,7 @@ class ResponseLane(ResponseScan):
             return Need(min(max(STREAM_HEAD, 2 * have), frame.length))
         return Refuse("decode", f"{frame.step.api} response header does not end in {have} bytes", "broker")
 
-    def treat_tail(self, stream: TailStream, tail: bytearray, now: float) -> Replace | Wait | Refuse:
+    def treat_tail(self, stream: LongFrame, tail: bytearray, now: float) -> Replace | Wait | Refuse:
         """Rewrite the tail of a streamed response; what it does not know is waited for."""
         context = self.session.context
         context.note = None

@@ -4,7 +4,7 @@ would."""
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kproxy.core.commands import CLIENT
 from kproxy.core.engine import milliseconds
@@ -20,9 +20,7 @@ from kproxy.wire.table.api_keys import SASL_HANDSHAKE
 from .forwarder import joined
 from .frame import PASS, Disposition, Need, Refuse, Replace, ResponseView, Wait
 from .request_rules import Noted, sized
-
-if TYPE_CHECKING:
-    from .response import ResponseLane
+from .response_scan import ResponseScan
 
 HEAD = 32
 """Bytes in which a leading throttle_time_ms and a session id stand, if the header has no tags (brokers put none)."""
@@ -35,7 +33,7 @@ class ResponseRules:
 
     __slots__ = ("evaluation", "lane", "session")
 
-    def __init__(self, lane: ResponseLane) -> None:
+    def __init__(self, lane: ResponseScan) -> None:
         self.lane, self.session = lane, lane.session
         self.evaluation: ResponseEvaluation | None = None
 

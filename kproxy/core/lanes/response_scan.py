@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from kproxy.core.commands import BROKER, CLIENT
+from kproxy.core.identity import ANSWERED
 from kproxy.core.inflight import ANSWER
 from kproxy.core.memory import HeldMemory
+from kproxy.core.names import OPENS, learn_session
 from kproxy.core.raw_tokens import MAX_TOKEN
-from kproxy.core.rewrite import Buffer
+from kproxy.core.rewrite import Buffer, Pieces
+from kproxy.core.step import Step
+from kproxy.errors import DecodeError
 from kproxy.wire.scan.frames import RESPONSE_BEGINS
+from kproxy.wire.table.api_keys import API_VERSIONS
 
-from .frame import PASS, Disposition, Need, Refuse, Replace, ResponseView
+from .frame import PASS, Disposition, Need, Refuse, Replace, ResponseView, Wait
+from .host import LaneHost
 from .lane import Lane
-
-if TYPE_CHECKING:
-    from kproxy.core.session import Session
-
-    from .response_rules import ResponseRules
 
 HEADER = RESPONSE_BEGINS.unpack_from
 HEADER_BYTES = 8
@@ -35,9 +36,8 @@ class ResponseScan(Lane):
     """
 
     source, target = BROKER, CLIENT
-    rules: ResponseRules | None = None  # made when live rules look at a frame
 
-    def __init__(self, session: Session, memory: HeldMemory) -> None:
+    def __init__(self, session: LaneHost, memory: HeldMemory) -> None:
         super().__init__(session, memory)
         self.fifo = session.inflight.fifo
         self.scan = self.scan_frames
@@ -80,6 +80,42 @@ class ResponseScan(Lane):
             self.skip = pos - n
             return n
         return self.stop(Need(HEADER_BYTES), pos)
+
+    # ---- stages of a response that is looked at
+
+    def rewritten(self, frame: ResponseView, step: Step, note: Any) -> Pieces | Wait | Refuse | None:
+        """Return the whole response with the proxy's addresses and the client's names, size in front; None: as it came.
+
+        `step` is the plain one, and `note` what the request's rewrite left.
+        """
+        context = self.session.context
+        if step.key == API_VERSIONS:
+            return self.session.plan.versions.cap(step.version, frame.content(), self.session.counters)
+        if step.rewrite_response is None:
+            return None
+        buf, start, end = frame.buf, frame.start, frame.end
+        context.note = note
+        if note is not None and OPENS in note:  # an answer that rules look at has not been looked at before
+            learn_session(step.version, buf, start, end, end, context)
+        try:
+            pieces = step.rewrite_response.rewrite(buf, start + 4, end, context)
+        except DecodeError as error:
+            return Refuse("decode", f"response that has to be rewritten: {error}", "broker")
+        if context.incomplete:
+            return Wait()
+        context.done()
+        return None if pieces is None else [sum(map(len, pieces)).to_bytes(4, "big"), *pieces]
+
+    def identify(self, frame: ResponseView, plain: Step) -> None:
+        """Show the identity a whole response that says who the client is."""
+        if plain.watched and plain.key in ANSWERED:
+            self.session.identity.response(plain, frame.content())
+            self.session.logins.note_answer()
+
+    def leave(self, frame: ResponseView) -> None:
+        """Take the request off the FIFO, as its response, which does not simply pass, is dealt with."""
+        self.fifo.popleft()
+        frame.step.latency.add(frame.now - frame.entry[2])
 
     # ---- raw SASL tokens
 

@@ -11,21 +11,18 @@ from __future__ import annotations
 from collections.abc import Container
 from functools import cache
 from itertools import count
-from typing import TYPE_CHECKING
 
 from kproxy.core.addresses import address_rewrite
 from kproxy.core.commands import LONG
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
+from kproxy.core.step import Step
 from kproxy.errors import DecodeError
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import write_uvarint
 from kproxy.wire.scan.response_tail import PrefixSkipper, tail_layout
 from kproxy.wire.scan.walk import Walk, compile_walk
 
-if TYPE_CHECKING:
-    from kproxy.core.step import Step
-
-    from .lane import Lane
+from .lane import Lane
 
 REST = 8192
 """Bytes at the end of long records that are looked at: they come in one read with what is behind."""

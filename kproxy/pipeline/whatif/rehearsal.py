@@ -20,7 +20,8 @@ import msgspec
 
 from kproxy.core.commands import BROKER, CLIENT, Close, Command, EnsureNodes, Pause, Resume, Send, WakeAt
 from kproxy.core.plan import Plan
-from kproxy.core.session import Session, Shared
+from kproxy.core.session import Session
+from kproxy.core.session_state import Shared
 from kproxy.core.topics import CORRELATION, VERSION
 from kproxy.pipeline.whatif.exchange import Opaque, PackedExchange, RecordedClient
 from kproxy.wire import Message, encode

@@ -11,7 +11,7 @@ from uuid import UUID
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.plan import Bound as Fixed
 from kproxy.core.plan import Plan
-from kproxy.core.session import Shared
+from kproxy.core.session_state import Shared
 from kproxy.core.topics import CORRELATION
 from kproxy.errors import DecodeError
 from kproxy.rules.exchange import IdentityView

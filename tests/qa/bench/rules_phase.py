@@ -13,7 +13,8 @@ from typing import Any
 
 from kproxy.core.commands import Send
 from kproxy.core.plan import Bound, Plan
-from kproxy.core.session import Session, Shared
+from kproxy.core.session import Session
+from kproxy.core.session_state import Shared
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.facts import Facts
 from kproxy.rules.rule_set import RuleSet

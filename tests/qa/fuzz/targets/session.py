@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import Bound
-from kproxy.core.session import Shared
+from kproxy.core.session_state import Shared
 from kproxy.rules.names.composed import NameMap
 from kproxy.rules.names.maps import NameMaps
 from kproxy.rules.names.namespace import NAMESPACES

@@ -1,0 +1,156 @@
+"""Both lanes of a session: what is in flight between them, the memory that they hold, and how both come to an end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kproxy.core.commands import BROKER, CLIENT, Close, Send, Shut, Wake
+from kproxy.core.inflight import ANSWER, ANSWERED, ASKED, OWN
+from kproxy.core.memory import Holder
+from kproxy.core.phase import CLOSING, DRAINING, OVER, STALLED
+from kproxy.core.plan import Plan
+from kproxy.core.session_state import NOWHERE, Shared
+from kproxy.rules.decision import How
+from kproxy.rules.facts import Facts
+from kproxy.rules.rule_set import BoundRules
+from kproxy.rules.running import Running
+from kproxy.wire.table.api_keys import SASL_HANDSHAKE
+
+from .assembler import Assembler
+from .host import LaneHost
+from .request import RequestLane
+from .response import ResponseLane
+
+
+class LanePair(LaneHost):
+    """Session with its lanes, `requests` and `responses`."""
+
+    def __init__(
+        self, plan: Plan, shared: Shared, facts: Facts = NOWHERE, number: int = 0, rules: BoundRules | None = None
+    ) -> None:
+        super().__init__(plan, shared, facts, number, rules)
+        self.requests = RequestLane(self, shared.requests, shared.max_in_flight)
+        self.responses = ResponseLane(self, shared.responses)
+        self.from_client, self.from_broker = self.requests.receive, self.responses.receive
+
+    # ---- requests in flight
+
+    @property
+    def awaited(self) -> int:
+        """Return how many requests are in flight."""
+        return len(self.inflight.fifo)
+
+    @property
+    def awaited_since(self) -> float | None:
+        """Return when the oldest request in flight was read; None when there is none."""
+        return self.inflight.fifo[0][2] if self.inflight.fifo else None
+
+    @property
+    def between_frames(self) -> bool:
+        """Return True if no frame is under way in either direction."""
+        return self.requests.at_boundary and self.responses.at_boundary
+
+    @property
+    def tokens_may_come(self) -> bool:
+        """Return True if raw SASL tokens may come, now or behind the answer to a SaslHandshake v0 that is in flight."""
+        handshakes = (step.key == SASL_HANDSHAKE and not step.version for _, step, _, _ in self.inflight.fifo)
+        return self.logins.raw is not None or any(handshakes)
+
+    @property
+    def awaited_requests(self) -> list[tuple[int, int, int]]:
+        """Return (correlation id, api key, version) of each request in flight. The key is `ANSWERED` where kproxy's own
+        answer waits for its turn, of which the broker knows nothing, and `ASKED` where the request is kproxy's own."""
+        marks = {ANSWER: ANSWERED, OWN: ASKED}
+        return [(number, marks.get(step, step.key), step.version) for number, step, _, _ in self.inflight.fifo]
+
+    # ---- frames that are held
+
+    def holding_since(self) -> tuple[int, float] | None:
+        """Return (side, since when) memory is kept for a frame that is not whole. None: for none, or it is not read
+        on."""
+        if not (self.requests.reserved or self.responses.reserved):
+            return None
+        for lane in (self.requests, self.responses):
+            if lane.reserved and lane.kept and not self.flow.paused[lane.source]:
+                return lane.source, lane.reserved_at
+        return None
+
+    @property
+    def cut_off(self) -> bool:
+        """Return True if a request has begun, and is not whole."""
+        return not self.requests.at_boundary
+
+    def sent(self, token: int, now: float) -> None:
+        """Free the held memory behind the Send with this token: the kernel has everything up to it."""
+        if self.phase is OVER:  # `end` has given it back
+            return
+        if token < 0:
+            self.marks.sent(token)
+            return
+        lane: Assembler = self.requests if token & 1 == BROKER else self.responses
+        lane.handed_over -= token >> 1
+        self.wake(lane.memory.release(token >> 1))
+
+    def granted(self, now: float) -> None:
+        """Go on with the lane whose memory a `Wake` has granted."""
+        for lane in (self.requests, self.responses):
+            if not self.phase.ends and lane.blocked == "memory" and lane.reserved:
+                lane.granted(now)
+
+    def wake(self, lanes: Sequence[Holder]) -> None:
+        """Have these lanes, of any session, go on, for which memory has become free."""
+        for lane in lanes:
+            lane.reserved = lane.need
+        if lanes:
+            self.commands.append(Wake(tuple(lane.session for lane in lanes)))
+
+    # ---- the end
+
+    def close(self, cause: str, message: str, blame: str = "") -> None:
+        if not self.phase.ends:
+            self.send_last_answers()
+            self.phase = self.phase.to(CLOSING)
+            self.requests.die()
+            self.responses.die()
+            self.timers.cancel()
+            self.commands.append(Close(cause, message, blame))
+
+    def close_by_rule(self, how: How, acted: list[Running]) -> None:
+        self.marks.settle()
+        names = ", ".join(f'"{running.name}"' for running in acted)
+        if how == "half":
+            self.stall()
+            if self.phase is STALLED:
+                self.commands.append(Shut(CLIENT))
+        elif not self.phase.ends:
+            self.close("rule", f"closed by {names}")
+            last = self.commands.pop()
+            assert isinstance(last, Close)
+            self.commands.append(replace(last, reset=how == "rst"))
+
+    def stall(self) -> None:
+        if self.phase is DRAINING:
+            self.close("drained", "connection drained, on which a rule lets nothing pass")
+        if self.phase.ends:
+            return
+        self.send_last_answers()
+        self.phase = self.phase.to(STALLED)
+        self.has_pending = True
+        self.marks.settle()
+        self.requests.die()
+        self.responses.die()
+        self.flow.resume_all()  # bytes are thrown away, but the connection's end is seen
+
+    def send_answers(self) -> None:
+        """Send answers of kproxy's own whose turn has come, but not inside a response or before a token."""
+        raw = self.logins.raw
+        if self.phase is not STALLED and self.responses.at_boundary and (raw is None or raw.answered):
+            for frame in self.inflight.take_answers():
+                self.commands.append(Send(CLIENT, frame))
+
+    def send_last_answers(self) -> None:
+        """Send them for the last time, before nothing more leaves; a lane may still have to emit what it has read
+        before."""
+        self.tail_position = len(self.commands)
+        self.send_answers()

@@ -1,0 +1,151 @@
+"""State of a session that its parts share, and what they ask of the session without knowing how it is done."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from kproxy.rules.decision import How
+from kproxy.rules.facts import Facts
+from kproxy.rules.rule_set import BoundRules
+from kproxy.rules.running import Running
+
+from .circle import CircleMark
+from .commands import CLIENT, Command, Send
+from .counters import Counters
+from .flow import FlowControl, Timers
+from .identity import Identity
+from .inflight import InFlight
+from .memory import HeldMemory
+from .observer import Observer
+from .partition_session import Room
+from .phase import SessionPhase
+from .plan import Plan
+from .rewrite import MOST_NODES, Context
+
+NOWHERE = Facts("", "", "")
+"""Facts of a session that was made by hand, in tests for example."""
+
+
+@dataclass(slots=True)
+class Shared:
+    """State and limits that the connections of one cluster share."""
+
+    counters: Counters = field(default_factory=Counters)
+    requests: HeldMemory = field(default_factory=lambda: HeldMemory(256 << 20))
+    responses: HeldMemory = field(default_factory=lambda: HeldMemory(256 << 20))
+    cluster_memory: MutableMapping[str, Any] = field(default_factory=dict)
+    max_frame_bytes: int = 100 << 20
+    hold_up_to: int = 64 << 10
+    max_in_flight: int = 1000
+    max_nodes: int = MOST_NODES
+    mark: CircleMark = field(default_factory=CircleMark)
+    room: Room = field(default_factory=Room)
+
+
+class Marks:
+    """Marks in one session's commands, of rules whose changes are on their way: they have been applied when the kernel
+    has what they changed (promise 7). A mark is an empty Send with a token below 0, behind the bytes that rules
+    changed."""
+
+    __slots__ = ("acted", "commands", "number", "waiting")
+
+    def __init__(self, commands: list[Command]) -> None:
+        self.commands = commands
+        self.acted: tuple[list[Running], list[Running]] = ([], [])  # whose changes leave with what is put next, by side
+        self.waiting: dict[int, list[Running]] = {}  # by token
+        self.number = 0
+
+    def put(self) -> None:
+        """Put the marks of all rules that acted since the last call."""
+        for side, acted in enumerate(self.acted):
+            if acted:
+                self.number -= 1
+                self.waiting[self.number] = acted.copy()
+                acted.clear()
+                self.commands.append(Send(side, b"", self.number))
+
+    def settle(self) -> None:
+        """Count the rules that acted as applied: none of their changes has to reach the kernel."""
+        for acted in self.acted:
+            for running in acted:
+                running.was_applied()
+            acted.clear()
+
+    def sent(self, token: int) -> None:
+        """Count the rules of this mark as applied: the kernel has all bytes before it."""
+        for running in self.waiting.pop(token, ()):
+            running.was_applied()
+
+
+class SessionState:
+    """State of one session. `owner` is for the driver's use; `rules` is what the connection is bound to until it ends.
+
+    Attributes: commands (for the driver, always the same list); phase; flow (which side is read); inflight (the FIFO);
+    has_pending (a lane is to call `run_pending` once its bytes have gone).
+    """
+
+    # What most connections never need stands here, or is made when it is asked for: it costs nothing to set up.
+    phase = SessionPhase.NEW
+    ended: frozenset[int] = frozenset()  # sides of which no more will come, though what came is still blocked
+    tail_position: int | None = None  # index in `commands` of the last answers; bytes read before go in front
+    observer: Observer | None = None  # the driver may put one here
+    owner: Any = None
+
+    def __init__(
+        self, plan: Plan, shared: Shared, facts: Facts = NOWHERE, number: int = 0, rules: BoundRules | None = None
+    ) -> None:
+        self.plan, self.shared, self.counters = plan, shared, shared.counters
+        self.facts, self.number, self.rules = facts, number, rules or BoundRules()
+        self.commands: list[Command] = []
+        self.inflight = InFlight()
+        self.flow = FlowControl(self.commands)
+        self.has_pending = False
+        self.identity = Identity(facts.certificate, shared.counters)
+
+    @cached_property
+    def context(self) -> Context:
+        return Context(self.counters, self.shared.cluster_memory, self.shared.max_nodes)
+
+    @cached_property
+    def timers(self) -> Timers:
+        return Timers(self.commands)
+
+    @cached_property
+    def marks(self) -> Marks:
+        return Marks(self.commands)
+
+    def mark(self, side: int, acted: list[Running]) -> None:
+        """Count these rules as applied when the bytes have left that are put next for this side."""
+        if acted:
+            self.marks.acted[side].extend(acted)
+            self.has_pending = True
+
+    def full(self) -> None:
+        """Stop reading the client, as more requests are in flight than there may be."""
+        self.has_pending = True
+        self.flow.pause(CLIENT, "full")
+
+    def run_pending(self, now: float) -> None:
+        """Do all that may be due now that bytes have gone: send answers, let lanes and the client go on, close when
+        drained."""
+        raise NotImplementedError
+
+    def close(self, cause: str, message: str, blame: str = "") -> None:
+        """Ask for the connection to be closed, once: nothing more passes, and no timer is due."""
+        raise NotImplementedError
+
+    def close_by_rule(self, how: How, acted: list[Running]) -> None:
+        """End the connection as a fault of these rules demands, in one of three ways."""
+        raise NotImplementedError
+
+    def stall(self) -> None:
+        """Let nothing more pass on this connection, which stays open. Answers whose turn has come still leave."""
+        raise NotImplementedError
+
+    def eof(self, side: int, now: float) -> None:
+        """Note that no more bytes come from this side. Asks to be closed, unless answers are due to a client that
+        stopped."""
+        raise NotImplementedError
