@@ -56,7 +56,7 @@ fuzz: $(FUZZ_READY)  ## every fuzzing target in turn, FUZZ_SECONDS for each (som
 matrix: java $(READY)  ## every client with every broker through kproxy, written to docs/clients.md (a part: make matrix MATRIX="-k sarama")
 	@PATH=$$PATH:/usr/local/go/bin:$$HOME/.cargo/bin; for tool in go node npm cargo cc make; do command -v $$tool >/dev/null || \
 	  { echo "no $$tool found, the matrix builds clients with it (Debian: apt-get install golang-go nodejs npm cargo build-essential)" >&2; exit 1; }; done
-	$(BIN)/python -m kproxy.testing.jars 2.8.2 3.9.1 4.3.1
+	$(BIN)/python -m tests.support.java_jars 2.8.2 3.9.1 4.3.1
 	@test -n "$(MATRIX)" || $(BIN)/python -m tests.qa.matrix.table --forget
 	@KPROXY_MATRIX=1 $(BIN)/pytest -v tests/qa/matrix/test_matrix.py $(MATRIX); ended=$$?; $(BIN)/python -m tests.qa.matrix.table && exit $$ended
 
@@ -66,11 +66,11 @@ house: $(READY)  ## figures about the structure of the code, with their goals
 	$(BIN)/python -m tests.qa.frame_costs
 
 soak: java $(READY)  ## brokers, workers, lines, disks and clients fail for SOAK_SECONDS; each record is checked (the same again: make soak SOAK="--seed 7")
-	$(BIN)/python -m kproxy.testing.jars 4.3.1
+	$(BIN)/python -m tests.support.java_jars 4.3.1
 	$(BIN)/python -m tests.qa.soak.run --seconds $(SOAK_SECONDS) --completeness $(SOAK)
 
 jars: java $(READY)  ## fetch Kafka's jars, the newest and the oldest that tests compare with, and Spark's Kafka connector
-	$(BIN)/python -m kproxy.testing.jars 4.3.1 3.9.1
+	$(BIN)/python -m tests.support.java_jars 4.3.1 3.9.1
 	$(BIN)/python -m kproxy.pipeline.connector >/dev/null
 
 java:

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.ports import free_port, free_port_with_room
-from kproxy.testing.process import Child
+from kproxy.testing.process import Child, free_port, free_port_with_room
 
 DOCS = Path(__file__).parent.parent / "docs"
 BROKERS, PROXY, ADMIN = "broker1:9092", "127.0.0.1:9092", "127.0.0.1:9190"

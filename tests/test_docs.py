@@ -19,7 +19,7 @@ from kproxy.config.reader import config_from
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.document.source import Source
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.ports import free_port_with_room
+from kproxy.testing.process import free_port_with_room
 from kproxy.testing.proxy import Proxy
 from kproxy.wire import Message, apis, encode
 from tests.support.fake_broker import FakeBroker

@@ -18,7 +18,7 @@ import pytest
 
 from kproxy.logs.setup import LONGEST, make_log
 from kproxy.logs.writer import LogQueue, WholeLines
-from kproxy.testing.ports import free_port
+from kproxy.testing.process import free_port
 from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import RawClient
 from tests.support.wait import until

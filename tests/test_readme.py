@@ -100,7 +100,7 @@ def test_the_two_commands_are_those_of_the_makefile() -> None:
     assert blocks("", "make demo").split()[:2] == ["make", "demo"]
     assert re.search(r"^demo:", makefile, re.MULTILINE) and re.search(r"^test:", makefile, re.MULTILINE)
     assert "make test" in (root / ".ci" / "run").read_text()
-    assert f"kproxy.testing.jars {KAFKA_VERSION} " in makefile
+    assert f"tests.support.java_jars {KAFKA_VERSION} " in makefile
 
 
 def test_the_test_of_the_readme_passes(kproxy: Any) -> None:

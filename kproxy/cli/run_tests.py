@@ -16,7 +16,7 @@ from kproxy.terminal import console, say
 
 if TYPE_CHECKING:
     from kproxy.testing.cases.document import Ready
-    from kproxy.testing.cases.play import Failure
+    from kproxy.testing.cases.play import CaseFailure
 
 DEFAULT = "rules"
 
@@ -27,7 +27,7 @@ class Report:
     `left_out` counts the tests that were not asked for."""
 
     file: Path
-    played: list[tuple[Ready, list[Failure]]] = field(default_factory=list)
+    played: list[tuple[Ready, list[CaseFailure]]] = field(default_factory=list)
     mistakes: list[str] = field(default_factory=list)
     left_out: int = 0
 
@@ -108,7 +108,7 @@ def lines_of(reports: list[Report]) -> Iterator[Line]:
     yield summary(reports)
 
 
-def diff(failure: Failure) -> Iterator[Line]:
+def diff(failure: CaseFailure) -> Iterator[Line]:
     """Yield the differences of a failure, value by value: its path, what was expected, what was found."""
     for path, expected, found in failure.differences:
         if path:

@@ -28,7 +28,7 @@ from kproxy.wire.table import errors as error_codes
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import API_VERSIONS, FETCH, METADATA, PRODUCE
 
-from .recorder import Line, Taken
+from .recorder import TapedConnection, TapedExchange
 
 MOST_REASON = 120
 """Characters shown of the reason why a frame cannot be read: a rule has made it so, or the broker."""
@@ -51,12 +51,12 @@ class Topics:
             if topic.get("topic_id") and topic["name"]:
                 self.names[topic["topic_id"]] = topic["name"]
 
-    def learn_all(self, taken: Iterable[Taken]) -> None:
+    def learn_all(self, taken: Iterable[TapedExchange]) -> None:
         """Take the names from all Metadata responses that are there, before they are forgotten."""
-        Selection([one for one in taken if one.request[:2] == METADATA.to_bytes(2, "big")], self)
+        SeenExchanges([one for one in taken if one.request[:2] == METADATA.to_bytes(2, "big")], self)
 
 
-class Exchange:
+class SeenExchange:
     """A request as the client sent it, and its response as the client got it: after all rules, in its own names.
 
     Attributes: api (its name), key, version, client_id; connection (a number), node (that the connection is for; None:
@@ -64,14 +64,14 @@ class Exchange:
     `header` and `body`; None: no answer. Both raise DecodeError when a rule has made the frame unreadable).
     """
 
-    def __init__(self, taken: Taken, topics: Topics) -> None:
-        frame, facts = taken.request, taken.line.session.facts
+    def __init__(self, taken: TapedExchange, topics: Topics) -> None:
+        frame, facts = taken.request, taken.connection.session.facts
         self.taken, self._topics = taken, topics
         self.key, self.version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
         self.api = schema.load(self.key).name
         length = int.from_bytes(frame[8:10], "big", signed=True)
         self.client_id = None if length < 0 else frame[10 : 10 + length].decode("utf-8", "replace")
-        self.connection, self.node = taken.line.session.number, facts.node
+        self.connection, self.node = taken.connection.session.number, facts.node
         self.came = taken.came
 
     @property
@@ -153,7 +153,7 @@ class Exchange:
         return f"<{self}>" if self.seconds is None else f"<{self}, {self.seconds * 1000:.1f} ms>"
 
 
-class Selection:
+class SeenExchanges:
     """Exchanges of a tape, oldest first. Frames that are no requests (bare SASL tokens, say) are left out.
 
     `forgotten`: how many exchanges there were before them. `missing`: sentences about bytes that could not be told
@@ -161,7 +161,7 @@ class Selection:
     """
 
     def __init__(
-        self, taken: Sequence[Taken], topics: Topics, forgotten: int = 0,
+        self, taken: Sequence[TapedExchange], topics: Topics, forgotten: int = 0,
         cut: Mapping[tuple[int, str], int] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.topics, self.forgotten = topics, forgotten
@@ -172,22 +172,22 @@ class Selection:
         }
         self.all = list(self._read(taken))
 
-    def _read(self, taken: Iterable[Taken]) -> Iterator[Exchange]:
-        sessions: dict[Line, FetchSessions] = {}
+    def _read(self, taken: Iterable[TapedExchange]) -> Iterator[SeenExchange]:
+        sessions: dict[TapedConnection, FetchSessions] = {}
         for one in taken:
             if one.read is None and int.from_bytes(one.request[:2], "big") in schema.paths():
-                one.read = Exchange(one, self.topics)
+                one.read = SeenExchange(one, self.topics)
             if one.read is None:
                 continue
-            exchange: Exchange = one.read
+            exchange: SeenExchange = one.read
             with suppress(DecodeError):  # found again when it is selected
                 if exchange.key == METADATA:
                     self.topics.learn(exchange.response)
                 elif exchange.key == FETCH:
-                    self._session(exchange, sessions.setdefault(one.line, FetchSessions(Counters())))
+                    self._session(exchange, sessions.setdefault(one.connection, FetchSessions(Counters())))
             yield exchange
 
-    def _session(self, exchange: Exchange, sessions: FetchSessions) -> None:
+    def _session(self, exchange: SeenExchange, sessions: FetchSessions) -> None:
         """Give a Fetch that continues a fetch session all partitions of the session as entities."""
         session = sessions.request(exchange.request)
         known = {key_of(one): one for one in entities(exchange.request)}
@@ -199,14 +199,14 @@ class Selection:
             if error in (0, NOT_FOUND) or not session.number:  # others may be rules' own, and the session goes on
                 sessions.response(session, error, number)
 
-    def where(self, yes: FrameMatch, no: FrameMatch | None = None) -> list[Exchange]:
+    def where(self, yes: FrameMatch, no: FrameMatch | None = None) -> list[SeenExchange]:
         """Return the exchanges that `yes` selects and `no` does not exclude."""
         return [one for one in self.all if yes.about_frame(one.key, one.version) and self.matches(one, yes, no)]
 
-    def matches(self, one: Exchange, yes: FrameMatch, no: FrameMatch | None) -> bool:
+    def matches(self, one: SeenExchange, yes: FrameMatch, no: FrameMatch | None) -> bool:
         """Return True if the selectors choose an exchange of a selected API. A request that cannot be read matches
         nothing."""
-        session = one.taken.line.session
+        session = one.taken.connection.session
         try:
             found = one.entities
         except DecodeError:
@@ -228,7 +228,7 @@ class Selection:
             self.holds(one, yes, entity) and not (no is not None and self.holds(one, no, entity)) for entity in found
         )
 
-    def holds(self, one: Exchange, match: FrameMatch, entity: Entity) -> bool:
+    def holds(self, one: SeenExchange, match: FrameMatch, entity: Entity) -> bool:
         """Return True if the selectors about entities and errors choose this entity."""
         if not match.holds_entity(entity):
             return False

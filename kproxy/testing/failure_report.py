@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from .embedded import Embedded
+from .exchanges import SeenExchange, SeenExchanges
+from .injected import Injected
 from .rule_arguments import Misuse, match_of
-
-if TYPE_CHECKING:
-    from .exchanges import Exchange, Selection
-    from .inject import Kproxy
-    from .injected import Injected
 
 MOST_LINES = 12
 """Items shown of one list; a test that talks to more APIs or topics is told of those it used most."""
@@ -25,12 +23,12 @@ def written(rule: Mapping[str, Any]) -> str:
     return f"inject({rule['kind']!r}{params})"
 
 
-def explain(rule: Injected, seen: Selection, bootstrap: str) -> str:
+def explain(rule: Injected, seen: SeenExchanges, bootstrap: str) -> str:
     """Return the lines that say at which stage a rule stopped, and which exchanges were there instead."""
     return "\n".join(f"  {line}" for line in (written(rule.rule), *reasons(rule, seen, bootstrap)))
 
 
-def reasons(rule: Injected, seen: Selection, bootstrap: str) -> Iterator[str]:
+def reasons(rule: Injected, seen: SeenExchanges, bootstrap: str) -> Iterator[str]:
     """Yield the rule's counters and problems, the stage at which it stopped, and the exchanges that went through."""
     if rule.running is None:
         yield f"rules of the kind {rule.kind} bind when a connection opens, and do not count"
@@ -51,7 +49,7 @@ def reasons(rule: Injected, seen: Selection, bootstrap: str) -> Iterator[str]:
         yield f"seen: {summary(seen.all)}"
 
 
-def unmatched(match: Mapping[str, Any], seen: Selection) -> Iterator[str]:
+def unmatched(match: Mapping[str, Any], seen: SeenExchanges) -> Iterator[str]:
     """Yield for each selector alone how many exchanges it matches."""
     for name, value in match.items():
         try:
@@ -61,7 +59,7 @@ def unmatched(match: Mapping[str, Any], seen: Selection) -> Iterator[str]:
         yield f"{name}={value!r} alone matches {found or 'none'} of {len(seen.all)} exchanges"
 
 
-def summary(exchanges: list[Exchange]) -> str:
+def summary(exchanges: list[SeenExchange]) -> str:
     """Return the most frequent exchanges in one line: `4 × Produce 9 (orders), Produce 9 (orders) →
     NOT_LEADER_OR_FOLLOWER`."""
     counts = Counter(map(str, exchanges))
@@ -70,11 +68,12 @@ def summary(exchanges: list[Exchange]) -> str:
     return ", ".join(listed) + (f", and {rest} others" if rest else "")
 
 
-def overview(kproxy: Kproxy, seen: Selection) -> str:
+def overview(engine: Embedded, rules: Sequence[Injected], seen: SeenExchanges) -> str:
     """Return the report for a failed test: seed, rules, traffic and log."""
-    lines = [f"seed {kproxy.seed} (the same chances again: --kproxy-seed={kproxy.seed})",
-             f"clients at {kproxy.bootstrap_servers}, brokers at {kproxy.upstream}"]  # fmt: skip
-    for rule in kproxy.injected:
+    seed = engine.store.seed
+    lines = [f"seed {seed} (the same chances again: --kproxy-seed={seed})",
+             f"clients at {engine.bootstrap_servers}, brokers at {engine.upstream}"]  # fmt: skip
+    for rule in rules:
         counters = "" if rule.running is None else f": {rule.counters}"
         lines.append(f'rule "{rule.name}"{" (removed)" if rule.removed else ""}{counters}')
         lines.append(f"  {written(rule.rule)}")
@@ -82,5 +81,5 @@ def overview(kproxy: Kproxy, seen: Selection) -> str:
     older = f" (and {seen.forgotten} exchanges before that)" if seen.forgotten else ""
     lines.append(f"went through: {summary(seen.all) or 'nothing'}{older}")
     lines += seen.missing.values()
-    log = kproxy.engine.log().splitlines()[-LOG_LINES:]
+    log = engine.log().splitlines()[-LOG_LINES:]
     return "\n".join([*lines, *(["log:"] if log else []), *(f"  {line}" for line in log)])

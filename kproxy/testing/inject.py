@@ -17,24 +17,23 @@ from kproxy.net.rules.waiters import CounterName
 from kproxy.rules.document.read import check_ttl, read_document
 from kproxy.rules.document.source import Source
 from kproxy.rules.running import Running
-from kproxy.rules.store import RuleStore
-from kproxy.rules.stored_rules import StoreChange
 
 from . import hooks
 from .embedded import Embedded
-from .exchanges import Exchange, Selection
+from .exchanges import SeenExchange, SeenExchanges
 from .failure_report import explain, overview
 from .injected import WAIT, Injected
-from .own_topics import delete_topics
 from .rule_arguments import Misuse, in_words, match_of, plain, rule_source
 
 TTL = 3600.0
 """Seconds after which a test's rule goes by itself, however the test ends: longer than any test, and than most hours in
 a debugger."""
 
-
 LONGEST_TEST = 40
 """Characters of a test's name in the prefix of its topics, whose names have up to 249."""
+
+PATIENCE = 10.0
+"""Seconds to wait for the list of topics, and for each topic's deletion."""
 
 
 class KproxyWarning(UserWarning):
@@ -81,7 +80,7 @@ class Kproxy:
             if hook is not None:
                 hooks.forget(hook)
             raise error.with_traceback(None) from None  # the mistake is in the test, not in kproxy
-        injected = Injected(self, rule, running, hook)
+        injected = Injected(self.engine, rule, running, hook, self.story)
         self.injected.append(injected)
         return injected
 
@@ -103,7 +102,7 @@ class Kproxy:
             if one.name == name:
                 return one
         stored_rule = self.engine.call(lambda: self.engine.store[name])
-        return Injected(self, stored_rule.parsed.raw, stored_rule.running, None)
+        return Injected(self.engine, stored_rule.parsed.raw, stored_rule.running, None, self.story)
 
     def wait(
         self, rule: Injected | str, hits: int = 1, timeout: float = WAIT, count: CounterName = "fired"
@@ -165,7 +164,7 @@ class Kproxy:
 
     # ---- what went through
 
-    def exchanges(self, *, not_: Mapping[str, Any] | None = None, **match: Any) -> list[Exchange]:
+    def exchanges(self, *, not_: Mapping[str, Any] | None = None, **match: Any) -> list[SeenExchange]:
         """Return requests with their responses, as this test's clients sent and got them, oldest first, selected by the
         arguments as by a rule's `match:`. Raises Misuse."""
         __tracebackhide__ = True
@@ -179,10 +178,10 @@ class Kproxy:
                 warnings.warn(KproxyWarning(lost), stacklevel=2)
         return seen.where(yes, no)
 
-    def _selection(self) -> Selection:
+    def _selection(self) -> SeenExchanges:
         tape = self.engine.tape
         taken, forgotten, cut = self.engine.call(lambda: (list(tape.taken), tape.forgotten, dict(tape.cut)))
-        return Selection(taken, self.engine.topics, forgotten, cut)
+        return SeenExchanges(taken, self.engine.topics, forgotten, cut)
 
     def story(self, rule: Injected) -> str:
         """Return how far a rule came, and why it came no further, in lines for a failed test."""
@@ -191,7 +190,7 @@ class Kproxy:
     def report(self) -> str:
         """Return a report for a failed test: seed, rules with their counters, what went through, and the proxy's
         log."""
-        return overview(self, self._selection())
+        return overview(self.engine, self.injected, self._selection())
 
     # ---- inside
 
@@ -204,14 +203,6 @@ class Kproxy:
         except DocumentError as error:
             raise in_words(f"inject({rule['kind']!r})", source, rule, error, 3) from None
         return keeper.store[rule["name"]].running
-
-    def take_out(self, name: str) -> None:
-        """Remove the rule of this name, if it is still there."""
-
-        def remove(store: RuleStore, now: float) -> StoreChange:
-            return store.remove(name, now) if name in store.stored_rules else StoreChange()
-
-        self.engine.call(lambda: self.engine.proxy.keeper.do("removed", remove, rule=name))
 
     def clear(self) -> None:
         """Remove the test's rules and forget the exchanges that went through; connections stay open. A warning tells
@@ -229,3 +220,23 @@ class Kproxy:
     def _forget(self) -> None:
         self.engine.proxy.keeper.load("file", lambda store, now: store.replace_files((), now))
         self.engine.tape.clear()
+
+
+def delete_topics(bootstrap: str) -> list[str]:
+    """Delete all topics that the proxy shows. Return the reason for each one that stays. Raises KafkaException when no
+    broker answers."""
+    try:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+    except ImportError:
+        return ["confluent-kafka is not installed, which would delete them"]
+    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    names = [name for name in client.list_topics(timeout=PATIENCE).topics if not name.startswith("__")]
+    left = []
+    deleting = client.delete_topics(names, request_timeout=PATIENCE) if names else {}
+    for name, done in deleting.items():
+        try:
+            done.result(PATIENCE)
+        except (KafkaException, TimeoutError) as error:
+            left.append(f"{name}: {error}")
+    return left

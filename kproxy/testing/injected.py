@@ -3,22 +3,22 @@ it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import trio
 
 from kproxy.errors import NoSuchRule
 from kproxy.net.rules.waiters import CounterName
 from kproxy.rules.running import Running
+from kproxy.rules.store import RuleStore
+from kproxy.rules.stored_rules import StoreChange
 
 from . import hooks
-
-if TYPE_CHECKING:
-    from .inject import Kproxy
+from .embedded import Embedded
 
 WAIT = 10.0
 """Seconds that a wait takes at most, if nothing else is said: far more than a client's own pauses between retries."""
@@ -28,7 +28,7 @@ SLOW = "hook_slow"
 """Name of the problem of a slow Python function: it delays others in operation, and is none in a test."""
 
 
-class Counters(NamedTuple):
+class RuleCounters(NamedTuple):
     """Counters of a rule. matched: requests that the selectors are about; fired: those of them that the trigger let it
     act on; applied: those where what it did has gone out."""
 
@@ -42,23 +42,30 @@ class Counters(NamedTuple):
 
 class Injected:
     """A rule in force, from `inject` until `remove` or the end of its `with` block; its counters can be read after
-    that, too."""
+    that, too. `story` returns how far the rule came, for a wait in vain."""
 
-    def __init__(self, kproxy: Kproxy, rule: Mapping[str, Any], running: Running | None, hook: str | None) -> None:
-        self.kproxy, self.rule, self.running, self.hook = kproxy, rule, running, hook
+    def __init__(
+        self,
+        engine: Embedded,
+        rule: Mapping[str, Any],
+        running: Running | None,
+        hook: str | None,
+        story: Callable[[Injected], str],
+    ) -> None:
+        self.engine, self.rule, self.running, self.hook, self.story = engine, rule, running, hook, story
         self.name, self.kind = str(rule["name"]), str(rule["kind"])
         self.removed = False
 
     # ---- counters
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> RuleCounters:
         """Return all three counters at one moment; everything that a client can have noticed is counted. Raises
         NoSuchRule for a rule that has none."""
         running = self.running
         if running is None:
             raise NoSuchRule(f'"{self.name}" binds when a connection opens; rules of the kind {self.kind} do not count')
-        return self.kproxy.engine.call(lambda: Counters(running.matched, running.fired, running.applied))
+        return self.engine.call(lambda: RuleCounters(running.matched, running.fired, running.applied))
 
     @property
     def matched(self) -> int:
@@ -127,7 +134,7 @@ class Injected:
 
     def _reached(self, hits: int, timeout: float, count: CounterName) -> Future[bool]:
         if not self.removed:
-            return self.kproxy.engine.reached(self.name, hits, count, timeout)
+            return self.engine.reached(self.name, hits, count, timeout)
         done: Future[bool] = Future()
         done.set_result(getattr(self.counters, count) >= hits)
         return done
@@ -137,22 +144,25 @@ class Injected:
         if done.result():
             return self
         said = f'the rule "{self.name}" has not {count} {times(hits)} within {timeout:g} s'
-        raise AssertionError(f"{said}\n{self.kproxy.story(self)}")
+        raise AssertionError(f"{said}\n{self.story(self)}")
 
     # ---- ends
 
     def release(self) -> int:
         """Let go the requests that the rule holds (`when: {hold: true}`). Return how many those were."""
         running = self.running
-        return 0 if running is None else self.kproxy.engine.call(running.release)
+        return 0 if running is None else self.engine.call(running.release)
 
     def remove(self) -> None:
         """Take the rule out: it acts no more, and the requests that it holds go on. Does nothing the second time."""
         if not self.removed:
             self.removed = True
-            self.kproxy.take_out(self.name)
+            self.engine.call(lambda: self.engine.proxy.keeper.do("removed", self._take_out, rule=self.name))
             if self.hook is not None:
                 hooks.forget(self.hook)
+
+    def _take_out(self, store: RuleStore, now: float) -> StoreChange:
+        return store.remove(self.name, now) if self.name in store.stored_rules else StoreChange()
 
     def __enter__(self) -> Self:
         return self

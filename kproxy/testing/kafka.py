@@ -22,23 +22,15 @@ from types import TracebackType
 from typing import Self
 
 from kproxy.errors import InternalError
-from kproxy.testing import class_archive
+from kproxy.jars import java
 from kproxy.testing.ask import brokers
-from kproxy.testing.jars import KAFKA_VERSION, java, kafka_libs
-from kproxy.testing.ports import free_ports
-from kproxy.testing.process import Child
-from kproxy.testing.zookeeper import ZooKeeper
+from kproxy.testing.jars import KAFKA_VERSION, archive_options, kafka_libs
+from kproxy.testing.kafka_processes import HOST, Broker, ZooKeeper
 
-HOST = "127.0.0.1"
+from .process import free_ports
 
 #: Small heap and the quick compiler: a broker then starts in two seconds and is fast enough for tests.
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-_LOG = "-Dorg.slf4j.simpleLogger."
-_LOGGING = (
-    f"{_LOG}defaultLogLevel=warn",
-    f"{_LOG}showDateTime=true",
-    f"{_LOG}log.org.apache.kafka.clients.NetworkClient=error",  # brokers that are not there yet, again and again
-)
 _START_TIMEOUT = 180.0  # seconds; two are usual, a machine with two cores and much else to do may need many more
 
 #: The first release whose KRaft is meant for use (KIP-833).
@@ -63,7 +55,7 @@ _formatted: dict[tuple[object, ...], dict[str, bytes]] = {}
 
 
 @dataclass(frozen=True)
-class Listener:
+class KafkaListener:
     """A listener that every broker of a cluster gets, on a port of its own.
 
     `protocol` is Kafka's security protocol, `properties` are its settings without `listener.name.…` in front,
@@ -78,31 +70,6 @@ class Listener:
     advertise_port: int | None = None
 
 
-@dataclass
-class Broker:
-    """One Kafka process: its node id, its port by listener, its folder and, once started, its process."""
-
-    node: int
-    ports: dict[str, int]
-    folder: Path
-    child: Child | None = None
-
-    def start(self, libs: Path, jvm: Sequence[str]) -> None:
-        """Start the process, and return before the broker is ready."""
-        command = [java(), *class_archive.options(libs), *jvm, *_LOGGING, "-cp", f"{libs}/*", "kafka.Kafka"]
-        command.append(str(self.folder / "server.properties"))
-        self.child = Child(command, self.folder / "log")
-
-    def stop(self, *, kill: bool = False) -> None:
-        """End the process in order (leaders move first), or at once by SIGKILL."""
-        if self.child is None:
-            return
-        if kill:
-            self.child.kill()
-        self.child.stop(30)
-        self.child = None
-
-
 class Kafka:
     """A cluster of `brokers` processes; a context manager that starts it and removes everything again.
 
@@ -115,7 +82,7 @@ class Kafka:
         self,
         brokers: int = 1,
         *,
-        listeners: Sequence[Listener] = (),
+        listeners: Sequence[KafkaListener] = (),
         properties: Mapping[str, str] | None = None,
         scram: Mapping[str, str] | None = None,
         first_node: int = 1,
@@ -124,7 +91,7 @@ class Kafka:
     ) -> None:
         self._jvm = jvm
         self.libs = kafka_libs(version)
-        self.listeners = (Listener("DIRECT"), *listeners)
+        self.listeners = (KafkaListener("DIRECT"), *listeners)
         self._properties, self._scram = dict(properties or {}), dict(scram or {})
         self._folder = Path(tempfile.mkdtemp(prefix="kproxy-kafka-"))
         self.cluster_id = _new_id()
@@ -154,7 +121,7 @@ class Kafka:
             broker.folder.mkdir(parents=True)
             (broker.folder / "server.properties").write_text(self._server_properties(broker))
         if self.zookeeper:
-            self.zookeeper.start((*JVM, *_LOGGING))
+            self.zookeeper.start(JVM)
         else:
             self._format()
         for broker in self.brokers.values():
@@ -255,7 +222,7 @@ class Kafka:
             )
 
     def _run_format(self, broker: Broker) -> None:
-        options = (*class_archive.options(self.libs), *JVM)
+        options = (*archive_options(self.libs), *JVM)
         command = [java(), *options, "-cp", f"{self.libs}/*", "kafka.tools.StorageTool", "format"]
         command += ["-t", self.cluster_id, "-c", str(broker.folder / "server.properties")]
         for user, password in self._scram.items():

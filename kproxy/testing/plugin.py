@@ -14,11 +14,11 @@ import pytest
 
 from kproxy import jars
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.kafka import Kafka, Listener
+from kproxy.testing.kafka import Kafka, KafkaListener
 from kproxy.testing.proxy import Proxy
 
 #: The listener that a proxy is put in front of. A client that connects to it past the proxy can be told apart there.
-PROXIED = Listener("PROXIED")
+PROXIED = KafkaListener("PROXIED")
 
 
 def pytest_configure(config: pytest.Config) -> None:

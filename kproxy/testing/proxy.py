@@ -18,8 +18,9 @@ from typing import Any, Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from kproxy.testing.ports import free_port_with_room, free_ports
 from kproxy.testing.process import Child
+
+from .process import free_port_with_room, free_ports
 
 HOST = "127.0.0.1"
 ROOM = 16  # ports after the proxy's own that its nodes usually get

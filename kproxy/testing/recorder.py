@@ -58,13 +58,13 @@ class Frames:
         del rest[:pos]
 
 
-class Taken:
+class TapedExchange:
     """A request on the tape, and the response to it once that has gone out. `came`, `answered`: monotonic seconds."""
 
-    __slots__ = ("answered", "came", "line", "read", "request", "response")
+    __slots__ = ("answered", "came", "connection", "read", "request", "response")
 
-    def __init__(self, line: Line, request: bytes, came: float) -> None:
-        self.line, self.request, self.came = line, request, came
+    def __init__(self, connection: TapedConnection, request: bytes, came: float) -> None:
+        self.connection, self.request, self.came = connection, request, came
         self.response: bytes | None = None
         self.answered: float | None = None
         self.read: Any = None  # the decoded exchange, kept here by its reader
@@ -79,19 +79,19 @@ class Taken:
         return len(self.request) + len(self.response or b"")
 
 
-class Line:
+class TapedConnection:
     """A client's connection on the tape."""
 
     def __init__(self, tape: Tape, session: Session) -> None:
         self.tape, self.session = tape, session
         self.requests, self.responses = Frames(), Frames()
-        self.waiting: dict[bytes, deque[Taken]] = {}  # requests by correlation id, which a client may use twice
+        self.waiting: dict[bytes, deque[TapedExchange]] = {}  # requests by correlation id, which a client may use twice
 
     def said(self, data: bytes, now: float) -> None:
         """Keep the requests in the bytes that the client has sent."""
         for frame in self.requests.add(data):
             if len(frame) >= 8:
-                taken = Taken(self, frame, now)
+                taken = TapedExchange(self, frame, now)
                 if not wants_no_answer(frame):
                     self.waiting.setdefault(taken.correlation, deque()).append(taken)
                 self.tape.keep(taken)
@@ -114,7 +114,7 @@ class Line:
         if frames.cut is not None and (self.session.number, what) not in self.tape.cut:
             self.tape.cut[self.session.number, what] = frames.cut
 
-    def forget(self, taken: Taken) -> None:
+    def forget(self, taken: TapedExchange) -> None:
         """Stop waiting for the response to this request; it will belong to none."""
         due = self.waiting.get(taken.correlation)
         if due is not None and taken in due:
@@ -137,8 +137,8 @@ class Tape:
 
     def __init__(self, most_bytes: int = MOST_BYTES, most_frames: int = MOST_FRAMES) -> None:
         self.most_bytes, self.most_frames = most_bytes, most_frames
-        self.lines: dict[int, Line] = {}
-        self.taken: deque[Taken] = deque()
+        self.connections: dict[int, TapedConnection] = {}
+        self.taken: deque[TapedExchange] = deque()
         self.cut: dict[tuple[int, str], int] = {}
         self.bytes = self.forgotten = 0
 
@@ -147,17 +147,17 @@ class Tape:
     def follow(self, session: Session) -> Session:
         """Return this session, whose connection begins, with the tape listening: to all that the client says, and to
         the bytes that are passed to the client as they are."""
-        line = self.lines[session.number] = Line(self, session)
+        connection = self.connections[session.number] = TapedConnection(self, session)
         from_client, from_broker = session.from_client, session.from_broker
 
         def said(view: memoryview, n: int, now: float) -> int:
-            line.said(bytes(view[:n]), now)
+            connection.said(bytes(view[:n]), now)
             return from_client(view, n, now)
 
         def passed(view: memoryview, n: int, now: float) -> int:
             go = from_broker(view, n, now)
             if go:
-                line.heard(bytes(view[:go]), now)
+                connection.heard(bytes(view[:go]), now)
             return go
 
         session.from_client, session.from_broker = said, passed
@@ -166,27 +166,27 @@ class Tape:
     def side(self, side: type[Side]) -> type[Side]:
         """Return a class of client sides that puts the bytes on the tape which are written to the client, in place of
         being passed on as they are."""
-        lines = self.lines
+        connections = self.connections
 
         class Kept(side):  # type: ignore[misc,valid-type]  # one of two classes
             __slots__ = ()
             plain = False  # no byte of either direction is spliced, for spliced ones would not come by here
 
             def write(self, data: bytes | bytearray | memoryview, token: int) -> None:
-                line = lines.get(self.conn.session.number)
-                if data and line is not None:
-                    line.heard(bytes(data), monotonic())
+                connection = connections.get(self.conn.session.number)
+                if data and connection is not None:
+                    connection.heard(bytes(data), monotonic())
                 super().write(data, token)
 
             def drop(self, reset: bool = False) -> None:
-                lines.pop(self.conn.session.number, None)
+                connections.pop(self.conn.session.number, None)
                 super().drop(reset)
 
         return Kept
 
     # ---- what is kept
 
-    def keep(self, taken: Taken) -> None:
+    def keep(self, taken: TapedExchange) -> None:
         """Put a request on the tape, in place of the oldest ones if it is full."""
         self.taken.append(taken)
         self.grew(len(taken.request))
@@ -198,12 +198,12 @@ class Tape:
             old = self.taken.popleft()
             self.bytes -= old.size
             self.forgotten += 1
-            old.line.forget(old)
+            old.connection.forget(old)
 
     def clear(self) -> None:
         """Forget all exchanges; responses that are still due will belong to none."""
         self.taken.clear()
         self.cut.clear()
         self.bytes = self.forgotten = 0
-        for line in self.lines.values():
-            line.waiting.clear()
+        for connection in self.connections.values():
+            connection.waiting.clear()

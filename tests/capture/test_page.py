@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from kproxy.config.document import Config
-from kproxy.testing.ports import free_port_with_room
+from kproxy.testing.process import free_port_with_room
 from kproxy.testing.proxy import Proxy
 from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import RawClient

@@ -11,7 +11,7 @@ from kproxy.core.session_state import Shared
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import entities
 from kproxy.rules.select.findings import explain_selectors
-from kproxy.testing.cases.connection import Line
+from kproxy.testing.cases.connection import CaseConnection
 from kproxy.testing.cases.model import ClientConnection
 from kproxy.testing.dialogue import sized
 from kproxy.wire import apis, decode_request, encode
@@ -52,7 +52,7 @@ def test_the_word_of_selectors_is_the_engines(api: Api) -> None:
             written += f", not: {selectors(random, frame)}"
         rules = parse_rules(f"rules: [{{name: r, kind: delay, delay: 1ms, {written}}}]")
         said = explain_selectors(rules.rules[0], of_frame(decode_request(frame), frame, {}).subject)
-        line = Line(ClientConnection(advertise=False), rules, Shared(), 1, {}, 0.0)
+        line = CaseConnection(ClientConnection(advertise=False), rules, Shared(), 1, {}, 0.0)
         line.client(sized(frame))
 
         assert (said.word == "holds") == (rules.live[0].matched == 1), (written, said, entities(message))

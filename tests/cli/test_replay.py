@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from kproxy.cli import main
 from kproxy.cli.replay_options import is_loopback
-from kproxy.testing.ports import free_port
+from kproxy.testing.process import free_port
 from tests.support.exchange_factory import conversation, write_capture
 from tests.support.fake_broker import FakeBroker
 

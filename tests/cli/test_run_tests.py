@@ -130,5 +130,5 @@ def test_the_schema_of_test_files(folder: Path) -> None:
     schema = json.loads(run("--schema").output)
 
     assert set(schema["properties"]) == {"rules", "connection", "tests"}
-    assert schema["$defs"]["Step"]["additionalProperties"] is False
+    assert schema["$defs"]["CaseStep"]["additionalProperties"] is False
     assert json.loads(CliRunner().invoke(main, ["schema", "tests"]).output) == schema

@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kproxy.testing.ports import free_port
-from kproxy.testing.process import Child
+from kproxy.testing.process import Child, free_port
 from tests.support.fake_broker import FakeBroker
 
 ROOT = Path(__file__).parents[2]

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.ports import free_port
-from kproxy.testing.process import Child
+from kproxy.testing.process import Child, free_port
 from tests.support.wait import until
 
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "kproxy.json"

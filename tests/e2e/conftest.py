@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kproxy.testing.plugin import Proxies
-from kproxy.testing.ports import free_port
+from kproxy.testing.process import free_port
 from tests.support.fake_broker import FakeBroker
 
 MakeFake = Callable[..., FakeBroker]

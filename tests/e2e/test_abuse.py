@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from kproxy.errors import DecodeError
-from kproxy.testing.ports import free_port
+from kproxy.testing.process import free_port
 from kproxy.testing.proxy import Proxy
 from kproxy.wire.records import Record, compression, encode_batch
 from kproxy.wire.records.entry import crc_of

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kproxy.testing.ports import free_port
+from kproxy.testing.process import free_port
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
 

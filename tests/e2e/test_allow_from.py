@@ -13,7 +13,7 @@ import pytest
 
 from kproxy.cli.admin_client import Admin
 from kproxy.net.accept.proxy_protocol import binary, line
-from kproxy.testing.ports import free_port
+from kproxy.testing.process import free_port
 from kproxy.testing.proxy import Proxy
 from tests.support.certificates import Authority, client_context
 from tests.support.fake_broker import FakeBroker

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from kproxy.testing.ports import free_ports
+from kproxy.testing.process import free_ports
 from tests.support.fake_broker import FakeBroker, silence
 from tests.support.raw_client import RawClient
 from tests.support.wait import until

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.ports import free_port
+from kproxy.testing.process import free_port
 from tests.support.raw_client import RawClient
 
 NODES = 20_000

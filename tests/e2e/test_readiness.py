@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kproxy.net import readiness
-from kproxy.testing.ports import free_port, free_ports
+from kproxy.testing.process import free_port, free_ports
 from tests.support.fake_broker import FakeBroker, answer_versions, silence
 from tests.support.raw_client import RawClient
 from tests.support.wait import until

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from kproxy.testing.ports import free_port
+from kproxy.testing.process import free_port
 from tests.support.fake_broker import FakeBroker
 from tests.support.wait import until
 

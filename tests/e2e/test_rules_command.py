@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from kproxy.cli import main
-from kproxy.testing.ports import free_port
+from kproxy.testing.process import free_port
 from tests.support.raw_client import RawClient
 
 RULES = """

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.ports import free_port
+from kproxy.testing.process import free_port
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
 

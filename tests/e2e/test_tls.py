@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.ports import free_port, free_ports
+from kproxy.testing.process import free_port, free_ports
 from tests.support.certificates import Authority, client_context, server_context
 from tests.support.raw_client import RawClient
 from tests.support.wait import until

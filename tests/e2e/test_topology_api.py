@@ -9,7 +9,7 @@ import pytest
 
 from kproxy.cli.admin_client import Admin
 from kproxy.net.driven import show
-from kproxy.testing.ports import free_port_with_room, free_ports
+from kproxy.testing.process import free_port_with_room, free_ports
 from tests.support.certificates import Authority, client_context
 from tests.support.raw_client import RawClient
 

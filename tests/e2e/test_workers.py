@@ -17,8 +17,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.ports import connections_to, free_port, free_port_with_room, sockets_of
-from kproxy.testing.process import children_of
+from kproxy.testing.process import children_of, connections_to, free_port, free_port_with_room, sockets_of
 from kproxy.testing.proxy import Proxy
 from kproxy.wire import decode_response
 from tests.support.certificates import Authority, client_context

@@ -20,7 +20,7 @@ import pytest
 from kproxy.capture.reader import read
 from kproxy.cli.admin_client import Admin, Refused
 from kproxy.errors import DocumentError
-from kproxy.testing.ports import free_port
+from kproxy.testing.process import free_port
 from kproxy.testing.proxy import Proxy
 from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import RawClient

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from kproxy.testing.kafka import Kafka, Listener
+from kproxy.testing.kafka import Kafka, KafkaListener
 from kproxy.testing.proxy import Proxy
 from tests.support.wait import until
 
@@ -26,7 +26,7 @@ def sasl_proxy() -> Iterator[Proxy]:
     }
     rule = {"name": "two seconds", "kind": "short_session", "lifetime": "2s"}
     with (
-        Kafka(1, listeners=[Listener("SASL", "SASL_PLAINTEXT", sasl)]) as kafka,
+        Kafka(1, listeners=[KafkaListener("SASL", "SASL_PLAINTEXT", sasl)]) as kafka,
         Proxy(kafka.bootstrap("SASL"), rules=[rule]) as proxy,
     ):
         yield proxy

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from kproxy.testing import ask
-from kproxy.testing.kafka import HOST, Kafka
+from kproxy.testing.kafka import Kafka
+from kproxy.testing.kafka_processes import HOST
 from kproxy.testing.plugin import Proxies
-from kproxy.testing.ports import free_port
+from kproxy.testing.process import free_port
 
 
 def test_a_node_keeps_its_port_over_restarts(kafka: Kafka, kproxy_process: Proxies, tmp_path: Path) -> None:

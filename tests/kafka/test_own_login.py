@@ -18,9 +18,9 @@ from kafka import KafkaProducer
 
 from kproxy.sasl.users import make_line
 from kproxy.testing import ask
-from kproxy.testing.kafka import Kafka, Listener
+from kproxy.testing.kafka import Kafka, KafkaListener
 from kproxy.testing.plugin import Proxies
-from kproxy.testing.ports import free_port
+from kproxy.testing.process import free_port
 from kproxy.testing.proxy import Proxy
 from kproxy.wire import decode_response
 from tests.support.certificates import Authority
@@ -58,7 +58,7 @@ def sasl_ssl(authority: Authority) -> Iterator[Kafka]:
         f'unsecuredLoginStringClaim_sub="{USER}";',
     }
     short = settings | {"connections.max.reauth.ms": str(SESSION_MS)}
-    listeners = [Listener("SECURE", "SASL_SSL", settings), Listener("SHORT", "SASL_SSL", short)]
+    listeners = [KafkaListener("SECURE", "SASL_SSL", settings), KafkaListener("SHORT", "SASL_SSL", short)]
     with Kafka(1, listeners=listeners, scram={USER: SCRAM_PASSWORD}) as cluster:
         yield cluster
 

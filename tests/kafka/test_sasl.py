@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from kafka import KafkaProducer
 from kafka.errors import KafkaTimeoutError
 
-from kproxy.testing.kafka import Kafka, Listener
+from kproxy.testing.kafka import Kafka, KafkaListener
 from kproxy.testing.plugin import Proxies
 from kproxy.testing.proxy import Proxy
 from kproxy.wire import decode_response
@@ -44,7 +44,7 @@ def sasl_kafka() -> Iterator[Kafka]:
         f'unsecuredLoginStringClaim_sub="{USER}";',
     }
     short = sasl | {"connections.max.reauth.ms": str(SESSION_MS)}
-    listeners = [Listener("SASL", "SASL_PLAINTEXT", sasl), Listener("SHORT", "SASL_PLAINTEXT", short)]
+    listeners = [KafkaListener("SASL", "SASL_PLAINTEXT", sasl), KafkaListener("SHORT", "SASL_PLAINTEXT", short)]
     with Kafka(1, listeners=listeners, scram={USER: PASSWORD}) as cluster:
         yield cluster
 

@@ -25,8 +25,8 @@ from kproxy.admin.api import DESCRIPTION
 from kproxy.capture.reader import Capture
 from kproxy.cli.admin_client import Admin
 from kproxy.sasl.users import make_line, read_users
-from kproxy.testing.kafka import Kafka, Listener
-from kproxy.testing.ports import free_port
+from kproxy.testing.kafka import Kafka, KafkaListener
+from kproxy.testing.process import free_port
 from tests.support.certificates import Authority, client_context
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
@@ -130,7 +130,7 @@ def sasl_kafka(authority: Authority) -> Iterator[Kafka]:
     """A broker whose clients log in; on SHORT over TLS, for two seconds only (KIP-368)."""
     tls = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(authority.issue("127.0.0.1", file="broker.pem"))}
     short = SASL | tls | {"connections.max.reauth.ms": "2000"}
-    listeners = [Listener("SASL", "SASL_PLAINTEXT", SASL), Listener("SHORT", "SASL_SSL", short)]
+    listeners = [KafkaListener("SASL", "SASL_PLAINTEXT", SASL), KafkaListener("SHORT", "SASL_SSL", short)]
     properties = {"delegation.token.secret.key": "secret-of-tokens"}
     with Kafka(1, listeners=listeners, properties=properties, scram={USER: PASSWORD}) as kafka:
         yield kafka

@@ -20,9 +20,10 @@ from cryptography.hazmat.primitives.serialization import (
 
 from kproxy.sasl.users import make_line
 from kproxy.testing import ask
-from kproxy.testing.kafka import HOST, Kafka, Listener
+from kproxy.testing.kafka import Kafka, KafkaListener
+from kproxy.testing.kafka_processes import HOST
 from kproxy.testing.plugin import PROXIED, Proxies
-from kproxy.testing.ports import free_port
+from kproxy.testing.process import free_port
 from tests.support.java_program import JavaError, JavaProgram
 
 USER, PASSWORD = "alice", "alice-secret"
@@ -80,9 +81,9 @@ def secure_kafka(keys: Keys) -> Iterator[Kafka]:
     }
     listeners = [
         PROXIED,
-        Listener("HIDDEN", advertise=HIDDEN),
-        Listener("SASL", "SASL_PLAINTEXT", sasl),
-        Listener("TLS", "SSL", tls),
+        KafkaListener("HIDDEN", advertise=HIDDEN),
+        KafkaListener("SASL", "SASL_PLAINTEXT", sasl),
+        KafkaListener("TLS", "SSL", tls),
     ]
     access = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

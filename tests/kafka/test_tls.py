@@ -16,9 +16,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as Partition
 
-from kproxy.testing.kafka import Kafka, Listener
+from kproxy.testing.kafka import Kafka, KafkaListener
 from kproxy.testing.plugin import Proxies
-from kproxy.testing.ports import free_port, free_ports
+from kproxy.testing.process import free_port, free_ports
 from kproxy.testing.proxy import Proxy
 from tests.support.certificates import Authority, client_context
 from tests.support.topics import create_topics
@@ -47,9 +47,9 @@ def tls_kafka(authority: Authority) -> Iterator[Kafka]:
     stores = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(authority.issue("127.0.0.1"))}
     stores |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(authority.file)}
     listeners = [
-        Listener("PLAIN"),
-        Listener("TLS", "SSL", stores | {"ssl.client.auth": "none"}),
-        Listener("MTLS", "SSL", stores | {"ssl.client.auth": "required"}),
+        KafkaListener("PLAIN"),
+        KafkaListener("TLS", "SSL", stores | {"ssl.client.auth": "none"}),
+        KafkaListener("MTLS", "SSL", stores | {"ssl.client.auth": "required"}),
     ]
     with Kafka(1, listeners=listeners) as cluster:
         yield cluster

@@ -35,7 +35,7 @@ from kproxy.pipeline.report.page import page
 from kproxy.pipeline.report.report_builder import Period, build_report
 from kproxy.pipeline.sources import FileSource
 from kproxy.pipeline.spark import Run
-from kproxy.testing.ports import free_port
+from kproxy.testing.process import free_port
 from kproxy.wire.records import Record, encode_batch
 from tests.support.raw_client import RawClient
 

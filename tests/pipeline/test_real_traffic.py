@@ -25,7 +25,7 @@ from kproxy.pipeline.jobs.silver import silver
 from kproxy.pipeline.lake import Lake
 from kproxy.pipeline.sources import FileSource
 from kproxy.pipeline.spark import Run
-from kproxy.testing.ports import free_port
+from kproxy.testing.process import free_port
 
 RULES = [
     {"name": "names", "kind": "rename_topic", "topics": {"audit-orders": "prod.audit-orders"}},

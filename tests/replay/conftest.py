@@ -27,8 +27,8 @@ from kproxy.replay.player import Pace, ReplayPlayer
 from kproxy.replay.recording import RecordedExchange, Recording, record
 from kproxy.replay.report import ReplayReport
 from kproxy.replay.target import TargetCluster
-from kproxy.testing.kafka import Kafka, Listener
-from kproxy.testing.ports import free_port
+from kproxy.testing.kafka import Kafka, KafkaListener
+from kproxy.testing.process import free_port
 from kproxy.wire import Message, decode_response, encode
 from kproxy.wire.table import layout, schema
 
@@ -237,7 +237,7 @@ def tools() -> Tools:
 def recorder() -> Iterator[Recorder]:
     """The cluster that is recorded."""
     port = free_port()
-    with Kafka(1, listeners=[Listener("TAPPED", advertise_port=port)]) as kafka:
+    with Kafka(1, listeners=[KafkaListener("TAPPED", advertise_port=port)]) as kafka:
         yield Recorder(kafka, port)
 
 

@@ -14,7 +14,7 @@ from kproxy.replay.outcome import ReplayOutcome
 from kproxy.replay.player import Pace, ReplayPlayer
 from kproxy.replay.sasl import plain
 from kproxy.replay.target import TargetCluster
-from kproxy.testing.ports import free_port
+from kproxy.testing.process import free_port
 from kproxy.wire import Message
 from tests.support.fake_broker import FakeBroker, reset, silence
 

@@ -19,7 +19,7 @@ from kproxy.capture.reader import read
 from kproxy.replay.player import Pace
 from kproxy.replay.retries import WAS_REFUSED
 from kproxy.replay.sasl import plain
-from kproxy.testing.kafka import Kafka, Listener
+from kproxy.testing.kafka import Kafka, KafkaListener
 from tests.support.java_program import JavaProgram
 from tests.support.topics import create_topics
 
@@ -247,7 +247,7 @@ def test_a_cluster_of_three_with_authentication(tools: Any, recorder: Any, tmp_p
     )  # fmt: skip
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     sasl = {"sasl.enabled.mechanisms": "PLAIN", "plain.sasl.jaas.config": f'{module} required user_me="secret";'}
-    with Kafka(3, listeners=[Listener("SASL", "SASL_PLAINTEXT", sasl)]) as target:
+    with Kafka(3, listeners=[KafkaListener("SASL", "SASL_PLAINTEXT", sasl)]) as target:
         create_topics(target.bootstrap(), "spread", partitions=6)
         played = tools.play(recording, target.bootstrap("SASL"), authenticate=partial(plain, "me", "secret"))
         there = written(target.bootstrap(), "spread", 60)

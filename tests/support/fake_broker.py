@@ -15,7 +15,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from kproxy.testing.ports import free_port
+from kproxy.testing.process import free_port
 from kproxy.wire import Message, decode_request, encode
 from kproxy.wire.table.api_keys import API_VERSIONS, METADATA
 

@@ -18,8 +18,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from kproxy.errors import InternalError
-from kproxy.testing import class_archive
-from kproxy.testing.jars import java, javac
+from kproxy.jars import java
+from kproxy.testing.jars import archive_options
+from tests.support.java_jars import javac
 
 JVM = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
 
@@ -52,7 +53,7 @@ class JavaProgram:
         self.log = classes / "log"
         with self.log.open("wb") as errors:
             self._process = subprocess.Popen(
-                [java(), *class_archive.options(libs), *JVM, "-cp", f"{libs}/*:{classes}", main],
+                [java(), *archive_options(libs), *JVM, "-cp", f"{libs}/*:{classes}", main],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

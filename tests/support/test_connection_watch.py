@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 
-from kproxy.testing.ports import connections_to, free_ports, sockets_of
+from kproxy.testing.process import connections_to, free_ports, sockets_of
 from tests.support.connection_watch import ConnectionWatch
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from kproxy.testing import class_archive
-from kproxy.testing.jars import java, kafka_libs
+from kproxy.jars import java
+from kproxy.testing.jars import archive_options, class_archive, kafka_libs
+from tests.support.java_jars import make_class_archive
 
 BROKER = "kafka.Kafka"
 
@@ -19,9 +20,9 @@ def loaded(libs: Path, options: tuple[str, ...]) -> str:
 
 def test_classes_come_from_the_archive() -> None:
     """The jars are not read for what is in it."""
-    class_archive.make(kafka_libs())
+    make_class_archive(kafka_libs())
 
-    said = loaded(kafka_libs(), class_archive.options(kafka_libs()))
+    said = loaded(kafka_libs(), archive_options(kafka_libs()))
 
     (line,) = [line for line in said.splitlines() if f"] {BROKER} " in line]
     assert "source: shared objects file (top)" in line
@@ -31,10 +32,10 @@ def test_without_an_archive_or_with_a_broken_one_all_goes_on(tmp_path: Path) -> 
     """There are no options; and Java passes over a file that it cannot use, without a word."""
     libs = tmp_path / "libs"
     libs.mkdir()
-    assert class_archive.options(libs) == ()
+    assert archive_options(libs) == ()
 
-    class_archive.archive(libs).write_bytes(b"no archive")
-    options = class_archive.options(libs)
+    class_archive(libs).write_bytes(b"no archive")
+    options = archive_options(libs)
     assert options != ()
     command = [java(), *options, "-cp", f"{kafka_libs()}/*", "kafka.tools.StorageTool", "random-uuid"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

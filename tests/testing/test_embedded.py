@@ -10,7 +10,7 @@ import pytest
 from kproxy.errors import InternalError
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.embedded import Embedded
-from kproxy.testing.ports import free_port
+from kproxy.testing.process import free_port
 
 
 @pytest.fixture

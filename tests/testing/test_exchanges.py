@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException
 
 from kproxy.errors import DecodeError
-from kproxy.testing.exchanges import Exchange
+from kproxy.testing.exchanges import SeenExchange
 from kproxy.testing.inject import Kproxy, KproxyWarning
 
 Produce = Callable[..., None]
@@ -115,6 +115,6 @@ def test_an_exchange_is_decoded_once(kproxy: Kproxy, produce: Produce) -> None:
     """Whoever asks twice gets the same objects."""
     produce(kproxy.bootstrap_servers, "orders", b"1")
 
-    first: Exchange = kproxy.exchanges(api="Produce")[0]
+    first: SeenExchange = kproxy.exchanges(api="Produce")[0]
 
     assert kproxy.exchanges(api="Produce")[0] is first

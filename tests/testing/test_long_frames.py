@@ -11,7 +11,7 @@ import pytest
 
 from kproxy.core.commands import LONG
 from kproxy.testing.embedded import Embedded
-from kproxy.testing.exchanges import Selection
+from kproxy.testing.exchanges import SeenExchanges
 from kproxy.testing.inject import Kproxy, KproxyWarning
 from kproxy.wire import Message, encode
 from tests.support.certificates import Authority, client_context, server_context
@@ -123,5 +123,5 @@ def test_a_request_that_says_nonsense(front: Any) -> None:
         (one,) = kproxy.exchanges()
     assert one.api == "ApiVersions"
     assert "a request says that it has -7 bytes" in kproxy.report()
-    assert isinstance(kproxy._selection(), Selection)
+    assert isinstance(kproxy._selection(), SeenExchanges)
     assert encode(one.request)

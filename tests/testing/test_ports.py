@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.testing import ports
+from kproxy.testing import process as ports
 
 
 def test_workers_of_one_test_run_have_different_ports(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.ports import free_port
+from kproxy.testing.process import free_port
 
 Suite = Callable[..., Any]
 

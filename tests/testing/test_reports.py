@@ -88,7 +88,7 @@ def test_topics_that_cannot_be_deleted_are_told(
     kproxy: Kproxy, produce: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mock deletes none."""
-    monkeypatch.setattr("kproxy.testing.own_topics.PATIENCE", 2.0)
+    monkeypatch.setattr("kproxy.testing.inject.PATIENCE", 2.0)
     kproxy.have_own_names("t")
     produce(kproxy.bootstrap_servers, "orders", b"one")
     with pytest.warns(UserWarning, match='topics whose names begin with "t-.*" stay on '):

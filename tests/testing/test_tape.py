@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.recorder import Frames, Line, Tape
+from kproxy.testing.recorder import Frames, Tape, TapedConnection
 
 NOW = 7.0
 
@@ -25,10 +25,10 @@ def answer(correlation: int, body: bytes = b"") -> bytes:
 
 
 @pytest.fixture
-def line() -> Line:
+def connection() -> TapedConnection:
     """A connection of a tape that keeps 100 bytes or 5 exchanges."""
     session: Any = SimpleNamespace(number=1)
-    return Line(Tape(100, 5), session)
+    return TapedConnection(Tape(100, 5), session)
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 7, 100])
@@ -52,68 +52,68 @@ def test_a_size_that_cannot_be_one(size: int) -> None:
     assert frames.cut == size
 
 
-def test_answers_find_their_requests(line: Line) -> None:
+def test_answers_find_their_requests(connection: TapedConnection) -> None:
     """In whatever order they leave; one that belongs to nothing, and one that leaves twice, change nothing."""
-    line.said(frame(1) + frame(2) + frame(3), NOW)
-    line.heard(answer(2, b"two") + answer(1, b"one"), NOW + 1)
-    line.heard(answer(9) + answer(2, b"again"), NOW + 2)
+    connection.said(frame(1) + frame(2) + frame(3), NOW)
+    connection.heard(answer(2, b"two") + answer(1, b"one"), NOW + 1)
+    connection.heard(answer(9) + answer(2, b"again"), NOW + 2)
 
-    assert [(one.response or b"")[4:] for one in line.tape.taken] == [b"one", b"two", b""]
-    assert [(one.came, one.answered) for one in line.tape.taken] == [(7, 8), (7, 8), (7, None)]
+    assert [(one.response or b"")[4:] for one in connection.tape.taken] == [b"one", b"two", b""]
+    assert [(one.came, one.answered) for one in connection.tape.taken] == [(7, 8), (7, 8), (7, None)]
 
 
-def test_answers_of_one_correlation_id_are_in_order(line: Line) -> None:
+def test_answers_of_one_correlation_id_are_in_order(connection: TapedConnection) -> None:
     """A client sends it three times at once: each request has its own answer, also when the first is forgotten."""
-    line.said(frame(7, b"one") + frame(7, b"two") + frame(7, b"three"), 1.0)
-    first, second, third = line.tape.taken
-    line.heard(answer(7, b"1"), 2.0)
-    line.forget(second)
-    line.heard(answer(7, b"3"), 3.0)
-    line.heard(answer(7, b"4"), 4.0)
+    connection.said(frame(7, b"one") + frame(7, b"two") + frame(7, b"three"), 1.0)
+    first, second, third = connection.tape.taken
+    connection.heard(answer(7, b"1"), 2.0)
+    connection.forget(second)
+    connection.heard(answer(7, b"3"), 3.0)
+    connection.heard(answer(7, b"4"), 4.0)
 
     assert [one.answered for one in (first, second, third)] == [2.0, None, 3.0]
-    assert not line.waiting
+    assert not connection.waiting
 
 
-def test_no_more_is_kept_than_there_may_be(line: Line) -> None:
+def test_no_more_is_kept_than_there_may_be(connection: TapedConnection) -> None:
     """The oldest go, counted, whether it is their number or their bytes; late answers to them are not kept either."""
     for number in range(7):
-        line.said(frame(number), NOW)
-    assert (len(line.tape.taken), line.tape.forgotten, line.tape.bytes) == (5, 2, 40)
+        connection.said(frame(number), NOW)
+    assert (len(connection.tape.taken), connection.tape.forgotten, connection.tape.bytes) == (5, 2, 40)
 
-    line.heard(answer(0, b"late") + answer(6, b"x" * 88), NOW)
-    assert [one.correlation[3] for one in line.tape.taken] == [6]
-    assert (line.tape.forgotten, line.tape.bytes, set(line.waiting)) == (6, 100, set())
+    connection.heard(answer(0, b"late") + answer(6, b"x" * 88), NOW)
+    assert [one.correlation[3] for one in connection.tape.taken] == [6]
+    assert (connection.tape.forgotten, connection.tape.bytes, set(connection.waiting)) == (6, 100, set())
 
 
-def test_one_id_for_several(line: Line) -> None:
+def test_one_id_for_several(connection: TapedConnection) -> None:
     """Answers leave in the order of the requests, so each finds its own; acks=0 has none."""
     no_answer = frame(1, b"\0\1a" + b"\0\0")  # Produce 0 of client "a" with acks=0
-    line.said(no_answer + frame(1, b"\0\1b\0\1") + frame(1, b"\0\1c\0\1"), NOW)
-    line.heard(answer(1, b"first") + answer(1, b"second"), NOW)
+    connection.said(no_answer + frame(1, b"\0\1b\0\1") + frame(1, b"\0\1c\0\1"), NOW)
+    connection.heard(answer(1, b"first") + answer(1, b"second"), NOW)
 
-    assert [(one.response or b"")[4:] for one in line.tape.taken] == [b"", b"first", b"second"]
-    assert line.waiting == {}
+    assert [(one.response or b"")[4:] for one in connection.tape.taken] == [b"", b"first", b"second"]
+    assert connection.waiting == {}
 
 
-def test_what_cannot_be_told_apart_is_on_record(line: Line) -> None:
+def test_what_cannot_be_told_apart_is_on_record(connection: TapedConnection) -> None:
     """By connection and direction, once."""
-    line.said(frame(1) + (-5).to_bytes(4, "big", signed=True) + b"rest", NOW)
-    line.said(frame(2), NOW)
+    connection.said(frame(1) + (-5).to_bytes(4, "big", signed=True) + b"rest", NOW)
+    connection.said(frame(2), NOW)
 
-    assert line.tape.cut == {(1, "request"): -5}
-    line.tape.clear()
-    assert line.tape.cut == {}
+    assert connection.tape.cut == {(1, "request"): -5}
+    connection.tape.clear()
+    assert connection.tape.cut == {}
 
 
-def test_clearing(line: Line) -> None:
+def test_clearing(connection: TapedConnection) -> None:
     """Answers that are due from before belong to nothing; numbers begin anew."""
-    line.tape.lines[1] = line
-    line.said(frame(1), NOW)
+    connection.tape.connections[1] = connection
+    connection.said(frame(1), NOW)
 
-    line.tape.clear()
-    line.heard(answer(1), NOW)
-    line.said(frame(1), NOW)
+    connection.tape.clear()
+    connection.heard(answer(1), NOW)
+    connection.said(frame(1), NOW)
 
-    assert [one.response for one in line.tape.taken] == [None]
-    assert (line.tape.forgotten, line.tape.bytes) == (0, 8)
+    assert [one.response for one in connection.tape.taken] == [None]
+    assert (connection.tape.forgotten, connection.tape.bytes) == (0, 8)

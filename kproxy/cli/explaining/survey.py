@@ -19,9 +19,9 @@ from kproxy.rules.names.maps import NameMaps
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.select.findings import OF_CONNECTION, explain_selectors, finding
 from kproxy.rules.version_limits import VersionLimits
-from kproxy.testing.cases.connection import Line
+from kproxy.testing.cases.compare import check_untouched, describe
+from kproxy.testing.cases.connection import CaseConnection
 from kproxy.testing.cases.model import ClientConnection
-from kproxy.testing.cases.pieces import check_untouched, describe
 from kproxy.testing.dialogue import response, sized
 
 
@@ -45,7 +45,7 @@ class Surveyor:
 
     def __init__(self, rules: RuleSet, *, nth: int, now: float, advertise: bool) -> None:
         self.rules, self.nth, self.now, self.advertise = rules, nth, now, advertise
-        self.line: Line | None = None
+        self.connection: CaseConnection | None = None
 
     def survey(self, target: Target) -> Survey:
         """Return the opinions of all rules about a target, and what becomes of its frame."""
@@ -73,23 +73,23 @@ class Surveyor:
         if is_open:
             yield "  what becomes of it depends on what is said above; say more of the connection, such as --listener"
             return
-        if self.line is None:
+        if self.connection is None:
             facts, known = target.facts, target.known
             spec = ClientConnection(
                 listener=facts.listener, cluster=facts.cluster, client_address=facts.client_address, sni=facts.sni,
                 certificate=facts.certificate, node=facts.node, principal=known.get("principal"),
                 client_software=known.get("client_software"), advertise=self.advertise,
             )  # fmt: skip
-            self.line = Line(spec, RuleSet(self.rules.rules, self.rules.origins), Shared(), 1, {}, 0.0)
-        if self.line.talk.closed is not None:
+            self.connection = CaseConnection(spec, RuleSet(self.rules.rules, self.rules.origins), Shared(), 1, {}, 0.0)
+        if self.connection.talk.closed is not None:
             yield "  the connection is closed already"
             return
-        self.line.client(sized(frame))
-        yield from came_out(self.line)
-        while self.line.asked:  # responses keep their order: without this one, kproxy's own next one would wait
-            asked = self.line.asked.popleft()
-            self.line.broker(asked, response(asked.key, asked.version, asked.correlation))
-        self.line.take(CLIENT)
+        self.connection.client(sized(frame))
+        yield from came_out(self.connection)
+        while self.connection.asked:  # responses keep their order: without this one, kproxy's own next one would wait
+            asked = self.connection.asked.popleft()
+            self.connection.broker(asked, response(asked.key, asked.version, asked.correlation))
+        self.connection.take(CLIENT)
 
 
 def plan(target: Target, rules: RuleSet, advertise: bool) -> Plan:
@@ -119,7 +119,7 @@ def may_hold(rule: Rule, target: Target) -> bool:
     return not any(finding(match, name, target.subject).word == "fails" for name in used)
 
 
-def came_out(line: Line) -> Iterator[str]:
+def came_out(line: CaseConnection) -> Iterator[str]:
     waits = min((when for when in line.talk.wakes if when > line.talk.now), default=None)
     to_broker, to_client = line.take(BROKER), line.take(CLIENT)
     if waits is not None and not to_broker and not to_client:

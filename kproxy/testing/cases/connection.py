@@ -52,7 +52,7 @@ class Request:
     correlation: int
 
 
-class Told:
+class CaseIdentity:
     """Identity of a case's client: the one that the test gives, else the one that its frames show."""
 
     def __init__(self, spec: ClientConnection, seen: IdentityView) -> None:
@@ -71,7 +71,7 @@ class Told:
         return self.spec.principal is None and self.seen.is_anyone
 
 
-class Line:
+class CaseConnection:
     """A connection of one case between its client and its broker.
 
     Attributes: arrived (pieces that came out since they were last taken, by side); asked (requests that the broker
@@ -98,7 +98,7 @@ class Line:
         self.talk = Dialogue(bound=self.fixed, plan=plan, shared=shared, facts=self.facts, number=number, now=now)
         self.talk.nodes = self.address
         session = self.talk.session
-        session.engine.view.identity = Told(spec, session.identity)
+        session.engine.view.identity = CaseIdentity(spec, session.identity)
         self.taken = {CLIENT: 0, BROKER: 0}
         self.arrived: dict[int, list[Piece]] = {CLIENT: [], BROKER: []}
         self.waiting: dict[int, deque[bytes]] = {CLIENT: deque(), BROKER: deque()}

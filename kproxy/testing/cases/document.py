@@ -1,21 +1,25 @@
-"""Reading of a `*.test.yaml` file and its rules: into cases that are ready to be played, or into a list of all
-mistakes."""
+"""Reading of a `*.test.yaml` file and its rules, into cases that are ready to be played or into a list of all mistakes;
+and encoding of the requests and responses that it describes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from kproxy.errors import DocumentError
+from kproxy.errors import DocumentError, EncodeError
 from kproxy.rules.document.hints import nearest
 from kproxy.rules.document.model import found, validate
 from kproxy.rules.document.read import ENDINGS, Document, check_documents, read_document
 from kproxy.rules.document.source import Source, Where
 from kproxy.rules.document.values import to_value
 from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.testing.dialogue import sized
+from kproxy.wire import Message, encode
+from kproxy.wire.table import schema
 
-from .model import Case, CaseFile, ClientConnection, SentRequest, Step
+from .model import Case, CaseFile, CaseStep, ClientConnection, SentAnswer, SentRequest
 from .values import Reader
 
 TEST = ".test"
@@ -132,7 +136,7 @@ def _note_rule(source: Source, where: Where, name: str, live: list[str]) -> None
     source.note(where, f'there is no rule "{name}" that has counters{hint}', key="counts" in where)
 
 
-def _check_bodies(source: Source, step: Step, at: Where) -> None:
+def _check_bodies(source: Source, step: CaseStep, at: Where) -> None:
     """Note the values in the bodies of a step that do not fit. Bodies of responses and of expected frames are checked
     only where there is one for each request, since their API and version are those of the request."""
     sent = step.client or []
@@ -158,3 +162,39 @@ def _check_body(source: Source, written: object, asked: SentRequest, direction: 
         if raw and not changed:
             reader = Reader(source, expected=hasattr(written, "exactly"))
             reader.body(asked.key, asked.number, direction, raw, (*at, name))
+
+
+CORRELATION = slice(4, 8)
+"""Position of the correlation id in a request without its length in front."""
+
+
+def request(source: Source, sent: SentRequest, at: Where, correlation: int) -> bytes:
+    """Return the request as a frame with its length. Raises EncodeError for a value that does not fit."""
+    if sent.hex is not None:
+        return from_hex(sent.hex, correlation)
+    body = Reader(source).body(sent.key, sent.number, "request", sent.body, at)
+    header = {"request_api_key": sent.key, "request_api_version": sent.number, "correlation_id": correlation}
+    return framed(sent.key, sent.number, header | {"client_id": sent.client_id}, body)
+
+
+def from_hex(text: str, correlation: int) -> bytes:
+    """Return a frame that was captured, with the correlation id that it has in this dialogue. Raises EncodeError for a
+    frame that is too short."""
+    frame = bytearray.fromhex(text)
+    if len(frame) >= 4 and int.from_bytes(frame[:4], "big") == len(frame) - 4:
+        del frame[:4]
+    if len(frame) < 10:
+        raise EncodeError(f"a request has at least 10 bytes, found {len(frame)}")
+    frame[CORRELATION] = correlation.to_bytes(4, "big")
+    return sized(bytes(frame))
+
+
+def answer(source: Source, answered: SentAnswer, at: Where, key: int, version: int, correlation: int) -> bytes:
+    """Return the response as a frame with its length. Raises EncodeError for a value that does not fit."""
+    body = Reader(source).body(key, version, "response", answered.body, at)
+    return framed(key, version, {"correlation_id": correlation}, body)
+
+
+def framed(key: int, version: int, header: dict[str, Any], body: dict[str, Any]) -> bytes:
+    """Return a frame with its length; fields that are left out get their defaults."""
+    return sized(encode(Message(schema.load(key), version, header, body)))

@@ -58,8 +58,8 @@ def _span(value: Any) -> Any:
     return [parse_duration(one) for one in _as_list(value)]
 
 
-ApiName = Annotated[str, AfterValidator(_known_api)]
-Body = dict[str, Any]
+KnownApi = Annotated[str, AfterValidator(_known_api)]
+FieldValues = dict[str, Any]
 
 
 class ClientConnection(Model):
@@ -82,10 +82,10 @@ class ClientConnection(Model):
 class SentRequest(Model):
     """A request that a client sends."""
 
-    api: ApiName | None = Field(default=None, description="the API's name, such as Produce")
+    api: KnownApi | None = Field(default=None, description="the API's name, such as Produce")
     version: int | None = Field(default=None, description="its version; the newest that kproxy knows if left out")
     client_id: str | None = Field(default="tester", description="client id in the header")
-    body: Body = Field(default={}, description="the fields of the request; those left out have their defaults")
+    body: FieldValues = Field(default={}, description="the fields of the request; those left out have their defaults")
     hex: str | None = Field(default=None, description="instead of all that: a whole frame, as `kproxy decode` takes it")
 
     @classmethod
@@ -121,7 +121,7 @@ class SentRequest(Model):
 class SentAnswer(Model):
     """The broker's answer to the oldest request that it has not answered yet."""
 
-    body: Body = Field(default={}, description="the fields of the response; those left out have their defaults")
+    body: FieldValues = Field(default={}, description="the fields of the response; those left out have their defaults")
 
 
 class ExpectedFrame(Model):
@@ -129,9 +129,11 @@ class ExpectedFrame(Model):
 
     untouched: Literal[True] | None = Field(default=None, description="the very bytes that went in on the other side")
     changed: Literal[True] | None = Field(default=None, description="other bytes than went in on the other side")
-    body: Body | None = Field(default=None, description="fields that the frame must have, among others")
-    exactly: Body | None = Field(default=None, description="all its fields; those left out must have their defaults")
-    api: ApiName | None = Field(default=None, description="the API")
+    body: FieldValues | None = Field(default=None, description="fields that the frame must have, among others")
+    exactly: FieldValues | None = Field(
+        default=None, description="all its fields; those left out must have their defaults"
+    )
+    api: KnownApi | None = Field(default=None, description="the API")
     version: int | None = Field(default=None, description="its version")
     client_id: str | None = Field(default=None, description="client id in a request's header")
     correlation_id: int | None = Field(
@@ -188,7 +190,7 @@ Requests = Annotated[
 Answers = Annotated[list[SentAnswer], BeforeValidator(_as_list, json_schema_input_type=SentAnswer | list[SentAnswer])]
 
 
-class Step(Model):
+class CaseStep(Model):
     """A step of a test: something that happens, and what must come of it; the lines take place in this order."""
 
     times: Annotated[int, Field(ge=1)] = Field(default=1, description="the whole step takes place so often")
@@ -226,7 +228,7 @@ class Case(Model):
         default=None, description="what the cluster has when kproxy asks for it: broker-side name: topic id"
     )
     seed: int = Field(default=0, description="of the chances of rules that have no seed of their own")
-    steps: list[Step] = Field(min_length=1, description="what happens, in order")
+    steps: list[CaseStep] = Field(min_length=1, description="what happens, in order")
 
 
 class CaseFile(Model):

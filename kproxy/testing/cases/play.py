@@ -9,19 +9,17 @@ from kproxy.core.commands import BROKER, CLIENT
 from kproxy.errors import KproxyError
 from kproxy.rules.document.source import Where
 
-from .compare import Difference, shown
-from .connection import Line
-from .document import Ready
-from .frames import answer, request
-from .model import Counts, ExpectedFrame, Flow, Step
-from .pieces import check_piece, describe
+from .compare import Difference, check_piece, describe, shown
+from .connection import CaseConnection
+from .document import Ready, answer, request
+from .model import CaseStep, Counts, ExpectedFrame, Flow
 from .world import MOMENT, World
 
 SIDES = {"to_broker": BROKER, "to_client": CLIENT}
 
 
 @dataclass(frozen=True)
-class Failure:
+class CaseFailure:
     """One mismatch between a case and what happened; `position` is the place in the test file that expects
     otherwise."""
 
@@ -30,7 +28,7 @@ class Failure:
     differences: tuple[Difference, ...] = ()
 
 
-def play(ready: Ready) -> list[Failure]:
+def play(ready: Ready) -> list[CaseFailure]:
     """Return the failures of a case, none when it holds. The first step that fails is the last one played."""
     player = Player(ready)
     for number, step in enumerate(ready.case.steps):
@@ -47,19 +45,19 @@ class Player:
     def __init__(self, ready: Ready) -> None:
         self.ready, self.source = ready, ready.source
         self.world = World(ready.documents(), ready.case.seed, ready.connections, ready.case.topics or {})
-        self.failures: list[Failure] = []
+        self.failures: list[CaseFailure] = []
         self.at: Where = ()
 
     def fail(self, where: Where, what: str, differences: Sequence[Difference] = ()) -> None:
         """Add a failure at this place, which is relative to the current step."""
-        self.failures.append(Failure(self.source.position((*self.at, *where)), what, tuple(differences)))
+        self.failures.append(CaseFailure(self.source.position((*self.at, *where)), what, tuple(differences)))
 
-    def step(self, step: Step, at: Where) -> list[Failure]:
+    def step(self, step: CaseStep, at: Where) -> list[CaseFailure]:
         """Play one step. Return its failures."""
         self.failures, self.at = [], at
-        if not self.world.lines:  # the first step's connection is open from the beginning
-            self.world.line(step.connection or "")
-        for each in self.world.lines.values():
+        if not self.world.connections:  # the first step's connection is open from the beginning
+            self.world.connection(step.connection or "")
+        for each in self.world.connections.values():
             each.take(BROKER), each.take(CLIENT)
         try:
             self.act(step)
@@ -72,93 +70,95 @@ class Player:
         wrong = self.source.lines()
         if wrong:  # in bodies whose API and version are known only now
             self.source.forget()
-            self.failures = [Failure(place, what) for place, _, what in (each.partition(": ") for each in wrong)]
+            self.failures = [CaseFailure(place, what) for place, _, what in (each.partition(": ") for each in wrong)]
         return self.failures
 
-    def act(self, step: Step) -> None:
+    def act(self, step: CaseStep) -> None:
         """Let happen what the step says, in the order of its fields, and check what comes out."""
         if step.wait is not None:
             self.world.wait(step.wait)
         if step.release is not None:
             self.world.release(step.release)
-        line = self.world.line(step.connection or "")
+        connection = self.world.connection(step.connection or "")
         for index, sent in enumerate(step.client or ()):
-            line.client(request(self.source, sent, (*self.at, "client", index, "body"), line.next_correlation()))
-        self.expect("to_broker", step.to_broker, line)
+            connection.client(
+                request(self.source, sent, (*self.at, "client", index, "body"), connection.next_correlation())
+            )
+        self.expect("to_broker", step.to_broker, connection)
         for index, answered in enumerate(step.broker or ()):
-            if not line.asked:
+            if not connection.asked:
                 self.fail(("broker", index), "the broker has no request that it could answer")
                 return
-            asked = line.asked.popleft()
+            asked = connection.asked.popleft()
             at = (*self.at, "broker", index, "body")
-            line.broker(asked, answer(self.source, answered, at, asked.key, asked.version, asked.correlation))
-        self.expect("to_client", step.to_client, line)
-        self.states(step, line)
+            connection.broker(asked, answer(self.source, answered, at, asked.key, asked.version, asked.correlation))
+        self.expect("to_client", step.to_client, connection)
+        self.states(step, connection)
 
     # ---- what comes out
 
-    def expect(self, word: str, expected: list[ExpectedFrame] | None, line: Line) -> None:
+    def expect(self, word: str, expected: list[ExpectedFrame] | None, connection: CaseConnection) -> None:
         """Compare the pieces that came out on one side with those that the step expects there."""
         if expected is None:
             return
         side = SIDES[word]
         for index, one in enumerate(expected):
             where = (word, index)
-            if one.after is not None and not self.pass_time(one.after, where, line, side):
+            if one.after is not None and not self.pass_time(one.after, where, connection, side):
                 return
-            if not line.arrived[side]:
+            if not connection.arrived[side]:
                 self.fail(where, f"{word}: expected {counted(len(expected), 'frame')}, found {counted(index, 'frame')}"
-                                 + self.why(line))  # fmt: skip
+                                 + self.why(connection))  # fmt: skip
                 return
-            piece = line.arrived[side].pop(0)
-            for what, differences in check_piece(self.source, one, (*self.at, *where), piece, line, side):
+            piece = connection.arrived[side].pop(0)
+            for what, differences in check_piece(self.source, one, (*self.at, *where), piece, connection, side):
                 self.fail(where, f"{word}: {what}", differences)
-        if rest := line.take(side):
-            found = ", ".join(describe(piece, line, side) for piece in rest)
+        if rest := connection.take(side):
+            found = ", ".join(describe(piece, connection, side) for piece in rest)
             what = "nothing" if not expected else f"{counted(len(expected), 'frame')} and nothing more"
             self.fail((word,), f"{word}: expected {what}, found {found}")
 
-    def pass_time(self, after: list[float], where: Where, line: Line, side: int) -> bool:
+    def pass_time(self, after: list[float], where: Where, connection: CaseConnection, side: int) -> bool:
         """Let the time of `after` pass. Return True if nothing came before it, and something when it was over."""
         began = self.world.now
-        if line.arrived[side]:
+        if connection.arrived[side]:
             self.fail((*where, "after"), f"expected nothing for {seconds(after[0])}, it came at once")
             return False
         self.world.wait(max(0.0, after[0] - MOMENT))
-        early = bool(line.arrived[side])
+        early = bool(connection.arrived[side])
         self.world.wait(max(0.0, began + after[-1] + MOMENT - self.world.now))
-        if early or not line.arrived[side]:
-            came = f"it came after {seconds(line.arrived[side][0].when - began)}" if early else "it did not come"
+        if early or not connection.arrived[side]:
+            came = f"it came after {seconds(connection.arrived[side][0].when - began)}" if early else "it did not come"
             span = " to ".join(map(seconds, after))
-            self.fail((*where, "after"), f"expected it after {span}, {came}{self.why(line)}")
+            self.fail((*where, "after"), f"expected it after {span}, {came}{self.why(connection)}")
             return False
         return True
 
-    def why(self, line: Line) -> str:
+    def why(self, connection: CaseConnection) -> str:
         """Return a possible reason why nothing came, for the end of a failure; empty if there is none."""
-        closed = line.talk.closed
+        closed = connection.talk.closed
         if closed is not None:
             return f"; kproxy has closed the connection: {closed.message}"
         if self.world.held:
             return f"; {counted(self.world.held, 'request')} held until they are released"
-        return "; kproxy does not read from the client just now" if line.waiting[CLIENT] else ""
+        return "; kproxy does not read from the client just now" if connection.waiting[CLIENT] else ""
 
     # ---- what holds at the end of a step
 
-    def states(self, step: Step, line: Line) -> None:
+    def states(self, step: CaseStep, connection: CaseConnection) -> None:
         """Check the states that the step expects at its end: closed, muted, held, flow and counters."""
         closed = step.closed
         if closed is not None:
-            line.expects_end = closed is not False
-            self.same(("closed",), "closed", closed or "not at all", line.ended or "not at all")
-        elif not line.expects_end and line.talk.closed is not None:
-            self.fail((), f"kproxy has closed the connection: {line.talk.closed.message}")
+            connection.expects_end = closed is not False
+            self.same(("closed",), "closed", closed or "not at all", connection.ended or "not at all")
+        elif not connection.expects_end and connection.talk.closed is not None:
+            self.fail((), f"kproxy has closed the connection: {connection.talk.closed.message}")
         if step.muted is not None:
-            self.same(("muted",), "muted", shown(step.muted), shown(not line.talk.read[CLIENT]))
+            self.same(("muted",), "muted", shown(step.muted), shown(not connection.talk.read[CLIENT]))
         if step.held is not None:
             self.same(("held",), "held", str(step.held), str(self.world.held))
         if step.flow is not None:
-            self.flow(step.flow, line)
+            self.flow(step.flow, connection)
         for rule, counts in (step.counts or {}).items():
             self.count(rule, counts)
 
@@ -166,8 +166,8 @@ class Player:
         if expected != found:
             self.fail(where, what, [Difference("", expected, found)])
 
-    def flow(self, expected: list[Flow], line: Line) -> None:
-        shapes = line.talk.shapes
+    def flow(self, expected: list[Flow], connection: CaseConnection) -> None:
+        shapes = connection.talk.shapes
         if len(shapes) != len(expected):
             self.same(("flow",), "flow", counted(len(expected), "limit"), counted(len(shapes), "limit"))
             return

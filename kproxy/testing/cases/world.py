@@ -10,7 +10,7 @@ from kproxy.rules.document.read import Document
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
 
-from .connection import Line
+from .connection import CaseConnection
 from .model import ClientConnection
 
 MOMENT = 1e-6
@@ -30,19 +30,19 @@ class World:
     ) -> None:
         self.store = RuleStore(seed)
         self.store.replace_files(documents, 0.0)
-        self.connections, self.topics = connections, topics
+        self.specs, self.topics = connections, topics
         self.shared: dict[str, Shared] = {}
-        self.lines: dict[str, Line] = {}
+        self.connections: dict[str, CaseConnection] = {}
         self.now = 0.0
 
-    def line(self, name: str) -> Line:
+    def connection(self, name: str) -> CaseConnection:
         """Return the connection of this name, which is opened the first time."""
-        if name not in self.lines:
-            spec = self.connections.get(name) or self.connections[""]
+        if name not in self.connections:
+            spec = self.specs.get(name) or self.specs[""]
             shared = self.shared.setdefault(spec.cluster, Shared())
-            number = len(self.lines) + 1
-            self.lines[name] = Line(spec, self.store.rule_set, shared, number, self.topics, self.now)
-        return self.lines[name]
+            number = len(self.connections) + 1
+            self.connections[name] = CaseConnection(spec, self.store.rule_set, shared, number, self.topics, self.now)
+        return self.connections[name]
 
     def wait(self, seconds: float) -> None:
         """Let so many seconds pass: deadlines of connections and of rules are met in their order."""
@@ -53,7 +53,7 @@ class World:
 
     def next_event(self) -> float | None:
         """Return the time of the next event that comes by itself; None if there is none."""
-        times = [when for line in self.lines.values() for when in line.talk.wakes]
+        times = [when for connection in self.connections.values() for when in connection.talk.wakes]
         if (due := self.store.due(self.now)) is not None:
             times.append(due)
         return min(times, default=None)
@@ -64,19 +64,19 @@ class World:
         self.now = max(self.now, when)
         if due is not None and due <= self.now:
             self.store.expire(self.now)
-            for line in self.lines.values():
-                line.talk.now = max(line.talk.now, self.now)
-                line.use(self.store.rule_set)
-        for line in self.lines.values():
-            line.later(max(0.0, self.now - line.talk.now))
+            for connection in self.connections.values():
+                connection.talk.now = max(connection.talk.now, self.now)
+                connection.use(self.store.rule_set)
+        for connection in self.connections.values():
+            connection.later(max(0.0, self.now - connection.talk.now))
 
     def release(self, rule: str) -> None:
         """Let the rule of this name let go the requests that it holds."""
         running = self.running(rule)
         if running is not None:
             running.release()
-        for line in self.lines.values():
-            line.released()
+        for connection in self.connections.values():
+            connection.released()
 
     def running(self, rule: str) -> Running | None:
         """Return a live rule at work; None for one whose stage has not come yet. Raises NoSuchRule."""

@@ -22,9 +22,9 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kproxy.jars import java
 from kproxy.testing.ask import brokers
-from kproxy.testing.jars import java
-from kproxy.testing.kafka import Kafka, Listener
+from kproxy.testing.kafka import Kafka, KafkaListener
 
 from . import frames
 from .machine import Meter, PortWatch, Processes, first_answer, free_ports
@@ -71,7 +71,7 @@ class KafkaBench:
             first = free_ports(PORTS * len(self.names))
             ports = {name: first + PORTS * i for i, name in enumerate(self.names)}
             plain = [name for name in self.names if name in TARGETS and TARGETS[name].plain]
-            listeners = [Listener(name.upper(), advertise_port=ports[name]) for name in plain]
+            listeners = [KafkaListener(name.upper(), advertise_port=ports[name]) for name in plain]
             memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
             data = stack.enter_context(tempfile.TemporaryDirectory(prefix="kproxy-bench-", dir=memory))
             settings = {"log.dirs": f"{data}/log", **NO_LIMIT}

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from kproxy.errors import InternalError
 from kproxy.jars import MissingTool, cache_folder, java
-from kproxy.testing.jars import KAFKA_VERSION, client_libs, connect_libs, streams_libs
+from kproxy.testing.jars import KAFKA_VERSION
+from tests.support.java_jars import client_libs, connect_libs, streams_libs
 from tests.support.java_program import JVM, compile_java
 
 from .scenario import COUNT, Expected, words

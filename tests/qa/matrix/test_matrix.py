@@ -21,7 +21,7 @@ from kproxy.testing import ask
 from kproxy.testing.jars import KAFKA_VERSION
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.plugin import PROXIED
-from kproxy.testing.ports import free_port_with_room
+from kproxy.testing.process import free_port_with_room
 from kproxy.testing.proxy import ROOM, Proxy
 from tests.support.connection_watch import ConnectionWatch
 from tests.support.topics import create_topics

@@ -20,11 +20,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from kproxy.jars import java
 from kproxy.testing.ask import ask
-from kproxy.testing.jars import java
 from kproxy.testing.kafka import JVM, Kafka
-from kproxy.testing.ports import free_port_with_room
-from kproxy.testing.process import Child
+from kproxy.testing.process import Child, free_port_with_room
 from kproxy.testing.proxy import ROOM, Proxy
 from kproxy.wire.table.api_keys import METADATA
 from tests.support.topics import create_topics

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from kproxy.testing.ports import free_port
+from kproxy.testing.process import free_port
 
 from .relay import HOST, Relay, Relays
 

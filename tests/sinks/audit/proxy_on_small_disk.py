@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.ports import free_port_with_room
+from kproxy.testing.process import free_port_with_room
 from kproxy.testing.proxy import Proxy
 from tests.support.wait import until
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from kproxy.testing.cases.document import load_cases
-from kproxy.testing.cases.play import Failure, play
+from kproxy.testing.cases.play import CaseFailure, play
 
-Play = Callable[[str, str], list[list[Failure]]]
+Play = Callable[[str, str], list[list[CaseFailure]]]
 
 
 @pytest.fixture
 def played(tmp_path: Path) -> Play:
     """Rules and tests as YAML → what is wrong in each test."""
 
-    def run(rules: str, tests: str) -> list[list[Failure]]:
+    def run(rules: str, tests: str) -> list[list[CaseFailure]]:
         (tmp_path / "r.yaml").write_text(rules)
         (tmp_path / "r.test.yaml").write_text(tests)
         return [play(ready) for ready in load_cases(tmp_path / "r.test.yaml")]

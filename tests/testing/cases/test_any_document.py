@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from kproxy.errors import DocumentError
 from kproxy.testing.cases.document import load_cases
-from kproxy.testing.cases.model import ExpectedFrame, SentRequest, Step
-from kproxy.testing.cases.play import Failure, play
+from kproxy.testing.cases.model import CaseStep, ExpectedFrame, SentRequest
+from kproxy.testing.cases.play import CaseFailure, play
 from kproxy.wire import apis
 from kproxy.wire.table import layout
 from kproxy.wire.table.layout import Slot, Struct
@@ -35,7 +35,7 @@ VALUES = st.recursive(
 )
 REQUESTS = st.fixed_dictionaries({"api": APIS}, optional={"version": st.integers(0, 14), "body": VALUES}) | VALUES
 FRAMES = st.dictionaries(st.sampled_from(ExpectedFrame.keys()), VALUES, max_size=3) | VALUES
-STEPS = st.dictionaries(st.sampled_from(Step.keys()), VALUES, max_size=3) | st.fixed_dictionaries(
+STEPS = st.dictionaries(st.sampled_from(CaseStep.keys()), VALUES, max_size=3) | st.fixed_dictionaries(
     {"client": REQUESTS | st.lists(REQUESTS, max_size=2)},
     optional={"to_broker": FRAMES, "broker": st.fixed_dictionaries({"body": VALUES}) | VALUES, "to_client": FRAMES},
 )
@@ -54,7 +54,7 @@ def test_any_steps_are_refused_or_played(steps: list[Any], more: dict[str, Any])
         assert all(one.position.startswith(str(file)) and "went wrong" not in one.what for one in failures)
 
 
-def result(file: Path) -> tuple[list[str], list[Failure]]:
+def result(file: Path) -> tuple[list[str], list[CaseFailure]]:
     """Mistakes, or what is wrong with what was played."""
     try:
         return [], [failure for case in load_cases(file) for failure in play(case)]

@@ -21,7 +21,7 @@ import confluent_kafka
 import kafka
 
 from kproxy.testing.jars import KAFKA_VERSION
-from kproxy.testing.kafka import Kafka, Listener
+from kproxy.testing.kafka import Kafka, KafkaListener
 from kproxy.wire.records import Cut, entries
 from kproxy.wire.table import schema
 
@@ -48,8 +48,8 @@ OF_THE_MACHINE = [
 @contextmanager
 def relayed(version: str) -> Iterator[tuple[list[Relay], list[str]]]:
     """A broker of that release behind two relays, the second asking for a password, and their addresses."""
-    login = Listener("LOGIN", "SASL_PLAINTEXT", LOGIN, advertise=RELAY_HOST)
-    with Kafka(listeners=[Listener("RELAY", advertise=RELAY_HOST), login], version=version) as broker:
+    login = KafkaListener("LOGIN", "SASL_PLAINTEXT", LOGIN, advertise=RELAY_HOST)
+    with Kafka(listeners=[KafkaListener("RELAY", advertise=RELAY_HOST), login], version=version) as broker:
         ports = [*broker.ports("RELAY"), *broker.ports("LOGIN")]
         relays = [Relay((RELAY_HOST, port), ("127.0.0.1", port)) for port in ports]
         yield relays, [f"{RELAY_HOST}:{port}" for port in ports]

@@ -18,8 +18,7 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kproxy.testing.ports import free_port
-from kproxy.testing.process import Child
+from kproxy.testing.process import Child, free_port
 
 LIBS, BOOTSTRAP, TOPIC, MADE, GROUP, _ = sys.argv[1:]
 COUNT, SECONDS = 30, 120
