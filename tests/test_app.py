@@ -9,7 +9,7 @@ import pytest
 from kproxy.config.document import Config
 from kproxy.logs.setup import make_log
 from kproxy.process.app import ProxyProcess
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.rule_set import RuleSet
 

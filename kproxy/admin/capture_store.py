@@ -11,7 +11,7 @@ import trio
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from kproxy.capture.policy import HEAD, Policy
-from kproxy.rules.document.units import parse_size
+from kproxy.rules.document.quantities import parse_size
 from kproxy.sinks.capture_file import CaptureLimits
 from kproxy.sinks.captures import STOP_TIMEOUT, Captures, NoSuchCapture, StartedCapture, usable
 

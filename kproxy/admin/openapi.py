@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from kproxy.distribution import own_version
-from kproxy.rules.document.json_schema import document_schema
+from kproxy.rules.document.reference import document_schema
 
 from .guard import JSON, YAML
 from .models import FailureShown

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from kproxy.net.rules.waiters import CounterName
+from kproxy.rules.document.quantities import parse_duration
 from kproxy.rules.document.read import LONGEST_TTL
-from kproxy.rules.document.units import parse_duration
 
 LONGEST_WAIT = 3600.0
 """Seconds; who wants to wait longer asks again."""

@@ -52,7 +52,7 @@ def late(name: str) -> Callable[[str], Any]:
     """Return the parser of this name in kproxy.rules, which is imported when the option is used."""
 
     def parse(text: str) -> Any:
-        from kproxy.rules.document import units
+        from kproxy.rules.document import quantities as units
         from kproxy.rules.select import selected
 
         if name == "acks_number":

@@ -17,7 +17,7 @@ from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.rule import Rule
 from kproxy.rules.select.frame_match import FrameMatch
 from kproxy.rules.select.match import ConnectionMatch
-from kproxy.rules.when import When
+from kproxy.rules.trigger import When
 from kproxy.terminal import console, say
 
 WIDTH = 100

@@ -51,7 +51,7 @@ def tests_schema() -> dict[str, Any]:
 
 def rules_schema() -> dict[str, Any]:
     """Return the JSON Schema of a rule document: rules of all kinds, told apart by `kind`, and stages of them."""
-    from kproxy.rules.document import json_schema
+    from kproxy.rules.document import reference as json_schema
 
     return json_schema.rules_schema()
 

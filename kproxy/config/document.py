@@ -24,8 +24,8 @@ from kproxy.rules.document.address import UNIX, Address, ServerAddress, TargetAd
 from kproxy.rules.document.check import why_tls
 from kproxy.rules.document.model import Model, Wrong, unknown
 from kproxy.rules.document.parsed_rules import ListenerTraits
+from kproxy.rules.document.quantities import Seed
 from kproxy.rules.kinds.advertise import Advertise
-from kproxy.rules.seed import Seed
 
 from .audit import AuditConfig
 from .limits import Limits

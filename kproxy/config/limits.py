@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from kproxy.rules.document.model import Model, Wrong
-from kproxy.rules.document.units import ByteCount, Seconds, parse_size
+from kproxy.rules.document.quantities import ByteCount, Seconds, parse_size
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]

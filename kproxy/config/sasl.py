@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from kproxy.named_file import read_named, reason
 from kproxy.rules.document.model import Model, Wrong
-from kproxy.rules.document.units import Seconds
+from kproxy.rules.document.quantities import Seconds
 from kproxy.sasl.client import is_extension
 from kproxy.sasl.users import Users, read_users
 

@@ -15,7 +15,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 
 from kproxy.named_file import read_named, reason
 from kproxy.rules.document.model import Model, Wrong
-from kproxy.rules.principal_rules import PrincipalRules
+
+from .principal_rules import PrincipalRules
 
 MAX_SECRET = 64 * 1024
 """Bytes that a secret's file has at most; a larger one is another file by mistake."""

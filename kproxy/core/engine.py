@@ -13,12 +13,23 @@ from dataclasses import replace
 from kproxy.core.lanes.frame import RequestView, Wait
 from kproxy.core.lanes.frame_templates import FrameTemplate
 from kproxy.errors import DecodeError
-from kproxy.rules.decision import Answer, Close, Decision, Delay, Drop, Edit, Fail, Reframe, Swallow, Throttle
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import (
+    Answer,
+    Close,
+    Decision,
+    Delay,
+    Depth,
+    Drop,
+    Edit,
+    Fail,
+    Reframe,
+    Swallow,
+    Throttle,
+    TrafficShape,
+)
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView
 from kproxy.rules.running import Running
-from kproxy.rules.traffic_shape import TrafficShape
 from kproxy.wire import decode_request, encode
 from kproxy.wire.breath import each, keep
 from kproxy.wire.codec.message import Message

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.running import Running

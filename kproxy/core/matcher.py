@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import LiveRule

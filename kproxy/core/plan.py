@@ -12,9 +12,9 @@ from functools import cached_property
 
 from kproxy.rules.kinds.allow_from import AllowFrom
 from kproxy.rules.kinds.base.live import LIMITING, Effect
-from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.kinds.limit_versions import VersionLimits
+from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.running import Running
-from kproxy.rules.version_limits import VersionLimits
 from kproxy.wire.scan.has_no_endpoints import has_no_endpoints
 from kproxy.wire.scan.head import produce_acks
 from kproxy.wire.table import schema

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from kproxy.rules.entity import SPECIAL
 from kproxy.rules.entity_reader import ValueReader, number_reader, sightings, what
 from kproxy.rules.exchange import ConnectionView
-from kproxy.rules.select.asks_all import asks_all, can_ask_all
+from kproxy.rules.select.answer_match import asks_all, can_ask_all
 from kproxy.rules.select.frame_match import OF_ENTITY
 from kproxy.wire import decode_request
 from kproxy.wire.breath import FEW, each

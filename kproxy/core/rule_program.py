@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from itertools import chain
 
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.running import Running
 from kproxy.rules.select.frame_match import FrameMatch

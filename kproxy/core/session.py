@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from kproxy.core.lanes.frame import IDENTITY
 from kproxy.core.lanes.pair import LanePair
 from kproxy.core.lanes.response_scan import NOT_PLAIN
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import BoundRules
 
 from .commands import BROKER, CLIENT

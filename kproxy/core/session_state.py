@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from kproxy.rules.decision import How
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import BoundRules
 from kproxy.rules.running import Running
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from kproxy.net.loop.slow_work import SlowWork
     from kproxy.net.loop.turns import Turn
     from kproxy.net.socket.splice import SplicedTap
-    from kproxy.rules.facts import Facts
+    from kproxy.rules.exchange import Facts
 
     from .transparent import Route
 

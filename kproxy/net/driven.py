@@ -11,7 +11,7 @@ from kproxy.core.identity import Identity
 from kproxy.core.login import Credentials, LoggedIn
 from kproxy.core.observer import Observer
 from kproxy.core.plan import Plan
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import BoundRules
 
 HostPort = tuple[str, int]

@@ -20,10 +20,9 @@ from kproxy.net.dial.metadata_poller import NodeLocator
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.loop.slow_work import SlowWork
-from kproxy.rules.facts import Facts
-from kproxy.rules.gate import Gate
+from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.advertise import Advertise
-from kproxy.rules.rule_set import BoundRules
+from kproxy.rules.rule_set import BoundRules, Gate
 from kproxy.sinks.fanout import Fanout
 
 from .capacity import Capacity, HalfOpen, find_capacity, log_capacity

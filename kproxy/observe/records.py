@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kproxy.errors import DecodeError, KproxyError, RecordsError
-from kproxy.rules.bodies.topics import carries_records
+from kproxy.rules.bodies import carries_records
 from kproxy.wire import decode_request, decode_response
 from kproxy.wire.elements import called, partitions_in
 from kproxy.wire.records import Batch, Cut, Record, decode, entries

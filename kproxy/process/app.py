@@ -39,10 +39,9 @@ from kproxy.net.rules.files import RuleFiles
 from kproxy.net.rules.keeper import RuleKeeper
 from kproxy.net.server import Server
 from kproxy.rules import rule_set
-from kproxy.rules.facts import Facts
-from kproxy.rules.gate import Gate
+from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.advertise import Advertise
-from kproxy.rules.rule_set import RuleSet
+from kproxy.rules.rule_set import Gate, RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
 from kproxy.terminal import printable

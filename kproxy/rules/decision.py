@@ -1,4 +1,5 @@
-"""Decisions of live rules about a frame or a connection: values, which `core` turns into bytes and commands.
+"""Decisions of live rules about a frame or a connection: values, which `core` turns into bytes and commands. Beside
+them the depth to which a rule sees frames, and the limits on how a connection's bytes flow.
 
 Of the deciding ones (Fail, Answer, Drop, Close) the first that is given for an entity wins; delays add; of several
 throttles the longest holds; changes of bodies and frames are made in file order.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, Literal
 
 from kproxy.rules.entity import Entity
@@ -116,3 +118,31 @@ class Swallow:
 
 
 Decision = Edit | Fail | LeaveOut | Answer | Delay | Drop | Close | Throttle | Reframe | Repeat | Swap | Swallow
+
+
+class Depth(IntEnum):
+    """Depth to which a rule sees a frame. NOTHING: the rule does nothing there. HEADER: api, version, client id and
+    length do, the frame streams on. BODY: the frame is held until it is whole, within the budget of held frames."""
+
+    NOTHING, HEADER, BODY = range(3)
+
+
+ShapedDirection = Literal["to_client", "to_broker"]
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficShape:
+    """Limits on the bytes of a connection, in the directions `ways`.
+
+    rate: bytes per second, None: as fast as they come. piece: bytes written at once, with `pause` seconds between two
+    pieces. most: bytes after which the connection is closed as `how` says, both directions together. age: seconds after
+    which it is closed, counted from its opening.
+    """
+
+    ways: frozenset[ShapedDirection] = frozenset(("to_client", "to_broker"))
+    rate: float | None = None
+    piece: int | None = None
+    pause: float = 0.0
+    most: int | None = None
+    age: float | None = None
+    how: Literal["fin", "rst"] = "fin"

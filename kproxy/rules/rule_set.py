@@ -1,4 +1,9 @@
-"""Rule sets: all rules in file order, and which of them hold for one connection."""
+"""Rule sets: all rules in file order, which of them hold for one connection, and the gate: who may connect at all.
+
+The gate decides by the rules `allow_from`, before there is a session, or TLS. Of the rules that hold for a connection
+any may let it in; one for which none holds comes in. A rule that observes counts where it would have kept a client out,
+beside all the others, and changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +11,18 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
-from kproxy.rules.facts import Facts
-from kproxy.rules.gate import Gate
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
+from kproxy.rules.kinds.allow_from import AllowFrom
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.name_rule import NameRule
 from kproxy.rules.kinds.base.rule import Rule
-from kproxy.rules.kinds.limit_versions import LimitVersions
-from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.kinds.limit_versions import LimitVersions, VersionLimits
+from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.running import Running
-from kproxy.rules.version_limits import VersionLimits
+
+from .exchange import Facts
 
 CACHED_BINDINGS = 256
 """Combinations of matching rules that are kept ready; each holds the name caches of its Names."""
@@ -93,3 +99,71 @@ def content_id(rules: Iterable[Rule]) -> str:
     """Return 12 hexadecimal digits that change when a rule does, or their order."""
     content = "\n".join(rule.content for rule in rules)
     return hashlib.sha256(content.encode()).hexdigest()[:12]
+
+
+SHOWN = 3
+"""Rules named in the reason; of more there is a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Barred:
+    """Refusal of a client that may not come in. `rules`: those of which any would have had to let it in."""
+
+    client_address: str
+    rules: tuple[Running, ...]
+
+    @property
+    def how(self) -> Literal["rst", "fin"]:
+        """Return the way in which its connection ends: as the first rule says."""
+        return _model(self.rules[0]).how
+
+    @property
+    def closes(self) -> bool:
+        """Return True if a connection that is open already ends, too."""
+        return any(_model(one).existing == "close" for one in self.rules)
+
+    @property
+    def why(self) -> str:
+        """Return the reason for the log, with the names of some rules."""
+        names = ", ".join(f'"{one.name}"' for one in self.rules[:SHOWN])
+        more = f" and {len(self.rules) - SHOWN} more" if len(self.rules) > SHOWN else ""
+        return f"{self.client_address} is in none of the networks of {names}{more}"
+
+
+class Gate:
+    """Gate of a rule set: its rules `allow_from`."""
+
+    __slots__ = ("rules",)
+
+    def __init__(self, live: Iterable[Running]) -> None:
+        self.rules = tuple(one for one in live if isinstance(one.rule, AllowFrom))
+
+    def __bool__(self) -> bool:
+        return bool(self.rules)
+
+    def ask(self, facts: Facts) -> Barred | None:
+        """Return why a client that connects may not come in, None if it may; count what the rules did."""
+        holding = [rule for rule in self.rules if rule.rule.holds(facts)]
+        barred = self.evaluate(facts, holding)
+        unknown = not any(_model(rule).lets_in(facts.client_address) for rule in holding)
+        for rule in holding:
+            rule.count(fired=unknown if rule.observes else barred is not None)
+            if barred is not None and not rule.observes:
+                rule.was_applied()
+        return barred
+
+    def look(self, facts: Facts) -> Barred | None:
+        """Return the same, of a connection that is open, without counting it."""
+        return self.evaluate(facts, [one for one in self.rules if one.rule.holds(facts)])
+
+    @staticmethod
+    def evaluate(facts: Facts, holding: Iterable[Running]) -> Barred | None:
+        deciding = tuple(one for one in holding if not one.observes)
+        if not deciding or any(_model(one).lets_in(facts.client_address) for one in deciding):
+            return None
+        return Barred(facts.client_address, deciding)
+
+
+def _model(running: Running) -> AllowFrom:
+    assert isinstance(running.rule, AllowFrom)
+    return running.rule

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.shared_numbers import SharedNumbers
-from kproxy.rules.shared_trigger import SharedTrigger
 from kproxy.rules.trigger import Trigger
+
+from .trigger import SharedTrigger
 
 
 class Running:

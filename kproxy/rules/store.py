@@ -21,10 +21,9 @@ from typing import Literal, NamedTuple
 
 from kproxy.errors import NoSuchRule, RuleInUse
 from kproxy.rules.document.check import check_names
-from kproxy.rules.document.hints import nearest
 from kproxy.rules.document.parsed_rules import ListenerTraits
 from kproxy.rules.document.read import Document, check_documents, read_document
-from kproxy.rules.document.source import Source, raise_mistakes
+from kproxy.rules.document.source import Source, nearest, raise_mistakes
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running

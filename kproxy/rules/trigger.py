@@ -1,16 +1,105 @@
-"""Triggers: whether a rule acts on a request that it is about. The same seed and the same traffic give the same
-answers.
+"""Triggers: whether a rule acts on a request that it is about, as `when:` says. The same seed and the same traffic give
+the same answers.
 
 Counts are kept per rule, or per connection or client id (`count_per`); chances come from a generator that is seeded by
 the seed, the rule's name and what is counted for, so that no other rule and no other connection moves them.
+
+Triggers of a rule that is at work in several processes count together, and draw from one row of chances: what all have
+counted is loaded into the count that a single process would have, which then decides, and is stored. The place in the
+row of chances is one of the numbers; a process passes over what the others have drawn. A connection is in one process,
+so what is counted for each connection stays there.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
+from math import isnan, nan
 from random import Random
+from typing import Annotated, Any, Literal
 
-from kproxy.rules.when import When
+from pydantic import BeforeValidator, Field
+
+from kproxy.rules.document.model import Model, Wrong
+from kproxy.rules.document.quantities import Seconds, Seed, parse_duration
+
+from .shared_numbers import NumberCells, SharedNumbers
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _requests_or_time(value: Any) -> Any:
+    return parse_duration(value) if isinstance(value, str) else value
+
+
+Number = Annotated[int, Field(ge=1)]
+OrdinalNumbers = Annotated[
+    list[Number], BeforeValidator(_as_list, json_schema_input_type=int | list[int]), Field(min_length=1)
+]
+
+After = Annotated[
+    int | float,
+    BeforeValidator(_requests_or_time, json_schema_input_type=int | str),
+    Field(ge=0),
+]
+"""A number of requests (int), or seconds (float)."""
+
+
+class When(Model):
+    """Words of `when:`, evaluated in this order: after, then nth/first/every, then probability and ramp, then for and
+    times.
+
+    What is counted are requests with at least one entity that matches, retries included, in order of arrival.
+    """
+
+    nth: OrdinalNumbers | None = Field(
+        default=None, description="only the request with this number, or these numbers, from 1"
+    )
+    first: Number | None = Field(default=None, description="only so many requests")
+    every: Number | None = Field(default=None, description="each request whose number is a multiple of this")
+    times: Number | None = Field(default=None, description="acts so often at most")
+    once: Literal[True] | None = Field(default=None, description="the same as `times: 1`")
+    probability: float | None = Field(default=None, gt=0, le=1, description="acts with this chance")
+    seed: Seed | None = Field(
+        default=None, description="of the chances; drawn and shown in the log when it is left out"
+    )
+    after: After | None = Field(
+        default=None, description="lets so many requests go first (a number), or all for so long (a duration)"
+    )
+    for_: Seconds | None = Field(default=None, alias="for", description="acts for so long after that, and never again")
+    ramp: Seconds | None = Field(
+        default=None, description="the chance grows from 0 to `probability` (else 1) in this time"
+    )
+    hold: Literal[True] | None = Field(
+        default=None, description="the request waits until it is released by the admin API or a test"
+    )
+    count_per: Literal["rule", "connection", "client"] = Field(
+        default="rule",
+        description="what has a count of its own: the rule, each connection, or each client id",
+    )
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """Yield the words that exclude each other, as mistakes."""
+        if "once" in raw and "times" in raw:
+            yield ("once",), '"once" is the same as "times: 1"; one of the two is enough'
+        if "nth" in raw and ("first" in raw or "every" in raw):
+            yield ("nth",), '"nth" names the requests; "first" and "every" beside it would only take some away again'
+        if "seed" in raw and not ("probability" in raw or "ramp" in raw):
+            yield ("seed",), '"seed" is for chances, and there is no "probability" or "ramp"'
+
+    @property
+    def limit(self) -> int | None:
+        """Return how often the rule acts at most; None: without end."""
+        return 1 if self.once else self.times
+
+    @property
+    def by_chance(self) -> bool:
+        """Return True if the rule acts by chance, so that a seed is needed."""
+        return self.probability is not None or self.ramp is not None
+
 
 BLOCK = 1 << 12
 """Chances that come from one generator. Whoever has to begin in the middle (`rules.shared_trigger`) passes over fewer
@@ -137,3 +226,54 @@ def in_turn(when: When, number: int) -> bool:
 def let_go(when: When) -> int:
     """Return how many requests `after` lets go first."""
     return when.after if isinstance(when.after, int) else 0
+
+
+class SharedTrigger(Trigger):
+    """Trigger that counts with other processes, by `common`. Numbers: seen, fired, draws, since (NaN: not yet)."""
+
+    def __init__(self, when: When | None, seed: str, began: float, common: SharedNumbers) -> None:
+        super().__init__(when, seed, began)
+        self.common = common
+        self.cells: OrderedDict[str | None, NumberCells] = OrderedDict()
+
+    def fires(self, now: float, connection: object = None, client_id: str | None = None) -> bool:
+        when = self.when
+        if when is None or when.count_per == "connection":
+            return super().fires(now, connection, client_id)
+        count = self.count(when, connection, client_id)
+        cells = self.cells_of(None if when.count_per == "rule" else client_id or "")
+        load(count, cells.take(now), let_go(when))
+        try:
+            return super().fires(now, connection, client_id)
+        finally:
+            cells.put(count.seen, count.fired, count.draws, nan if count.since is None else count.since)
+
+    def cells_of(self, what: str | None) -> NumberCells:
+        cells = self.cells.get(what)
+        if cells is None:
+            if len(self.cells) >= MOST_COUNTS:
+                self.cells.popitem(last=False)
+            cells = self.cells[what] = self.common.cells(what)
+        elif what is not None:
+            self.cells.move_to_end(what)
+        return cells
+
+
+def load(count: TriggerCount, numbers: tuple[float, ...] | None, let_go: int) -> None:
+    """Set a count to what all processes together have counted; None: nothing so far."""
+    seen, fired, draws, since = numbers[:4] if numbers is not None else (-let_go, 0, 0, nan)
+    count.seen, count.fired = int(seen), int(fired)
+    count.since = None if isnan(since) else since
+    if draws != count.draws:
+        pass_over(count, int(draws))
+
+
+def pass_over(count: TriggerCount, draws: int) -> None:
+    """Set a count's generator to the chance that comes after so many draws."""
+    before, count.draws = count.draws, draws
+    block, over = divmod(draws, BLOCK)
+    if not before < draws or before // BLOCK != block or not before % BLOCK:
+        count.random, before = Random(f"{count.seed}#{block}" if block else count.seed), block * BLOCK
+    over = draws - before
+    if over:
+        count.random.getrandbits(64 * over)  # a chance takes 64 bits out of the generator

@@ -32,10 +32,10 @@ from kproxy.core.commands import (
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session
 from kproxy.core.session_state import NOWHERE, Shared
+from kproxy.rules.decision import TrafficShape
 from kproxy.rules.document.read import parse_rules
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import RuleSet
-from kproxy.rules.traffic_shape import TrafficShape
 from kproxy.wire import Message, decode_request, decode_response, encode
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import API_VERSIONS

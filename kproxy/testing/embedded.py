@@ -24,7 +24,7 @@ from kproxy.errors import InternalError
 from kproxy.logs.setup import make_log
 from kproxy.net.rules.waiters import CounterName
 from kproxy.process.app import ProxyProcess, leaves
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import Facts
 from kproxy.rules.store import RuleStore
 
 from .exchanges import Topics

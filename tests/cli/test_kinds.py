@@ -10,8 +10,7 @@ from click.testing import CliRunner
 
 from kproxy.cli import main
 from kproxy.config.document import Config
-from kproxy.rules.kind_groups import GROUPS, title
-from kproxy.rules.kinds import KINDS
+from kproxy.rules.kinds import GROUPS, KINDS, title
 
 
 def run(*arguments: str) -> str:

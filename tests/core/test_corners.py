@@ -12,8 +12,7 @@ from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import Bound
 from kproxy.core.session_state import Shared
 from kproxy.core.versions import unsupported
-from kproxy.rules.names.composed import NameMap
-from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.wire import decode_response
 
 PASSIVE, ADVERTISE = Bound(advertise=False), Bound()

@@ -17,10 +17,9 @@ from kproxy.core.commands import Close
 from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import MOST_STEPS, Bound
 from kproxy.core.session_state import Shared
-from kproxy.rules.names.composed import NameMap
-from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.composed import NameMap, NameMaps
+from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import NAMESPACES
-from kproxy.rules.names.prefix import PrefixLayer
 from kproxy.testing.dialogue import Dialogue
 from kproxy.wire import Message, encode
 from kproxy.wire.primitives import write_uvarint

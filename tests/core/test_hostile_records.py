@@ -10,7 +10,7 @@ import cramjam
 import pytest
 from crc32c import crc32c
 
-from kproxy.rules.bodies import records as bodies
+from kproxy.rules import records as bodies
 from kproxy.rules.kinds.base import batch_checks
 from kproxy.testing.dialogue import Dialogue, request
 from kproxy.wire import breath

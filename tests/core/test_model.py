@@ -28,8 +28,7 @@ from kproxy.core.session import Session
 from kproxy.core.session_state import Shared
 from kproxy.core.topics import CORRELATION
 from kproxy.core.versions import unsupported
-from kproxy.rules.names.composed import NameMap
-from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.wire import decode_request, decode_response
 
 PRODUCE, FETCH, METADATA, COORDINATOR, HEARTBEAT, HANDSHAKE, VERSIONS, AUTHENTICATE = 0, 1, 3, 10, 12, 17, 18, 36

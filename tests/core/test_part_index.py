@@ -10,9 +10,9 @@ import pytest
 
 from kproxy.core.matcher import Matcher, Part
 from kproxy.core.part_index import HOLDS, LONGEST_TEXT, MATCHES, FieldIndex, PartIndex
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth
 from kproxy.rules.entity import Entity
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.select.pattern_set import PatternSet

@@ -20,7 +20,7 @@ from kproxy.core.part_index import PartIndex
 from kproxy.core.rule_program import RuleProgram
 from kproxy.core.session_state import Shared
 from kproxy.core.topics import CORRELATION
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import Facts
 from kproxy.testing.dialogue import Dialogue, frames, request, response
 from kproxy.wire import decode_request, decode_response
 

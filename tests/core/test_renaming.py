@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from kproxy.core.commands import CLIENT
 from kproxy.core.plan import Bound
-from kproxy.rules.names.composed import NameMap
-from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.wire import decode_request, decode_response
 
 NAMES = NameMap.of({"orders": "prod.orders", "clicks-*": "prod.clicks-*"})

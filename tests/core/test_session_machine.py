@@ -53,8 +53,7 @@ from kproxy.core.topics import CORRELATION, all_topics_request, named_topics_req
 from kproxy.core.versions import unsupported
 from kproxy.errors import DocumentError
 from kproxy.rules.document.source import Source
-from kproxy.rules.names.composed import NameMap
-from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
 from kproxy.testing.dialogue import sized

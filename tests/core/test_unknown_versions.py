@@ -13,7 +13,7 @@ import pytest
 from kproxy.core.plan import Bound
 from kproxy.core.rule_program import compile_rules
 from kproxy.core.versions import unsupported
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth
 from kproxy.rules.document.read import parse_rules
 from kproxy.testing.dialogue import Dialogue, request, response, sized
 from kproxy.wire import decode_response

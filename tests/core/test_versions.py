@@ -9,7 +9,7 @@ import pytest
 from kproxy.core.counters import Counters
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.versions import VersionsAnswers, cap, unsupported
-from kproxy.rules.version_limits import NOTHING, Limit, VersionLimits
+from kproxy.rules.kinds.limit_versions import NOTHING, Limit, VersionLimits
 from kproxy.wire import decode_response
 
 

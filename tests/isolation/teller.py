@@ -11,7 +11,7 @@ from uuid import UUID
 
 from kproxy.core.names.ids import ANSWERS_BY_ID
 from kproxy.core.names.remembered import TOPIC_IDS, recall
-from kproxy.rules.select.asks_all import asks_all
+from kproxy.rules.select.answer_match import asks_all
 from kproxy.rules.select.mentions import loose, texts
 from kproxy.wire import Message
 from kproxy.wire.table import layout

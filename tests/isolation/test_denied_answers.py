@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kproxy.rules.kinds.base.permissions import permissions
-from kproxy.rules.select.asks_all import can_ask_all
+from kproxy.rules.select.answer_match import can_ask_all
 from kproxy.testing.dialogue import Dialogue, response
 from kproxy.testing.dialogue import request as asking
 from kproxy.wire.table import layout, schema

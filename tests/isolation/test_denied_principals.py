@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.select.frame_match import FrameMatch

@@ -18,7 +18,7 @@ from kproxy.core.names.ids import learn
 from kproxy.core.response_evaluation import ResponseEvaluation
 from kproxy.rules.kinds.deny import DenyRule
 from kproxy.rules.select.match import readable, text_test
-from kproxy.rules.select.name_bytes import needed_bytes
+from kproxy.rules.select.pattern_set import needed_bytes
 from kproxy.testing.dialogue import Dialogue, request, response
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.layout import Struct

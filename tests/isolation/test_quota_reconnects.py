@@ -6,7 +6,7 @@ import pytest
 
 from kproxy.core.plan import Bound, Plan
 from kproxy.rules.document.read import parse_rules
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import Facts
 from kproxy.rules.quota.effect import QuotaEffect
 from kproxy.testing.dialogue import Dialogue, frames, request, response
 

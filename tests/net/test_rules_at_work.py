@@ -16,9 +16,9 @@ from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session
 from kproxy.core.session_state import Shared
 from kproxy.net.connection import Connection
+from kproxy.rules.decision import TrafficShape
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.rule_set import RuleSet
-from kproxy.rules.traffic_shape import TrafficShape
 from tests.support.certificates import Authority, client_context
 from tests.support.passing_session import PassingSession
 

@@ -19,7 +19,7 @@ from kproxy.core.session_state import Shared
 from kproxy.net.socket import splice
 from kproxy.net.socket.splice import MOST, PIPE, Pipe
 from kproxy.observe.exchange import Depth
-from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.composed import NameMaps
 from kproxy.testing.dialogue import request, response
 from kproxy.wire.records import Record, encode_batch
 from tests.support.tapped_session import Hungry

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import Effect, LiveRule
 from kproxy.rules.kinds.base.rule import Direction

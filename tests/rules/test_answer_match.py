@@ -8,8 +8,7 @@ from uuid import UUID
 import pytest
 
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import ConnectionView, Exchange
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import ConnectionView, Exchange, Facts
 from kproxy.rules.select.answer_match import ORDER, AnswerMatch, selects
 from kproxy.rules.select.frame_match import OF_ENTITY, FrameMatch
 from kproxy.wire.table import schema

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.select.asks_all import asks_all, can_ask_all, listed_roles
+from kproxy.rules.select.answer_match import asks_all, can_ask_all, listed_roles
 from kproxy.wire import Message
 from kproxy.wire.table import schema
 

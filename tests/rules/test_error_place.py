@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.rules.kinds.base.error_place import can_say, fail_outermost, has_text
+from kproxy.rules.kinds.base.denial import can_say, fail_outermost, has_text
 from kproxy.wire.table import schema
 from kproxy.wire.table.shapes import shape
 

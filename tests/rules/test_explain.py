@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
-from kproxy.rules.document.hints import nearest
 from kproxy.rules.document.model import Model, found, unknown, validate
-from kproxy.rules.document.source import Source
+from kproxy.rules.document.source import Source, nearest
 from kproxy.rules.document.values import to_value
 
 

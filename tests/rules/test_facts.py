@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.rules.facts import subject_name
+from kproxy.rules.exchange import subject_name
 
 
 def test_a_subject_is_written_as_kafka_does() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.rules.quota.fetch_reservations import LIFE, FetchReservations
+from kproxy.rules.quota.bucket import LIFE, FetchReservations
 
 
 def test_a_connection_has_one_promise() -> None:

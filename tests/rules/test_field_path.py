@@ -7,8 +7,16 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.rules.kinds.base.field_path import EVERY, FieldFinder, PathStep, nearest_path, parse_path, plain, slot_at
-from kproxy.rules.kinds.base.field_value import field_value
+from kproxy.rules.kinds.base.fields import (
+    EVERY,
+    FieldFinder,
+    PathStep,
+    field_value,
+    nearest_path,
+    parse_path,
+    plain,
+    slot_at,
+)
 from kproxy.wire.table import layout, schema
 
 METADATA, PRODUCE, FETCH = 3, 0, 1

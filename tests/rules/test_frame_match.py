@@ -10,7 +10,7 @@ import pytest
 from kproxy.errors import DocumentError
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import Entity
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import Facts
 from kproxy.rules.select.frame_match import FrameMatch
 from kproxy.rules.select.selected import ANY, api_keys, error_numbers
 

@@ -9,9 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from kproxy.errors import DocumentError
-from kproxy.rules.document.hints import nearest
 from kproxy.rules.document.read import parse_rules
-from kproxy.rules.document.source import MOST_MISTAKES
+from kproxy.rules.document.source import MOST_MISTAKES, nearest
 
 SMALL, LARGE = 500, 4000
 RATIO = 3.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.rules.document.read import parse_rules
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import Facts
 
 pytestmark = pytest.mark.usefixtures("tiny")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kproxy.rules.document.model import validate
 from kproxy.rules.document.source import Source
 from kproxy.rules.document.values import to_value
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import Facts
 from kproxy.rules.select.match import ConnectionMatch, text_test
 
 FACTS = Facts("outside", "main", "10.1.2.3", sni="b1.example.com", certificate="CN=etl,O=Example")

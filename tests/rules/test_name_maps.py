@@ -8,11 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kproxy.rules.names.checks import check_renames
-from kproxy.rules.names.composed import AnyLayer, NameMap
-from kproxy.rules.names.layer import Layer
-from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.composed import AnyLayer, NameMap, NameMaps
+from kproxy.rules.names.layer import Layer, PrefixLayer
 from kproxy.rules.names.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID, Namespace
-from kproxy.rules.names.prefix import PrefixLayer
 
 LETTERS = "ab."
 SHORT = ["".join(letters).encode() for length in range(4) for letters in product(LETTERS, repeat=length)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID
-from kproxy.rules.names.prefix import PrefixLayer
 
 LAYERS = {space: PrefixLayer(space, b"a.") for space in (TOPIC, GROUP, TRANSACTIONAL_ID)}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kproxy.rules.document.read import parse_rules
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import BoundRules, RuleSet
 
 TEXT = """

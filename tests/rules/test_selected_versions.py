@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.select.selected_versions import chosen, spans
+from kproxy.rules.select.selected import chosen, spans
 
 
 def found(match: Any) -> list[tuple[str, tuple[int, ...], tuple[Any, ...], bool]]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from kproxy.rules.quota.bucket import Bucket, FetchBucket
-from kproxy.rules.quota.fetch_reservations import LIFE
-from kproxy.rules.quota.shared_bucket import SharedBucket, SharedFetchBucket
+from kproxy.rules.quota.bucket import LIFE, Bucket, FetchBucket, SharedBucket, SharedFetchBucket
 
 from .shared_table import Numbers
 

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from kproxy.rules import trigger as module
-from kproxy.rules.shared_trigger import SharedTrigger
-from kproxy.rules.trigger import BLOCK, Trigger
-from kproxy.rules.when import When
+from kproxy.rules.trigger import BLOCK, SharedTrigger, Trigger, When
 
 from .shared_table import commons
 
@@ -72,7 +70,7 @@ def test_a_rule_that_begins_anew_counts_anew() -> None:
 
 def test_clients_beyond_the_bound_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a process forgets of a client is still in the table."""
-    monkeypatch.setattr("kproxy.rules.shared_trigger.MOST_COUNTS", 2)
+    monkeypatch.setattr("kproxy.rules.trigger.MOST_COUNTS", 2)
     monkeypatch.setattr(module, "MOST_COUNTS", 2)
     trigger = SharedTrigger(When.model_validate({"once": True, "count_per": "client"}), "", 0.0, commons(1)[0])
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from kproxy.errors import DocumentError
 from kproxy.rules import trigger as module
 from kproxy.rules.document.read import parse_rules
-from kproxy.rules.trigger import Trigger
-from kproxy.rules.when import When
+from kproxy.rules.trigger import Trigger, When
 
 
 def numbers(

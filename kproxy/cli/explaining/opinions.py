@@ -10,17 +10,16 @@ from kproxy.cli.explaining.target import Target
 from kproxy.cli.explaining.wording import words
 from kproxy.core.addresses import carries_addresses
 from kproxy.core.names import name_rewrite
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth
 from kproxy.rules.kinds.advertise import AdvertiseRule
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.name_rule import NameRule
 from kproxy.rules.kinds.base.rule import Direction, Rule
-from kproxy.rules.kinds.limit_versions import LimitVersions
-from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.kinds.limit_versions import LimitVersions, spelled
+from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.running import Running
 from kproxy.rules.select.findings import SelectorFinding, SelectorFindings, explain_selectors
-from kproxy.rules.version_limits import spelled
-from kproxy.rules.when import When
+from kproxy.rules.trigger import When
 from kproxy.wire.table.api_keys import (
     PRODUCE,
 )

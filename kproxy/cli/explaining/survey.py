@@ -14,11 +14,10 @@ from kproxy.core.step import Step
 from kproxy.rules.kinds.advertise import AdvertiseRule
 from kproxy.rules.kinds.base.name_rule import NameRule
 from kproxy.rules.kinds.base.rule import Rule
-from kproxy.rules.kinds.limit_versions import LimitVersions
-from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.kinds.limit_versions import LimitVersions, VersionLimits
+from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.select.findings import OF_CONNECTION, explain_selectors, finding
-from kproxy.rules.version_limits import VersionLimits
 from kproxy.testing.cases.compare import check_untouched, describe
 from kproxy.testing.cases.connection import CaseConnection
 from kproxy.testing.cases.model import ClientConnection

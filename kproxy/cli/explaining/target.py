@@ -8,8 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.rules.entity import KEY_TYPES, Entity, entities
-from kproxy.rules.exchange import ConnectionView, Exchange
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import ConnectionView, Exchange, Facts
 from kproxy.rules.select.findings import OF_CONNECTION, KnownRequest
 from kproxy.rules.select.frame_match import OF_ENTITY
 from kproxy.wire import Message, decode_request, encode

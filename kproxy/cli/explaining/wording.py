@@ -10,6 +10,7 @@ from kproxy.rules.decision import (
     Close,
     Decision,
     Delay,
+    Depth,
     Drop,
     Edit,
     Fail,
@@ -20,7 +21,6 @@ from kproxy.rules.decision import (
     Swap,
     Throttle,
 )  # fmt: skip
-from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.wire.table import errors as error_codes
 

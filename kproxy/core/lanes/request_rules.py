@@ -12,7 +12,7 @@ from kproxy.core.evaluation import RequestEvaluation, Watched
 from kproxy.core.inflight import Entry
 from kproxy.core.step import Step
 from kproxy.errors import DecodeError
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth
 from kproxy.rules.running import Running
 from kproxy.wire.breath import LONG, freeing
 from kproxy.wire.table.api_keys import PRODUCE

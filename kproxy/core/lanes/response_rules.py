@@ -13,7 +13,7 @@ from kproxy.core.evaluation import Watched
 from kproxy.core.response_evaluation import ResponseEvaluation
 from kproxy.core.step import LIVE, Step
 from kproxy.core.subjects import SESSION_HEAD
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth
 from kproxy.wire.breath import freeing, rest
 from kproxy.wire.table.api_keys import SASL_HANDSHAKE
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
-from kproxy.rules.names.composed import NameMap
-from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.wire.breath import each
 from kproxy.wire.edit import Edits
 from kproxy.wire.scan.walk import Walk, read_string

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits, Rewrite
-from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID
 from kproxy.wire.edit import Edits
 from kproxy.wire.scan.walk import Walk

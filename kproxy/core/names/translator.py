@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kproxy.core.rewrite import Context
-from kproxy.rules.names.composed import NameMap
-from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
 from kproxy.wire.primitives import MAX_STRING
 

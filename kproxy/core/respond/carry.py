@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kproxy.rules.select.selected_versions import spans
+from kproxy.rules.select.selected import spans
 from kproxy.wire.table import schema
 from kproxy.wire.table.shapes import shape
 

@@ -21,8 +21,8 @@ from kproxy.net.socket.side import Side
 from kproxy.net.socket.tls import ClientSocket, ClientTls, SentHeader, UnmappedCertificate, reason
 from kproxy.net.socket.tls_side import TlsSide
 from kproxy.net.transparent import Route, destination, why_not
-from kproxy.rules.facts import Facts
-from kproxy.rules.gate import Barred
+from kproxy.rules.exchange import Facts
+from kproxy.rules.rule_set import Barred
 
 from .listener_ports import ClientAddresses
 from .port_service import AddressRequest
@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     from kproxy.net.dial.metadata_poller import NodeLocator
     from kproxy.net.driven import SessionFactory
     from kproxy.net.taps import Taps
-    from kproxy.rules.gate import Gate
     from kproxy.rules.kinds.advertise import Advertise
-    from kproxy.rules.rule_set import BoundRules
+    from kproxy.rules.rule_set import BoundRules, Gate
 
     from .port_service import PortService
 

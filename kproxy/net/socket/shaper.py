@@ -12,7 +12,7 @@ from typing import Protocol
 
 from kproxy.net.loop.deadlines import Deadline
 from kproxy.net.loop.reactor import OUT, Reactor
-from kproxy.rules.traffic_shape import TrafficShape
+from kproxy.rules.decision import TrafficShape
 
 from .side import Side
 

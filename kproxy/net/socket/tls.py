@@ -16,10 +16,10 @@ from typing import Any, cast
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.config.principal_rules import PrincipalRules
 from kproxy.config.tls import ListenerTls, UpstreamTls
 from kproxy.errors import InternalError
-from kproxy.rules.facts import subject_name
-from kproxy.rules.principal_rules import PrincipalRules
+from kproxy.rules.exchange import subject_name
 
 HANDSHAKE = 0x16  # RFC 8446 §5.1: the content type that a ClientHello comes in
 VERIFY = {"optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from kproxy.rules.document.hints import nearest
-from kproxy.rules.document.units import parse_duration, parse_size
+from kproxy.rules.document.quantities import parse_duration, parse_size
+from kproxy.rules.document.source import nearest
 from kproxy.rules.select.match import address_test, compiled
 from kproxy.wire.table import errors as error_codes
 from kproxy.wire.table import schema

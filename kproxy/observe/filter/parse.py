@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from kproxy.errors import FilterError
-from kproxy.rules.document.hints import nearest
+from kproxy.rules.document.source import nearest
 
 from .fields import BY_NAME, BY_SHORT, Field
 from .kinds import ERROR, FLAG

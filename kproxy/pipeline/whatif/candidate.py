@@ -17,7 +17,7 @@ from kproxy.core.session_state import Shared
 from kproxy.pipeline.whatif.exchange import Opaque, PackedExchange, RecordedClient
 from kproxy.pipeline.whatif.rehearsal import Rehearsal, RehearsalFinding
 from kproxy.rules.document.source import Source
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running

@@ -19,7 +19,7 @@ from kproxy.core.step import HEAD, Step
 from kproxy.errors import DecodeError
 from kproxy.rules.entity import SPECIAL
 from kproxy.rules.entity_reader import Sighting, entity_reader, sightings
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import Facts
 from kproxy.wire.scan.head import body_start
 from kproxy.wire.scan.walk import Hits, walk
 from kproxy.wire.table import layout, schema

@@ -14,7 +14,7 @@ from kproxy.capture.captured_connection import CapturedConnection
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.pipeline.whatif.candidate import Candidate
 from kproxy.pipeline.whatif.exchange import CaptureSummary, ExchangeChunk, Opaque, PackedExchange, pack
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import Facts
 
 CHUNK_BYTES = 256 << 10
 """Bytes of frames in one chunk: so large that a row's cost is nothing, so small that many fit into a batch of rows."""

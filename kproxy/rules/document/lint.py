@@ -10,19 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kproxy.rules.depth import Depth
-from kproxy.rules.exchange import ConnectionView
-from kproxy.rules.facts import Facts
+from kproxy.rules.decision import Depth
+from kproxy.rules.exchange import ConnectionView, Facts
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.name_rule import NameRule
 from kproxy.rules.kinds.base.rule import Direction, Rule
-from kproxy.rules.kinds.limit_versions import LimitVersions
-from kproxy.rules.names.composed import NameMap
-from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.kinds.limit_versions import LimitVersions, VersionLimits
+from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.select.frame_match import FrameMatch, carries
 from kproxy.rules.select.match import ConnectionMatch
-from kproxy.rules.version_limits import VersionLimits
-from kproxy.rules.when import When
+from kproxy.rules.trigger import When
 from kproxy.wire.table import schema
 
 from .parsed_rules import ListenerTraits, ParsedRule

@@ -15,8 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from .hints import counted, nearest
-from .source import Source, Where
+from .source import Source, Where, counted, nearest
 from .values import WORDS_1_1
 
 KEY = "[key]"

@@ -19,12 +19,11 @@ from kproxy.rules.kinds.base.rule import Rule
 from kproxy.rules.rule_set import RuleSet
 
 from .check import check_alone, check_names, check_together, meets_others
-from .hints import counted, nearest
 from .model import found, unknown, validate
 from .parsed_rules import ListenerTraits, ParsedRule
+from .quantities import parse_duration
 from .scenario import Scenario
-from .source import Source, Where, raise_mistakes
-from .units import parse_duration
+from .source import Source, Where, counted, nearest, raise_mistakes
 from .values import to_value
 
 ALL_KINDS = '"kproxy kinds" lists all of them'

@@ -1,4 +1,6 @@
-"""Models in words: what `kproxy kinds` prints, and the tables of the reference pages."""
+"""Models in words, for `kproxy kinds` and the tables of the reference pages, and as JSON Schema, for editors and the
+description of the admin API.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,14 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 from uuid import UUID
 
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel, Field, SecretStr, TypeAdapter
 from pydantic.fields import FieldInfo
 
+from kproxy.rules.kinds import KINDS
+
 from .address import Address, PortRange
-from .latency import Latency
-from .ranges import Range
-from .rates import parse_byte_rate, parse_count_rate
-from .units import parse_duration, parse_size
+from .quantities import Latency, Range, parse_byte_rate, parse_count_rate, parse_duration, parse_size
+from .scenario import Scenario
 
 
 class FieldRow(NamedTuple):
@@ -111,3 +113,33 @@ def _default(field: FieldInfo) -> str:
         unit = "s" if _what(field.annotation, field.metadata) == "duration" else ""
         return f"{value:g}{unit}"
     return str(value)
+
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+DEFS = "#/$defs/{model}"
+
+
+def rules_schema() -> dict[str, Any]:
+    """Return the schema of a rule document: a list of rules of all kinds, told apart by `kind`, and perhaps a
+    scenario."""
+    document, definitions = document_schema(DEFS)
+    return {"$schema": DIALECT, "title": "kproxy rules", **document, "$defs": definitions}
+
+
+def document_schema(reference: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the schema of a document, and the definitions that it uses: `Rule` is any rule. `reference` is how they
+    are referred to, with `{model}` for the name."""
+    any_kind: Any = Union[tuple(KINDS.values())]  # noqa: UP007 - made from a table
+    rule = TypeAdapter(Annotated[any_kind, Field(discriminator="kind")]).json_schema(ref_template=reference)
+    scenario = Scenario.model_json_schema(ref_template=reference)
+    definitions = {**rule.pop("$defs", {}), **scenario.pop("$defs")}
+    rules = {"type": "array", "items": {"$ref": reference.format(model="Rule")}}
+    definitions["Stage"]["properties"]["rules"] |= rules
+    definitions |= {"Rule": rule, "Scenario": scenario}
+    document = {
+        "type": "object",
+        "properties": {"rules": rules, "scenario": {"$ref": reference.format(model="Scenario")}},
+        "anyOf": [{"required": ["rules"]}, {"required": ["scenario"]}],
+        "additionalProperties": False,
+    }
+    return document, definitions

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BeforeValidator, Field
 
 from .model import Model, Wrong, found
-from .units import Seconds
+from .quantities import Seconds
 
 
 def how_often(value: Any) -> int | bool:

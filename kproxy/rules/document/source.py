@@ -1,22 +1,69 @@
 """One YAML file with the mistakes found in it so far.
 
 The first hundred are told, all others are counted: a document of wrong rules must not cost more than one of right ones.
+The same holds for hints, the nearest valid words: to find one costs a comparison with every valid word, as much as a
+hundred other checks of a rule, so each document has a number of them.
+
 A mistake is noted at a *path*: the keys and list indexes that lead to it (`("rules", 0, "topics", "orders")`). The
 source finds the line and column; a path that leads further than the file does stands where the file ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Sequence_
+from contextlib import contextmanager
+from contextvars import ContextVar
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from kproxy.errors import DocumentError
 from kproxy.named_file import read_named, reason
 
-from .hints import Hints
 from .yaml_file import Mapping, Scalar, Sequence, YamlMistake, YamlNode, read_tree
+
+LONGEST_WORD = 100
+"""Characters of a word for which a valid one is looked for; no valid word has as many."""
+
+
+class Hints:
+    """Budget of hints that are left for one document."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def spend(self) -> bool:
+        """Take one hint, and return True if there was one."""
+        self.left -= 1
+        return self.left >= 0
+
+
+_current: ContextVar[Hints | None] = ContextVar("hints", default=None)
+"""Hints of the document that is being checked; None: no document is, and there is no limit."""
+
+
+@contextmanager
+def counted(hints: Hints) -> Iterator[None]:
+    """Take what is told inside, in this task or thread, from these hints."""
+    before = _current.set(hints)
+    try:
+        yield
+    finally:
+        _current.reset(before)
+
+
+def nearest(word: object, words: Iterable[str]) -> str | None:
+    """Return the valid word that is most like this one, upper and lower case alike; None without one or a hint."""
+    text, hints = str(word), _current.get()
+    if len(text) > LONGEST_WORD or (hints is not None and not hints.spend()):
+        return None
+    by_folded = {valid.lower(): valid for valid in words}
+    close = get_close_matches(text.lower(), by_folded, n=1, cutoff=0.6)
+    return by_folded[close[0]] if close else None
+
 
 Where = tuple[Any, ...]
 

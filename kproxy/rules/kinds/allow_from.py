@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr
 
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth
 from kproxy.rules.document.model import KEY, Wrong
-from kproxy.rules.kinds.base.connection_checks import for_connections
+from kproxy.rules.kinds.base.connection_rule import for_connections
 from kproxy.rules.kinds.base.live import Effect, LiveRule
 from kproxy.rules.kinds.base.rule import Direction, Family, Scope
 from kproxy.rules.select.match import Networks, address_test
-from kproxy.rules.when import When
+from kproxy.rules.trigger import When
 
 BEFORE_TLS = ("listener", "cluster", "client_address")
 """Selectors about what is known when a client is let in: the broker and the certificate are told by TLS, which has not
@@ -64,7 +64,7 @@ class AllowFrom(LiveRule):
 
     @property
     def connects(self) -> bool:
-        """Return True: it is about connections, though decided before there is a session (`kproxy.rules.gate`)."""
+        """Return True: it is about connections, though decided before there is a session (`kproxy.rules.rule_set`)."""
         return True
 
     def depth(self, direction: Direction, key: int, version: int) -> Depth:

@@ -11,8 +11,7 @@ from pydantic import Field
 from kproxy.rules.decision import Reframe
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.base.frame_bytes import SIZE
-from kproxy.rules.kinds.base.frame_rule import FrameRule
+from kproxy.rules.kinds.base.frame_rule import SIZE, FrameRule
 from kproxy.rules.kinds.base.live import Decisions
 from kproxy.rules.kinds.base.rule import Direction
 

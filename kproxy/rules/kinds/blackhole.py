@@ -7,8 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Swallow
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth, Swallow
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect, LiveRule

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.base.metadata_rule import TopicRule
+from kproxy.rules.kinds.base.message_rule import TopicRule
 from kproxy.wire.breath import keep
 
 MOST = 10_000

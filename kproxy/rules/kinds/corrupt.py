@@ -9,16 +9,15 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.errors import RecordsError
-from kproxy.rules.bodies.topics import carries_records, partitions_among
+from kproxy.rules.bodies import carries_records, partitions_among
 from kproxy.rules.decision import Edit, Reframe
 from kproxy.rules.document.model import Wrong
+from kproxy.rules.document.quantities import Seed
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.base.frame_bytes import SIZE, body_at, flipped
-from kproxy.rules.kinds.base.frame_rule import FrameRule
+from kproxy.rules.kinds.base.frame_rule import SIZE, FrameRule, body_at, flipped
 from kproxy.rules.kinds.base.live import Decisions
 from kproxy.rules.kinds.base.rule import Direction
-from kproxy.rules.seed import Seed
 from kproxy.rules.select.selected import keys_of
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.records import Batch, LegacyEntry, entries

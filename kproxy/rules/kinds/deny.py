@@ -7,8 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Fail, LeaveOut
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth, Fail, LeaveOut
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
@@ -17,10 +16,10 @@ from kproxy.rules.kinds.base.denial import TOPIC_AUTHORIZATION_FAILED, refusal_o
 from kproxy.rules.kinds.base.live import Decisions, Effect
 from kproxy.rules.kinds.base.permissions import permissions
 from kproxy.rules.kinds.base.rule import Direction
-from kproxy.rules.select.asks_all import asks_all, can_ask_all, listed_roles
+from kproxy.rules.select.answer_match import asks_all, can_ask_all, listed_roles
 from kproxy.rules.select.mentions import mentioned, refused, said
-from kproxy.rules.select.name_bytes import needed_bytes
-from kproxy.rules.select.selected_versions import chosen
+from kproxy.rules.select.pattern_set import needed_bytes
+from kproxy.rules.select.selected import chosen
 
 ANYBODY = "nobody"
 OF_NAMES = frozenset(("topic", "topic_id", "group", "transactional_id"))

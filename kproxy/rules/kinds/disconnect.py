@@ -8,17 +8,15 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Close, How
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Close, Depth, How, TrafficShape
 from kproxy.rules.document.model import KEY, Wrong
-from kproxy.rules.document.units import ByteCount, Seconds
+from kproxy.rules.document.quantities import ByteCount, Seconds
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
-from kproxy.rules.kinds.base.connection_checks import for_a_time, for_connections
+from kproxy.rules.kinds.base.connection_rule import for_a_time, for_connections
 from kproxy.rules.kinds.base.frame_rule import FrameEffect, FrameRule
 from kproxy.rules.kinds.base.live import Decisions, Effect
 from kproxy.rules.kinds.base.rule import Direction
-from kproxy.rules.traffic_shape import TrafficShape
 
 
 class Disconnect(FrameRule):

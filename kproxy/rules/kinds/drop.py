@@ -8,8 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import AfterDrop, Drop
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import AfterDrop, Depth, Drop
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.frame_rule import FrameRule

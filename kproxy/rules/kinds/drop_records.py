@@ -7,13 +7,13 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.records import RecordBudget, Whole, change_records, is_idempotent, renumbered
-from kproxy.rules.bodies.topics import PartitionBody, partitions_of_request
+from kproxy.rules.bodies import PartitionBody, partitions_of_request
 from kproxy.rules.decision import Decision, Drop, Edit, Fail
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting
 from kproxy.rules.kinds.base.records_rule import RECORDS, RecordChanges, SomeRecordsRule
+from kproxy.rules.records import RecordBudget, Whole, change_records, is_idempotent, renumbered
 from kproxy.wire.breath import each
 from kproxy.wire.elements import retain
 from kproxy.wire.primitives import Buffer

@@ -7,15 +7,14 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.records import whole_entries
-from kproxy.rules.bodies.topics import partitions_of_answer
-from kproxy.rules.bodies.waiting import waited
+from kproxy.rules.bodies import partitions_of_answer, waited
 from kproxy.rules.decision import Edit
-from kproxy.rules.document.units import ByteCount
+from kproxy.rules.document.quantities import ByteCount
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions
 from kproxy.rules.kinds.base.message_rule import ResponseRule
+from kproxy.rules.records import whole_entries
 from kproxy.wire.breath import each
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.table.api_keys import FETCH, SHARE_FETCH

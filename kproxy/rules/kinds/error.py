@@ -7,16 +7,14 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Edit, Fail
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth, Edit, Fail
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.base.error_place import ErrorPlace, can_say, fail_outermost, has_text, only_at_top
+from kproxy.rules.kinds.base.denial import ErrorPlace, can_say, fail_outermost, has_text, only_at_top
 from kproxy.rules.kinds.base.live import Decisions, Effect, LiveRule
 from kproxy.rules.kinds.base.rule import Direction
-from kproxy.rules.select.selected import Error, acks_number, error_number
-from kproxy.rules.select.selected_versions import SelectedVersions, chosen, spans
+from kproxy.rules.select.selected import Error, SelectedVersions, acks_number, chosen, error_number, spans
 from kproxy.wire.table.shapes import Shape, shape
 
 AFTER_THE_WORK = (7, 20)

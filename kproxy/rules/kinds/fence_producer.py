@@ -7,8 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Fail
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth, Fail
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.brokers import LISTS, NO_NODE, carries_addresses, coordinators, listed
-from kproxy.rules.depth import Depth
-from kproxy.rules.document.node_ranges import NodeRanges, includes
+from kproxy.rules.bodies import LISTS, NO_NODE, carries_addresses, coordinators, listed
+from kproxy.rules.decision import Depth
+from kproxy.rules.document.quantities import NodeRanges, includes
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Lasting

@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.topics import topic_entity
+from kproxy.rules.bodies import topic_entity
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Lasting
-from kproxy.rules.kinds.base.metadata_rule import WholeTopicRule
+from kproxy.rules.kinds.base.message_rule import WholeTopicRule
 from kproxy.wire.elements import topics
 from kproxy.wire.table.layout import ZERO_UUID
 

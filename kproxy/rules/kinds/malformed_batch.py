@@ -8,13 +8,13 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from kproxy.errors import RecordsError
-from kproxy.rules.bodies.records import RecordBudget, Whole, is_control, stored, whole_entries
-from kproxy.rules.bodies.topics import PartitionBody, partitions_of_answer
+from kproxy.rules.bodies import PartitionBody, partitions_of_answer
 from kproxy.rules.decision import Edit
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect
 from kproxy.rules.kinds.base.records_rule import RecordChanges, RecordsRule
+from kproxy.rules.records import RecordBudget, Whole, is_control, stored, whole_entries
 from kproxy.wire.breath import each
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.records import Batch, decode_control

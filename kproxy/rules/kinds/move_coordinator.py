@@ -7,9 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.brokers import coordinators
-from kproxy.rules.decision import Edit, Fail
-from kproxy.rules.depth import Depth
+from kproxy.rules.bodies import coordinators
+from kproxy.rules.decision import Depth, Edit, Fail
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.kinds.base.offsets_rule import UNCOMMITTED, OffsetsRule
+from kproxy.rules.kinds.base.message_rule import UNCOMMITTED, OffsetsRule
 
 
 class OmitOffset(OffsetsRule):

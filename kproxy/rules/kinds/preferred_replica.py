@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.topics import partitions_of_answer
+from kproxy.rules.bodies import partitions_of_answer
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Lasting

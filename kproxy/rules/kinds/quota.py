@@ -7,11 +7,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth
 from kproxy.rules.document.model import KEY, Wrong
-from kproxy.rules.document.rates import ByteRate, CountRate
-from kproxy.rules.document.units import Seconds
-from kproxy.rules.kinds.base.connection_checks import of_frames
+from kproxy.rules.document.quantities import ByteRate, CountRate, Seconds
+from kproxy.rules.kinds.base.connection_rule import of_frames
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.rule import Direction, Family
 from kproxy.rules.quota.effect import EXEMPT, FETCHES, QuotaEffect, has_max_bytes

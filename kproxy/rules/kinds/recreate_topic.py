@@ -8,9 +8,9 @@ from uuid import UUID
 
 from pydantic import Field
 
+from kproxy.rules.document.quantities import Seed
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.base.metadata_rule import TopicRule
-from kproxy.rules.seed import Seed
+from kproxy.rules.kinds.base.message_rule import TopicRule
 from kproxy.wire.table.layout import ZERO_UUID
 
 

@@ -10,8 +10,7 @@ from pydantic import Field
 from kproxy.rules.decision import Close
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.exchange import ConnectionView
-from kproxy.rules.kinds.base.connection_checks import for_connections
-from kproxy.rules.kinds.base.connection_rule import ConnectionRule
+from kproxy.rules.kinds.base.connection_rule import ConnectionRule, for_connections
 from kproxy.rules.kinds.base.live import Decisions, Lasting
 
 

@@ -9,9 +9,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.records import RecordBudget, Whole, change_records, differ, first_offset
-from kproxy.rules.bodies.topics import PartitionBody
+from kproxy.rules.bodies import PartitionBody
 from kproxy.rules.kinds.base.records_rule import SomeRecordsRule
+from kproxy.rules.records import RecordBudget, Whole, change_records, differ, first_offset
 from kproxy.wire.breath import each
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.records import Record

@@ -8,18 +8,16 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, PrivateAttr
 
 from kproxy.errors import RecordsError
-from kproxy.rules.decision import Drop, Fail
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth, Drop, Fail
 from kproxy.rules.document.model import Wrong
-from kproxy.rules.document.units import ByteCount
+from kproxy.rules.document.quantities import ByteCount
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.batch_checks import RecordSizes, codec_name, is_idempotent
 from kproxy.rules.kinds.base.live import Decisions, Effect, LiveRule
 from kproxy.rules.kinds.base.rule import Direction, Family
 from kproxy.rules.select.match import Test, Texts, text_test
-from kproxy.rules.select.selected import AcksValues
-from kproxy.rules.select.selected_versions import chosen
+from kproxy.rules.select.selected import AcksValues, chosen
 from kproxy.wire.codec.message import Message
 from kproxy.wire.elements import element_at
 from kproxy.wire.records import Batch, Cut, LegacyEntry, entries

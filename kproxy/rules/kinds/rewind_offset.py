@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.document.model import Wrong
-from kproxy.rules.kinds.base.offsets_rule import OffsetsRule
+from kproxy.rules.kinds.base.message_rule import OffsetsRule
 
 HIGHEST = 2**63 - 1
 

@@ -8,17 +8,15 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Edit
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth, Edit
 from kproxy.rules.document.model import KEY, Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.elements import elements_of
-from kproxy.rules.kinds.base.field_path import FieldFinder, Path, nearest_path, parse_path, slot_at
-from kproxy.rules.kinds.base.field_value import field_value
+from kproxy.rules.kinds.base.fields import FieldFinder, Path, field_value, nearest_path, parse_path, slot_at
 from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting, LiveRule
 from kproxy.rules.kinds.base.rule import Direction
-from kproxy.rules.select.selected_versions import SelectedVersions, chosen, spans
+from kproxy.rules.select.selected import SelectedVersions, chosen, spans
 from kproxy.wire.codec.message import Message
 from kproxy.wire.table import layout
 from kproxy.wire.table.api_keys import PRODUCE

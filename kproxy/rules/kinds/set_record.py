@@ -8,12 +8,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from kproxy.rules.bodies.records import RecordBudget, Whole, change_records, differ
-from kproxy.rules.bodies.topics import PartitionBody
+from kproxy.rules.bodies import PartitionBody
 from kproxy.rules.document.model import Wrong
-from kproxy.rules.document.units import parse_duration
+from kproxy.rules.document.quantities import parse_duration
 from kproxy.rules.kinds.base.live import Lasting
 from kproxy.rules.kinds.base.records_rule import SomeRecordsRule
+from kproxy.rules.records import RecordBudget, Whole, change_records, differ
 from kproxy.wire.breath import each
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.records import Record

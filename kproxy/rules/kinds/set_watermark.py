@@ -7,17 +7,15 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.records import last_offset, whole_entries
-from kproxy.rules.bodies.topics import PartitionBody, partitions_of_answer, partitions_of_request
-from kproxy.rules.bodies.waiting import waited
-from kproxy.rules.decision import Edit
-from kproxy.rules.depth import Depth
+from kproxy.rules.bodies import PartitionBody, partitions_of_answer, partitions_of_request, waited
+from kproxy.rules.decision import Depth, Edit
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting, SelectingRule
 from kproxy.rules.kinds.base.remembered_numbers import Remembered
 from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.records import last_offset, whole_entries
 from kproxy.wire.breath import each
 from kproxy.wire.table.api_keys import FETCH, LIST_OFFSETS
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.base.metadata_rule import PartitionRule
+from kproxy.rules.kinds.base.message_rule import PartitionRule
 
 EPOCH = "leader_epoch"
 HIGHEST = 2**31 - 1

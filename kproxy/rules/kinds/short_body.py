@@ -10,11 +10,10 @@ from pydantic import Field
 
 from kproxy.rules.decision import Reframe
 from kproxy.rules.document.model import Wrong
-from kproxy.rules.document.units import ByteCount
+from kproxy.rules.document.quantities import ByteCount
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.base.frame_bytes import SIZE, body_at, kept, sized
-from kproxy.rules.kinds.base.frame_rule import FrameRule
+from kproxy.rules.kinds.base.frame_rule import SIZE, FrameRule, body_at, kept, sized
 from kproxy.rules.kinds.base.live import Decisions
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.kinds.truncate import Fraction, one_length

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.document.units import Seconds
+from kproxy.rules.document.quantities import Seconds
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.message_rule import ResponseRule

@@ -7,11 +7,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.rules.decision import TrafficShape
 from kproxy.rules.document.model import Wrong
-from kproxy.rules.document.units import ByteCount, Seconds
-from kproxy.rules.kinds.base.connection_checks import for_a_time, for_connections
-from kproxy.rules.kinds.base.connection_rule import ConnectionRule, Ways, ways
-from kproxy.rules.traffic_shape import TrafficShape
+from kproxy.rules.document.quantities import ByteCount, Seconds
+from kproxy.rules.kinds.base.connection_rule import ConnectionRule, Ways, for_a_time, for_connections, ways
 
 
 class Slice(ConnectionRule):

@@ -8,11 +8,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.topics import DESCRIBING
-from kproxy.rules.decision import Edit
-from kproxy.rules.depth import Depth
+from kproxy.rules.bodies import DESCRIBING
+from kproxy.rules.decision import Depth, Edit
 from kproxy.rules.document.model import Wrong
-from kproxy.rules.document.units import Seconds
+from kproxy.rules.document.quantities import Seconds
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect, SelectingRule

@@ -7,15 +7,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Throttle
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth, Throttle
 from kproxy.rules.document.model import Wrong
-from kproxy.rules.document.units import Seconds
+from kproxy.rules.document.quantities import Seconds
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting, LiveRule
 from kproxy.rules.kinds.base.rule import Direction
-from kproxy.rules.select.selected_versions import chosen, spans
+from kproxy.rules.select.selected import chosen, spans
 from kproxy.wire.table import layout, schema
 
 LONGEST = (2**31 - 1) / 1000

@@ -9,11 +9,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.decision import Reframe
-from kproxy.rules.document.units import ByteCount
+from kproxy.rules.document.quantities import ByteCount
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.base.frame_bytes import SIZE, sized
-from kproxy.rules.kinds.base.frame_rule import FrameRule
+from kproxy.rules.kinds.base.frame_rule import SIZE, FrameRule, sized
 from kproxy.rules.kinds.base.live import Decisions
 from kproxy.rules.kinds.base.rule import Direction
 

@@ -8,10 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Edit
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth, Edit
 from kproxy.rules.document.model import Wrong
-from kproxy.rules.document.units import ByteCount
+from kproxy.rules.document.quantities import ByteCount
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.frame_rule import FrameRule

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.brokers import addressed, carries_addresses
-from kproxy.rules.depth import Depth
+from kproxy.rules.bodies import addressed, carries_addresses
+from kproxy.rules.decision import Depth
 from kproxy.rules.document.model import Wrong
-from kproxy.rules.document.node_ranges import NodeRanges, includes
+from kproxy.rules.document.quantities import NodeRanges, includes
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.message_rule import ResponseRule

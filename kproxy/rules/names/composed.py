@@ -9,13 +9,12 @@ name that leads back unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from .layer import Layer
-from .namespace import TOPIC, Namespace
-from .prefix import PrefixLayer
-from .prefixes import prefix_backward, prefix_forward
+from .layer import Layer, NamePattern, PrefixLayer, RenameEntry
+from .namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID, Namespace
 
 CACHED_NAMES = 8192
 """Answers kept per direction: at most 8192 × 2 names of 249 bytes, some 5 MB. More names only cost time."""
@@ -37,7 +36,7 @@ class NameMap:
 
     @classmethod
     def of(cls, *renames: Mapping[str, str], space: Namespace = TOPIC) -> NameMap:
-        """Return the map of one or more rename rules, in file order. Nothing is checked: see `name_checks.py`."""
+        """Return the map of one or more rename rules, in file order. Nothing is checked: see `names/checks.py`."""
         return cls([Layer.of(one, space) for one in renames], space)
 
     @property
@@ -125,3 +124,108 @@ class NameMap:
                 return None
             broker = broker[len(layer.prefix) :]
         return broker[len(self.space.escape) :] if broker.startswith(self.space.escape) else None
+
+
+NO_NAMES = (b".", b"..")
+"""Names that no topic has, though their letters are legal: a rename leaves out what would come from them, or lead to
+them."""
+
+
+def prefix_forward(layer: Layer, prefix: bytes) -> bytes | None:
+    """Return the broker-side prefix for a client-side one; None when it straddles."""
+    touched = [entry for entry in layer.entries if _touches(entry.client, prefix)]
+    if not touched:
+        return prefix if not any(_touches(entry.broker, prefix) for entry in layer.entries) else None
+    cover = _cover(touched, prefix)
+    if cover is None:
+        return None
+    moved = cover.broker.prefix + prefix[len(cover.client.prefix) :]
+    if any(not _agrees(cover, entry) for entry in touched if entry is not cover):
+        return None
+    if any(_touches(entry.broker, moved) and not _agrees(cover, entry) for entry in layer.entries):
+        return None
+    if _holds_internal(layer, prefix) or _holds_internal(layer, moved):
+        return None
+    return None if _leaves_one_out(layer, prefix, moved) else moved
+
+
+def prefix_backward(layer: Layer, prefix: bytes) -> bytes | None:
+    """Return the client-side prefix that `prefix_forward` maps to this broker-side one; None when there is none."""
+    candidates = [
+        entry.client.prefix + prefix[len(entry.broker.prefix) :]
+        for entry in layer.globs
+        if entry.broker.suffix == b"" == entry.client.suffix and prefix.startswith(entry.broker.prefix)
+    ]
+    return next((client for client in (*candidates, prefix) if prefix_forward(layer, client) == prefix), None)
+
+
+def _touches(pattern: NamePattern, prefix: bytes) -> bool:
+    """Return True if some name matches the pattern and begins with the prefix."""
+    if pattern.suffix is None:
+        return pattern.prefix.startswith(prefix)
+    return pattern.prefix.startswith(prefix) or prefix.startswith(pattern.prefix)
+
+
+def _cover(touched: list[RenameEntry], prefix: bytes) -> RenameEntry | None:
+    """Return the trailing-star glob with the longest client-side prefix that matches every name with this prefix."""
+    covers = [
+        entry
+        for entry in touched
+        if entry.client.suffix == b"" == entry.broker.suffix and prefix.startswith(entry.client.prefix)
+    ]
+    return max(covers, key=lambda entry: len(entry.client.prefix), default=None)
+
+
+def _agrees(cover: RenameEntry, entry: RenameEntry) -> bool:
+    """Return True if an entry maps its names as the cover would."""
+    short, long = sorted((cover, entry), key=lambda one: len(one.client.prefix))
+    if not long.client.prefix.startswith(short.client.prefix):
+        return False
+    if short.client.suffix != b"" or short.broker.suffix != b"" or long.client.suffix != long.broker.suffix:
+        return False
+    return long.broker.prefix == short.broker.prefix + long.client.prefix[len(short.client.prefix) :]
+
+
+def _holds_internal(layer: Layer, prefix: bytes) -> bool:
+    return any(name.startswith(prefix) for name in layer.space.internal)
+
+
+def _leaves_one_out(layer: Layer, prefix: bytes, moved: bytes) -> bool:
+    """Return True if a name has one of the prefixes, and keeps its own name since its other spelling is none."""
+    back = (layer.backward(moved + one[len(prefix) :]) for one in NO_NAMES if one.startswith(prefix))
+    forth = (layer.forward(prefix + one[len(moved) :]) for one in NO_NAMES if one.startswith(moved))
+    return any(name is not None and not name.startswith(prefix) for name in back) or any(
+        name is not None and not name.startswith(moved) for name in forth
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NameMaps:
+    """Name maps of one connection, by namespace; None: no rule says anything about these names."""
+
+    topics: NameMap | None = None
+    groups: NameMap | None = None
+    transactional_ids: NameMap | None = None
+
+    @classmethod
+    def of(cls, layers: Iterable[tuple[Namespace, AnyLayer]]) -> NameMaps | None:
+        """Return the maps that the layers of all name rules, in file order, come to; None if there are no layers."""
+        by_space: dict[Namespace, list[AnyLayer]] = {}
+        for space, layer in layers:
+            by_space.setdefault(space, []).append(layer)
+        maps = [NameMap(by_space[space], space) if space in by_space else None for space in NAMESPACES]
+        return cls(*maps) if by_space else None
+
+    def get(self, space: Namespace) -> NameMap | None:
+        """Return the map of one namespace, None if no rule is about it."""
+        return {TOPIC: self.topics, GROUP: self.groups, TRANSACTIONAL_ID: self.transactional_ids}[space]
+
+    @property
+    def maps(self) -> list[NameMap]:
+        """Return the maps of those namespaces that rules are about."""
+        return [one for one in (self.topics, self.groups, self.transactional_ids) if one is not None]
+
+    @property
+    def isolates(self) -> bool:
+        """Return True if names of others are to be out of reach in any namespace."""
+        return any(one.isolates for one in self.maps)

@@ -1,12 +1,15 @@
-"""One rename rule: a partial one-to-one map between client-side and broker-side names of one namespace.
+"""Layers of name rules: partial one-to-one maps between client-side and broker-side names of one namespace.
 
-Strategy: `forward` and `backward` are each other's inverse wherever both give a name. None means that there is
-no name on the other side: a client name that a rename gives to another one (unreachable), or a broker-side name whose
-client-side spelling a rename has taken (hidden). Names that are not legal, and Kafka's internal topics, pass as they
-are. That no two client names meet on one broker name is checked when rules load (`name_checks.py`); this file relies
-on it.
+Strategy: `forward` and `backward` are each other's inverse wherever both give a name. None means that there is no name
+on the other side: a client name that a rename gives to another one (unreachable), or a broker-side name whose
+client-side spelling a rename has taken (hidden). Names that are not legal, and Kafka's internal topics, pass a rename
+as they are. That no two client names meet on one broker name is checked when rules load (`names/checks.py`); this file
+relies on it. Of a rename's lines the longest literal prefix wins, then the longest suffix; an exact name beats both.
 
-The longest literal prefix wins, then the longest suffix; an exact name beats both.
+Under a prefix rule, what clients call x is called prefix + x on the brokers, and nothing else is there for them. Every
+client-side name has its own broker-side one, so none is unreachable; broker-side names without the prefix, the internal
+topics among them, are hidden. Text that is no name (a topic `a b`, an empty transactional id) passes in both
+directions: brokers refuse it, and the answer shows the client its own word.
 """
 
 from __future__ import annotations
@@ -164,3 +167,30 @@ class BySuffix(Generic[T]):
             for pattern, entry in self._table.get(name[len(name) - length :] if length <= len(name) else b"", ()):
                 if pattern.matches(name):
                     yield entry
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixLayer:
+    """Layer of one prefix rule, which answers what a rename's `Layer` answers."""
+
+    space: Namespace
+    prefix: bytes
+
+    def forward(self, client: bytes) -> bytes:
+        return self.prefix + client if self.space.takes_prefix(client) else client
+
+    def backward(self, broker: bytes) -> bytes | None:
+        if not self.space.takes_prefix(broker):
+            return broker
+        if not broker.startswith(self.prefix):
+            return None
+        client = broker[len(self.prefix) :]
+        return client if self.space.takes_prefix(client) else None
+
+    def prefix_forward(self, prefix: bytes) -> bytes:
+        """Return the prefix of an ACL, or of a pattern, on the broker side."""
+        return self.prefix + prefix
+
+    def prefix_backward(self, prefix: bytes) -> bytes | None:
+        """Return the client-side prefix; None when it covers more than this tenant."""
+        return prefix[len(self.prefix) :] if prefix.startswith(self.prefix) else None

@@ -2,6 +2,15 @@
 
 That is how Kafka's quotas work (KIP-13, KIP-219): a frame is never refused or cut for being too large for its limit, so
 a bucket has a debt after it, which the time pays off. A debt is seconds that somebody has to wait.
+
+A Fetch is charged when its response is here, and until then nobody knows how many bytes it will bring. Many that start
+at the same time would each be let bring all that is in the bucket; so what one may bring is reserved for as long as it
+is under way.
+
+Of buckets that several processes charge, level and time are taken out of a common table, the bucket does with them what
+it does in one process, and they are put back. Their reservations are added up by the half second in which they were
+given, for a process that ends takes the knowledge with it which of them were its own: they count for 1 to 1.5 s, as in
+one process for 1 s.
 """
 
 from __future__ import annotations
@@ -11,7 +20,40 @@ from collections.abc import Callable, Hashable
 from itertools import islice
 from typing import Generic, TypeVar
 
-from .fetch_reservations import FetchReservations
+from kproxy.rules.shared_numbers import NumberCells
+
+LIFE = 1.0
+"""Seconds after which a promise counts no more: a broker that has data answers sooner, and one that has none waits for
+half a second by default (`max_wait_ms`). Connections that end with a fetch under way take their promise with them."""
+
+
+class FetchReservations:
+    """Bytes by connection number, one reservation each. `total` is all of them."""
+
+    __slots__ = ("given", "total")
+
+    def __init__(self) -> None:
+        self.given: OrderedDict[int, tuple[float, float]] = OrderedDict()  # number → until when, bytes; oldest first
+        self.total = 0.0
+
+    def give(self, number: int, amount: float, now: float) -> None:
+        """Reserve so many bytes for this connection, in place of those that it had."""
+        self.settle(number)
+        self.given[number] = now + LIFE, amount
+        self.total += amount
+
+    def settle(self, number: int) -> None:
+        """End the reservation of a connection whose response is here."""
+        if number in self.given:
+            self.total -= self.given.pop(number)[1]
+
+    def expire(self, now: float) -> None:
+        """Forget the reservations that have come to their end by `now`."""
+        while self.given and next(iter(self.given.values()))[0] <= now:
+            self.total -= self.given.popitem(last=False)[1][1]
+        if not self.given:
+            self.total = 0.0  # rounding may have left a rest
+
 
 BucketKey = TypeVar("BucketKey", bound=Hashable)
 
@@ -126,3 +168,107 @@ class Buckets(Generic[BucketKey]):
             self.buckets.move_to_end(key)
         assert goes is not None
         del self.buckets[goes]
+
+
+AGES = 3
+"""Half lives whose promises count: the one that it is now, and two before it."""
+HALF = LIFE / 2
+
+
+class SharedBucket(Bucket):
+    """Bucket that several processes charge. Numbers: level, then."""
+
+    __slots__ = ("cells",)
+
+    def __init__(self, rate: float, size: float, now: float, cells: NumberCells) -> None:
+        super().__init__(rate, size, now)
+        self.cells = cells
+
+    def charge(self, amount: float, now: float) -> float:
+        self.load(now)
+        try:
+            return super().charge(amount, now)
+        finally:
+            self.store()
+
+    def ahead(self, amount: float, now: float) -> float:
+        self.load(now)
+        try:
+            return super().ahead(amount, now)
+        finally:
+            self.store()
+
+    def load(self, now: float) -> None:
+        self.level, self.then = (self.cells.take(now) or (self.size, now))[:2]
+
+    def store(self) -> None:
+        self.cells.put(self.level, self.then, until=self.full_at)
+
+
+class SharedFetchBucket(FetchBucket):
+    """Bucket of fetches that several processes charge. Numbers: level, then, the half second that it is, and
+    reservations by the half second."""
+
+    __slots__ = ("ages", "cells", "given", "half")
+
+    def __init__(self, rate: float, size: float, now: float, cells: NumberCells) -> None:
+        super().__init__(rate, size, now)
+        self.cells = cells
+        self.half = 0
+        self.ages = [0.0] * AGES
+        self.given: OrderedDict[int, tuple[int, float]] = OrderedDict()  # here: by connection number; oldest first
+
+    def charge(self, amount: float, now: float) -> float:
+        self.load(now)
+        try:
+            return super().charge(amount, now)
+        finally:
+            self.store()
+
+    def allowed(self, number: int, now: float) -> int:
+        """Return the bytes that a fetch of this connection may bring, beside what all processes have reserved."""
+        self.load(now)
+        try:
+            self.fill(now)
+            self.take_back(number)
+            return self.room(sum(self.ages))
+        finally:
+            self.store()
+
+    def promise(self, number: int, amount: float, now: float) -> None:
+        self.load(now)
+        try:
+            self.take_back(number)
+            self.given[number] = self.half, amount
+            self.ages[self.half % AGES] += amount
+        finally:
+            self.store()
+
+    def settle(self, number: int, now: float) -> None:
+        if number in self.given:
+            self.load(now)
+            try:
+                self.take_back(number)
+            finally:
+                self.store()
+
+    def take_back(self, number: int) -> None:
+        """End the reservation of a connection, if it still counted."""
+        half, amount = self.given.pop(number, (0, 0.0))
+        if amount and self.half - half < AGES:
+            self.ages[half % AGES] = max(0.0, self.ages[half % AGES] - amount)
+        while self.given and self.half - next(iter(self.given.values()))[0] >= AGES:
+            self.given.popitem(last=False)
+
+    def load(self, now: float) -> None:
+        """Take over the numbers that the other processes have left, without reservations that are too old."""
+        numbers = self.cells.take(now)
+        self.level, self.then, half, *self.ages = (
+            numbers if numbers is not None else (self.size, now, 0.0, 0.0, 0.0, 0.0)
+        )
+        before, self.half = int(half), max(int(half), int(now // HALF))
+        for over in range(before + 1, min(self.half, before + AGES) + 1):
+            self.ages[over % AGES] = 0.0
+
+    def store(self) -> None:
+        self.cells.put(self.level, self.then, self.half, *self.ages, until=self.full_at)

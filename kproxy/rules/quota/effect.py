@@ -11,7 +11,7 @@ from functools import cache
 from math import inf
 from typing import Protocol
 
-from kproxy.rules.bodies.topics import record_shares
+from kproxy.rules.bodies import record_shares
 from kproxy.rules.decision import Close, Decision, Delay, Edit, Throttle
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
@@ -31,9 +31,8 @@ from kproxy.wire.table.api_keys import (
     UPDATE_METADATA,
 )
 
-from .bucket import LONGEST_DEBT, Bucket, Buckets, FetchBucket
+from .bucket import LONGEST_DEBT, Bucket, Buckets, FetchBucket, SharedBucket, SharedFetchBucket
 from .limits import AT_CONNECT, LimitedResource, Override, QuotaKey, QuotaWord, connection_key, key_of
-from .shared_bucket import SharedBucket, SharedFetchBucket
 
 FETCHES = frozenset((FETCH, SHARE_FETCH))
 EXEMPT = frozenset((

@@ -9,8 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, PrivateAttr
 
 from kproxy.rules.document.model import Model, Wrong, unknown
-from kproxy.rules.document.ranges import Ranges
-from kproxy.rules.document.rates import ByteRate, CountRate, Unlimited
+from kproxy.rules.document.quantities import ByteRate, CountRate, Ranges, Unlimited
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.select.match import Networks, Texts, address_test, text_test

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from kproxy.rules.entity import Entity
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.base.rule import Rule
 from kproxy.wire.table import errors as error_codes
 from kproxy.wire.table import schema

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, PrivateAttr
 
 from kproxy.rules.document.model import unknown
-from kproxy.rules.document.ranges import Ranges
+from kproxy.rules.document.quantities import Ranges
 from kproxy.rules.entity import Entity
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import PRODUCE

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
 from kproxy.rules.document.model import Model, unknown
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import Facts
 
 Test = Callable[[str], bool]
 

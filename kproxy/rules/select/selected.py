@@ -1,18 +1,19 @@
-"""Types of selectors that are no plain text: APIs, errors, acks, sizes, topic ids."""
+"""Types of selectors that are no plain text: APIs, errors, acks, sizes, topic ids; and the APIs and versions that a
+rule selects, found in what was written, for checks when it loads."""
 
 from __future__ import annotations
 
 import base64
 import re
-from typing import Annotated, Any
+from collections.abc import Iterable
+from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
 from pydantic import AfterValidator, BeforeValidator, Field, GetPydanticSchema
 from pydantic_core import core_schema
 
-from kproxy.rules.document.hints import nearest
-from kproxy.rules.document.ranges import LARGEST, Range
-from kproxy.rules.document.units import parse_size
+from kproxy.rules.document.quantities import LARGEST, Range, as_list, parse_range, parse_size
+from kproxy.rules.document.source import Where, nearest
 from kproxy.wire.table import errors as error_codes
 from kproxy.wire.table import schema
 
@@ -20,10 +21,6 @@ from .match import text_test
 
 ANY = "any"
 _BOUNDED = re.compile(r"(>=|<=|>|<)\s*(.+)")
-
-
-def _as_list(value: Any) -> Any:
-    return value if isinstance(value, list) else [value]
 
 
 # ---- APIs
@@ -62,7 +59,7 @@ def _api(text: str | int) -> str | int:
 ApiName = Annotated[str | int, AfterValidator(_api)]
 ApiNames = Annotated[
     list[ApiName],
-    BeforeValidator(_as_list, json_schema_input_type=str | int | list[str | int]),
+    BeforeValidator(as_list, json_schema_input_type=str | int | list[str | int]),
     Field(min_length=1),
 ]
 
@@ -103,7 +100,7 @@ Error = Annotated[int, BeforeValidator(error_number, json_schema_input_type=str 
 """An error by name or number; the value is the number."""
 ErrorNames = Annotated[
     list[Annotated[str | int, AfterValidator(_error)]],
-    BeforeValidator(_as_list, json_schema_input_type=str | int | list[str | int]),
+    BeforeValidator(as_list, json_schema_input_type=str | int | list[str | int]),
     Field(min_length=1),
 ]
 
@@ -122,7 +119,7 @@ def acks_number(value: Any) -> int:
 
 AcksValues = Annotated[
     list[Annotated[int, BeforeValidator(acks_number, json_schema_input_type=str | int)]],
-    BeforeValidator(_as_list, json_schema_input_type=str | int | list[str | int]),
+    BeforeValidator(as_list, json_schema_input_type=str | int | list[str | int]),
     Field(min_length=1),
 ]
 
@@ -156,7 +153,7 @@ Sizes = Annotated[
             ),
         ]
     ],
-    BeforeValidator(_as_list, json_schema_input_type=str | int | list[str | int]),
+    BeforeValidator(as_list, json_schema_input_type=str | int | list[str | int]),
     Field(min_length=1),
 ]
 
@@ -175,6 +172,68 @@ def topic_id(value: Any) -> UUID:
 
 TopicIds = Annotated[
     list[Annotated[UUID, BeforeValidator(topic_id, json_schema_input_type=str)]],
-    BeforeValidator(_as_list, json_schema_input_type=str | list[str]),
+    BeforeValidator(as_list, json_schema_input_type=str | list[str]),
     Field(min_length=1),
 ]
+
+
+class SelectedVersions(NamedTuple):
+    """Versions that are selected of one API.
+
+    `where`: the line that selects it. `by_name`: it alone is meant there; else a pattern stands for it and others.
+    """
+
+    api: schema.Api
+    versions: tuple[int, ...]
+    where: Where
+    by_name: bool
+
+
+def chosen(raw: dict[Any, Any]) -> list[SelectedVersions]:
+    """Return the APIs that `match: {api: …}` selects; none if it selects no API, as far as it can be read.
+
+    Mistakes in the selectors themselves are reported by their own types.
+    """
+    match = raw.get("match")
+    if not isinstance(match, dict) or match.get("api") is None:
+        return []
+    listed = isinstance(match["api"], list)
+    texts = match["api"] if listed else [match["api"]]
+    selected = []
+    for index, text in enumerate(texts):
+        where = ("match", "api", index) if listed else ("match", "api")
+        keys = keys_or_none(text)
+        by_name = len(keys) == 1 and (not isinstance(text, str) or text.isdigit() or text in schema.names())
+        for key in sorted(keys):
+            api = schema.load(key)
+            selected.append(SelectedVersions(api, versions_of(api, match.get("version")), where, by_name))
+    return selected
+
+
+def keys_or_none(text: Any) -> frozenset[int]:
+    try:
+        return keys_of(text) if isinstance(text, str | int) and not isinstance(text, bool) else frozenset()
+    except ValueError:
+        return frozenset()
+
+
+def versions_of(api: schema.Api, selected: Any) -> tuple[int, ...]:
+    """Return the versions of this API that a `version` selector leaves."""
+    if selected is None:
+        return tuple(api.versions)
+    try:
+        ranges = [parse_range(one) for one in (selected if isinstance(selected, list) else [selected])]
+    except ValueError:
+        return tuple(api.versions)
+    return tuple(version for version in api.versions if any(version in one for one in ranges))
+
+
+def spans(versions: Iterable[int]) -> str:
+    """Return versions in words, such as `0-2,5`, from ascending numbers."""
+    ranges: list[tuple[int, int]] = []
+    for version in versions:
+        if ranges and version == ranges[-1][1] + 1:
+            ranges[-1] = ranges[-1][0], version
+        else:
+            ranges.append((version, version))
+    return str(schema.Versions(tuple(ranges)))

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from kproxy.core.commands import BROKER
 from kproxy.errors import DecodeError, RecordsError
-from kproxy.rules.document.ranges import LARGEST, Range
+from kproxy.rules.document.quantities import LARGEST, Range
 from kproxy.rules.document.source import Source, Where
 from kproxy.wire import Message, decode_request, decode_response
 from kproxy.wire.table import errors as error_codes

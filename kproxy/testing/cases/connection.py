@@ -14,10 +14,8 @@ from kproxy.core.plan import Plan
 from kproxy.core.session_state import Shared
 from kproxy.core.topics import CORRELATION
 from kproxy.errors import DecodeError
-from kproxy.rules.exchange import IdentityView
-from kproxy.rules.facts import Facts
-from kproxy.rules.gate import Barred
-from kproxy.rules.rule_set import BoundRules, RuleSet
+from kproxy.rules.exchange import Facts, IdentityView
+from kproxy.rules.rule_set import Barred, BoundRules, RuleSet
 from kproxy.testing.dialogue import Dialogue, response
 from kproxy.wire import decode_request
 from kproxy.wire.table.api_keys import METADATA, PRODUCE

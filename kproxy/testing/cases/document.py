@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from kproxy.errors import DocumentError, EncodeError
-from kproxy.rules.document.hints import nearest
 from kproxy.rules.document.model import found, validate
 from kproxy.rules.document.read import ENDINGS, Document, check_documents, read_document
-from kproxy.rules.document.source import Source, Where
+from kproxy.rules.document.source import Source, Where, nearest
 from kproxy.rules.document.values import to_value
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.testing.dialogue import sized

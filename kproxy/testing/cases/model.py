@@ -20,11 +20,9 @@ from uuid import UUID
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from kproxy.rules.document.hints import nearest
 from kproxy.rules.document.model import KEY, Model, Wrong, found
-from kproxy.rules.document.ranges import OneRange
-from kproxy.rules.document.rates import ByteRate
-from kproxy.rules.document.units import ByteCount, Seconds, parse_duration
+from kproxy.rules.document.quantities import ByteCount, ByteRate, OneRange, Seconds, parse_duration
+from kproxy.rules.document.source import nearest
 from kproxy.rules.select.selected import topic_id
 from kproxy.wire.table import schema
 

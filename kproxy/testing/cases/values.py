@@ -18,9 +18,8 @@ from pydantic import Field
 
 from kproxy.errors import RecordsError
 from kproxy.rules.document.model import Model, found, unknown, validate
-from kproxy.rules.document.ranges import Range, parse_range
+from kproxy.rules.document.quantities import Range, parse_range, parse_size
 from kproxy.rules.document.source import Source, Where
-from kproxy.rules.document.units import parse_size
 from kproxy.rules.select.selected import error_number, topic_id
 from kproxy.wire.records import Batch, LegacyEntry, Producer, Record, check_crc, decode, encode_batch, entries
 from kproxy.wire.records.compression import CODECS

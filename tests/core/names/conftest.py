@@ -10,8 +10,7 @@ import pytest
 from kproxy.core.counters import Counters
 from kproxy.core.names import name_rewrite
 from kproxy.core.rewrite import Context
-from kproxy.rules.names.composed import NameMap
-from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.wire.codec.structs import decode, encode
 from kproxy.wire.edit import Edits
 from kproxy.wire.scan.walk import walk

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from kproxy.core.rewrite import Context
-from kproxy.rules.names.composed import NameMap
-from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.namespace import GROUP, TRANSACTIONAL_ID
 
 Through = Callable[..., Any]

@@ -13,10 +13,9 @@ from kproxy.core.counters import Counters
 from kproxy.core.names import name_rewrite
 from kproxy.core.names.translator import SPACES
 from kproxy.core.rewrite import Context
-from kproxy.rules.names.composed import NameMap
-from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.composed import NameMap, NameMaps
+from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID
-from kproxy.rules.names.prefix import PrefixLayer
 from kproxy.wire.codec.structs import decode, encode
 from kproxy.wire.edit import Edits
 from kproxy.wire.scan.walk import walk

@@ -8,10 +8,9 @@ import pytest
 
 from kproxy.core.names.remembered import FETCH_SESSIONS, MAX_FETCH_SESSIONS
 from kproxy.core.plan import Bound
-from kproxy.rules.names.composed import NameMap
-from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.composed import NameMap, NameMaps
+from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import NAMESPACES
-from kproxy.rules.names.prefix import PrefixLayer
 from kproxy.testing.dialogue import Dialogue
 from kproxy.wire.table.schema import load
 

@@ -12,10 +12,9 @@ from kproxy.core.names.disguise import disguise
 from kproxy.core.names.ids import ANSWERS_BY_ID
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.rewrite import Context
-from kproxy.rules.names.composed import NameMap
-from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.composed import NameMap, NameMaps
+from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID
-from kproxy.rules.names.prefix import PrefixLayer
 from kproxy.wire import decode_request, decode_response
 from kproxy.wire.table import layout, schema
 

@@ -12,10 +12,9 @@ import re2
 from kproxy.core.names.regex import MAX_NAME, HeartbeatRegex
 from kproxy.core.names.remembered import MAX_REGEXES, REGEXES
 from kproxy.core.rewrite import Context
-from kproxy.rules.names.composed import NameMap
-from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.composed import NameMap, NameMaps
+from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import GROUP, TOPIC
-from kproxy.rules.names.prefix import PrefixLayer
 
 Through = Callable[..., Any]
 TOPICS = [b"prod.orders", b"orders", b"prod.clicks-1", b"prod.clicks-2.x", b"other", b"clicks-9"]

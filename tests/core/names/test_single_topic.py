@@ -11,10 +11,9 @@ from kproxy.core.counters import Counters
 from kproxy.core.names.single_topic import MOST_KNOWN, SingleTopicRewriter, single_topic_rewriter
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.rewrite import Context
-from kproxy.rules.names.composed import NameMap
-from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.composed import NameMap, NameMaps
+from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import NAMESPACES, TRANSACTIONAL_ID
-from kproxy.rules.names.prefix import PrefixLayer
 
 TOPICS = NameMap.of({"orders": "prod.orders"})
 IDS = NameMap.of({"worker-*": "blue.worker-*"}, space=TRANSACTIONAL_ID)

@@ -9,11 +9,9 @@ import pytest
 
 from kproxy.core.names import name_rewrite
 from kproxy.core.rewrite import Context
-from kproxy.rules.names.composed import NameMap
-from kproxy.rules.names.layer import Layer
-from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.composed import NameMap, NameMaps
+from kproxy.rules.names.layer import Layer, PrefixLayer
 from kproxy.rules.names.namespace import GROUP, NAMESPACES
-from kproxy.rules.names.prefix import PrefixLayer
 
 Through = Callable[..., Any]
 TOPIC_TYPE, GROUP_TYPE, TRANSACTIONAL_TYPE, CLUSTER, ANY = 2, 3, 5, 4, 1

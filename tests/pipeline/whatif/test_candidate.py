@@ -11,7 +11,7 @@ from kproxy.errors import DocumentError
 from kproxy.pipeline.whatif.candidate import Candidate
 from kproxy.pipeline.whatif.exchange import PackedExchange, RecordedClient
 from kproxy.pipeline.whatif.rehearsal import RehearsalFinding
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import Facts
 from kproxy.testing.dialogue import request, response
 
 PRODUCE, METADATA, HEARTBEAT = 0, 3, 12

@@ -13,10 +13,9 @@ from time import monotonic, sleep
 from typing import Any
 
 from kproxy.process.workers.shared_table import SharedTable
-from kproxy.rules.quota.shared_bucket import SharedBucket
+from kproxy.rules.quota.bucket import SharedBucket
 from kproxy.rules.shared_numbers import SharedNumbers
-from kproxy.rules.shared_trigger import SharedTrigger
-from kproxy.rules.when import When
+from kproxy.rules.trigger import SharedTrigger, When
 
 
 def fired(common: SharedNumbers, said: dict[str, Any]) -> int:

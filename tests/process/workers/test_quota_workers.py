@@ -9,10 +9,9 @@ import pytest
 
 from kproxy.process.workers.shared_table import SharedTable
 from kproxy.rules.kinds.quota import Quota
-from kproxy.rules.quota.bucket import Bucket
+from kproxy.rules.quota.bucket import Bucket, SharedBucket, SharedFetchBucket
 from kproxy.rules.quota.effect import QuotaEffect, charge
 from kproxy.rules.quota.limits import LimitedResource, QuotaWord
-from kproxy.rules.quota.shared_bucket import SharedBucket, SharedFetchBucket
 from kproxy.rules.shared_numbers import SharedNumbers
 
 RESOURCES: tuple[LimitedResource, ...] = ("produce", "fetch", "requests", "connections")

@@ -16,8 +16,7 @@ import pytest
 
 from kproxy.errors import InternalError
 from kproxy.process.workers.shared_table import WAYS, SharedTable
-from kproxy.rules.trigger import Trigger
-from kproxy.rules.when import When
+from kproxy.rules.trigger import Trigger, When
 
 HAMMER = Path(__file__).with_name("hammer.py")
 OWNER = b"ownerone"

@@ -16,7 +16,7 @@ from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session
 from kproxy.core.session_state import Shared
 from kproxy.rules.document.read import parse_rules
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import RuleSet
 from kproxy.testing.dialogue import request, response
 

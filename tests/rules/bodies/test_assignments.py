@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.rules.bodies.assignments import empty, negative, rewritten
+from kproxy.rules.kinds.bad_assignment import empty, negative, rewritten
 from kproxy.wire.codec import structs as codec
 from kproxy.wire.table import layout
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kproxy.core.addresses import PLACES
-from kproxy.rules.bodies.brokers import LISTS, carries_addresses
+from kproxy.rules.bodies import LISTS, carries_addresses
 from kproxy.wire.table import layout, schema
 
 FIND_COORDINATOR, DESCRIBE_QUORUM = 10, 55

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.errors import RecordsError
-from kproxy.rules.bodies.records import RecordBudget, change_entries, is_idempotent, renumbered, stored, whole_entries
+from kproxy.rules.records import RecordBudget, change_entries, is_idempotent, renumbered, stored, whole_entries
 from kproxy.wire.records import Producer, Record, decode, encode_batch, encode_message_set, entries
 
 BATCH = encode_batch([Record(5, 0, None, b"a"), Record(6, 0, None, b"b")])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from kproxy.rules.bodies.topics import EntityIndex
+from kproxy.rules.bodies import EntityIndex
 from kproxy.rules.entity import Entity
 
 ID = UUID(int=7)

@@ -12,8 +12,7 @@ import pytest
 from kproxy.core.names.remembered import TOPIC_IDS, recall
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import entities
-from kproxy.rules.exchange import ConnectionView, Exchange
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import ConnectionView, Exchange, Facts
 from kproxy.rules.kinds.base.live import Effect, LiveRule
 from kproxy.testing.dialogue import Dialogue, sized
 from kproxy.wire import Message, decode_request, decode_response, encode

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.decision import Edit
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth, Edit
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import entities
 from kproxy.rules.exchange import Exchange

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.decision import Fail
-from kproxy.rules.depth import Depth
-from kproxy.rules.kinds.base.error_place import can_say
+from kproxy.rules.decision import Depth, Fail
+from kproxy.rules.kinds.base.denial import can_say
 from kproxy.testing.dialogue import Dialogue, sized
 from kproxy.wire import Message, decode_response, encode
 from kproxy.wire.table import schema

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from kproxy.errors import RecordsError
-from kproxy.rules.decision import Close, Delay, Drop, Edit, Reframe, Repeat, Swap
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Close, Delay, Depth, Drop, Edit, Reframe, Repeat, Swap
 from kproxy.wire import decode_response, encode
 from kproxy.wire.records import Record, check_crc, encode_batch, entries
 

@@ -6,8 +6,8 @@ import pytest
 
 from kproxy.errors import DocumentError
 from kproxy.rules.document.read import parse_rules
-from kproxy.rules.facts import Facts
-from kproxy.rules.version_limits import NOTHING, VersionLimits
+from kproxy.rules.exchange import Facts
+from kproxy.rules.kinds.limit_versions import NOTHING, VersionLimits
 from kproxy.wire.table import schema
 from kproxy.wire.table.releases import supported
 

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.decision import Close, Swallow
-from kproxy.rules.depth import Depth
-from kproxy.rules.traffic_shape import TrafficShape
+from kproxy.rules.decision import Close, Depth, Swallow, TrafficShape
 
 BOTH = frozenset(("to_client", "to_broker"))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.document.node_ranges import includes
+from kproxy.rules.document.quantities import includes
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import Facts
 from kproxy.wire.records import Record, encode_batch
 from kproxy.wire.table import schema
 

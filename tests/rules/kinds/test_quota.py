@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.decision import Close, Delay, Edit, Throttle
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Close, Delay, Depth, Edit, Throttle
 from kproxy.wire.records import Record, encode_batch
 
 PRODUCE, FETCH, METADATA, HEARTBEAT, API_VERSIONS, SHARE_FETCH = 0, 1, 3, 12, 18, 78

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth
 from kproxy.rules.kinds.base.permissions import permissions
 from kproxy.testing.dialogue import Dialogue, request, response
 from kproxy.wire.table import schema

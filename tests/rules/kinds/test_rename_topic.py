@@ -6,7 +6,7 @@ import pytest
 
 from kproxy.errors import DocumentError
 from kproxy.rules.document.read import parse_rules
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import Facts
 
 ANYBODY = Facts("main", "main", "127.0.0.1")
 

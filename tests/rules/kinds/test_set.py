@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth
 from kproxy.testing.dialogue import Dialogue, request, response
 
 METADATA, PRODUCE, OFFSET_FETCH, CREATE_ACLS = 3, 0, 9, 30

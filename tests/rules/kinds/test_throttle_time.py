@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kproxy.core.commands import CLIENT
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth
 from kproxy.testing.dialogue import Dialogue, request, response
 
 PRODUCE, FETCH, METADATA, HEARTBEAT, VOTE = 0, 1, 3, 12, 52

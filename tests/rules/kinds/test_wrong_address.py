@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.bodies.brokers import LISTS, carries_addresses
+from kproxy.rules.bodies import LISTS, carries_addresses
 from kproxy.wire.table import schema
 
 FIND_COORDINATOR, METADATA = 10, 3

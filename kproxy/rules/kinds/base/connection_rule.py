@@ -1,12 +1,17 @@
-"""The base class of kinds about whole connections: how their bytes flow, and whether they may be opened."""
+"""The base class of kinds about whole connections: how their bytes flow, and whether they may be opened; and checks of
+which selectors and times such a rule can have."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Literal
 
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth, ShapedDirection, TrafficShape
+from kproxy.rules.document.model import KEY, Wrong
+from kproxy.rules.document.source import Where
 from kproxy.rules.exchange import ConnectionView
-from kproxy.rules.traffic_shape import ShapedDirection, TrafficShape
+from kproxy.rules.select.frame_match import FrameMatch
+from kproxy.rules.select.match import ConnectionMatch
 
 from .live import Decisions, Effect, LiveRule
 from .rule import Direction, Scope
@@ -54,3 +59,33 @@ class ConnectionEffect(Effect):
 
     def shape(self, connection: ConnectionView) -> TrafficShape | None:
         return self.flow
+
+
+OPENING = (*ConnectionMatch.model_fields, "node")
+"""Selectors about what is known when a connection opens."""
+TIMES = ("after", "for")
+
+
+def of_frames(raw: dict[Any, Any], known: Sequence[str] = OPENING) -> Iterator[tuple[str, Where]]:
+    """Yield the selectors, as they are written, about something that a connection that opens does not have; their
+    places. `known`: what it has."""
+    for side in ("match", "not"):
+        for name in raw[side] if isinstance(raw.get(side), dict) else ():
+            if name in FrameMatch.model_fields and name not in known:
+                yield name, (side, name, KEY)
+
+
+def for_connections(raw: dict[Any, Any], what: str, known: Sequence[str] = OPENING) -> Iterable[Wrong]:
+    """Yield a mistake for each selector of frames: a rule about whole connections has none."""
+    for name, where in of_frames(raw, known):
+        yield where, f'{what}, so that "{name}" cannot be selected on, only {", ".join(known)}'
+
+
+def for_a_time(raw: dict[Any, Any], what: str) -> Iterable[Wrong]:
+    """Yield a mistake for each word of `when` but times: a rule about how bytes flow has no requests to count."""
+    when = raw.get("when")
+    for word, value in when.items() if isinstance(when, dict) else ():
+        if word not in TIMES:
+            yield ("when", word, KEY), f'{what}, so that "{word}" cannot be said, only {" and ".join(TIMES)}'
+        elif word == "after" and isinstance(value, int):
+            yield ("when", word), f"{what}: a duration is wanted, such as {value}s"

@@ -1,18 +1,54 @@
-"""The base class of kinds that do something to one frame of an exchange, its request or its response."""
+"""The base class of kinds that do something to one frame of an exchange, its request or its response: with the chances
+that they draw, and frames as bytes, size in front, which are cut, lengthened and spoilt."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from random import Random
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
+from kproxy.rules.trigger import MOST_COUNTS
+from kproxy.wire.breath import FEW, breathe, each
+from kproxy.wire.codec.structs import header_version
+from kproxy.wire.scan.head import body_start
 
-from .draws import Draws
 from .live import Decisions, Effect, LiveRule
 from .rule import Direction
+
+
+class Draws:
+    """Generators of the rule's own seed: one for the rule, or one for each connection or client, as `when: count_per`
+    says. Each connection draws the same, since nobody knows which comes first.
+
+    `own`: what the seed has behind it in this process, where several have the same rule and shall not draw the same.
+    """
+
+    def __init__(self, seed: str, count_per: Literal["rule", "connection", "client"] = "rule", own: str = "") -> None:
+        self.seed, self.count_per, self.own = seed, count_per, own
+        self.random = Random(seed + own)
+        self.clients: OrderedDict[str, Random] = OrderedDict()
+
+    def of(self, exchange: Exchange) -> Random:
+        """Return the generator that draws for this exchange."""
+        if self.count_per == "rule":
+            return self.random
+        if self.count_per == "connection":
+            memory = exchange.connection.memory
+            if self not in memory:
+                memory[self] = Random(self.seed)
+            generator: Random = memory[self]
+            return generator
+        client = exchange.client_id or ""
+        if client not in self.clients:
+            if len(self.clients) >= MOST_COUNTS:
+                self.clients.popitem(last=False)
+            self.clients[client] = Random(f"{self.seed}:{client}{self.own}")
+        self.clients.move_to_end(client)
+        return self.clients[client]
 
 
 class FrameRule(LiveRule):
@@ -74,3 +110,45 @@ class FrameEffect(Effect):
             count_per = "rule" if when is None else when.count_per
             self.draws = Draws(seed, count_per, "" if self.common is None else self.common.own)
         return self.rule.decide(exchange, entities, self.draws.of(exchange))
+
+
+SIZE = 4
+"""Bytes of a frame's size."""
+
+
+def body_at(frame: bytes, exchange: Exchange, direction: Direction) -> int:
+    """Return the position at which the body begins; behind the frame when its header does not end."""
+    version = header_version(exchange.api.key, exchange.version, direction)
+    start = body_start(frame, SIZE, len(frame), version, direction)
+    return len(frame) if start is None else start
+
+
+def sized(content: bytes) -> bytes:
+    """Return a frame: the content with its size in front."""
+    return len(content).to_bytes(SIZE, "big") + content
+
+
+def kept(length: int, size: int | None, fraction: float) -> int:
+    """Return how many of `length` bytes stay: so many, or that part of them."""
+    return min(size, length) if size is not None else int(length * fraction)
+
+
+def flipped(data: bytes, start: int, end: int, bits: int, random: Random) -> bytes:
+    """Return the data with other values for so many different bits of data[start:end], or for all of them if there are
+    not so many."""
+    spoilt = bytearray(data)
+    first, count = start * 8, (end - start) * 8
+    if count <= bits:
+        for place in each(range(first, first + count)):
+            spoilt[place >> 3] ^= 0x80 >> (place & 7)
+        return bytes(spoilt)
+    left = bits
+    while left:
+        if not left % FEW:
+            breathe()
+        place = first + int(random.random() * count)  # random() alone is the same in every Python
+        at, bit = place >> 3, 0x80 >> (place & 7)
+        if not (spoilt[at] ^ data[at]) & bit:  # a set of those that were drawn would take as long to free as to fill
+            spoilt[at] ^= bit
+            left -= 1
+    return bytes(spoilt)

@@ -12,15 +12,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Decision
-from kproxy.rules.depth import Depth
+from kproxy.rules.decision import Decision, Depth, TrafficShape
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import ConnectionView, Exchange
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import ConnectionView, Exchange, Facts
 from kproxy.rules.select.frame_match import FrameMatch
 from kproxy.rules.shared_numbers import SharedNumbers
-from kproxy.rules.traffic_shape import TrafficShape
-from kproxy.rules.when import When
+from kproxy.rules.trigger import When
 
 from .rule import Direction, Family, Rule, Scope
 

@@ -1,14 +1,22 @@
-"""The base classes of kinds that change what stands in requests or in responses, or answer in the broker's place."""
+"""The base classes of kinds that change what stands in requests or in responses, or answer in the broker's place: any
+message, topics and partitions in responses to Metadata and DescribeTopicPartitions, committed offsets in OffsetFetch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
-from kproxy.rules.decision import Edit
-from kproxy.rules.depth import Depth
+from pydantic import Field
+
+from kproxy.rules.bodies import DESCRIBING, partition_bodies, topic_entity, topics_of_answer
+from kproxy.rules.decision import Depth, Edit
+from kproxy.rules.document.model import KEY, Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
+from kproxy.rules.select.answer_match import AnswerMatch, selects
+from kproxy.wire.elements import Topic, topics
+from kproxy.wire.table.api_keys import OFFSET_FETCH
 
 from .live import Decisions, Effect, SelectingRule
 from .rule import Direction
@@ -71,3 +79,105 @@ class ResponseEffect(Effect):
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         return self.rule.decide(exchange, entities)
+
+
+class MetadataRule(ResponseRule):
+    """Rule that changes what clients are told of topics; its selectors of topic and partition hold for the answer."""
+
+    apis: ClassVar = dict.fromkeys(DESCRIBING, 0)
+
+    match: AnswerMatch | None = Field(
+        default=None, description="frames that it is for, and topics and partitions in their answers; all if left out"
+    )
+
+    def selects(self, exchange: Exchange, entity: Entity) -> bool:
+        """Return True if the selectors hold for a topic or partition of the answer."""
+        return selects(self.match, self.not_, exchange, entity)
+
+
+class PartitionRule(MetadataRule):
+    """Rule that changes what clients are told of single partitions. Override `change_partition`."""
+
+    def change_partition(self, partition: dict[str, Any], exchange: Exchange) -> bool:
+        """Change a partition's dict in place. Return False if nothing changed."""
+        raise NotImplementedError
+
+    def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:
+        """Change each partition that is selected."""
+        changed = [
+            self.change_partition(place.body, exchange)
+            for place in partition_bodies(exchange.response, exchange)
+            if self.selects(exchange, place.entity)
+        ]
+        return any(changed)
+
+
+class WholeTopicRule(MetadataRule):
+    """Rule that changes what clients are told of whole topics. Override `change`, or use `TopicRule`."""
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """Refuse selectors of partitions, which a rule about topics cannot have."""
+        match = raw.get("match")
+        if isinstance(match, dict) and "partition" in match:
+            yield ("match", "partition", KEY), '"partition" cannot be selected on here: the rule is about whole topics'
+
+
+class TopicRule(WholeTopicRule):
+    """Rule that changes topics one by one. Override `change_topic`."""
+
+    def change_topic(self, topic: dict[str, Any], exchange: Exchange) -> bool:
+        """Change a topic's dict in place. Return False if nothing changed."""
+        raise NotImplementedError
+
+    def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:
+        """Change each topic that is selected and that the broker knows."""
+        changed = [
+            self.change_topic(entry, exchange)
+            for topic, entry in topics_of_answer(exchange)
+            if entry["error_code"] == 0 and self.selects(exchange, topic)
+        ]
+        return any(changed)
+
+
+UNCOMMITTED = -1
+
+
+class OffsetsRule(ResponseRule):
+    """Rule that changes committed offsets in responses to OffsetFetch. Override `change_offset`."""
+
+    apis: ClassVar = {OFFSET_FETCH: 0}
+
+    match: AnswerMatch | None = Field(
+        default=None, description="frames that it is for, and topics and partitions in their answers; all if left out"
+    )
+
+    def change_offset(self, partition: dict[str, Any]) -> dict[str, Any] | None:
+        """Return a partition with another committed offset, the same dict for no change, None to leave it out."""
+        raise NotImplementedError
+
+    def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:
+        """Change the partitions that the selectors hold for, in each group that the request is about."""
+        changed = False
+        groups = {entity.group: entity for entity in entities}
+        for topic in topics(exchange.response):
+            group = next(iter(groups.values()), None) if topic.around is None else groups.get(topic.around["group_id"])
+            if group is not None:
+                changed |= self.change_topic(exchange, group, topic)
+        return changed
+
+    def change_topic(self, exchange: Exchange, group: Entity, topic: Topic) -> bool:
+        """Change the partitions of one topic of one group. Return False if nothing changed."""
+        whole = topic_entity(topic, exchange)
+        kept, before = [], topic.partitions
+        for partition in before:
+            number = partition["partition_index"]
+            entity = Entity(whole.topic, whole.topic_id, number, group=group.group, member=group.member)
+            selected = selects(self.match, self.not_, exchange, entity)
+            after = self.change_offset(partition) if selected else partition
+            if after is not None:
+                kept.append(after)
+        if len(kept) == len(before) and all(new is old for new, old in zip(kept, before, strict=True)):
+            return False
+        topic.fields["partitions"] = kept
+        return True

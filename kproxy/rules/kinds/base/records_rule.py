@@ -9,14 +9,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.records import RecordBudget
-from kproxy.rules.bodies.topics import PartitionBody, partitions_of_answer, partitions_of_request
-from kproxy.rules.decision import Edit
-from kproxy.rules.depth import Depth
-from kproxy.rules.document.ranges import Ranges
+from kproxy.rules.bodies import PartitionBody, partitions_of_answer, partitions_of_request
+from kproxy.rules.decision import Depth, Edit
+from kproxy.rules.document.quantities import Ranges, Seed
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.seed import Seed
+from kproxy.rules.records import RecordBudget
 from kproxy.wire.breath import breathe
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.table.api_keys import FETCH, PRODUCE, SHARE_FETCH

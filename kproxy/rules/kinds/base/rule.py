@@ -13,8 +13,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from kproxy.rules.document.model import Model
-from kproxy.rules.facts import Facts
-from kproxy.rules.kind_groups import Group
+from kproxy.rules.exchange import Facts
+from kproxy.rules.kinds import Group
 from kproxy.rules.select.match import ConnectionMatch
 
 Scope = Literal["connection", "frame", "entity"]

@@ -21,7 +21,7 @@ from kproxy.errors import DocumentError
 from kproxy.rules.document.json_tree import json_source
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.document.source import Source
-from kproxy.rules.facts import Facts
+from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds import KINDS
 
 FACTS = (Facts("main", "main", "10.1.2.3"), Facts("main", "main", "::1", "b1.example", "CN=alice", 3))

@@ -17,10 +17,9 @@ from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import Bound
 from kproxy.core.session_state import Shared
-from kproxy.rules.names.composed import NameMap
-from kproxy.rules.names.maps import NameMaps
+from kproxy.rules.names.composed import NameMap, NameMaps
+from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import NAMESPACES
-from kproxy.rules.names.prefix import PrefixLayer
 from kproxy.testing.dialogue import Dialogue, frames, request, response, sized
 from kproxy.wire.table import schema
 from tests.support.random_peers import Broker, Manners, random_traffic

@@ -1,5 +1,8 @@
-"""Topics and their partitions in answers and requests, with the entities that they are, in every version that has
-them."""
+"""Reaching into decoded bodies: topics, partitions, brokers and coordinators, in every version that has them.
+
+Bodies are plain dicts under the names of the protocol guide (`kproxy.wire`), and names are the client's. An effect that
+changes what it finds here, in place, says `Edit()`.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,22 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from kproxy.rules.decision import Decision, Delay
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.wire import Message
 from kproxy.wire.elements import Partition, Topic, partitions, topics
-from kproxy.wire.table.api_keys import DESCRIBE_TOPIC_PARTITIONS, FETCH, METADATA, PRODUCE, SHARE_FETCH
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.api_keys import (
+    DESCRIBE_CLUSTER,
+    DESCRIBE_TOPIC_PARTITIONS,
+    FETCH,
+    FIND_COORDINATOR,
+    METADATA,
+    PRODUCE,
+    SHARE_ACKNOWLEDGE,
+    SHARE_FETCH,
+)
 from kproxy.wire.table.layout import ZERO_UUID
 
 DESCRIBING = frozenset({METADATA, DESCRIBE_TOPIC_PARTITIONS})
@@ -120,3 +134,63 @@ def record_shares(message: Message, entities: Sequence[Entity]) -> Iterator[tupl
     if total:
         for entity, partition in partitions_among(message, entities):
             yield entity, len(partition.records or b"") / total
+
+
+def waited(exchange: Exchange) -> tuple[Decision, ...]:
+    """Return the wait for an answer without records and errors, so that consumers do not ask again and again at
+    once."""
+    response = exchange.response
+    busy = response.body.get("error_code") or any(one.records or one.error_code for one in partitions(response))
+    seconds = exchange.request.body["max_wait_ms"] / 1000
+    return () if busy or seconds <= 0 else (Delay(seconds),)
+
+
+# ---- brokers and their addresses
+
+LISTS = {
+    METADATA: ("brokers", "node_id"),
+    DESCRIBE_CLUSTER: ("brokers", "broker_id"),
+    PRODUCE: ("node_endpoints", "node_id"),
+    FETCH: ("node_endpoints", "node_id"),
+    SHARE_FETCH: ("node_endpoints", "node_id"),
+    SHARE_ACKNOWLEDGE: ("node_endpoints", "node_id"),
+}
+"""API → the array of brokers, and the field with their id."""
+
+CONTROLLERS = 2
+"""DescribeCluster's endpoint type for answers that list controllers (KIP-919)."""
+NO_NODE: dict[str, Any] = {"node_id": -1, "host": "", "port": -1}
+"""Fields of a FindCoordinator answer that names no broker."""
+
+
+def carries_addresses(key: int, version: int) -> bool:
+    """Return True if answers of this API and version have addresses of brokers in them."""
+    if key not in LISTS and key != FIND_COORDINATOR:
+        return False
+    return version in layout.kinds(key, "response").get("host", schema.NONE)
+
+
+def listed(key: int, body: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
+    """Return the brokers that an answer lists, in place, and the name of their id's field; none where it lists none."""
+    name, field = LISTS.get(key, ("", ""))
+    if body.get("endpoint_type") == CONTROLLERS:
+        return [], field
+    return body.get(name) or [], field
+
+
+def coordinators(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the entries of a FindCoordinator answer; before version 4 the body is the only one."""
+    entries: list[dict[str, Any]] | None = body.get("coordinators", [body])
+    return entries or []
+
+
+def addressed(key: int, body: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (node id, the dict with its `host` and `port`) of every broker named in an answer."""
+    if key == FIND_COORDINATOR:
+        for entry in coordinators(body):
+            if entry["node_id"] >= 0:
+                yield entry["node_id"], entry
+        return
+    brokers, field = listed(key, body)
+    for entry in brokers:
+        yield entry[field], entry
