@@ -56,6 +56,7 @@ PROCESS = (
     "tests/process/workers/",
     "tests/qa/test_needs.py",
     "tests/sinks/audit/test_disks.py",
+    "tests/sinks/audit/test_event_files.py",
     "tests/sinks/audit/test_kills.py",
     "tests/sinks/audit/test_traffic.py",
     "tests/test_docs.py",

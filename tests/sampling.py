@@ -1,9 +1,9 @@
 """The part of the tests that a run with `--sample` takes, which `make quick` and `make test` ask for.
 
 Strategy. Of a test function with many sets of parameters a run takes one in so many, by the table below, and at least
-one of each function. A number decides which: the day's, so that everything has run after as many days as there are
-parts, or the one that is given (`make test SAMPLE=NUMBER`). `make test-all` and a plain `pytest` take
-all of them. The last lines of a run say the number and how many tests were left out.
+one of each function; some functions that take long take turns as a whole. A number decides which: the day's, so that
+everything has run after some days, or the one that is given (`make test SAMPLE=NUMBER`). `make test-all` and a plain
+`pytest` take all of them. The last lines of a run say the number and how many tests were left out.
 """
 
 from __future__ import annotations
@@ -32,6 +32,15 @@ PARTS = {
 }
 """By how the path begins, the first that fits: from how many sets on one in how many is taken."""
 
+TURNS = (
+    (3, ("tests/pipeline/gold/jobs/test_gold.py::", "tests/pipeline/gold/test_partial.py::test_merging")),
+    (3, ("tests/pipeline/jobs/test_take.py::test_killed", "tests/pipeline/jobs/test_take.py::test_stopped",
+         "tests/pipeline/jobs/test_silver.py::test_workers")),
+    (2, ("tests/pipeline/commands/test_kafka.py::", "tests/pipeline/commands/test_submit.py::")),
+    (2, ("tests/pipeline/jobs/test_clean.py::", "tests/pipeline/jobs/test_compact.py::")),
+)  # fmt: skip
+"""Functions that are about one thing and take seconds each: of each group one in so many is taken."""
+
 
 def part_of(function: str, count: int, number: int) -> set[int]:
     """Return the places, of `count` sets of parameters, that sample `number` takes of a function with this node id."""
@@ -47,9 +56,21 @@ def part_of(function: str, count: int, number: int) -> set[int]:
 def sampled(nodeids: Iterable[str], number: int) -> set[str]:
     """Return the node ids that sample `number` takes of these."""
     functions: dict[str, list[str]] = defaultdict(list)
+    numbers: dict[str, int] = {}
     for nodeid in nodeids:
         functions[nodeid.partition("[")[0]].append(nodeid)
-    return {sets[place] for function, sets in functions.items() for place in part_of(function, len(sets), number)}
+    for one_in, paths in TURNS:
+        group = sorted(function for function in functions if function.startswith(paths))
+        for place, function in enumerate(group):
+            if (place + number) % one_in:
+                del functions[function]
+            else:
+                numbers[function] = number // one_in  # else it would always be the same set's turn
+    return {
+        sets[place]
+        for function, sets in functions.items()
+        for place in part_of(function, len(sets), numbers.get(function, number))
+    }
 
 
 def number_of(word: str) -> int:

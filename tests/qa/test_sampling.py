@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.sampling import PARTS, sampled
+from tests.sampling import PARTS, TURNS, sampled
 
+ROOT = Path(__file__).parents[2]
 SWEEP = [f"tests/wire/test_codec.py::test_it[{number}]" for number in range(101)]
 FEW = [f"tests/wire/test_codec.py::test_few[{number}]" for number in range(5)]
 ROUTES = [f"tests/kafka/test_admin.py::test_it[{way}]" for way in ("proxy", "renamed")]
 ALONE = ["tests/kafka/test_admin.py::test_alone"]
-EVERYTHING = SWEEP + FEW + ROUTES + ALONE
+IN_TURN = [f"tests/pipeline/jobs/test_clean.py::test_{name}[{number}]" for name in "abc" for number in range(3)]
+EVERYTHING = SWEEP + FEW + ROUTES + ALONE + IN_TURN
 
 
 def test_samples_of_some_days_are_everything() -> None:
     """Whichever day is the first."""
-    parts = max(one_in for _, one_in in PARTS.values())
+    turns, parts = max(one_in for one_in, _ in TURNS), max(one_in for _, one_in in PARTS.values())
 
-    assert set().union(*(sampled(EVERYTHING, 739_943 + day) for day in range(parts))) == set(EVERYTHING)
+    assert set().union(*(sampled(EVERYTHING, 739_943 + day) for day in range(turns * parts))) == set(EVERYTHING)
 
 
 @pytest.mark.parametrize("number", range(8))
@@ -28,7 +32,16 @@ def test_a_sample_has_a_part_of_each_sweep(number: int) -> None:
     assert len(mine & set(SWEEP)) in (25, 26)
     assert mine >= {*FEW, *ALONE}
     assert len(mine & set(ROUTES)) == 1
+    assert 0 < len(mine & set(IN_TURN)) < len(IN_TURN) / 2
     assert mine == sampled(EVERYTHING, number)
+
+
+def test_paths_of_the_tables_are_there() -> None:
+    """A file that was renamed would be whole in each sample, unseen."""
+    for path in (*PARTS, *(path for _, paths in TURNS for path in paths)):
+        file, _, function = path.partition("::")
+        assert (ROOT / file).exists() or file == "tests/test_", path
+        assert not function or f"def {function}" in (ROOT / file).read_text(), path
 
 
 def test_a_run_says_its_sample(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> None:
