@@ -18,17 +18,3 @@ def dialogue() -> Callable[..., spoken.Dialogue]:
         return spoken.Dialogue(bound=bound or Bound(), shared=shared, plan=plan)
 
     return talk
-
-
-class Frames:
-    """The frame builders, as a fixture, since test files do not import each other."""
-
-    request = staticmethod(spoken.request)
-    response = staticmethod(spoken.response)
-    defaults = staticmethod(spoken.defaults)
-    sized = staticmethod(spoken.sized)
-
-
-@pytest.fixture(scope="session")
-def frames() -> type[Frames]:
-    return Frames

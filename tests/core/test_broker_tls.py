@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kproxy.core.commands import BROKER
+from kproxy.testing.dialogue import request
 
 ALERT = b"\x15\x03\x03\x00\x02\x02\x50"  # unexpected_message, what Java says to plain bytes
 HELLO = b"\x16\x03\x03\x00\x40" + bytes(64)
@@ -14,9 +15,9 @@ HELLO = b"\x16\x03\x03\x00\x40" + bytes(64)
 
 @pytest.mark.parametrize("said", [ALERT, ALERT * 2, HELLO])
 @pytest.mark.parametrize("chunk", [0, 1])
-def test_a_broker_that_answers_in_tls(dialogue: Any, frames: Any, said: bytes, chunk: int) -> None:
+def test_a_broker_that_answers_in_tls(dialogue: Any, said: bytes, chunk: int) -> None:
     """An alert is shorter than a header, and then it closes."""
-    talk = dialogue().client(frames.request(18, 0, 1)).broker(said, chunk)
+    talk = dialogue().client(request(18, 0, 1)).broker(said, chunk)
     if talk.closed is None:
         talk.session.eof(BROKER, talk.now)
         talk.obey()

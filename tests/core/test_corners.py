@@ -13,7 +13,9 @@ from kproxy.core.plan import Bound
 from kproxy.core.session_state import Shared
 from kproxy.core.versions import unsupported
 from kproxy.rules.names.composed import NameMap, NameMaps
+from kproxy.testing.dialogue import request, response
 from kproxy.wire import decode_response
+from tests.support.frames import fetched
 
 PASSIVE, ADVERTISE = Bound(advertise=False), Bound()
 RENAME = Bound(names=NameMaps(topics=NameMap.of({"orders": "prod.orders"})))
@@ -23,29 +25,18 @@ MAX = 0x7FFFFFFF
 BAD = b"\xff\xff\xff\xff" + bytes(20)
 
 
-def metadata(frames: Any, correlation: int, nodes: int = 1) -> bytes:
+def metadata(correlation: int, nodes: int = 1) -> bytes:
     brokers = [{"node_id": n, "host": f"broker-{n}", "port": 9092, "rack": None} for n in range(nodes)]
-    built: bytes = frames.response(METADATA, 9, correlation, brokers=brokers)
-    return built
-
-
-def fetched(frames: Any, correlation: int, size: int, **more: Any) -> bytes:
-    part = {"partition_index": 0, "error_code": 0, "high_watermark": 9, "last_stable_offset": 9}
-    part |= {"log_start_offset": 0, "aborted_transactions": [], "preferred_read_replica": -1, "records": b"r" * size}
-    responses = [{"topic_id": UUID(int=7), "partitions": [part]}]
-    built: bytes = frames.response(FETCH, 17, correlation, responses=responses, **more)
-    return built
+    return response(METADATA, 9, correlation, brokers=brokers)
 
 
 @pytest.mark.parametrize("chunk", [0, 50])
-def test_what_stands_between_a_changed_frame_and_a_bad_one_leaves_before_the_end(
-    dialogue: Any, frames: Any, chunk: int
-) -> None:
+def test_what_stands_between_a_changed_frame_and_a_bad_one_leaves_before_the_end(dialogue: Any, chunk: int) -> None:
     """The changed frame and the good one go by command, and no command follows `Close`."""
-    talk = dialogue(ADVERTISE).client(frames.request(METADATA, 9, 1) + frames.request(HEARTBEAT, 4, 2))
-    good = frames.response(HEARTBEAT, 4, 2)
+    talk = dialogue(ADVERTISE).client(request(METADATA, 9, 1) + request(HEARTBEAT, 4, 2))
+    good = response(HEARTBEAT, 4, 2)
 
-    talk.broker(metadata(frames, 1) + good + BAD, chunk)
+    talk.broker(metadata(1) + good + BAD, chunk)
 
     assert talk.to_client.endswith(good)
     assert talk.closed is not None
@@ -53,13 +44,11 @@ def test_what_stands_between_a_changed_frame_and_a_bad_one_leaves_before_the_end
 
 @pytest.mark.parametrize("chunk", [0, 5, 50])
 @pytest.mark.parametrize("key", [METADATA, HEARTBEAT])
-def test_a_last_answer_of_its_own_stays_behind_those_before_it(
-    dialogue: Any, frames: Any, key: int, chunk: int
-) -> None:
+def test_a_last_answer_of_its_own_stays_behind_those_before_it(dialogue: Any, key: int, chunk: int) -> None:
     """The answer before it is changed, or passes out of what was kept, in one read with what ends the connection."""
     version = 9 if key == METADATA else 4
-    talk = dialogue(ADVERTISE).client(frames.request(key, version, 1) + LATE)
-    said = metadata(frames, 1) if key == METADATA else frames.response(HEARTBEAT, 4, 1)
+    talk = dialogue(ADVERTISE).client(request(key, version, 1) + LATE)
+    said = metadata(1) if key == METADATA else response(HEARTBEAT, 4, 1)
 
     talk.broker(said + BAD, chunk)
 
@@ -69,10 +58,10 @@ def test_a_last_answer_of_its_own_stays_behind_those_before_it(
     assert talk.closed is not None
 
 
-def test_frames_before_a_bad_stream_still_arrive(dialogue: Any, frames: Any) -> None:
+def test_frames_before_a_bad_stream_still_arrive(dialogue: Any) -> None:
     """The beginning of a long Fetch that cannot be read stands in one read with a good response."""
-    talk = dialogue(ADVERTISE).client(frames.request(HEARTBEAT, 4, 1) + frames.request(FETCH, 17, 2))
-    good, bad = frames.response(HEARTBEAT, 4, 1), bytearray(fetched(frames, 2, 100_000))
+    talk = dialogue(ADVERTISE).client(request(HEARTBEAT, 4, 1) + request(FETCH, 17, 2))
+    good, bad = response(HEARTBEAT, 4, 1), bytearray(fetched(2, UUID(int=7), version=17, records=b"r" * 100_000))
     bad[19:25] = b"\xff" * 6
 
     talk.broker(good + bytes(bad[:5000]))
@@ -81,11 +70,11 @@ def test_frames_before_a_bad_stream_still_arrive(dialogue: Any, frames: Any) -> 
     assert talk.to_client.startswith(good)
 
 
-def test_an_answer_of_its_own_leaves_before_the_stream_behind_it(dialogue: Any, frames: Any) -> None:
+def test_an_answer_of_its_own_leaves_before_the_stream_behind_it(dialogue: Any) -> None:
     """The stream's first bytes could pass at once, but the answer goes by command."""
-    said = fetched(frames, 3, 100_000)
-    talk = dialogue(ADVERTISE).client(frames.request(HEARTBEAT, 4, 1) + LATE + frames.request(FETCH, 17, 3))
-    first = frames.response(HEARTBEAT, 4, 1)
+    said = fetched(3, UUID(int=7), version=17, records=b"r" * 100_000)
+    talk = dialogue(ADVERTISE).client(request(HEARTBEAT, 4, 1) + LATE + request(FETCH, 17, 3))
+    first = response(HEARTBEAT, 4, 1)
 
     talk.broker(first[:5]).broker(first[5:9])
     talk.broker(first[9:] + said[:50_000]).broker(said[50_000:])
@@ -95,22 +84,22 @@ def test_an_answer_of_its_own_leaves_before_the_stream_behind_it(dialogue: Any, 
     assert len(talk.to_client) > len(first) + len(said)
 
 
-def test_an_answer_of_its_own_leaves_before_a_stream_that_a_read_begins_with(dialogue: Any, frames: Any) -> None:
+def test_an_answer_of_its_own_leaves_before_a_stream_that_a_read_begins_with(dialogue: Any) -> None:
     """The answer is due but held back by the first bytes of a header, then the stream begins."""
-    said = fetched(frames, 3, 100_000)
-    talk = dialogue(ADVERTISE).client(frames.request(HEARTBEAT, 4, 1) + LATE[:9])
-    talk.broker(frames.response(HEARTBEAT, 4, 1))
-    talk.client(LATE[9:] + frames.request(FETCH, 17, 3))
+    said = fetched(3, UUID(int=7), version=17, records=b"r" * 100_000)
+    talk = dialogue(ADVERTISE).client(request(HEARTBEAT, 4, 1) + LATE[:9])
+    talk.broker(response(HEARTBEAT, 4, 1))
+    talk.client(LATE[9:] + request(FETCH, 17, 3))
     talk.broker(said[:50_000]).broker(said[50_000:])
 
     assert talk.to_client.endswith(said)
     assert decode_response(talk.to_client[-len(said) - 16 : -len(said)], 18, 0).header["correlation_id"] == 2
 
 
-def test_an_answer_of_its_own_waits_for_the_token_before_it(dialogue: Any, frames: Any) -> None:
+def test_an_answer_of_its_own_waits_for_the_token_before_it(dialogue: Any) -> None:
     """Raw tokens have no place in the FIFO, but their order counts all the same."""
-    talk = dialogue(PASSIVE).client(frames.request(HANDSHAKE, 0, 1, mechanism="PLAIN"))
-    talk.broker(frames.response(HANDSHAKE, 0, 1))
+    talk = dialogue(PASSIVE).client(request(HANDSHAKE, 0, 1, mechanism="PLAIN"))
+    talk.broker(response(HANDSHAKE, 0, 1))
     before = talk.to_client
     talk.client(b"\x00\x00\x00\x03\x00u\x00" + LATE)
     assert talk.to_client == before
@@ -122,22 +111,22 @@ def test_an_answer_of_its_own_waits_for_the_token_before_it(dialogue: Any, frame
     assert talk.session.idle
 
 
-def test_a_limit_of_one_does_not_wait_for_half_a_request(dialogue: Any, frames: Any) -> None:
+def test_a_limit_of_one_does_not_wait_for_half_a_request(dialogue: Any) -> None:
     """The request that is not all here yet counts, but nothing can answer it before the client is read again."""
-    first, second = frames.request(HEARTBEAT, 4, 1), frames.request(HEARTBEAT, 4, 2)
+    first, second = request(HEARTBEAT, 4, 1), request(HEARTBEAT, 4, 2)
     talk = dialogue(PASSIVE, Shared(max_in_flight=1)).client(first + second[:20])
     assert not talk.read[CLIENT]
 
-    talk.broker(frames.response(HEARTBEAT, 4, 1))
+    talk.broker(response(HEARTBEAT, 4, 1))
     assert talk.read[CLIENT]
-    talk.client(second[20:]).broker(frames.response(HEARTBEAT, 4, 2))
+    talk.client(second[20:]).broker(response(HEARTBEAT, 4, 2))
 
     assert talk.session.idle
 
 
-def test_reads_that_end_in_a_held_frame_count_against_the_limit(dialogue: Any, frames: Any) -> None:
+def test_reads_that_end_in_a_held_frame_count_against_the_limit(dialogue: Any) -> None:
     """However the reads are cut, a client with too many requests in flight is stopped."""
-    asked = b"".join(frames.request(METADATA, 9, n, topics=[{"name": "orders"}]) for n in range(20))
+    asked = b"".join(request(METADATA, 9, n, topics=[{"name": "orders"}]) for n in range(20))
     talk = dialogue(RENAME, Shared(max_in_flight=4))
     size = len(asked) // 20
     talk.client(asked[: 9 * size + 20])
@@ -145,26 +134,26 @@ def test_reads_that_end_in_a_held_frame_count_against_the_limit(dialogue: Any, f
     assert not talk.read[CLIENT]
 
 
-def test_a_full_connection_drains_when_half_a_request_is_here(dialogue: Any, frames: Any) -> None:
+def test_a_full_connection_drains_when_half_a_request_is_here(dialogue: Any) -> None:
     """It is read again for the rest of that request, which is answered, and no more."""
-    asked = [frames.request(HEARTBEAT, 4, n) for n in range(4)]
+    asked = [request(HEARTBEAT, 4, n) for n in range(4)]
     talk = dialogue(PASSIVE, Shared(max_in_flight=2)).client(b"".join(asked)[:-5])
     talk.session.drain(0.0)
     talk.obey()
-    talk.broker(b"".join(frames.response(HEARTBEAT, 4, n) for n in range(3)))
+    talk.broker(b"".join(response(HEARTBEAT, 4, n) for n in range(3)))
     assert talk.read[CLIENT]
 
     talk.client(asked[3][-5:])
     assert not talk.read[CLIENT]
-    talk.broker(frames.response(HEARTBEAT, 4, 3))
+    talk.broker(response(HEARTBEAT, 4, 3))
 
     assert talk.closed is not None and talk.closed.cause == "drained"
 
 
 @pytest.mark.parametrize("cut", [1, 5, 13, 25])
-def test_a_drain_stops_where_a_frame_ends(dialogue: Any, frames: Any, cut: int) -> None:
+def test_a_drain_stops_where_a_frame_ends(dialogue: Any, cut: int) -> None:
     """A read brings the rest of one request and a part of the next, which is then waited for, too."""
-    asked = [frames.request(HEARTBEAT, 4, n) for n in range(2)]
+    asked = [request(HEARTBEAT, 4, n) for n in range(2)]
     talk = dialogue(PASSIVE).client(asked[0][:20])
     talk.session.drain(0.0)
     talk.obey()
@@ -173,16 +162,16 @@ def test_a_drain_stops_where_a_frame_ends(dialogue: Any, frames: Any, cut: int) 
     assert talk.read[CLIENT]
     talk.client(asked[1][cut:])
     assert not talk.read[CLIENT]
-    talk.broker(frames.response(HEARTBEAT, 4, 0) + frames.response(HEARTBEAT, 4, 1))
+    talk.broker(response(HEARTBEAT, 4, 0) + response(HEARTBEAT, 4, 1))
 
     assert talk.to_broker == b"".join(asked)
     assert talk.closed is not None and talk.closed.cause == "drained"
 
 
-def test_a_client_that_is_not_read_is_not_late(dialogue: Any, frames: Any) -> None:
+def test_a_client_that_is_not_read_is_not_late(dialogue: Any) -> None:
     """Half a frame that waits for kproxy's memory does not run into the time-out for the client; then it does again."""
     shared = Shared(requests=HeldMemory(300))
-    asked = frames.request(METADATA, 9, 1, topics=[{"name": "t" * 200}])
+    asked = request(METADATA, 9, 1, topics=[{"name": "t" * 200}])
     other, talk = dialogue(RENAME, shared).client(asked[:50]), dialogue(RENAME, shared)
     talk.now = 5.0
     talk.client(asked[:50])
@@ -203,9 +192,9 @@ def test_a_client_that_is_not_read_is_not_late(dialogue: Any, frames: Any) -> No
     assert talk.session.holding_since() is None
 
 
-def test_a_held_frame_that_grows_has_been_held_since_its_beginning(dialogue: Any, frames: Any) -> None:
+def test_a_held_frame_that_grows_has_been_held_since_its_beginning(dialogue: Any) -> None:
     """A byte now and then keeps the header's time-out away, not the time that its memory is kept; of both sides."""
-    asked, said = frames.request(METADATA, 9, 1, topics=[{"name": "t" * 200}]), metadata(frames, 1, nodes=2)
+    asked, said = request(METADATA, 9, 1, topics=[{"name": "t" * 200}]), metadata(1, nodes=2)
     talk = dialogue(RENAME)
     for number in range(3):
         talk.now = 5.0 + number
@@ -223,11 +212,11 @@ def test_a_held_frame_that_grows_has_been_held_since_its_beginning(dialogue: Any
     assert talk.session.holding_since() is None
 
 
-def test_each_held_frame_takes_its_own_memory(dialogue: Any, frames: Any) -> None:
+def test_each_held_frame_takes_its_own_memory(dialogue: Any) -> None:
     """What was read while a lane waited holds the rest of a frame and the start of a longer one."""
-    talk = dialogue(ADVERTISE).client(frames.request(METADATA, 9, 1) + frames.request(METADATA, 9, 2))
+    talk = dialogue(ADVERTISE).client(request(METADATA, 9, 1) + request(METADATA, 9, 2))
     talk.nodes = None
-    small, large = metadata(frames, 1, nodes=2), metadata(frames, 2, nodes=100)
+    small, large = metadata(1, nodes=2), metadata(2, nodes=100)
     talk.broker(small[:30]).broker(small[30:]).broker(large[:100])
     assert talk.shared.responses.used == len(small)
 
@@ -242,13 +231,11 @@ def test_each_held_frame_takes_its_own_memory(dialogue: Any, frames: Any) -> Non
 
 
 @pytest.mark.parametrize(("more", "cause"), [(b"", "broker_closed"), (b"\x00\x00\x00", "broker_cut")])
-def test_the_end_of_a_broker_is_judged_when_what_came_before_has_gone(
-    dialogue: Any, frames: Any, more: bytes, cause: str
-) -> None:
+def test_the_end_of_a_broker_is_judged_when_what_came_before_has_gone(dialogue: Any, more: bytes, cause: str) -> None:
     """A whole response waits for a port, and the broker closes: the client still gets it."""
-    talk = dialogue(ADVERTISE).client(frames.request(METADATA, 9, 1))
+    talk = dialogue(ADVERTISE).client(request(METADATA, 9, 1))
     talk.nodes = None
-    talk.broker(metadata(frames, 1)).broker(more)
+    talk.broker(metadata(1)).broker(more)
     talk.session.eof(BROKER, 0.0)
     talk.obey()
     assert talk.closed is None
@@ -260,29 +247,29 @@ def test_the_end_of_a_broker_is_judged_when_what_came_before_has_gone(
     assert talk.closed is not None and talk.closed.cause == cause
 
 
-def test_a_client_that_stops_while_its_request_waits_still_gets_its_answer(dialogue: Any, frames: Any) -> None:
+def test_a_client_that_stops_while_its_request_waits_still_gets_its_answer(dialogue: Any) -> None:
     """The request is whole; that it waits for the topics is not the client's fault."""
     values = {"group_id": "g", "member_id": "m", "subscribed_topic_regex": "orders"}
-    talk = dialogue(RENAME).client(frames.request(GROUP_HEARTBEAT, 1, 1, **values))
+    talk = dialogue(RENAME).client(request(GROUP_HEARTBEAT, 1, 1, **values))
     talk.session.eof(CLIENT, 0.0)
     talk.obey()
     assert talk.closed is None
 
-    talk.broker(frames.response(METADATA, 10, -0x6B70)).broker(frames.response(GROUP_HEARTBEAT, 1, 1))
+    talk.broker(response(METADATA, 10, -0x6B70)).broker(response(GROUP_HEARTBEAT, 1, 1))
 
     assert talk.closed is None
-    assert talk.to_client == frames.response(GROUP_HEARTBEAT, 1, 1)
+    assert talk.to_client == response(GROUP_HEARTBEAT, 1, 1)
 
 
-def test_nothing_passes_after_the_end(dialogue: Any, frames: Any) -> None:
+def test_nothing_passes_after_the_end(dialogue: Any) -> None:
     """A read that was under way, a late answer about nodes or memory: they change nothing any more."""
-    talk = dialogue(ADVERTISE).client(frames.request(METADATA, 9, 1))
+    talk = dialogue(ADVERTISE).client(request(METADATA, 9, 1))
     talk.nodes = None
-    talk.broker(metadata(frames, 1)).client(BAD)
+    talk.broker(metadata(1)).client(BAD)
     assert talk.closed is not None
     heard, said = talk.to_broker, talk.to_client
 
-    talk.client(frames.request(HEARTBEAT, 4, 2)).broker(metadata(frames, 1))
+    talk.client(request(HEARTBEAT, 4, 2)).broker(metadata(1))
     talk.session.nodes_ready({0: ("p", 1)}, 0.0)
     talk.session.granted(0.0)
     talk.obey()
@@ -292,11 +279,18 @@ def test_nothing_passes_after_the_end(dialogue: Any, frames: Any) -> None:
 
 @pytest.mark.parametrize("tags", [(97,), (98, 9797), tuple(range(1, 127)), tuple(range(200, 400)), (5, MAX)])
 @pytest.mark.parametrize("host", ["b" * 40, "b" * 9, "b"])
-def test_a_filler_finds_a_place_among_all_tags(dialogue: Any, frames: Any, tags: tuple[int, ...], host: str) -> None:
+def test_a_filler_finds_a_place_among_all_tags(dialogue: Any, tags: tuple[int, ...], host: str) -> None:
     """Tags ascend (KIP-482), and their count may need one more byte: the tail stays well formed and as long."""
     nodes = [{"node_id": 1, "host": host, "port": 9092, "rack": None}]
-    said = fetched(frames, 1, 100_000, node_endpoints=nodes, _tagged_fields=[(tag, b"x") for tag in tags])
-    talk = dialogue(ADVERTISE).client(frames.request(FETCH, 17, 1)).broker(said, 5000)
+    said = fetched(
+        1,
+        UUID(int=7),
+        version=17,
+        records=b"r" * 100_000,
+        node_endpoints=nodes,
+        _tagged_fields=[(tag, b"x") for tag in tags],
+    )
+    talk = dialogue(ADVERTISE).client(request(FETCH, 17, 1)).broker(said, 5000)
 
     body = decode_response(talk.to_client[4:], FETCH, 17).body
     assert len(talk.to_client) == len(said)

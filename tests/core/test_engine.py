@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.testing.dialogue import Dialogue, request, response, sized
+from tests.support.frames import fetch, fetched, produce, produced
 
 PRODUCE, FETCH, METADATA, HEARTBEAT = 0, 1, 3, 12
 NOT_LEADER = 6
@@ -16,28 +17,6 @@ rules:
     when: {nth: 3}
     error: NOT_LEADER_OR_FOLLOWER
 """
-
-
-def produce(correlation: int, *parts: tuple[str, int], acks: int = -1, version: int = 9) -> bytes:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in parts:
-        topics.setdefault(topic, []).append(partition)
-    data = [
-        {"name": name, "partition_data": [{"index": index, "records": b"r" * 70} for index in indexes]}
-        for name, indexes in topics.items()
-    ]
-    return request(PRODUCE, version, correlation, acks=acks, topic_data=data)
-
-
-def produced(correlation: int, *parts: tuple[str, int], version: int = 9) -> bytes:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in parts:
-        topics.setdefault(topic, []).append(partition)
-    said = [
-        {"name": name, "partition_responses": [{"index": index, "base_offset": 7} for index in indexes]}
-        for name, indexes in topics.items()
-    ]
-    return response(PRODUCE, version, correlation, responses=said)
 
 
 def codes(talk: Dialogue, count: int, version: int = 9) -> list[dict[tuple[str, int], int]]:
@@ -54,8 +33,8 @@ def codes(talk: Dialogue, count: int, version: int = 9) -> list[dict[tuple[str, 
 def test_the_third_matching_request_is_answered_in_the_brokers_place() -> None:
     """The broker sees all but the third; the client gets four answers in the order of its requests."""
     talk = Dialogue(THIRD)
-    asked = [produce(number, ("orders", 0)) for number in range(1, 5)]
-    said = [produced(number, ("orders", 0)) for number in (1, 2, 4)]
+    asked = [produce(number, "orders") for number in range(1, 5)]
+    said = [produced(number, "orders") for number in (1, 2, 4)]
     for frame in asked:
         talk.client(frame)
     talk.broker(b"".join(said))
@@ -70,13 +49,13 @@ def test_the_third_matching_request_is_answered_in_the_brokers_place() -> None:
 def test_the_rest_of_a_mixed_request_is_the_brokers() -> None:
     """Only the partition that fails is taken out; the answer has all of them in the order of the request."""
     talk = Dialogue(THIRD.replace("{nth: 3}", "{nth: 1}"))
-    talk.client(produce(1, ("orders", 0), ("orders", 1), ("clicks", 0)))
+    talk.client(produce(1, "orders", ("orders", 1), "clicks"))
 
     (seen,) = talk.requests()
     assert [[topic["name"], len(topic["partition_data"])] for topic in seen.body["topic_data"]] == [
         ["orders", 1], ["clicks", 1],
     ]  # fmt: skip
-    talk.broker(produced(1, ("orders", 1), ("clicks", 0)))
+    talk.broker(produced(1, ("orders", 1), "clicks"))
     (answer,) = codes(talk, 1)
     assert answer == {("orders", 0): NOT_LEADER, ("orders", 1): 0, ("clicks", 0): 0}
     assert list(answer) == [("orders", 0), ("orders", 1), ("clicks", 0)]
@@ -85,8 +64,8 @@ def test_the_rest_of_a_mixed_request_is_the_brokers() -> None:
 def test_an_error_after_the_work_changes_only_the_answer() -> None:
     """`at: response`: the broker gets the very bytes, and the client another answer."""
     talk = Dialogue(THIRD.replace("nth: 3", "nth: 1") + "    at: response\n")
-    asked = produce(1, ("orders", 0), ("orders", 1))
-    talk.client(asked).broker(produced(1, ("orders", 0), ("orders", 1)))
+    asked = produce(1, "orders", ("orders", 1))
+    talk.client(asked).broker(produced(1, "orders", ("orders", 1)))
 
     assert talk.to_broker == asked
     assert codes(talk, 1) == [{("orders", 0): NOT_LEADER, ("orders", 1): 0}]
@@ -95,8 +74,8 @@ def test_an_error_after_the_work_changes_only_the_answer() -> None:
 def test_what_does_not_fire_passes_as_it_came() -> None:
     """Frames of other APIs, other topics, and those for which it is not their turn are the same bytes."""
     talk = Dialogue(THIRD)
-    asked = [produce(1, ("orders", 0)), request(HEARTBEAT, 4, 2, group_id="g"), produce(3, ("clicks", 0))]
-    said = [produced(1, ("orders", 0)), response(HEARTBEAT, 4, 2), produced(3, ("clicks", 0))]
+    asked = [produce(1, "orders"), request(HEARTBEAT, 4, 2, group_id="g"), produce(3, "clicks")]
+    said = [produced(1, "orders"), response(HEARTBEAT, 4, 2), produced(3, "clicks")]
     for chunk in (0, 1, 7, 100):
         talk = Dialogue(THIRD)
         talk.client(b"".join(asked), chunk).broker(b"".join(said), chunk)
@@ -107,7 +86,7 @@ def test_what_does_not_fire_passes_as_it_came() -> None:
 def test_observe_counts_and_changes_nothing() -> None:
     """Mode observe: fired is counted, applied is not, and every byte passes."""
     talk = Dialogue(THIRD.replace("nth: 3", "nth: 1") + "    mode: observe\n")
-    asked, said = produce(1, ("orders", 0)), produced(1, ("orders", 0))
+    asked, said = produce(1, "orders"), produced(1, "orders")
     talk.client(asked).broker(said)
 
     assert (talk.to_broker, talk.to_client) == (asked, said)
@@ -118,7 +97,7 @@ def test_observe_counts_and_changes_nothing() -> None:
 def test_a_write_without_acks_that_fails_closes_the_connection() -> None:
     """There is no answer to carry the error; a broker closes then, too."""
     talk = Dialogue(THIRD.replace("nth: 3", "nth: 1"))
-    talk.client(produce(1, ("orders", 0), acks=0))
+    talk.client(produce(1, "orders", acks=0))
 
     assert talk.to_broker == b""
     assert talk.closed is not None
@@ -177,26 +156,15 @@ rules:
 """
 
 
-def fetch(correlation: int, session: int, epoch: int, *topics: str) -> bytes:
-    listed = [{"topic": name, "partitions": [{"partition": 0, "fetch_offset": 5}]} for name in topics]
-    return request(FETCH, 11, correlation, session_id=session, session_epoch=epoch, max_wait_ms=500, topics=listed)
-
-
-def fetched(correlation: int, session: int, *topics: str) -> bytes:
-    said = [
-        {"topic": name, "partitions": [{"partition_index": 0, "high_watermark": 9, "records": b"x" * 10}]}
-        for name in topics
-    ]
-    return response(FETCH, 11, correlation, session_id=session, responses=said)
-
-
 def test_a_fetch_that_lists_nothing_is_about_its_whole_session() -> None:
     """The second request of a session lists no partition, and the one that fails is added to the broker's answer."""
     talk = Dialogue(FETCH_FAILS)
-    talk.client(fetch(1, 0, 0, "orders", "clicks")).broker(fetched(1, 77, "orders", "clicks"), 5)
-    assert talk.to_client == fetched(1, 77, "orders", "clicks")
+    talk.client(fetch(1, "orders", "clicks", session_id=0, session_epoch=0)).broker(
+        fetched(1, "orders", "clicks", session_id=77), 5
+    )
+    assert talk.to_client == fetched(1, "orders", "clicks", session_id=77)
 
-    talk.client(fetch(2, 77, 1)).broker(fetched(2, 77, "clicks"))
+    talk.client(fetch(2, session_id=77, session_epoch=1)).broker(fetched(2, "clicks", session_id=77))
     answer = talk.responses((FETCH, 11), (FETCH, 11))[1]
     found = {topic["topic"]: topic["partitions"][0]["error_code"] for topic in answer.body["responses"]}
     assert found == {"clicks": 0, "orders": NOT_LEADER}
@@ -206,11 +174,11 @@ def test_a_fetch_that_lists_nothing_is_about_its_whole_session() -> None:
 def test_a_session_whose_start_was_not_seen_begins_anew() -> None:
     """The client is told that there is no such session, once, and the broker does not hear of it."""
     talk = Dialogue(FETCH_FAILS)
-    talk.client(fetch(1, 77, 5))
+    talk.client(fetch(1, session_id=77, session_epoch=5))
     (answer,) = talk.responses((FETCH, 11))
     assert answer.body["error_code"] == 70
     assert talk.to_broker == b""
-    again = fetch(2, 0, 0, "orders")
+    again = fetch(2, "orders", session_id=0, session_epoch=0)
     talk.client(again)
     assert talk.to_broker == again
 
@@ -257,10 +225,10 @@ def test_a_dropped_response_stalls_its_connection() -> None:
 def test_rules_change_at_the_next_frame_and_not_for_those_in_flight() -> None:
     """The answer to a request that a rule fired for is changed by it, though the rule is gone; the next is not."""
     talk = Dialogue(THIRD.replace("nth: 3", "first: 9") + "    at: response\n")
-    talk.client(produce(1, ("orders", 0)))
+    talk.client(produce(1, "orders"))
     plain = Dialogue().session.plan
     talk.session.use(plain, talk.now)
-    talk.client(produce(2, ("orders", 0))).broker(produced(1, ("orders", 0)) + produced(2, ("orders", 0)))
+    talk.client(produce(2, "orders")).broker(produced(1, "orders") + produced(2, "orders"))
     assert [answer[("orders", 0)] for answer in codes(talk, 2)] == [NOT_LEADER, 0]
 
 
@@ -271,7 +239,9 @@ def test_a_throttled_client_is_told_and_not_read() -> None:
     """throttle_time_ms is in the answer, the records stream on, and nothing is read from the client for that long."""
     for chunk in (0, 1, 9, 20):
         talk = Dialogue(THROTTLED)
-        talk.client(fetch(1, 0, 0, "orders")).broker(fetched(1, 77, "orders"), chunk)
+        talk.client(fetch(1, "orders", session_id=0, session_epoch=0)).broker(
+            fetched(1, "orders", session_id=77), chunk
+        )
         (answer,) = talk.responses((FETCH, 11))
         assert answer.body["throttle_time_ms"] == 3000
         assert not talk.read[CLIENT]
@@ -280,10 +250,10 @@ def test_a_throttled_client_is_told_and_not_read() -> None:
         talk.later(0.2)
         assert talk.read[CLIENT]
     talk = Dialogue(THROTTLED)
-    talk.client(produce(1, ("orders", 0))).broker(produced(1, ("orders", 0)))
+    talk.client(produce(1, "orders")).broker(produced(1, "orders"))
     assert talk.responses((PRODUCE, 9))[0].body["throttle_time_ms"] == 3000
     talk = Dialogue(THROTTLED)
-    talk.client(produce(1, ("orders", 0), acks=0))
+    talk.client(produce(1, "orders", acks=0))
     assert not talk.read[CLIENT]
 
 

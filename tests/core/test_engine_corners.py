@@ -11,19 +11,10 @@ from kproxy.core.topics import CORRELATION
 from kproxy.testing.dialogue import Dialogue, frames, request, response, sized
 from kproxy.wire import Message, encode
 from kproxy.wire.table import schema
+from tests.support.frames import fetch, produce
 
 ID = UUID(int=(4 << 76) + 5)
 PRODUCE, FETCH, METADATA, CONTROLLED_SHUTDOWN, HEARTBEAT = 0, 1, 3, 7, 12
-
-
-def produce(correlation: int, topic: str, records: bytes = b"r" * 70, timeout: int = 9) -> bytes:
-    data = [{"name": topic, "partition_data": [{"index": 0, "records": records}]}]
-    return request(PRODUCE, 9, correlation, acks=-1, timeout_ms=timeout, topic_data=data)
-
-
-def fetch(correlation: int, session: int, epoch: int, *topics: str) -> bytes:
-    listed = [{"topic": name, "partitions": [{"partition": 0}]} for name in topics]
-    return request(FETCH, 11, correlation, session_id=session, session_epoch=epoch, topics=listed)
 
 
 def numbers(data: bytes) -> list[int]:
@@ -42,7 +33,7 @@ rules:
 """
     talk = Dialogue(text)
     talk.client(produce(1, "orders"))
-    assert talk.to_broker == produce(1, "prod.orders", timeout=77)
+    assert talk.to_broker == produce(1, "prod.orders", timeout_ms=77)
 
 
 # ---- reordered answers
@@ -183,9 +174,11 @@ def test_who_observes_leaves_fetch_sessions_alone() -> None:
     text = "rules:\n  - {name: gone, kind: error, match: {api: Fetch, topic: orders}, error: 6, mode: observe}\n"
     talk = Dialogue(text)
     for number, topics in enumerate((("orders",), (), ("orders", "clicks")), start=5):
-        talk.client(fetch(number, 77, number, *topics))
+        talk.client(fetch(number, *topics, session_id=77, session_epoch=number))
     assert talk.to_client == b""
-    assert talk.to_broker == fetch(5, 77, 5, "orders") + fetch(6, 77, 6) + fetch(7, 77, 7, "orders", "clicks")
+    assert talk.to_broker == fetch(5, "orders", session_id=77, session_epoch=5) + fetch(
+        6, session_id=77, session_epoch=6
+    ) + fetch(7, "orders", "clicks", session_id=77, session_epoch=7)
     assert talk.rules.live[0].matched == 2
 
 

@@ -16,6 +16,7 @@ from kproxy.rules.document.source import Source
 from kproxy.rules.store import RuleStore
 from kproxy.testing.dialogue import Dialogue, frames, request, response
 from kproxy.wire import decode_request
+from tests.support.frames import produce
 
 PRODUCE, HANDSHAKE, AUTHENTICATE = 0, 17, 36
 RULES: dict[str, dict[str, Any]] = {
@@ -168,11 +169,6 @@ def test_a_trigger_that_was_asked_for_somebody_else_is_over_with_the_request(ear
     assert talk.to_broker.endswith(third)
 
 
-def produce(number: int, version: int, topic: str, *partitions: int, acks: int = -1) -> bytes:
-    data = [{"index": partition, "records": b"r" * (40 + number)} for partition in partitions]
-    return request(PRODUCE, version, number, acks=acks, topic_data=[{"name": topic, "partition_data": data}])
-
-
 @pytest.mark.parametrize("version", [3, 8, 9, 12])
 @pytest.mark.parametrize(
     "rules",
@@ -191,7 +187,13 @@ def test_answers_made_before_are_those_that_would_be_made(version: int, rules: l
     kinds = [("orders", (1,)), ("orders", (2,)), ("other", (1,)), ("orders", (1, 3)), ("orders", ()), ("orde", (257,))]
     turns = kinds[:3] * 4 + kinds * 4
     parts = [
-        produce(number, version, topic, *partitions, acks=(-1, 1)[number // 3 % 2])
+        produce(
+            number,
+            *((topic, partition) for partition in partitions),
+            version=version,
+            acks=(-1, 1)[number // 3 % 2],
+            records=b"r" * (40 + number),
+        )
         for number, (topic, partitions) in enumerate(turns)
     ]
     written = text(*rules)

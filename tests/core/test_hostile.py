@@ -20,7 +20,7 @@ from kproxy.core.session_state import Shared
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import NAMESPACES
-from kproxy.testing.dialogue import Dialogue
+from kproxy.testing.dialogue import Dialogue, request, response, sized
 from kproxy.wire import Message, encode
 from kproxy.wire.primitives import write_uvarint
 from kproxy.wire.table import layout, schema
@@ -160,47 +160,47 @@ def test_a_handshake_without_its_mechanism_passes(dialogue: Any, frame: str) -> 
     assert talk.to_broker == asked * 2
 
 
-def test_a_node_named_twice_with_two_addresses_is_asked_for_once_a_frame(dialogue: Any, frames: Any) -> None:
+def test_a_node_named_twice_with_two_addresses_is_asked_for_once_a_frame(dialogue: Any) -> None:
     """However a broker contradicts itself in one response, the session does not ask for ever."""
-    talk = dialogue(Bound()).client(frames.request(METADATA, 9, 1))
+    talk = dialogue(Bound()).client(request(METADATA, 9, 1))
     nodes = [{"node_id": 1, "host": f"b{n}", "port": 9092, "rack": None} for n in range(3)]
-    talk.broker(frames.response(METADATA, 9, 1, brokers=nodes))
+    talk.broker(response(METADATA, 9, 1, brokers=nodes))
 
     assert talk.session.idle
     assert b"proxy" in talk.to_client and b"b1" not in talk.to_client
     assert sum(type(command).__name__ == "EnsureNodes" for command in talk.log) == 1
 
 
-def test_a_host_without_a_node_is_not_shown(dialogue: Any, frames: Any) -> None:
+def test_a_host_without_a_node_is_not_shown(dialogue: Any) -> None:
     """An id or a port below zero says that there is no node; a host beside it is a broker's address all the same."""
-    talk = dialogue(Bound()).client(frames.request(METADATA, 9, 1) + frames.request(10, 3, 2))
+    talk = dialogue(Bound()).client(request(METADATA, 9, 1) + request(10, 3, 2))
     nodes = [{"node_id": -1, "host": "secret", "port": 9092, "rack": None}]
-    talk.broker(frames.response(METADATA, 9, 1, brokers=nodes))
-    talk.broker(frames.response(10, 3, 2, node_id=-1, host="secret", port=-1))
+    talk.broker(response(METADATA, 9, 1, brokers=nodes))
+    talk.broker(response(10, 3, 2, node_id=-1, host="secret", port=-1))
 
     assert b"secret" not in talk.to_client
     assert talk.session.idle
 
 
 @pytest.mark.parametrize("null", ["api_versions", "own_metadata"])
-def test_a_null_list_of_versions_or_topics_is_an_empty_one(dialogue: Any, frames: Any, null: str) -> None:
+def test_a_null_list_of_versions_or_topics_is_an_empty_one(dialogue: Any, null: str) -> None:
     """Readers let a null through where the wire has one, and so must what looks at it."""
     if null == "api_versions":
-        talk = dialogue(Bound()).client(frames.request(API_VERSIONS, 0, 1))
-        said = frames.sized(b"\x00\x00\x00\x01\x00\x00\xff\xff\xff\xff")
+        talk = dialogue(Bound()).client(request(API_VERSIONS, 0, 1))
+        said = sized(b"\x00\x00\x00\x01\x00\x00\xff\xff\xff\xff")
         assert talk.broker(said).to_client == said
     else:
         talk = dialogue(Bound(names=NameMaps(topics=RENAME)))
-        talk.client(frames.request(68, 1, 1, group_id="g", member_id="m", subscribed_topic_regex="a"))
-        answer = frames.response(METADATA, 10, -0x6B70, topics=[], brokers=[])
+        talk.client(request(68, 1, 1, group_id="g", member_id="m", subscribed_topic_regex="a"))
+        answer = response(METADATA, 10, -0x6B70, topics=[], brokers=[])
         talk.broker(answer[:-4] + b"\xff\xff\xff\xff")
         assert not talk.session.requests.blocked
     assert talk.closed is None
 
 
-def test_a_client_id_of_32_kilobytes_is_read_in_a_few_steps(dialogue: Any, frames: Any) -> None:
+def test_a_client_id_of_32_kilobytes_is_read_in_a_few_steps(dialogue: Any) -> None:
     """acks stands behind it; bytes that come one by one must not be looked at again for each few."""
-    asked = frames.request(0, 9, 1, client_id="c" * 32767, acks=1)
+    asked = request(0, 9, 1, client_id="c" * 32767, acks=1)
     talk = dialogue(Bound())
     looks = 0
     acks = talk.session.plan[9].acks
@@ -217,26 +217,26 @@ def test_a_client_id_of_32_kilobytes_is_read_in_a_few_steps(dialogue: Any, frame
     assert looks < 20
 
 
-def test_a_long_header_of_a_streamed_response_may_be_cut(dialogue: Any, frames: Any) -> None:
+def test_a_long_header_of_a_streamed_response_may_be_cut(dialogue: Any) -> None:
     """Its tags are skipped like all tags that are not known, wherever reads end."""
-    body = frames.response(FETCH, 17, 1, node_endpoints=[], throttle_time_ms=1)[9:]
+    body = response(FETCH, 17, 1, node_endpoints=[], throttle_time_ms=1)[9:]
     filler = bytes(300)
     tags = b"\x01\x05" + write_uvarint(len(filler)) + filler
-    said = frames.sized(b"\x00\x00\x00\x01" + tags + body)
+    said = sized(b"\x00\x00\x00\x01" + tags + body)
     for chunk in (1, 16, 20, 200):
-        talk = dialogue(Bound(), shared()).client(frames.request(FETCH, 17, 1)).broker(said, chunk)
+        talk = dialogue(Bound(), shared()).client(request(FETCH, 17, 1)).broker(said, chunk)
         assert talk.closed is None
         assert talk.to_client == said
 
 
 @pytest.mark.parametrize("rules", ["", "rules: [{name: r, kind: delay, delay: 1s, match: {topic: nobody}}]"])
-def test_versions_that_nobody_knows_leave_room_for_those_that_are_known(frames: Any, rules: str) -> None:
+def test_versions_that_nobody_knows_leave_room_for_those_that_are_known(rules: str) -> None:
     """Connections share their plan: one that asks for ApiVersions in every version there could be, each of which is
     answered, must not have the steps of all others' requests made anew for each frame."""
     talk = Dialogue(rules)
     plan = talk.session.plan
     head = "0012{:04x}00000001ffff"
-    talk.client(b"".join(frames.sized(bytes.fromhex(head.format(99 + number))) for number in range(MOST_STEPS + 50)))
+    talk.client(b"".join(sized(bytes.fromhex(head.format(99 + number))) for number in range(MOST_STEPS + 50)))
     assert talk.closed is None
     assert len(plan) == MOST_STEPS
     for key in schema.paths():

@@ -11,6 +11,7 @@ from kproxy.core.commands import EnsureNodes
 from kproxy.core.plan import Bound
 from kproxy.core.rewrite import LAST_PORT, LONGEST_HOST
 from kproxy.core.session_state import Shared
+from kproxy.testing.dialogue import request, response
 from kproxy.wire import decode_response
 from kproxy.wire.table import schema
 
@@ -46,25 +47,21 @@ def named(key: int, version: int, nodes: list[tuple[int, str, int]]) -> dict[str
     return {array: [{number: node, "host": host, "port": port, **extra} for node, host, port in nodes]}
 
 
-def answered(
-    dialogue: Any, frames: Any, key: int, version: int, nodes: list[tuple[int, str, int]], **limits: int
-) -> Any:
+def answered(dialogue: Any, key: int, version: int, nodes: list[tuple[int, str, int]], **limits: int) -> Any:
     """A connection on which a response with these nodes has come."""
     talk = dialogue(Bound(), Shared(**limits))
-    talk.client(frames.request(key, version, 5, **({"acks": 1} if key == PRODUCE else {})))
-    return talk.broker(frames.response(key, version, 5, **named(key, version, nodes)))
+    talk.client(request(key, version, 5, **({"acks": 1} if key == PRODUCE else {})))
+    return talk.broker(response(key, version, 5, **named(key, version, nodes)))
 
 
 @pytest.mark.parametrize(("key", "version"), LISTS)
-def test_a_response_that_names_too_many_nodes_closes_its_connection(
-    dialogue: Any, frames: Any, key: int, version: int
-) -> None:
+def test_a_response_that_names_too_many_nodes_closes_its_connection(dialogue: Any, key: int, version: int) -> None:
     """As many as the limit pass, in every list that names nodes; one more is a message that names the limit, and nobody
     is asked for ports."""
     nodes = [(node, f"b{node}", 9092) for node in range(11)]
 
-    assert answered(dialogue, frames, key, version, nodes[:10], max_nodes=10).closed is None
-    talk = answered(dialogue, frames, key, version, nodes, max_nodes=10)
+    assert answered(dialogue, key, version, nodes[:10], max_nodes=10).closed is None
+    talk = answered(dialogue, key, version, nodes, max_nodes=10)
 
     assert (talk.closed.cause, talk.closed.blame) == ("decode", "broker")
     assert "more than 10 nodes, expected at most 10 (limits.max_nodes)" in talk.closed.message
@@ -73,16 +70,16 @@ def test_a_response_that_names_too_many_nodes_closes_its_connection(
 
 
 @pytest.mark.parametrize(("key", "version"), [case for case in LISTS if case[0] != FIND_COORDINATOR])
-def test_one_node_named_again_and_again_is_too_many(dialogue: Any, frames: Any, key: int, version: int) -> None:
+def test_one_node_named_again_and_again_is_too_many(dialogue: Any, key: int, version: int) -> None:
     """Each list has a node once; coordinators alone are listed by what they coordinate."""
-    talk = answered(dialogue, frames, key, version, [(1, f"b{n}", 9092) for n in range(11)], max_nodes=10)
+    talk = answered(dialogue, key, version, [(1, f"b{n}", 9092) for n in range(11)], max_nodes=10)
 
     assert "limits.max_nodes" in talk.closed.message
 
 
-def test_groups_with_the_same_coordinator_are_no_nodes(dialogue: Any, frames: Any) -> None:
+def test_groups_with_the_same_coordinator_are_no_nodes(dialogue: Any) -> None:
     """A thousand of them with a limit of two nodes."""
-    talk = answered(dialogue, frames, FIND_COORDINATOR, 4, [(n % 2, "b", 9092) for n in range(1000)], max_nodes=2)
+    talk = answered(dialogue, FIND_COORDINATOR, 4, [(n % 2, "b", 9092) for n in range(1000)], max_nodes=2)
 
     assert talk.closed is None
     assert len(decode_response(talk.to_client[4:], FIND_COORDINATOR, 4).body["coordinators"]) == 1000
@@ -90,12 +87,10 @@ def test_groups_with_the_same_coordinator_are_no_nodes(dialogue: Any, frames: An
 
 @pytest.mark.parametrize(("key", "version"), CASES)
 @pytest.mark.parametrize(("host", "port"), [*((host, 9092) for host in HOSTS), *(("b1", port) for port in PORTS)])
-def test_hosts_and_ports_that_are_none_are_hidden(
-    dialogue: Any, frames: Any, key: int, version: int, host: str, port: int
-) -> None:
+def test_hosts_and_ports_that_are_none_are_hidden(dialogue: Any, key: int, version: int, host: str, port: int) -> None:
     """Nobody dials them, no port stands for them, and clients do not see them; a path would be a Unix socket of
     kproxy's own machine."""
-    talk = answered(dialogue, frames, key, version, [(1, host, port)])
+    talk = answered(dialogue, key, version, [(1, host, port)])
 
     assert talk.closed is None
     assert not [command for command in talk.log if isinstance(command, EnsureNodes)]
@@ -104,9 +99,9 @@ def test_hosts_and_ports_that_are_none_are_hidden(
 
 
 @pytest.mark.parametrize("node", [-1, -2, -(2**31)])
-def test_negative_node_ids_are_hidden(dialogue: Any, frames: Any, node: int) -> None:
+def test_negative_node_ids_are_hidden(dialogue: Any, node: int) -> None:
     """They would be those of controllers."""
-    talk = answered(dialogue, frames, METADATA, 9, [(node, "b1", 9092), (2, "b2", 9092)])
+    talk = answered(dialogue, METADATA, 9, [(node, "b1", 9092), (2, "b2", 9092)])
 
     body = decode_response(talk.to_client[4:], METADATA, 9).body
     assert [broker["node_id"] for broker in body["brokers"]] == [2]

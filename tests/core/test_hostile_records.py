@@ -12,13 +12,14 @@ from crc32c import crc32c
 
 from kproxy.rules import records as bodies
 from kproxy.rules.kinds.base import batch_checks
-from kproxy.testing.dialogue import Dialogue, request
+from kproxy.testing.dialogue import Dialogue
 from kproxy.wire import breath
 from kproxy.wire.records.batch import encode_batch
 from kproxy.wire.records.compression import GZIP, SNAPPY, ZSTD, decompress
 from kproxy.wire.records.digest import read_digest
 from kproxy.wire.records.entry import BATCH
 from kproxy.wire.records.record import Record, read_record, write_record
+from tests.support.frames import produce
 from tests.support.stretches import Stopwatch
 
 LONGEST = 0.050
@@ -65,16 +66,11 @@ def dialogue(kind: str) -> Dialogue:
     return Dialogue(json.dumps({"rules": [rule if kind == "require" else rule | {"at": "produce"}]}))
 
 
-def produce(records: bytes) -> bytes:
-    data = [{"name": "t", "partition_data": [{"index": 0, "records": records}]}]
-    return request(0, 9, 1, acks=1, timeout_ms=1000, topic_data=data)
-
-
 @pytest.mark.parametrize("what", HOSTILE)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_stretch_is_long(kind: str, what: str) -> None:
     """Wherever a rule looks into records, there are places at which others may run."""
-    frame, found = produce(HOSTILE[what]), 1.0
+    frame, found = produce(1, "t", records=HOSTILE[what], acks=1), 1.0
     for _ in range(TRIES):
         talk, watch = dialogue(kind), Stopwatch()
         with watch:
@@ -94,7 +90,7 @@ def test_a_little_that_stands_for_much_is_left_as_it_is(kind: str, monkeypatch: 
     assert len(much) < 1000
     talk, watch = dialogue(kind), Stopwatch()
     with watch:
-        talk.client(produce(usual + much))
+        talk.client(produce(1, "t", records=usual + much, acks=1))
     assert watch.longest <= LONGEST
     assert usual not in talk.to_broker
     assert (much in talk.to_broker) == (kind != "corrupt_records")  # it flips bits as they stand there
@@ -105,7 +101,7 @@ def test_what_was_really_sent_is_changed_however_much_it_is(monkeypatch: pytest.
     monkeypatch.setattr(bodies, "MOST_RECORDS", 100)
     batches = b"".join(with_headers(10, 0) for _ in range(100))
     assert b"\x02k\x020" in batches
-    talk = dialogue("set_record").client(produce(batches))
+    talk = dialogue("set_record").client(produce(1, "t", records=batches, acks=1))
     assert b"\x02k\x020" not in talk.to_broker
 
 
@@ -113,7 +109,7 @@ def test_records_that_are_too_short_to_break_a_rule_are_not_made(monkeypatch: py
     """`require` passes over them by their lengths."""
     made: list[int] = []
     monkeypatch.setattr(batch_checks, "read_record", lambda *of: made.append(1) or read_record(*of))
-    dialogue("require").client(produce(bomb(100_000)))
+    dialogue("require").client(produce(1, "t", records=bomb(100_000), acks=1))
     assert made == []
 
 

@@ -29,6 +29,7 @@ from kproxy.core.session_state import Shared
 from kproxy.core.topics import CORRELATION
 from kproxy.core.versions import unsupported
 from kproxy.rules.names.composed import NameMap, NameMaps
+from kproxy.testing.dialogue import defaults, request, response, sized
 from kproxy.wire import decode_request, decode_response
 
 PRODUCE, FETCH, METADATA, COORDINATOR, HEARTBEAT, HANDSHAKE, VERSIONS, AUTHENTICATE = 0, 1, 3, 10, 12, 17, 18, 36
@@ -66,8 +67,8 @@ class Exchange:
 class Author:
     """Writes a conversation under a bound."""
 
-    def __init__(self, random: Random, bound: Bound, frames: Any) -> None:
-        self.random, self.bound, self.frames = random, bound, frames
+    def __init__(self, random: Random, bound: Bound) -> None:
+        self.random, self.bound = random, bound
         self.renames = bound.names is not None
         self.correlation = random.choice((0, 1, 5000, 2**31 - 400))
 
@@ -93,8 +94,8 @@ class Author:
 
     def exchange(self, key: int, version: int, asks: Any = None, answers: Any = None, **more: Any) -> Exchange:
         nothing: Callable[[int], dict[str, Any]] = lambda side: {}  # noqa: E731
-        asked, forwarded = self.both(key, version, asks or nothing, self.frames.request)
-        heard, answer = self.both(key, version, answers or nothing, self.frames.response)
+        asked, forwarded = self.both(key, version, asks or nothing, request)
+        heard, answer = self.both(key, version, answers or nothing, response)
         return Exchange(asked, forwarded, answer, heard, **more)
 
     def produce(self) -> Exchange:
@@ -102,7 +103,7 @@ class Author:
         if not self.random.randrange(20):
             records = self.random.randbytes(self.random.choice((70_000, 300_000)))
         topics, nodes = self.random.sample(list(NAMES), 2), self.nodes(2)
-        part = self.frames.defaults(PRODUCE, version, "response")
+        part = defaults(PRODUCE, version, "response")
 
         def of(topic: str, side: int) -> dict[str, Any]:
             return {"topic_id": UUID(int=5)} if version > 12 else {"name": self.name(topic, side)}
@@ -194,15 +195,15 @@ class Author:
 
     def future_versions(self) -> Exchange:
         head = VERSIONS.to_bytes(2, "big") + b"\x00\x63" + self.correlation.to_bytes(4, "big") + b"\xff\xff\x00"
-        asked = self.frames.sized(head + self.random.randbytes(self.random.choice((0, 3, 2000))))
+        asked = sized(head + self.random.randbytes(self.random.choice((0, 3, 2000))))
         return Exchange(asked, None, None, unsupported(self.correlation))
 
     def unknown(self) -> Exchange:
         if self.bound.advertise and self.bound.hide_unknown_apis:
             return self.heartbeat()
         correlation = self.correlation.to_bytes(4, "big")
-        asked = self.frames.sized(b"\x03\xe7\x00\x00" + correlation + b"\xff\xff" + self.records(900))
-        said = self.frames.sized(correlation + self.records(900))
+        asked = sized(b"\x03\xe7\x00\x00" + correlation + b"\xff\xff" + self.records(900))
+        said = sized(correlation + self.records(900))
         return Exchange(asked, asked, said, said)
 
     def login(self) -> Iterator[Exchange]:
@@ -217,7 +218,7 @@ class Author:
             mechanism, rounds = self.random.choice((("PLAIN", 1), ("SCRAM-SHA-256", 2), ("GSSAPI", 3)))
             yield self.exchange(HANDSHAKE, 0, lambda side: {"mechanism": mechanism}, lockstep=True)
             for _ in range(rounds):
-                token, said = (self.frames.sized(b"\x60" + self.records(100)) for _ in range(2))
+                token, said = (sized(b"\x60" + self.records(100)) for _ in range(2))
                 yield Exchange(token, token, said, said, lockstep=True)
             self.correlation += 1
             if mechanism == "GSSAPI":  # which has no fixed number of tokens: only the last answer ends them
@@ -361,7 +362,7 @@ class Talk:
         if frame[8:12] == CORRELATION.to_bytes(4, "big", signed=True):
             topic = {"error_code": 0, "topic_id": UUID(int=1), "is_internal": False, "partitions": []}
             topics = [topic | {"name": NAMES[name]} for name in NAMES]
-            self.to_send[BROKER] += self.world.frames.response(METADATA, 10, CORRELATION, topics=topics)
+            self.to_send[BROKER] += response(METADATA, 10, CORRELATION, topics=topics)
             return
         assert self.unheard, f"nobody said {frame[:80]!r}"
         expected = self.unheard.popleft()
@@ -394,10 +395,10 @@ class Talk:
 class World:
     """Conversations that share their held memory, and a die."""
 
-    def __init__(self, random: Random, bound: Bound, frames: Any, talks: int, exchanges: int) -> None:
-        self.random, self.frames, self.now = random, frames, 0.0
+    def __init__(self, random: Random, bound: Bound, talks: int, exchanges: int) -> None:
+        self.random, self.now = random, 0.0
         self.plan = Plan(bound)
-        written = [list(Author(random, bound, frames).write(exchanges)) for _ in range(talks)]
+        written = [list(Author(random, bound).write(exchanges)) for _ in range(talks)]
         parts = (part for one in chain(*written) for part in (one.asked, one.answer or b""))
         longest = max(map(len, parts), default=0)
         limit = max(longest, 10_000) + random.choice((0, 1, 5000, 1 << 20))
@@ -445,10 +446,10 @@ worlds = st.builds(
 
 @given(worlds)
 @settings(max_examples=100, deadline=None)
-def test_everything_arrives_once_in_order_and_nothing_stays(frames: Any, worlds: Any) -> None:
+def test_everything_arrives_once_in_order_and_nothing_stays(worlds: Any) -> None:
     """Both sides get what the model says; then the sessions are idle, read both sides and hold no memory."""
     random, bound, talks, exchanges = worlds
-    world = World(random, bound, frames, talks, exchanges)
+    world = World(random, bound, talks, exchanges)
 
     world.play()
 
@@ -464,10 +465,10 @@ def test_everything_arrives_once_in_order_and_nothing_stays(frames: Any, worlds:
 
 @given(worlds, st.integers(0, 400))
 @settings(max_examples=100, deadline=None)
-def test_a_drain_at_any_moment_answers_what_was_taken_and_ends(frames: Any, worlds: Any, steps: int) -> None:
+def test_a_drain_at_any_moment_answers_what_was_taken_and_ends(worlds: Any, steps: int) -> None:
     """Whatever is held, streamed or waited for: requests that were forwarded are answered, and the session closes."""
     random, bound, talks, exchanges = worlds
-    world = World(random, bound, frames, talks, exchanges)
+    world = World(random, bound, talks, exchanges)
     world.play(steps)
 
     for talk in world.talks:
@@ -484,10 +485,10 @@ def test_a_drain_at_any_moment_answers_what_was_taken_and_ends(frames: Any, worl
 
 @given(worlds, st.integers(0, 400), st.integers(1, 4))
 @settings(max_examples=100, deadline=None)
-def test_connections_that_end_at_any_moment_disturb_no_other(frames: Any, worlds: Any, steps: int, ends: int) -> None:
+def test_connections_that_end_at_any_moment_disturb_no_other(worlds: Any, steps: int, ends: int) -> None:
     """Their memory comes back, those who waited for it go on, and a late word from the driver does no harm."""
     random, bound, talks, exchanges = worlds
-    world = World(random, bound, frames, talks, exchanges)
+    world = World(random, bound, talks, exchanges)
     world.play(steps)
 
     gone, world.talks = world.talks[:ends], world.talks[ends:]

@@ -8,20 +8,11 @@ import pytest
 
 from kproxy.core.commands import BROKER, Command, Dial, Send
 from kproxy.testing.dialogue import Dialogue, request, response
+from tests.support.frames import produce, produced
 
 PRODUCE, METADATA, API_VERSIONS = 0, 3, 18
 RENAME = "rules: [{name: names, kind: rename_topic, topics: {orders: TARGET}}]"
 TARGETS = ["o", "renamed", "prod.orders.of.all"]  # shorter, as long but for a byte, longer
-
-
-def produce(correlation: int, topic: str, records: bytes = b"") -> bytes:
-    """Of one partition; who renames need not understand the records."""
-    partitions = [{"index": 0, "records": records}]
-    return request(PRODUCE, 8, correlation, acks=1, topic_data=[{"name": topic, "partition_data": partitions}])
-
-
-def produced(correlation: int, topic: str) -> bytes:
-    return response(PRODUCE, 8, correlation, responses=[{"name": topic, "partition_responses": [{"index": 0}]}])
 
 
 def dialled(target: str) -> Dialogue:
@@ -49,8 +40,9 @@ def test_a_renamed_frame_goes_where_it_came(target: str) -> None:
     """Both ways; with others before it, which pass as they are."""
     dialogue = dialled(target)
     other, heard = produce(2, "other"), produced(2, "other")
+    asked, said = (produce(3, topic, records=b"xyz") for topic in ("orders", target))
 
-    assert read(dialogue, 0, other + produce(3, "orders", b"xyz"), 100) == (other + produce(3, target, b"xyz"), [])
+    assert read(dialogue, 0, other + asked, 100) == (other + said, [])
     assert read(dialogue, BROKER, heard + produced(3, target), 100) == (heard + produced(3, "orders"), [])
 
 
@@ -59,7 +51,7 @@ def test_what_follows_of_the_frame_moves_along(target: str) -> None:
     """Of a long one, all that is in the buffer; what comes later passes as it comes."""
     dialogue = dialled(target)
     records = bytes(range(256)) * 40
-    asked, said = produce(2, "orders", records), produce(2, target, records)
+    asked, said = produce(2, "orders", records=records), produce(2, target, records=records)
     cut = len(asked) - 3000
 
     first, commands = read(dialogue, 0, asked[:cut], 100)

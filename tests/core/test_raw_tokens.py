@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 from kproxy.core.plan import Bound
+from kproxy.testing.dialogue import request, response
 
 PASSIVE = Bound(advertise=False)
 HANDSHAKE, AUTHENTICATE, HEARTBEAT = 17, 36, 12
 
 
-def begin(dialogue: Any, frames: Any, mechanism: str, error: int = 0) -> Any:
-    talk = dialogue(PASSIVE).client(frames.request(HANDSHAKE, 0, 1, mechanism=mechanism))
-    talk.broker(frames.response(HANDSHAKE, 0, 1, error_code=error, mechanisms=[mechanism]))
+def begin(dialogue: Any, mechanism: str, error: int = 0) -> Any:
+    talk = dialogue(PASSIVE).client(request(HANDSHAKE, 0, 1, mechanism=mechanism))
+    talk.broker(response(HANDSHAKE, 0, 1, error_code=error, mechanisms=[mechanism]))
     talk.out[0].clear()
     talk.out[1].clear()
     return talk
@@ -34,17 +35,17 @@ ROUNDS = {
 
 @pytest.mark.parametrize("mechanism", ROUNDS)
 @pytest.mark.parametrize("chunk", [0, 1, 5])
-def test_raw_tokens_pass_and_requests_follow(dialogue: Any, frames: Any, mechanism: str, chunk: int) -> None:
+def test_raw_tokens_pass_and_requests_follow(dialogue: Any, mechanism: str, chunk: int) -> None:
     """After a v0 handshake the tokens of every mechanism pass as they are, and then frames are told apart again."""
     client_tokens, broker_tokens = ROUNDS[mechanism]
-    talk = begin(dialogue, frames, mechanism)
+    talk = begin(dialogue, mechanism)
     for index, text in enumerate(client_tokens):
         talk.client(token(text), chunk)
         if index < len(broker_tokens):
             talk.broker(token(broker_tokens[index]), chunk)
     sent, got = talk.to_broker, talk.to_client
 
-    asked, said = frames.request(HEARTBEAT, 4, 2), frames.response(HEARTBEAT, 4, 2)
+    asked, said = request(HEARTBEAT, 4, 2), response(HEARTBEAT, 4, 2)
     talk.client(asked, chunk).broker(said, chunk)
 
     assert sent == b"".join(map(token, client_tokens))
@@ -55,10 +56,10 @@ def test_raw_tokens_pass_and_requests_follow(dialogue: Any, frames: Any, mechani
     assert talk.session.idle
 
 
-def test_a_request_behind_the_last_token_need_not_wait(dialogue: Any, frames: Any) -> None:
+def test_a_request_behind_the_last_token_need_not_wait(dialogue: Any) -> None:
     """A client that sends its first request with the token: the raw reply and the response are told apart."""
-    talk = begin(dialogue, frames, "PLAIN")
-    asked, said = frames.request(HEARTBEAT, 4, 2), frames.response(HEARTBEAT, 4, 2)
+    talk = begin(dialogue, "PLAIN")
+    asked, said = request(HEARTBEAT, 4, 2), response(HEARTBEAT, 4, 2)
 
     talk.client(token(b"\x00user\x00secret") + asked)
     talk.broker(token(b"") + said)
@@ -68,22 +69,22 @@ def test_a_request_behind_the_last_token_need_not_wait(dialogue: Any, frames: An
     assert talk.closed is None
 
 
-def test_a_refused_handshake_is_followed_by_frames(dialogue: Any, frames: Any) -> None:
+def test_a_refused_handshake_is_followed_by_frames(dialogue: Any) -> None:
     """Error 33: no token comes, the client may ask again for another mechanism."""
-    talk = begin(dialogue, frames, "PLAIN", error=33)
-    again = frames.request(HANDSHAKE, 1, 2, mechanism="SCRAM-SHA-256")
+    talk = begin(dialogue, "PLAIN", error=33)
+    again = request(HANDSHAKE, 1, 2, mechanism="SCRAM-SHA-256")
 
-    talk.client(again).broker(frames.response(HANDSHAKE, 1, 2))
+    talk.client(again).broker(response(HANDSHAKE, 1, 2))
 
     assert talk.to_broker == again
     assert talk.session.idle
 
 
-def test_an_old_client_may_open_with_a_gssapi_token(dialogue: Any, frames: Any) -> None:
+def test_an_old_client_may_open_with_a_gssapi_token(dialogue: Any) -> None:
     """Kafka 0.9 clients send the first token without any handshake; it is told by its first byte."""
     talk = dialogue(Bound())
-    talk.client(token(b"\x60\x82\x01token")).broker(token(b"\x60reply")).client(frames.request(HEARTBEAT, 0, 1))
-    talk.broker(frames.response(HEARTBEAT, 0, 1))
+    talk.client(token(b"\x60\x82\x01token")).broker(token(b"\x60reply")).client(request(HEARTBEAT, 0, 1))
+    talk.broker(response(HEARTBEAT, 0, 1))
 
     assert talk.closed is None
     assert talk.to_broker.startswith(token(b"\x60\x82\x01token"))
@@ -92,9 +93,9 @@ def test_an_old_client_may_open_with_a_gssapi_token(dialogue: Any, frames: Any) 
 
 @pytest.mark.parametrize("size", [-1, 524289, 2**31 - 1])
 @pytest.mark.parametrize("side", ["client", "broker"])
-def test_a_token_out_of_range_closes(dialogue: Any, frames: Any, size: int, side: str) -> None:
+def test_a_token_out_of_range_closes(dialogue: Any, size: int, side: str) -> None:
     """Brokers allow 512 KiB during authentication; nothing larger is a token."""
-    talk = begin(dialogue, frames, "SCRAM-SHA-256")
+    talk = begin(dialogue, "SCRAM-SHA-256")
     bad = size.to_bytes(4, "big", signed=True) + b"x"
 
     if side == "client":
@@ -106,19 +107,19 @@ def test_a_token_out_of_range_closes(dialogue: Any, frames: Any, size: int, side
     assert str(size) in talk.closed.message
 
 
-def test_reauthentication_on_a_live_connection_keeps_the_order(dialogue: Any, frames: Any) -> None:
+def test_reauthentication_on_a_live_connection_keeps_the_order(dialogue: Any) -> None:
     """KIP-368: handshake v1 and authenticate among other requests are frames in the same FIFO."""
     asked = [
-        frames.request(HEARTBEAT, 4, 1),
-        frames.request(HANDSHAKE, 1, 0x7FFFFFF8, mechanism="PLAIN"),
-        frames.request(AUTHENTICATE, 2, 0x7FFFFFF9, auth_bytes=b"\0u\0p"),
-        frames.request(HEARTBEAT, 4, 2),
+        request(HEARTBEAT, 4, 1),
+        request(HANDSHAKE, 1, 0x7FFFFFF8, mechanism="PLAIN"),
+        request(AUTHENTICATE, 2, 0x7FFFFFF9, auth_bytes=b"\0u\0p"),
+        request(HEARTBEAT, 4, 2),
     ]
     said = [
-        frames.response(HEARTBEAT, 4, 1),
-        frames.response(HANDSHAKE, 1, 0x7FFFFFF8),
-        frames.response(AUTHENTICATE, 2, 0x7FFFFFF9, session_lifetime_ms=3600000),
-        frames.response(HEARTBEAT, 4, 2),
+        response(HEARTBEAT, 4, 1),
+        response(HANDSHAKE, 1, 0x7FFFFFF8),
+        response(AUTHENTICATE, 2, 0x7FFFFFF9, session_lifetime_ms=3600000),
+        response(HEARTBEAT, 4, 2),
     ]
     talk = dialogue(PASSIVE).client(b"".join(asked)).broker(b"".join(said), 17)
 

@@ -12,51 +12,39 @@ from hypothesis import strategies as st
 from kproxy.core.commands import CLIENT
 from kproxy.core.plan import Bound
 from kproxy.rules.names.composed import NameMap, NameMaps
+from kproxy.testing.dialogue import request, response
 from kproxy.wire import decode_request, decode_response
+from tests.support.frames import produce, produced
 
 NAMES = NameMap.of({"orders": "prod.orders", "clicks-*": "prod.clicks-*"})
 BOUND = Bound(names=NameMaps(topics=NAMES))
 PRODUCE, FETCH, METADATA, HEARTBEAT, GROUP_HEARTBEAT, DESCRIBE_GROUP = 0, 1, 3, 12, 68, 69
 
 
-def produce(frames: Any, correlation: int, topics: list[str], acks: int = 1, size: int = 500) -> bytes:
-    data = [{"name": name, "partition_data": [{"index": 0, "records": b"r" * size}]} for name in topics]
-    built: bytes = frames.request(PRODUCE, 9, correlation, acks=acks, topic_data=data)
-    return built
-
-
-def produced(frames: Any, correlation: int, topics: list[str]) -> bytes:
-    part = {"index": 0, "error_code": 0, "base_offset": 5, "log_append_time_ms": -1, "log_start_offset": 0}
-    part |= {"record_errors": [], "error_message": None}
-    responses = [{"name": name, "partition_responses": [part]} for name in topics]
-    built: bytes = frames.response(PRODUCE, 9, correlation, responses=responses)
-    return built
-
-
-def conversation(frames: Any, client_side: bool) -> tuple[bytes, bytes]:
+def conversation(client_side: bool) -> tuple[bytes, bytes]:
     """The same exchange as the client or as the broker sees it."""
     orders, clicks, other = ("orders", "clicks-eu", "x") if client_side else ("prod.orders", "prod.clicks-eu", "x")
     asked = [
-        produce(frames, 1, [orders, other], size=3000),
-        frames.request(HEARTBEAT, 4, 2),
-        produce(frames, 3, [clicks], acks=0),
-        produce(frames, 4, [other]),
-        produce(frames, 5, [orders, clicks]),
+        produce(1, orders, other, records=b"r" * 3000),
+        request(HEARTBEAT, 4, 2),
+        produce(3, clicks, acks=0),
+        produce(4, other),
+        produce(5, orders, clicks),
     ]
     said = [
-        produced(frames, 1, [orders, other]),
-        frames.response(HEARTBEAT, 4, 2),
-        produced(frames, 4, [other]),
-        produced(frames, 5, [orders, clicks]),
+        produced(1, orders, other),
+        response(HEARTBEAT, 4, 2),
+        produced(4, other),
+        produced(5, orders, clicks),
     ]
     return b"".join(asked), b"".join(said)
 
 
 @pytest.mark.parametrize("chunk", [0, 1, 2, 7, 100, 1500, 4000])
-def test_names_are_those_of_the_other_side(dialogue: Any, frames: Any, chunk: int) -> None:
+def test_names_are_those_of_the_other_side(dialogue: Any, chunk: int) -> None:
     """The broker sees its names and the client its own, byte for byte what would have been sent with them."""
-    asked, said = conversation(frames, client_side=True)
-    asked_there, said_there = conversation(frames, client_side=False)
+    asked, said = conversation(client_side=True)
+    asked_there, said_there = conversation(client_side=False)
     talk = dialogue(BOUND)
 
     talk.client(asked, chunk).broker(said_there, chunk)
@@ -69,10 +57,10 @@ def test_names_are_those_of_the_other_side(dialogue: Any, frames: Any, chunk: in
 
 @given(st.lists(st.integers(1, 3000), min_size=1, max_size=30))
 @settings(max_examples=60, deadline=None)
-def test_any_cuts_give_the_same_bytes(dialogue: Any, frames: Any, sizes: list[int]) -> None:
+def test_any_cuts_give_the_same_bytes(dialogue: Any, sizes: list[int]) -> None:
     """However reads cut the stream, what leaves is the same."""
-    asked, said = conversation(frames, client_side=True)
-    asked_there, said_there = conversation(frames, client_side=False)
+    asked, said = conversation(client_side=True)
+    asked_there, said_there = conversation(client_side=False)
     talk = dialogue(BOUND)
 
     for data, feed in ((asked, talk.client), (said_there, talk.broker)):
@@ -86,23 +74,22 @@ def test_any_cuts_give_the_same_bytes(dialogue: Any, frames: Any, sizes: list[in
     assert talk.to_client == said
 
 
-def test_a_request_that_cannot_be_read_closes_and_says_where(dialogue: Any, frames: Any) -> None:
+def test_a_request_that_cannot_be_read_closes_and_says_where(dialogue: Any) -> None:
     """A request that has to be rewritten and does not follow its grammar cannot be forwarded."""
-    frame = bytearray(produce(frames, 1, ["other", "orders"]))
+    frame = bytearray(produce(1, "other", "orders"))
     at = frame.index(b"orders") - 1
     frame[at] = 0x7F
 
-    talk = dialogue(BOUND).client(frames.request(HEARTBEAT, 4, 1) + bytes(frame))
+    talk = dialogue(BOUND).client(request(HEARTBEAT, 4, 1) + bytes(frame))
 
     assert talk.closed is not None and talk.closed.cause == "decode" and talk.closed.blame == "client"
     assert "Produce request v9" in talk.closed.message and "topic_data" in talk.closed.message
-    assert talk.to_broker == frames.request(HEARTBEAT, 4, 1)
+    assert talk.to_broker == request(HEARTBEAT, 4, 1)
 
 
-def test_versions_with_ids_pass_untouched(dialogue: Any, frames: Any) -> None:
+def test_versions_with_ids_pass_untouched(dialogue: Any) -> None:
     """Produce 13 names topics by id: there is nothing to rename, and the frame need not be whole."""
-    data = [{"topic_id": UUID(int=7), "partition_data": [{"index": 0, "records": b"r" * 9000}]}]
-    frame = frames.request(PRODUCE, 13, 1, acks=-1, topic_data=data)
+    frame = produce(1, UUID(int=7), version=13, records=b"r" * 9000)
     talk = dialogue(BOUND).client(frame[:5000])
     assert talk.to_broker == frame[:5000]
 
@@ -113,15 +100,10 @@ def test_versions_with_ids_pass_untouched(dialogue: Any, frames: Any) -> None:
 
 @pytest.mark.parametrize("version", range(3, 13))
 @pytest.mark.parametrize(("name", "there"), [("orders", "prod.orders"), ("other", "other")])
-def test_a_long_request_of_one_topic_streams(dialogue: Any, frames: Any, version: int, name: str, there: str) -> None:
+def test_a_long_request_of_one_topic_streams(dialogue: Any, version: int, name: str, there: str) -> None:
     """Its only name stands before its records: it is put in as soon as it is here, and nothing is held."""
 
-    def request(topic: str) -> bytes:
-        data = [{"name": topic, "partition_data": [{"index": 0, "records": b"r" * 300_000}]}]
-        built: bytes = frames.request(PRODUCE, version, 1, acks=1, topic_data=data)
-        return built
-
-    frame, expected = request(name), request(there)
+    frame, expected = (produce(1, topic, version=version, acks=1, records=b"r" * 300_000) for topic in (name, there))
     talk = dialogue(BOUND).client(frame[:20])
     for start in range(20, len(frame), 5000):
         talk.client(frame[start : start + 5000])
@@ -135,9 +117,7 @@ def test_a_long_request_of_one_topic_streams(dialogue: Any, frames: Any, version
 
 @pytest.mark.parametrize("version", [0, 4, 7, 11, 12])
 @pytest.mark.parametrize(("there", "here"), [("prod.orders", "orders"), ("other", "other"), ("orders", None)])
-def test_a_long_response_of_one_topic_streams(
-    dialogue: Any, frames: Any, version: int, there: str, here: str | None
-) -> None:
+def test_a_long_response_of_one_topic_streams(dialogue: Any, version: int, there: str, here: str | None) -> None:
     """So does a Fetch response, unless its topic is hidden: then it is held whole, and the topic left out."""
     part = {"partition_index": 0, "error_code": 0, "high_watermark": 5, "records": b"r" * 200_000}
     more = {4: {"last_stable_offset": 5, "aborted_transactions": None}, 5: {"log_start_offset": 0}}
@@ -145,50 +125,47 @@ def test_a_long_response_of_one_topic_streams(
     for since, fields in more.items():
         part |= fields if version >= since else {}
 
-    def response(topic: str | None) -> bytes:
+    def answer(topic: str | None) -> bytes:
         topics = [] if topic is None else [{"topic": topic, "partitions": [part]}]
-        built: bytes = frames.response(FETCH, version, 1, responses=topics)
-        return built
+        return response(FETCH, version, 1, responses=topics)
 
-    talk = dialogue(BOUND).client(frames.request(FETCH, version, 1))
-    talk.broker(response(there), 7000)
+    talk = dialogue(BOUND).client(request(FETCH, version, 1))
+    talk.broker(answer(there), 7000)
 
-    assert talk.to_client == response(here)
+    assert talk.to_client == answer(here)
     assert talk.session.idle
     assert talk.shared.responses.used == 0
 
 
-def heartbeat(frames: Any, correlation: int, regex: str | None, epoch: int = 0) -> bytes:
+def heartbeat(correlation: int, regex: str | None, epoch: int = 0) -> bytes:
     values = {"group_id": "g", "member_id": "m", "member_epoch": epoch, "subscribed_topic_regex": regex}
-    built: bytes = frames.request(GROUP_HEARTBEAT, 1, correlation, **values)
-    return built
+    return request(GROUP_HEARTBEAT, 1, correlation, **values)
 
 
-def topics_answer(frames: Any, names: list[str]) -> bytes:
+def topics_answer(names: list[str]) -> bytes:
     ids = [UUID(int=0x4000 << 64 | number) for number, _ in enumerate(names)]
     topics = [
         {"error_code": 0, "name": name, "topic_id": topic_id, "is_internal": False, "partitions": []}
         for name, topic_id in zip(names, ids, strict=True)
     ]
-    built: bytes = frames.response(METADATA, 10, -0x6B70, topics=topics)
-    return built
+    return response(METADATA, 10, -0x6B70, topics=topics)
 
 
-def test_a_pattern_waits_for_the_topics_and_goes_as_names(dialogue: Any, frames: Any) -> None:
+def test_a_pattern_waits_for_the_topics_and_goes_as_names(dialogue: Any) -> None:
     """The broker is asked for its topics by a request the client never sees; the pattern then names what it matches."""
-    talk = dialogue(BOUND).client(frames.request(HEARTBEAT, 4, 1))
+    talk = dialogue(BOUND).client(request(HEARTBEAT, 4, 1))
     before = talk.to_broker
 
-    talk.client(heartbeat(frames, 2, "^(orders|clicks-.*)$") + frames.request(HEARTBEAT, 4, 3))
+    talk.client(heartbeat(2, "^(orders|clicks-.*)$") + request(HEARTBEAT, 4, 3))
     question = decode_request(talk.to_broker[len(before) + 4 :])
     assert (question.api.name, question.body["topics"]) == ("Metadata", None)
     assert not talk.read[CLIENT]
     sent = len(talk.to_broker)
-    talk.broker(frames.response(HEARTBEAT, 4, 1))
-    talk.broker(topics_answer(frames, ["prod.orders", "prod.clicks-eu", "orders", "other"]), 9)
+    talk.broker(response(HEARTBEAT, 4, 1))
+    talk.broker(topics_answer(["prod.orders", "prod.clicks-eu", "orders", "other"]), 9)
 
     assert talk.read[CLIENT]
-    assert talk.to_client == frames.response(HEARTBEAT, 4, 1)
+    assert talk.to_client == response(HEARTBEAT, 4, 1)
     rest = talk.to_broker[sent:]
     size = int.from_bytes(rest[:4], "big")
     pattern = decode_request(rest[4 : 4 + size]).body["subscribed_topic_regex"]
@@ -196,36 +173,36 @@ def test_a_pattern_waits_for_the_topics_and_goes_as_names(dialogue: Any, frames:
 
     matched = [n for n in ("prod.orders", "prod.clicks-eu", "orders", "other") if re2.fullmatch(pattern, n)]
     assert matched == ["prod.orders", "prod.clicks-eu"]
-    assert rest[4 + size :] == frames.request(HEARTBEAT, 4, 3)
-    talk.broker(frames.response(GROUP_HEARTBEAT, 1, 2) + frames.response(HEARTBEAT, 4, 3))
+    assert rest[4 + size :] == request(HEARTBEAT, 4, 3)
+    talk.broker(response(GROUP_HEARTBEAT, 1, 2) + response(HEARTBEAT, 4, 3))
     assert talk.session.idle
 
 
-def test_a_new_topic_reaches_a_pattern_that_was_sent_before(dialogue: Any, frames: Any) -> None:
+def test_a_new_topic_reaches_a_pattern_that_was_sent_before(dialogue: Any) -> None:
     """A later heartbeat says nothing of the pattern; when the names have changed it is filled in again."""
-    talk = dialogue(BOUND).client(heartbeat(frames, 1, "clicks-.*"))
-    talk.broker(topics_answer(frames, ["prod.clicks-eu"])).broker(frames.response(GROUP_HEARTBEAT, 1, 1))
+    talk = dialogue(BOUND).client(heartbeat(1, "clicks-.*"))
+    talk.broker(topics_answer(["prod.clicks-eu"])).broker(response(GROUP_HEARTBEAT, 1, 1))
 
     talk.now = 5.0
-    quiet = heartbeat(frames, 2, None, epoch=3)
+    quiet = heartbeat(2, None, epoch=3)
     sent = len(talk.to_broker)
-    talk.client(quiet).broker(frames.response(GROUP_HEARTBEAT, 1, 2))
+    talk.client(quiet).broker(response(GROUP_HEARTBEAT, 1, 2))
     assert talk.to_broker[sent:] == quiet
 
     talk.now = 20.0
     sent = len(talk.to_broker)
-    talk.client(heartbeat(frames, 3, None, epoch=3))
+    talk.client(heartbeat(3, None, epoch=3))
     question = talk.to_broker[sent:]
-    talk.broker(topics_answer(frames, ["prod.clicks-eu", "prod.clicks-us"]))
+    talk.broker(topics_answer(["prod.clicks-eu", "prod.clicks-us"]))
     again = decode_request(talk.to_broker[sent + len(question) + 4 :])
 
     assert "us" in again.body["subscribed_topic_regex"]
 
 
-def test_what_the_member_wrote_is_described(dialogue: Any, frames: Any) -> None:
+def test_what_the_member_wrote_is_described(dialogue: Any) -> None:
     """ConsumerGroupDescribe shows the client's own pattern, not the names that stand for it."""
-    talk = dialogue(BOUND).client(heartbeat(frames, 1, "clicks-.*")).broker(topics_answer(frames, ["prod.clicks-eu"]))
-    talk.broker(frames.response(GROUP_HEARTBEAT, 1, 1))
+    talk = dialogue(BOUND).client(heartbeat(1, "clicks-.*")).broker(topics_answer(["prod.clicks-eu"]))
+    talk.broker(response(GROUP_HEARTBEAT, 1, 1))
     size = int.from_bytes(talk.to_broker[:4], "big")
     sent = decode_request(talk.to_broker[4 + size + 4 :]).body["subscribed_topic_regex"]
     empty = {"topic_partitions": []}
@@ -236,7 +213,7 @@ def test_what_the_member_wrote_is_described(dialogue: Any, frames: Any) -> None:
     group |= {"assignment_epoch": 1, "assignor_name": "uniform", "members": [member], "authorized_operations": 0}
 
     talk.out[CLIENT].clear()
-    talk.client(frames.request(DESCRIBE_GROUP, 1, 2)).broker(frames.response(DESCRIBE_GROUP, 1, 2, groups=[group]))
+    talk.client(request(DESCRIBE_GROUP, 1, 2)).broker(response(DESCRIBE_GROUP, 1, 2, groups=[group]))
 
     body = decode_response(talk.to_client[4:], DESCRIBE_GROUP, 1).body
     assert body["groups"][0]["members"][0]["subscribed_topic_regex"] == "clicks-.*"

@@ -14,8 +14,7 @@ from kproxy.core.login import CORRELATION, LoggedIn
 from kproxy.core.plan import Bound
 from kproxy.core.sasl_end import NO_SASL
 from kproxy.sasl.client import Tokens, plain
-from kproxy.testing.dialogue import Dialogue, request, response
-from kproxy.testing.dialogue import frames as cut
+from kproxy.testing.dialogue import Dialogue, frames, request, response
 from kproxy.wire import decode_request
 
 HANDSHAKE, AUTHENTICATE, HEARTBEAT = 17, 36, 12
@@ -33,13 +32,13 @@ class Plain:
         return text
 
 
-def logged_in(dialogue: Any, frames: Any, lifetime: float = 100.0) -> Dialogue:
+def logged_in(dialogue: Any, lifetime: float = 100.0) -> Dialogue:
     """A connection on which kproxy has logged in for so long, and one exchange has passed."""
     talk: Dialogue = dialogue(Bound(advertise=False, ends_sasl=True))
-    talk.client(frames.request(HEARTBEAT, 4, 1))
+    talk.client(request(HEARTBEAT, 4, 1))
     talk.session.logins.logged_in(Plain(), LoggedIn(2, lifetime), talk.now)
     talk.obey()
-    talk.broker(frames.response(HEARTBEAT, 4, 1))
+    talk.broker(response(HEARTBEAT, 4, 1))
     talk.out[0].clear()
     talk.out[1].clear()
     return talk
@@ -47,37 +46,37 @@ def logged_in(dialogue: Any, frames: Any, lifetime: float = 100.0) -> Dialogue:
 
 def sent(talk: Dialogue) -> list[int]:
     """API keys of what has gone to the broker since the last look."""
-    found = [decode_request(frame).api.key for frame in cut(talk.to_broker)]
+    found = [decode_request(frame).api.key for frame in frames(talk.to_broker)]
     talk.out[BROKER].clear()
     return found
 
 
-def shaken(frames: Any, **values: Any) -> bytes:
-    return bytes(frames.response(HANDSHAKE, 1, CORRELATION, mechanisms=["PLAIN"], **values))
+def shaken(**values: Any) -> bytes:
+    return bytes(response(HANDSHAKE, 1, CORRELATION, mechanisms=["PLAIN"], **values))
 
 
-def accepted(frames: Any, lifetime_ms: int = 100_000, **values: Any) -> bytes:
-    return bytes(frames.response(AUTHENTICATE, 2, CORRELATION, session_lifetime_ms=lifetime_ms, **values))
+def accepted(lifetime_ms: int = 100_000, **values: Any) -> bytes:
+    return bytes(response(AUTHENTICATE, 2, CORRELATION, session_lifetime_ms=lifetime_ms, **values))
 
 
 @pytest.mark.parametrize("chunk", [0, 1, 7])
-def test_a_renewal_is_unseen(dialogue: Any, frames: Any, chunk: int) -> None:
+def test_a_renewal_is_unseen(dialogue: Any, chunk: int) -> None:
     """When it is time the login goes out behind what is in flight; what the client sends meanwhile waits, and leaves
     behind it; the client gets its own answers, in order. And again, after the next session."""
-    talk = logged_in(dialogue, frames)
-    talk.client(frames.request(HEARTBEAT, 4, 2))
+    talk = logged_in(dialogue)
+    talk.client(request(HEARTBEAT, 4, 2))
     talk.later(84.9)
     assert sent(talk) == [HEARTBEAT]
     talk.later(10.2)
     assert sent(talk) == [HANDSHAKE]
-    talk.client(frames.request(HEARTBEAT, 4, 3) + frames.request(HEARTBEAT, 4, 4), chunk)
-    talk.broker(frames.response(HEARTBEAT, 4, 2) + shaken(frames), chunk)
+    talk.client(request(HEARTBEAT, 4, 3) + request(HEARTBEAT, 4, 4), chunk)
+    talk.broker(response(HEARTBEAT, 4, 2) + shaken(), chunk)
     assert sent(talk) == [AUTHENTICATE]
-    talk.broker(accepted(frames), chunk)
+    talk.broker(accepted(), chunk)
     assert sent(talk) == [HEARTBEAT, HEARTBEAT]
-    talk.broker(frames.response(HEARTBEAT, 4, 3) + frames.response(HEARTBEAT, 4, 4))
+    talk.broker(response(HEARTBEAT, 4, 3) + response(HEARTBEAT, 4, 4))
 
-    assert talk.to_client == b"".join(frames.response(HEARTBEAT, 4, number) for number in (2, 3, 4))
+    assert talk.to_client == b"".join(response(HEARTBEAT, 4, number) for number in (2, 3, 4))
     assert talk.session.idle and all(talk.read.values())
     talk.later(84.0)
     assert sent(talk) == []
@@ -85,43 +84,43 @@ def test_a_renewal_is_unseen(dialogue: Any, frames: Any, chunk: int) -> None:
     assert sent(talk) == [HANDSHAKE]
 
 
-def test_a_frame_that_is_under_way_is_not_cut(dialogue: Any, frames: Any) -> None:
+def test_a_frame_that_is_under_way_is_not_cut(dialogue: Any) -> None:
     """The login waits for the rest of a request of which the broker has the beginning, and the next one for it."""
-    talk = logged_in(dialogue, frames)
-    long = frames.request(HEARTBEAT, 4, 2, member_id="x" * 3000)
+    talk = logged_in(dialogue)
+    long = request(HEARTBEAT, 4, 2, member_id="x" * 3000)
     talk.client(long[:2000])
     talk.later(96)
     assert talk.to_broker == long[:2000]
-    talk.client(long[2000:] + frames.request(HEARTBEAT, 4, 3))
+    talk.client(long[2000:] + request(HEARTBEAT, 4, 3))
     assert talk.to_broker[: len(long)] == long
-    assert [decode_request(one).api.key for one in cut(talk.to_broker)[1:]] == [HANDSHAKE]
-    talk.broker(frames.response(HEARTBEAT, 4, 2) + shaken(frames)).broker(accepted(frames))
-    assert [decode_request(one).api.key for one in cut(talk.to_broker)[1:]] == [HANDSHAKE, AUTHENTICATE, HEARTBEAT]
+    assert [decode_request(one).api.key for one in frames(talk.to_broker)[1:]] == [HANDSHAKE]
+    talk.broker(response(HEARTBEAT, 4, 2) + shaken()).broker(accepted())
+    assert [decode_request(one).api.key for one in frames(talk.to_broker)[1:]] == [HANDSHAKE, AUTHENTICATE, HEARTBEAT]
 
 
-def test_a_frame_that_has_only_begun_waits(dialogue: Any, frames: Any) -> None:
+def test_a_frame_that_has_only_begun_waits(dialogue: Any) -> None:
     """A header of which a part is here has not left: the login goes first."""
-    talk = logged_in(dialogue, frames)
-    asked = frames.request(HEARTBEAT, 4, 2)
+    talk = logged_in(dialogue)
+    asked = request(HEARTBEAT, 4, 2)
     talk.client(asked[:9])
     talk.later(96)
     assert sent(talk) == [HANDSHAKE]
     talk.client(asked[9:])
-    talk.broker(shaken(frames)).broker(accepted(frames))
+    talk.broker(shaken()).broker(accepted())
     assert sent(talk) == [AUTHENTICATE, HEARTBEAT]
 
 
-def test_a_session_without_an_end_is_not_renewed(dialogue: Any, frames: Any) -> None:
+def test_a_session_without_an_end_is_not_renewed(dialogue: Any) -> None:
     """Brokers without connections.max.reauth.ms say 0."""
-    talk = logged_in(dialogue, frames, lifetime=0.0)
+    talk = logged_in(dialogue, lifetime=0.0)
     assert talk.wakes == []
 
 
-def test_a_renewal_that_is_refused(dialogue: Any, frames: Any) -> None:
+def test_a_renewal_that_is_refused(dialogue: Any) -> None:
     """The connection closes, with the broker's words; what waited has not been sent."""
-    talk = logged_in(dialogue, frames)
-    talk.later(96).client(frames.request(HEARTBEAT, 4, 2))
-    talk.broker(shaken(frames)).broker(accepted(frames, error_code=58, error_message="no more"))
+    talk = logged_in(dialogue)
+    talk.later(96).client(request(HEARTBEAT, 4, 2))
+    talk.broker(shaken()).broker(accepted(error_code=58, error_message="no more"))
 
     assert talk.closed is not None
     assert (talk.closed.cause, talk.closed.blame) == ("broker_login", "broker")
@@ -130,32 +129,32 @@ def test_a_renewal_that_is_refused(dialogue: Any, frames: Any) -> None:
     assert talk.shared.counters.events["broker_renewals_failed"] == 1
 
 
-def test_a_broker_that_does_not_answer(dialogue: Any, frames: Any) -> None:
+def test_a_broker_that_does_not_answer(dialogue: Any) -> None:
     """After thirty seconds it is given up."""
-    talk = logged_in(dialogue, frames)
+    talk = logged_in(dialogue)
     talk.later(140)
     assert talk.closed is not None and "not done in 30 s" in talk.closed.message
 
 
-def test_a_drain_waits_for_it(dialogue: Any, frames: Any) -> None:
+def test_a_drain_waits_for_it(dialogue: Any) -> None:
     """A connection that is to end does so when the login is through; a client that has ended, too."""
-    talk = logged_in(dialogue, frames)
+    talk = logged_in(dialogue)
     talk.later(96)
     talk.session.drain(talk.now)
     talk.obey()
     assert talk.closed is None
-    talk.broker(shaken(frames)).broker(accepted(frames))
+    talk.broker(shaken()).broker(accepted())
     assert talk.closed is not None and talk.closed.cause == "drained"
 
 
-def test_a_clients_sasl_goes_nowhere(dialogue: Any, frames: Any) -> None:
+def test_a_clients_sasl_goes_nowhere(dialogue: Any) -> None:
     """It is answered at its turn, as on a listener without SASL; in versions that are not read, it closes."""
-    talk = logged_in(dialogue, frames)
+    talk = logged_in(dialogue)
     talk.session.logins.sasl = NO_SASL
-    talk.client(frames.request(HEARTBEAT, 4, 2) + frames.request(HANDSHAKE, 1, 3, mechanism="PLAIN"))
+    talk.client(request(HEARTBEAT, 4, 2) + request(HANDSHAKE, 1, 3, mechanism="PLAIN"))
     assert talk.to_client == b""
-    talk.broker(frames.response(HEARTBEAT, 4, 2))
-    talk.client(frames.request(AUTHENTICATE, 2, 4, auth_bytes=b"\0me\0secret"))
+    talk.broker(response(HEARTBEAT, 4, 2))
+    talk.client(request(AUTHENTICATE, 2, 4, auth_bytes=b"\0me\0secret"))
     said = talk.responses((HEARTBEAT, 4), (HANDSHAKE, 1), (AUTHENTICATE, 2))
     assert [one.body["error_code"] for one in said] == [0, 34, 34]
     assert sent(talk) == [HEARTBEAT]

@@ -10,6 +10,7 @@ from kproxy.core.counters import Counters
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.versions import VersionsAnswers, cap, unsupported
 from kproxy.rules.kinds.limit_versions import NOTHING, Limit, VersionLimits
+from kproxy.testing.dialogue import request, response, sized
 from kproxy.wire import decode_response
 
 
@@ -68,7 +69,7 @@ def test_an_answer_without_produce_keeps_its_features() -> None:
     assert body["finalized_features"][0]["max_version_level"] == 2
 
 
-def test_the_same_answer_is_cut_once(frames: Any) -> None:
+def test_the_same_answer_is_cut_once() -> None:
     """What became of an answer is kept by its bytes; the correlation id is each request's own."""
     asked: list[int] = []
     answers = VersionsAnswers(lambda key: asked.append(key) or (0, 5))  # type: ignore[func-returns-value]
@@ -76,8 +77,7 @@ def test_the_same_answer_is_cut_once(frames: Any) -> None:
     counters = Counters()
 
     found = [
-        b"".join(answers.cap(3, frames.response(18, 3, number, api_keys=keys)[4:], counters) or ())
-        for number in (1, 2, 77)
+        b"".join(answers.cap(3, response(18, 3, number, api_keys=keys)[4:], counters) or ()) for number in (1, 2, 77)
     ]
 
     assert asked == [3]
@@ -114,10 +114,10 @@ def limited(*rules: dict[int, tuple[int, int]], others: bool = True) -> Bound:
     ],
 )
 def test_a_frame_that_ignores_the_limits_closes(
-    dialogue: Any, frames: Any, spans: list[dict[int, tuple[int, int]]], version: int, reason: str
+    dialogue: Any, spans: list[dict[int, tuple[int, int]]], version: int, reason: str
 ) -> None:
     """It is stopped and counted, and the reason names the first rule that is against it; others pass as they are."""
-    frame = frames.request(1, version, 7)
+    frame = request(1, version, 7)
     talk = dialogue(limited(*spans)).client(frame)
 
     assert (talk.closed.message if talk.closed else "") == reason
@@ -126,20 +126,20 @@ def test_a_frame_that_ignores_the_limits_closes(
     assert talk.to_broker == (b"" if reason else frame)
 
 
-def test_apis_that_are_not_listed_may_be_hidden_together(dialogue: Any, frames: Any) -> None:
+def test_apis_that_are_not_listed_may_be_hidden_together(dialogue: Any) -> None:
     """A rule for a release leaves nothing but what that release has, unknown APIs included."""
     bound = limited({3: (0, 12)}, others=False)
 
-    assert dialogue(bound).client(frames.request(12, 4, 1)).closed.message == 'Heartbeat is hidden by the rule "a"'
-    unknown = frames.sized((999).to_bytes(2, "big") + bytes(8) + b"\xff\xff")
+    assert dialogue(bound).client(request(12, 4, 1)).closed.message == 'Heartbeat is hidden by the rule "a"'
+    unknown = sized((999).to_bytes(2, "big") + bytes(8) + b"\xff\xff")
     assert dialogue(bound).client(unknown).closed.message == 'api key 999 is hidden by the rule "a"'
     assert dialogue(PASSIVE).client(unknown).closed is None
 
 
-def test_api_versions_itself_may_be_limited(dialogue: Any, frames: Any) -> None:
+def test_api_versions_itself_may_be_limited(dialogue: Any) -> None:
     """A newer one than is allowed gets error 35 as version 0, with the range that is allowed (KIP-511); an allowed one
     goes to the broker, whose answer is cut."""
-    talk = dialogue(limited({18: (0, 2)})).client(frames.request(18, 3, 5))
+    talk = dialogue(limited({18: (0, 2)})).client(request(18, 3, 5))
     body = decode_response(talk.to_client[4:], 18, 0).body
 
     assert (talk.to_broker, talk.closed) == (b"", None)
@@ -147,7 +147,7 @@ def test_api_versions_itself_may_be_limited(dialogue: Any, frames: Any) -> None:
 
     talk.out[0].clear()
     keys = [{"api_key": 18, "min_version": 0, "max_version": 4}]
-    talk.client(frames.request(18, 2, 6)).broker(frames.response(18, 2, 6, api_keys=keys))
+    talk.client(request(18, 2, 6)).broker(response(18, 2, 6, api_keys=keys))
     assert decode_response(talk.to_client[4:], 18, 2).body["api_keys"] == [keys[0] | {"max_version": 2}]
 
 

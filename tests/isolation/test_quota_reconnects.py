@@ -9,9 +9,10 @@ from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts
 from kproxy.rules.quota.effect import QuotaEffect
 from kproxy.testing.dialogue import Dialogue, frames, request, response
+from tests.support.frames import produce
 
 PRODUCE, FETCH, METADATA, CLIENT = 0, 1, 3, 0
-SIZE = 10_000
+RECORDS = b"r" * 10_000
 STEP = 0.01
 ANYWHERE = Facts(listener="l", cluster="c", node=None, client_address="10.0.0.1")
 
@@ -29,11 +30,6 @@ class Limited:
         return Dialogue(plan=self.plan, number=self.numbers, now=self.now)
 
 
-def produce(correlation: int, size: int = SIZE) -> bytes:
-    data = [{"name": "orders", "partition_data": [{"index": 0, "records": b"r" * size}]}]
-    return request(PRODUCE, 9, correlation, acks=-1, topic_data=data)
-
-
 def sent_at(talk: Dialogue, least: int, patience: float = 1000.0) -> float | None:
     """When so many bytes had gone to the broker; None: the connection was closed instead."""
     end = talk.now + patience
@@ -49,11 +45,11 @@ def sent_at(talk: Dialogue, least: int, patience: float = 1000.0) -> float | Non
 def test_who_reconnects_for_each_request_is_limited_all_the_same(quota: str, pipelined: int) -> None:
     """Within a tenth of the limit, after the burst; also with several requests on each connection."""
     limited = Limited(quota)
-    rate, each = (50_000, len(produce(1))) if "produce" in quota else (5, 1)
+    rate, each = (50_000, len(produce(1, "orders", records=RECORDS))) if "produce" in quota else (5, 1)
     total = 0
     for _ in range(100):
         talk = limited.connect()
-        asked = [produce(number) for number in range(pipelined)]
+        asked = [produce(number, "orders", records=RECORDS) for number in range(pipelined)]
         talk.client(b"".join(asked))
         at = sent_at(talk, sum(map(len, asked)))
         assert at is not None
@@ -102,28 +98,28 @@ def test_connections_side_by_side_share_the_limit() -> None:
     limited = Limited("produce: 50kB/s")
     talks = [limited.connect() for _ in range(20)]
     for talk in talks:
-        talk.client(produce(1))
-    ends = [sent_at(talk, SIZE) for talk in talks]
+        talk.client(produce(1, "orders", records=RECORDS))
+    ends = [sent_at(talk, len(RECORDS)) for talk in talks]
     last = max(end for end in ends if end is not None)
 
     assert None not in ends
-    assert 20 * len(produce(1)) / (last + 1.0) == pytest.approx(50_000, rel=0.1)
+    assert 20 * len(produce(1, "orders", records=RECORDS)) / (last + 1.0) == pytest.approx(50_000, rel=0.1)
 
 
 def test_nobody_is_served_beyond_the_longest_wait() -> None:
     """A connection whose turn would come after max_throttle is closed, and is not charged."""
     limited = Limited("produce: 50kB/s, max_throttle: 5s")
-    limited.connect().client(produce(1, 1_000_000))
+    limited.connect().client(produce(1, "orders", records=b"r" * 1_000_000))
     talk = limited.connect()
-    talk.client(produce(1))
+    talk.client(produce(1, "orders", records=RECORDS))
     before = len(talk.to_broker)
     limited.now = 16.0
     later = limited.connect()
-    later.client(produce(1))
+    later.client(produce(1, "orders", records=RECORDS))
 
     assert (before, talk.closed is not None) == (0, True)
-    assert (at := sent_at(later, SIZE)) is not None
-    assert at == pytest.approx((len(produce(1, 1_000_000)) - 50_000) / 50_000, abs=0.1)
+    assert (at := sent_at(later, len(RECORDS))) is not None
+    assert at == pytest.approx((len(produce(1, "orders", records=b"r" * 1_000_000)) - 50_000) / 50_000, abs=0.1)
 
 
 def test_fetches_on_new_connections_wait_too() -> None:
@@ -144,7 +140,7 @@ def test_a_connection_that_began_without_a_debt_is_answered_at_once() -> None:
     """As ever: the request is done, and its answer says how long to wait."""
     limited = Limited("produce: 50kB/s")
     talk = limited.connect()
-    asked = [produce(number, 100_000) for number in range(3)]
+    asked = [produce(number, "orders", records=b"r" * 100_000) for number in range(3)]
     talk.client(b"".join(asked))
 
     assert talk.to_broker == b"".join(asked)
@@ -166,11 +162,13 @@ def test_limits_are_kept_by_names_of_bounded_length() -> None:
 def test_a_limit_by_topic_is_not_forgotten_by_naming_many_topics() -> None:
     """Ten thousand limits are kept; who has overdrawn one names as many others, which do not exist."""
     limited = Limited("per: [topic], produce: 50kB/s")
-    limited.connect().client(produce(1, 500_000))
+    limited.connect().client(produce(1, "orders", records=b"r" * 500_000))
     many = [{"name": f"no-{number}", "partition_data": [{"index": 0, "records": b"r"}]} for number in range(10_001)]
     limited.connect().client(request(PRODUCE, 9, 2, acks=-1, topic_data=many))
     last = limited.connect()
-    last.client(produce(3))
-    at = sent_at(last, SIZE)
+    last.client(produce(3, "orders", records=RECORDS))
+    at = sent_at(last, len(RECORDS))
 
-    assert at is not None and at == pytest.approx((len(produce(1, 500_000)) - 50_000) / 50_000, rel=0.1)
+    assert at is not None and at == pytest.approx(
+        (len(produce(1, "orders", records=b"r" * 500_000)) - 50_000) / 50_000, rel=0.1
+    )

@@ -10,7 +10,7 @@ import pytest
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.observe.exchange import Depth
 from kproxy.testing.dialogue import request, response, sized
-from kproxy.wire.records import Record, encode_batch
+from tests.support.frames import produce, produced
 from tests.support.tapped_session import Hungry, Tapped
 
 PRODUCE, FETCH, METADATA, HEARTBEAT, HANDSHAKE = 0, 1, 3, 12, 17
@@ -21,22 +21,12 @@ Step = tuple[int, Any]
 """(side, bytes) that come, or (WAIT, seconds) that pass."""
 
 
-def produce(number: int, acks: int = -1) -> bytes:
-    parts = [{"index": 0, "records": encode_batch([Record(0, 0, b"k", b"v" * 30)])}]
-    return request(PRODUCE, 9, number, acks=acks, topic_data=[{"name": "orders", "partition_data": parts}])
-
-
-def produced(number: int) -> bytes:
-    parts = [{"index": 0, "base_offset": 5}]
-    return response(PRODUCE, 9, number, responses=[{"name": "orders", "partition_responses": parts}])
-
-
 def steps(*answered: int) -> list[Step]:
     """Return requests 1 to 6 in one burst, then the broker's responses to those that reach it, in pieces."""
-    asked = [produce(1), request(FETCH, 12, 2), produce(3, acks=0), request(HEARTBEAT, 4, 4),
+    asked = [produce(1, "orders"), request(FETCH, 12, 2), produce(3, "orders", acks=0), request(HEARTBEAT, 4, 4),
              request(METADATA, 9, 5, topics=None), request(HEARTBEAT, 4, 6)]  # fmt: skip
-    answers = {1: produced(1), 2: response(FETCH, 12, 2), 4: response(HEARTBEAT, 4, 4), 5: response(METADATA, 9, 5),
-               6: response(HEARTBEAT, 4, 6)}  # fmt: skip
+    answers = {1: produced(1, "orders"), 2: response(FETCH, 12, 2), 4: response(HEARTBEAT, 4, 4),
+               5: response(METADATA, 9, 5), 6: response(HEARTBEAT, 4, 6)}  # fmt: skip
     return [(CLIENT, b"".join(asked)), (WAIT, 1.0), (BROKER, b"".join(answers[one] for one in answered)), (WAIT, 1.0)]
 
 
@@ -45,7 +35,11 @@ def login() -> list[Step]:
     talk = [(CLIENT, request(HANDSHAKE, 0, 1, mechanism="SCRAM-SHA-256")), (BROKER, response(HANDSHAKE, 0, 1))]
     for word in (b"first", b"final"):
         talk += [(CLIENT, sized(b"client-" + word)), (BROKER, sized(b"server-" + word))]
-    return [*talk, (CLIENT, request(HEARTBEAT, 4, 2) + produce(3)), (BROKER, response(HEARTBEAT, 4, 2) + produced(3))]
+    return [
+        *talk,
+        (CLIENT, request(HEARTBEAT, 4, 2) + produce(3, "orders")),
+        (BROKER, response(HEARTBEAT, 4, 2) + produced(3, "orders")),
+    ]
 
 
 ALL = (1, 2, 4, 5, 6)

@@ -9,16 +9,12 @@ from kproxy.observe.exchange_builder import KEPT
 from kproxy.observe.open_exchanges import MOST_OPEN
 from kproxy.testing.dialogue import request, response, sized
 from kproxy.wire.records import Record, encode_batch
+from tests.support.frames import produce
 
 from .watching import Watching, told
 
 METADATA, HEARTBEAT, PRODUCE, FETCH, API_VERSIONS = 3, 12, 0, 1, 18
 BATCH = encode_batch([Record(at, 0, b"k", b"v" * 10) for at in range(4)])
-
-
-def produce(correlation: int, acks: int, version: int = 9, records: bytes = BATCH) -> bytes:
-    parts = [{"index": 1, "records": records}]
-    return request(PRODUCE, version, correlation, acks=acks, topic_data=[{"name": "t", "partition_data": parts}])
 
 
 def test_an_exchange() -> None:
@@ -57,7 +53,9 @@ def test_times_of_frames_in_pieces() -> None:
 @pytest.mark.parametrize("version", [2, 3, 9, 12])
 def test_a_write_without_acks(version: int, chunk: int) -> None:
     """Produce with acks=0 is handed out as soon as it is whole, and the next response belongs to the next request."""
-    watching = Watching(Depth.SKETCH).client(produce(1, 0, version) + request(HEARTBEAT, 0, 2), chunk)
+    watching = Watching(Depth.SKETCH).client(
+        produce(1, ("t", 1), acks=0, version=version, records=BATCH) + request(HEARTBEAT, 0, 2), chunk
+    )
 
     assert [("no_answer_due", 0)] == [(one.outcome, one.acks) for one in watching.seen]
     watching.broker(response(HEARTBEAT, 0, 2))
@@ -131,7 +129,7 @@ def test_a_connection_that_kproxy_closed() -> None:
 def test_answered_before_the_request_is_whole() -> None:
     """A response may come while its request is still on its way; the exchange is over then."""
     watching = Watching(Depth.FULL)
-    asked = produce(1, 1)
+    asked = produce(1, ("t", 1), acks=1, records=BATCH)
     watching.client(asked[:-3]).broker(response(PRODUCE, 9, 1)).client(asked[-3:]).client(request(HEARTBEAT, 0, 2))
     watching.broker(response(HEARTBEAT, 0, 2))
     assert watching.seen[0].request is not None
@@ -143,7 +141,7 @@ def test_answered_before_the_request_is_whole() -> None:
 def test_depths() -> None:
     """COUNT and ROWS hand nothing out; SKETCH and FULL do, each as deep as asked."""
     for depth, count in ((Depth.COUNT, 0), (Depth.ROWS, 0), (Depth.SKETCH, 1), (Depth.FULL, 1)):
-        watching = Watching(depth).client(produce(1, 1)).broker(response(PRODUCE, 9, 1))
+        watching = Watching(depth).client(produce(1, ("t", 1), acks=1, records=BATCH)).broker(response(PRODUCE, 9, 1))
 
         assert (count, 1, 1) == (len(watching.seen), *watching.counts()[:2])
 
@@ -151,7 +149,7 @@ def test_depths() -> None:
 def test_longer_than_most() -> None:
     """At FULL depth a frame keeps its first bytes; one with records can be read all the same."""
     batch = encode_batch([Record(0, 0, None, b"v" * 5000)])
-    watching = Watching(Depth.FULL, most=1000).client(produce(1, 1, records=batch), 700)
+    watching = Watching(Depth.FULL, most=1000).client(produce(1, ("t", 1), acks=1, records=batch), 700)
     watching.client(request(METADATA, 9, 2, topics=[{"name": "n" * 3000}])).end()
     written, asked = watching.seen
     assert written.request is not None and asked.request is not None

@@ -14,16 +14,17 @@ from kproxy.core.rewrite import Context
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import NAMESPACES, TRANSACTIONAL_ID
+from kproxy.testing.dialogue import request, response
 
 TOPICS = NameMap.of({"orders": "prod.orders"})
 IDS = NameMap.of({"worker-*": "blue.worker-*"}, space=TRANSACTIONAL_ID)
 PRODUCE, FETCH = 0, 1
 
 
-def produce(frames: Any, version: int, topic: str, transactional_id: str | None) -> bytes:
+def produce(version: int, topic: str, transactional_id: str | None) -> bytes:
     name: dict[str, Any] = {"name": topic} if version < 13 else {"topic_id": UUID(int=9)}
     data = [name | {"partition_data": [{"index": 0, "records": b"r" * 100_000}]}]
-    built: bytes = frames.request(
+    built: bytes = request(
         PRODUCE, version, 1, acks=1, transactional_id=transactional_id, topic_data=data, client_id="c"
     )
     return built
@@ -42,7 +43,6 @@ def produce(frames: Any, version: int, topic: str, transactional_id: str | None)
 @pytest.mark.parametrize("chunk", [30, 7000])
 def test_a_long_request_streams(
     dialogue: Any,
-    frames: Any,
     version: int,
     names: NameMaps,
     topic: str,
@@ -51,8 +51,8 @@ def test_a_long_request_streams(
     chunk: int,
 ) -> None:
     """Both names stand before the records: the frame is never held, and is byte for byte what it would be there."""
-    frame = produce(frames, version, "orders", "worker-1" if transactional else None)
-    expected = produce(frames, version, topic, transactional_id if transactional else None)
+    frame = produce(version, "orders", "worker-1" if transactional else None)
+    expected = produce(version, topic, transactional_id if transactional else None)
     talk = dialogue(Bound(names=names)).client(frame[:1200], chunk)
     assert len(talk.to_broker) > 900
     for start in range(1200, len(frame), 7000):
@@ -75,7 +75,7 @@ BEGINNINGS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("version", range(13))
 @pytest.mark.parametrize("direction", ["request", "response"])
 @pytest.mark.parametrize("key", [PRODUCE, FETCH])
-def test_a_topic_that_was_met_before(frames: Any, key: int, version: int, direction: str) -> None:
+def test_a_topic_that_was_met_before(key: int, version: int, direction: str) -> None:
     """It is written as the first time, is counted as often, and as long as it is not all there, it is not guessed."""
     rewriter = single_topic_rewriter(key, version, direction, NameMaps(topics=TOPICS, transactional_ids=IDS))
     if rewriter is None:
@@ -84,7 +84,7 @@ def test_a_topic_that_was_met_before(frames: Any, key: int, version: int, direct
     ours, theirs = ("orders", "prod.orders") if direction == "request" else ("prod.orders", "orders")
     for beginning in BEGINNINGS:
         for topic in (ours, SAME, "x" * 130, "é" * 63, theirs, ours, SAME):
-            frame = built(frames, key, version, direction, topic, beginning)
+            frame = built(key, version, direction, topic, beginning)
             again = SingleTopicRewriter(key, version, direction, rewriter.topic and TOPICS, rewriter.leading and IDS)
             counted, expected = Context(Counters(), {}), Context(Counters(), {})
             assert spliced(rewriter, frame, len(frame), counted) == spliced(again, frame, len(frame), expected)
@@ -96,18 +96,18 @@ def test_a_topic_that_was_met_before(frames: Any, key: int, version: int, direct
     assert len(rewriter.known) >= 2
 
 
-def test_no_more_topics_are_remembered_than_some(frames: Any) -> None:
+def test_no_more_topics_are_remembered_than_some() -> None:
     """A client that writes to ever new ones fills no memory."""
     rewriter = single_topic_rewriter(PRODUCE, 9, "request", NameMaps(topics=NameMap.of({"*": "prod.*"})))
     assert rewriter is not None
     context = Context(Counters(), {})
     for number in range(3 * MOST_KNOWN):
-        frame = built(frames, PRODUCE, 9, "request", f"t-{number}", {})
+        frame = built(PRODUCE, 9, "request", f"t-{number}", {})
         found = rewriter.splice(frame, 0, len(frame), context)
         assert found is not None and found[2].endswith(b"prod.t-%d" % number)
 
     assert 0 < len(rewriter.known) <= MOST_KNOWN
-    long = built(frames, PRODUCE, 9, "request", "t" * 10_000, {})
+    long = built(PRODUCE, 9, "request", "t" * 10_000, {})
     rewriter.splice(long, 0, len(long), context)
     assert max(map(len, rewriter.known)) < 20
 
@@ -118,23 +118,23 @@ def spliced(rewriter: SingleTopicRewriter, frame: bytes, end: int, context: Cont
     return None if found is None else frame[: found[0]] + found[2] + frame[found[1] :]
 
 
-def built(frames: Any, key: int, version: int, direction: str, topic: str, beginning: dict[str, Any]) -> bytes:
+def built(key: int, version: int, direction: str, topic: str, beginning: dict[str, Any]) -> bytes:
     """A frame of that kind about this topic."""
     transactional = beginning.get("transactional_id") if version >= 3 else None
     partitions = [{"index": 0}] if key == PRODUCE else [{"partition_index": 0}]
     if direction == "response":
         name = "name" if key == PRODUCE else "topic"
         inside = "partition_responses" if key == PRODUCE else "partitions"
-        said: bytes = frames.response(key, version, 7, responses=[{name: topic, inside: partitions}])
+        said: bytes = response(key, version, 7, responses=[{name: topic, inside: partitions}])
         return said
     more = {"transactional_id": transactional} if transactional else {}
     client_id = beginning.get("client_id", "c")
     data = [{"name": topic, "partition_data": [{"index": 0, "records": b"r" * 40}]}]
-    asked: bytes = frames.request(key, version, 7, acks=1, topic_data=data, client_id=client_id, **more)
+    asked: bytes = request(key, version, 7, acks=1, topic_data=data, client_id=client_id, **more)
     return asked
 
 
-def test_nothing_passes_that_cannot_be_read_for_a_tenant(dialogue: Any, frames: Any) -> None:
+def test_nothing_passes_that_cannot_be_read_for_a_tenant(dialogue: Any) -> None:
     """Unknown APIs, unknown versions of harmless ones, and requests inside requests close the connection."""
     tenant = NameMaps(*(NameMap([PrefixLayer(space, b"a.")], space) for space in NAMESPACES))
     plan = Plan(Bound(names=tenant, advertise=False, hide_unknown_apis=False))
