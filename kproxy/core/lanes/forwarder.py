@@ -1,4 +1,4 @@
-"""What leaves a lane: pieces go where the frame lay in the driver's buffer, or by `Send` commands, in order."""
+"""Ways out of a lane: pieces go where the frame lay in the driver's buffer, or by `Send` commands, in order."""
 
 from __future__ import annotations
 

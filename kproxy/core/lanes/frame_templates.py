@@ -105,7 +105,7 @@ class FrameTemplates(dict[tuple[Step, bytes], FrameTemplate]):
         return last
 
     def forget(self) -> None:
-        """Drop all templates."""
+        """Drop all templates, since rules or names have changed."""
         self.clear()
         self.last = None
 

@@ -1,4 +1,4 @@
-"""What becomes of a request that is looked at, in five stages: classify, evaluate, rewrite, enter, forward.
+"""Handling of a request that is looked at, in five stages: classify, evaluate, rewrite, enter, forward.
 
     classify   stopped or not, and whether it has to be known who the client is
     evaluate   the live rules decide, once (`request_rules.py`, `core/engine.py`)

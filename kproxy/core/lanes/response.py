@@ -1,4 +1,4 @@
-"""What becomes of a response that is looked at: it is classified, rewritten, evaluated, and leaves the FIFO.
+"""Handling of a response that is looked at: it is classified, rewritten, evaluated, and leaves the FIFO.
 
     classify   kproxy's own answers and requests, who the client is, what sessions it opens
     rewrite    brokers' addresses become the proxy's, and their names the client's; what is not known is waited for
