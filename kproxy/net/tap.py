@@ -6,12 +6,11 @@ watches pays nothing. One that was open before begins when no frame is under way
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kproxy.core.commands import CLIENT
 from kproxy.core.inflight import ANSWERED, ASKED
-from kproxy.core.observer import NO_ANSWER
 from kproxy.net.loop.turns import BUFFER
 from kproxy.net.socket.splice import NOT_LOOKED_AT
 from kproxy.observe.exchange import ObservedExchange, Who
@@ -31,16 +30,12 @@ SummaryFor = Callable[[Who], Summary | None]
 JournalFor = Callable[[Who], Journal | None]
 """Returns the journal that takes a connection's exchanges as lines, or None."""
 
-MOST_EARLY = 64
-"""Exchanges that wait for a session that looks at them later; of those before, the rules are not told."""
-
 
 class Tap:
     """Observer of one connection that gives what passes to its observers.
 
-    `observer` watches the client's side; `behind` the broker's, while a capture wants that. `settled`: both have begun,
-    as far as they exist. `over_early`: exchanges without a response (acks=0) that are over before the session has said
-    what rules did about them.
+    `observer` watches the client's side, and is told by the session what rules do; `behind` watches the broker's, while
+    a capture wants that. `settled`: both have begun, as far as they exist. `silent`: see `ExchangeBuilder`.
     """
 
     __slots__ = (
@@ -52,8 +47,8 @@ class Tap:
         "from_broker",
         "from_client",
         "observer",
-        "over_early",
         "settled",
+        "silent",
         "who",
     )  # fmt: skip
 
@@ -63,13 +58,13 @@ class Tap:
         self.began = self.settled = not late
         self.who = ConnectionWho(connection, fanout.picture(connection.facts.cluster))
         summary, journal = summary_for(self.who), journal_for(self.who)
-        self.observer = ConnectionObserver(self.who, fanout.depth, self.take, summary=summary, journal=journal)
+        self.observer = ConnectionObserver(self.who, fanout.depth, self.hand_out, summary=summary, journal=journal)
         self.behind: ConnectionObserver | None = None
         self.behind_began = False
-        self.over_early: list[ObservedExchange] = []
+        self.silent = self.observer.silent = []
         self.from_client: Feed = connection.client.feed
         self.from_broker: Feed = connection.broker.feed
-        connection.session.observer = connection.tap = self
+        connection.session.observer, connection.tap = self.observer, self
         self.refocus()
 
     # ---- what passes
@@ -94,7 +89,7 @@ class Tap:
         if self.began:
             self.observer.from_client(BUFFER, n, now)
         go = self.from_client(view, n, now)
-        if self.over_early:
+        if self.silent:
             self.let_go()
         if go and self.behind_began and self.behind is not None:
             self.behind.from_client(BUFFER, go, now)
@@ -119,7 +114,7 @@ class Tap:
             if self.began:
                 self.observer.to_client(data, len(data), now)
             return
-        if self.over_early:
+        if self.silent:
             self.let_go()
         if self.behind_began and self.behind is not None:
             self.behind.from_client(data, len(data), now)
@@ -135,51 +130,18 @@ class Tap:
         if side == CLIENT:
             self.observer.pass_over(n, now, response=False)
             self.from_client(NOT_LOOKED_AT, n, now)
-            if self.over_early:
+            if self.silent:
                 self.let_go()
         else:
             self.from_broker(NOT_LOOKED_AT, n, now)
             self.observer.pass_over(n, now, response=True)
 
-    # ---- calls of the session as its observer
-
-    def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool, older: int = 0) -> None:
-        early = self.early(correlation_id)
-        if early is None:
-            self.observer.waited(correlation_id, seconds, response=response, by_rule=by_rule, older=older)
-        else:
-            early.add_wait(seconds, response=response, by_rule=by_rule)
-
-    def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False, older: int = 0) -> None:
-        early = self.early(correlation_id) if older == NO_ANSWER else None
-        if early is None:
-            self.observer.acted(correlation_id, names, answered=answered, older=max(older, 0))
-        else:
-            early.rules.extend(names)
-
-    def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
-        self.observer.failed(correlation_id, codes)
-
-    def early(self, correlation_id: int) -> ObservedExchange | None:
-        """Return the exchange with this id that was over before the session looked at it, None if there is none."""
-        return next((seen for seen in reversed(self.over_early) if seen.correlation_id == correlation_id), None)
-
     # ---- exchanges that are over
 
-    def take(self, seen: ObservedExchange) -> None:
-        if seen.outcome == "no_answer_due":
-            self.over_early.append(seen)
-            if len(self.over_early) > MOST_EARLY:
-                self.hand_out(self.over_early.pop(0))
-        else:
-            self.hand_out(seen)
-
     def let_go(self) -> None:
-        """Hand out the exchanges that were over early, unless requests wait in the session for their rules."""
+        """Hand out the exchanges that are due no response, unless requests wait in the session for their rules."""
         if self.connection.session.requests.kept is None:
-            early, self.over_early[:] = self.over_early[:], ()
-            for seen in early:
-                self.hand_out(seen)
+            self.observer.let_go()
 
     def hand_out(self, seen: ObservedExchange) -> None:
         step = self.connection.session.plan.get(seen.key << 16 | seen.version & 0xFFFF)
@@ -219,9 +181,6 @@ class Tap:
         """End the observers, since the connection is over; open requests count as closed if kproxy closed it."""
         ours = not self.connection.cause.startswith(("client_", "broker_"))
         self.observer.end(now, closed=ours)
-        for seen in self.over_early:
-            self.hand_out(seen)
-        self.over_early.clear()
         if self.behind is not None:
             self.behind.end(now, closed=ours)
 
@@ -231,12 +190,12 @@ Watch = Callable[[bytearray, int, float], None]
 
 def watched_requests(tap: Tap, feed: Feed) -> Feed:
     """Return a feed that gives bytes to the tap's observer and then to `feed`."""
-    watch, early, let_go = tap.observer.from_client, tap.over_early, tap.let_go
+    watch, silent, let_go = tap.observer.from_client, tap.silent, tap.let_go
 
     def watched(view: memoryview, n: int, now: float) -> int:
         watch(BUFFER, n, now)
         go = feed(view, n, now)
-        if early:
+        if silent:
             let_go()
         return go
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from kproxy.core.observer import NO_ANSWER
 from kproxy.core.raw_tokens import RawTokens
 from kproxy.wire.breath import rest
 from kproxy.wire.scan.sketch import MOST_SKETCH, Sketcher
@@ -30,6 +31,9 @@ from .summary import Summary
 Interest = Callable[[int, int], Depth]
 """(api key, version) → how much of its frames is wanted; asked once for each pair, then remembered."""
 
+MOST_SILENT = 64
+"""Exchanges without a response that wait for a session that looks at them later; of those before, it is not told what
+rules did."""
 KEPT = 16 << 20
 """Bytes that the open exchanges of a connection may keep; beyond that frames keep their first KiB. A client that waits
 for five answers, as most do, to requests of 1 MB has room."""
@@ -41,7 +45,12 @@ class ExchangeBuilder:
     Counters: `requests`, `responses`, `unanswered`, `unread` (frames), `request_bytes`, `response_bytes`. `responses`
     are those that found their request and came to their end. `unread` are responses without a request, and lengths that
     cannot be: from such a length on, only the bytes of its direction are counted.
+
+    `silent`: exchanges that are due no response (acks=0), each with the time when it was over, until `let_go`: by then
+    the session has looked at them, and has told what rules did. None: no session tells that.
     """
+
+    silent: list[tuple[OpenExchange, float]] | None = None
 
     def __init__(
         self, who: Who, interest: Interest, take: TakeExchange, *, most: int = 1 << 20, summary: Summary | None = None
@@ -88,6 +97,22 @@ class ExchangeBuilder:
         if seen is None:
             return
         seen.outcome = outcome
+        if self.silent is None or outcome != "no_answer_due":
+            self.hand_out(exchange, seen, now)
+            return
+        self.silent.append((exchange, now))
+        if len(self.silent) > MOST_SILENT:
+            self.let_go(1)
+
+    def let_go(self, most: int = MOST_SILENT) -> None:
+        """Hand out the oldest `most` exchanges that are due no response."""
+        if self.silent:
+            oldest, self.silent[:most] = self.silent[:most], ()
+            for exchange, now in oldest:
+                if exchange.seen is not None:
+                    self.hand_out(exchange, exchange.seen, now)
+
+    def hand_out(self, exchange: OpenExchange, seen: ObservedExchange, now: float) -> None:
         wanted = exchange.wanted
         if wanted.counted and self.summary is not None:
             errors = errors_of(seen) if has_errors_inside(seen.key, seen.version) else seen.known_errors
@@ -117,13 +142,15 @@ class ExchangeBuilder:
 
         `older`: how many unanswered requests with the same correlation id came before it.
         """
-        seen = self.find_exchange(correlation_id, older)
+        silent = None if response else self.find_silent(correlation_id)
+        seen = silent or self.find_exchange(correlation_id, older)
         if seen is not None:
             seen.add_wait(seconds, response=response, by_rule=by_rule)
 
     def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False, older: int = 0) -> None:
         """Note the names of rules that fired for this exchange. `answered`: kproxy answers in the broker's place."""
-        seen = self.find_exchange(correlation_id, older)
+        silent = self.find_silent(correlation_id) if older == NO_ANSWER else None
+        seen = silent or self.find_exchange(correlation_id, max(older, 0))
         if seen is not None:
             seen.rules.extend(names)
             seen.answered_by_rule |= answered
@@ -133,6 +160,10 @@ class ExchangeBuilder:
         seen = self.find_exchange(correlation_id, 0)  # called when its response is the next, so it is the oldest
         if seen is not None:
             seen.own_errors = seen.own_errors.union(codes)
+
+    def find_silent(self, correlation: int) -> ObservedExchange | None:
+        """Return the exchange with this id that is due no response, and was over before the session looked at it."""
+        return next((one.seen for one, _ in reversed(self.silent or ()) if one.correlation == correlation), None)
 
     def find_exchange(self, correlation: int, older: int) -> ObservedExchange | None:
         """Return the exchange with this id that has `older` ones with it before it; None if it is over, or not kept."""

@@ -36,6 +36,13 @@ class PartialFrame:
         self.secret = ""  # why the body is not kept, as in `credentials.BODIES`
         self.owner: Any = None
 
+    @classmethod
+    def passing(cls, now: float, total: int, got: int, owner: Any = None) -> PartialFrame:
+        """Return a frame of `total` bytes, `got` of them here, of which nothing more has to be seen."""
+        frame = cls(now)
+        frame.total, frame.got, frame.owner, frame.settled = total, got, owner, True
+        return frame
+
     @property
     def size(self) -> int:
         """Return the value of the frame's length field, in bytes."""

@@ -21,6 +21,7 @@ from .journal import Journal
 from .observation import code_of
 from .open_exchanges import OpenExchange
 from .summary import Summary
+from .summary_templates import LongResponse
 from .template_matcher import NO_TEMPLATE, TemplateMatcher
 
 
@@ -67,13 +68,12 @@ class ConnectionObserver(TemplateMatcher):
         self.look_ahead()
 
     def find_under_way(self, correlation: int) -> ObservedExchange | None:
-        coming = self.outgoing.coming
-        if coming is not None and coming.entry[0] == correlation:
-            coming.open = coming.open or self.materialise(coming.entry)
-            return coming.open.seen
         for frame in (self.outgoing.frame, self.incoming.frame):  # a request here has acks=0: others are in `open`
-            if frame is not None and isinstance(frame.owner, OpenExchange) and frame.owner.correlation == correlation:
-                return frame.owner.seen
+            owner = None if frame is None else frame.owner
+            if isinstance(owner, LongResponse):
+                owner = owner.exchange(self.who)
+            if isinstance(owner, OpenExchange) and owner.correlation == correlation:
+                return owner.seen
         return None
 
     def end(self, now: float, *, closed: bool = False) -> None:
@@ -84,9 +84,7 @@ class ConnectionObserver(TemplateMatcher):
         self.unanswered_is = "closed" if closed else "unanswered"
         self.outgoing.cut(now)
         self.incoming.cut(now)
-        coming = self.outgoing.coming
-        if coming is not None:
-            self.give_up(coming.open or self.materialise(coming.entry), now)
         while self.open:
             self.give_up(self.materialise(self.open.popleft()), now)
+        self.let_go()
         del self.incoming.builder, self.outgoing.builder, self.take  # breaks the cycles: no garbage to collect

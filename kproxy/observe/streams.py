@@ -15,7 +15,7 @@ from kproxy.wire.table.api_keys import PRODUCE, SASL_HANDSHAKE
 
 from .credentials import header_end
 from .exchange_builder import ExchangeBuilder
-from .frames import SIZE_BYTES, PartialFrame
+from .frames import HEAD, SIZE_BYTES, PartialFrame
 from .observation import Observation, code_of
 from .open_exchanges import OpenExchange
 from .response_errors import error_at, in_order
@@ -43,22 +43,24 @@ TOKEN = object()
 class FrameStream:
     """One direction of a connection, cut into frames.
 
-    `lost`: a length made no sense, so nobody can tell where further frames begin, and no more are read. `skip`: bytes
-    still to come of a frame that matched a template, which need not be looked at. `ready`: the next byte begins a frame
-    that a template may match.
+    `lost`: a length made no sense, so nobody can tell where further frames begin, and no more are read. `ready`: the
+    next byte begins a frame that a template may match.
     """
 
-    __slots__ = ("builder", "frame", "lost", "ready", "skip")
+    __slots__ = ("builder", "frame", "lost", "ready")
 
     def __init__(self, builder: ExchangeBuilder) -> None:
         self.builder = builder
         self.frame: PartialFrame | None = None
         self.lost = self.ready = False
-        self.skip = 0
 
     def look_ahead(self) -> None:
         """Set `ready`, after bytes have come, or raw SASL tokens begin or end."""
-        self.ready = self.frame is None and not self.skip and self.builder.raw is None and not self.lost
+        self.ready = self.frame is None and self.builder.raw is None and not self.lost
+
+    def pass_on(self, now: float, total: int, got: int, owner: LongResponse | None = None) -> None:
+        """Let the rest of a frame of `total` bytes pass that matched a template, of which `got` are here."""
+        self.frame, self.ready = PartialFrame.passing(now, total, got, owner), False
 
     def receive(self, buf: Buffer, pos: int, n: int, now: float) -> int:
         """Take bytes of buf[pos:n], up to the end of a frame at most; return the position behind them."""
@@ -81,23 +83,16 @@ class FrameStream:
     @property
     def unseen(self) -> int:
         """Return how many of the next bytes the stream need not be given."""
-        return self.skip or (0 if self.frame is None else self.frame.unseen)
+        return 0 if self.frame is None else self.frame.unseen
 
     def pass_over(self, size: int, now: float) -> None:
         """Count `size` bytes as come that the stream was not given, no more than `unseen`."""
-        if self.skip:
-            self.skip -= size
-            self.skipped(now)
-            return
         frame = self.frame
         assert frame is not None, "some were of no concern"
         frame.pass_over(size)
         if frame.whole:
             self.frame = None
             self.over(frame, now)
-
-    def skipped(self, now: float) -> None:
-        """Deal with a frame of which bytes were skipped, if it has come to its end."""
 
     def look(self, frame: PartialFrame, now: float) -> None:
         """Settle a frame of which as many bytes are here as were needed, ask for more of it, or be lost."""
@@ -175,7 +170,7 @@ class RequestStream(FrameStream):
         short = end is None or (wanted.acks is not None and acks is None)
         short = short or (bool(wanted.secret[0]) and self.tags_go_on(frame, wanted))
         if short and more and len(data) < min(frame.total, LONGEST_HEAD):
-            frame.need_bytes(2 * len(data))
+            frame.need_bytes(len(data) + 1 if len(data) < HEAD else 2 * len(data))  # rules look as soon as they can
             return
         self.first = False
         builder.requests += 1
@@ -224,22 +219,9 @@ class RequestStream(FrameStream):
 
 
 class ResponseStream(FrameStream):
-    """Responses of one connection as a stream of frames. `coming`: a long one that matched a template."""
+    """Responses of one connection as a stream of frames; a long one that matched a template is a `LongResponse`'s."""
 
-    __slots__ = ("coming",)
-
-    def __init__(self, builder: ExchangeBuilder) -> None:
-        super().__init__(builder)
-        self.coming: LongResponse | None = None
-
-    def skipped(self, now: float) -> None:
-        coming, builder = self.coming, self.builder
-        if coming is None or self.skip:
-            return
-        self.coming = None
-        builder.responses += 1
-        if builder.summary is not None:
-            coming.count(builder.summary, now)
+    __slots__ = ()
 
     def look(self, frame: PartialFrame, now: float) -> None:
         size = frame.size
@@ -282,18 +264,24 @@ class ResponseStream(FrameStream):
         builder.keep(frame, exchange, 1)
 
     def over(self, frame: PartialFrame, now: float) -> None:
-        exchange = frame.owner
-        if isinstance(exchange, OpenExchange):
-            self.builder.responses += 1
-            exchange.take_response(frame, now)
-            self.builder.finish(exchange, "answered", now)
+        owner, builder = frame.owner, self.builder
+        if owner is None:
+            return
+        builder.responses += 1
+        if isinstance(owner, OpenExchange):
+            owner.take_response(frame, now)
+            builder.finish(owner, "answered", now)
+        elif builder.summary is not None:
+            owner.count(builder.summary, now)
 
     def cut(self, now: float) -> None:
         """Take a response under way as it is, since the connection has ended."""
         frame, self.frame = self.frame, None
         if frame is not None and not frame.settled and len(frame.data) >= RESPONSE_HEAD:
             self.find_request(frame)
-        if frame is not None and isinstance(frame.owner, OpenExchange):
-            exchange = frame.owner
-            exchange.take_response(frame, now)
-            self.builder.give_up(exchange, now)
+        owner = None if frame is None else frame.owner
+        if frame is not None and isinstance(owner, OpenExchange):
+            owner.take_response(frame, now)
+            self.builder.give_up(owner, now)
+        elif isinstance(owner, LongResponse):
+            self.builder.give_up(owner.exchange(self.builder.who), now)

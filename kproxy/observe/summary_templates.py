@@ -218,6 +218,12 @@ class LongResponse:
         self.records, self.offset, self.mark = records, offset, mark
         self.open: OpenExchange | None = None
 
+    def exchange(self, who: Who) -> OpenExchange:
+        """Return the exchange of the connection `who` that the response ends."""
+        if self.open is None:
+            self.open = self.response.template.materialise(who, self.entry)
+        return self.open
+
     def count(self, summary: Summary, now: float) -> None:
         """Add the exchange to what its template has counted, since the response came to its end at `now`."""
         response = self.response

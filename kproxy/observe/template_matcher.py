@@ -4,7 +4,7 @@ Strategy. For a small exchange these two loops, `from_client` and `to_client`, a
 they keep to local variables and to one `struct` call a frame, which also gives the bytes that have to be the same. A
 frame is tried with the template of the frame before it only; where that does not match, the inner loop ends, and the
 other methods look for another template, learn one, or read the frame as usual. All that is counted stands in front of
-the records, so the rest of a long frame is passed over as it comes (`FrameStream.skip`).
+the records, so the rest of a long frame is passed over as it comes (`FrameStream.pass_on`).
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ class TemplateMatcher(JournalRecorder):
                 if end > n:
                     if template.silent is not None or size > LARGEST:
                         break
-                    incoming.skip, incoming.ready, end = end - n, False, n
+                    incoming.pass_on(now, end - pos, n - pos)
+                    end = n
                 if template.silent is None:
                     opened.append((correlation, template, now, size, count))
                 else:
@@ -149,8 +150,9 @@ class TemplateMatcher(JournalRecorder):
                     break
                 if end > n:
                     if kind in (PLAIN, BATCH) and size <= LARGEST:
-                        outgoing.coming = LongResponse(opened.popleft(), response, size, count, base + delta, mark)
-                        outgoing.skip, outgoing.ready, pos = end - n, False, n
+                        long = LongResponse(opened.popleft(), response, size, count, base + delta, mark)
+                        outgoing.pass_on(now, end - pos, n - pos, long)
+                        pos = n
                     break
                 opened.popleft()
                 pos = end
@@ -221,12 +223,7 @@ class TemplateMatcher(JournalRecorder):
     def read(self, stream: FrameStream, buf: Buffer, pos: int, n: int, now: float) -> int:
         """Read frames as usual until one begins that a template may match; return its position, or `n`."""
         while pos < n:
-            if stream.skip:
-                skipped = min(stream.skip, n - pos)
-                stream.pass_over(skipped, now)
-                pos += skipped
-            else:
-                pos = stream.receive(buf, pos, n, now)
+            pos = stream.receive(buf, pos, n, now)
             self.look_ahead()
             if stream.ready:
                 break

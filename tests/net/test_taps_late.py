@@ -9,6 +9,7 @@ import pytest
 
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.observe.exchange import Depth
+from kproxy.observe.summary import Summary
 from kproxy.testing.dialogue import request, response, sized
 from tests.support.frames import produce, produced
 from tests.support.tapped_session import Hungry, Tapped
@@ -100,3 +101,26 @@ def test_a_sink_that_comes_at_any_byte_changes_nothing(case: str, depth: Depth) 
     if depth is Depth.FULL:
         assert told[0] == (3 if case == "raw tokens" else 6)
         assert max(told) == told[0]
+
+
+@pytest.mark.parametrize("chunk", [1, 23, 1000])
+def test_the_wait_of_a_request_without_an_answer_is_in_the_summary(chunk: int) -> None:
+    """Like that of all others, though the observer had seen the request's end before the rule did anything."""
+    summary, sink = Summary(lambda key, version: True), Hungry(most=Depth.SKETCH)
+    rules = "rules: [{name: slow, kind: delay, match: {api: Produce}, delay: 500ms}]"
+    talk = Tapped(rules, chances=Random(0), first=[sink], summary=summary)
+    talk.feed(CLIENT, produce(1, acks=0), chunk)
+    assert not talk.to_broker
+    assert not sink.seen
+    talk.later(1.0)
+    assert talk.to_broker == produce(1, acks=0)
+    talk.feed(CLIENT, request(HEARTBEAT, 4, 2), chunk)  # what is sent by command is handed out with the next bytes
+    talk.end()
+    lines = summary.drain(talk.now + 1, everything=True)
+
+    (seen,) = [seen for seen in sink.seen if seen.key == PRODUCE]
+    (line,) = [line for line in lines if line.api == "Produce" and line.partition is None]
+    assert (seen.outcome, seen.rules) == ("no_answer_due", ["slow"])
+    assert line.count == 1
+    assert line.rule_ms == pytest.approx(1000 * sum(seen.rule_wait))
+    assert line.rule_ms >= 500
