@@ -6,7 +6,7 @@ import os
 import platform
 from collections.abc import Iterator, Mapping
 
-from kproxy.core.addresses import controller_id
+from kproxy.core.rewrite.addresses import controller_id
 from kproxy.distribution import own_version
 from kproxy.net.driven import HostPort, show
 from kproxy.net.loop.turns import in_turns

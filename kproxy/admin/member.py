@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from time import monotonic
 from typing import Literal, Protocol
 
-from kproxy.core.addresses import controller_id
+from kproxy.core.rewrite.addresses import controller_id
 from kproxy.net.connection import Connection
 from kproxy.net.connection_view import describe
 from kproxy.net.dial.upstream import Upstream

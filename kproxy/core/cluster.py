@@ -1,14 +1,146 @@
-"""Names and brokers of a cluster that live rules can ask for, as the clients of one connection see them."""
+"""The broker-side topics of a cluster, asked for by a Metadata request of kproxy's own when a rule needs them.
+
+Names are for patterns that the broker would evaluate, ids tell which topic a client means by one. For the name of an id
+the broker is asked by that id; only for DeleteTopics, which is older than that question, it is asked for all topics.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, MutableMapping
+from functools import cache
+from typing import Any, Final
 from uuid import UUID
 
+from kproxy.core.rewrite.names.ids import ZERO, is_nobodys, learn
+from kproxy.core.rewrite.names.remembered import (
+    ASKED_IDS,
+    MAX_ASKED_AT_ONCE,
+    MAX_ASKED_IDS,
+    TOPIC_IDS,
+    recall,
+    remember,
+)
+from kproxy.core.rewrite.rewriter import Context
+from kproxy.errors import DecodeError
 from kproxy.rules.names.composed import NameMap
+from kproxy.wire import Message, encode
+from kproxy.wire.breath import drop, each
+from kproxy.wire.scan.head import body_start
+from kproxy.wire.scan.walk import Walk, read_string, walk
+from kproxy.wire.table import schema
+from kproxy.wire.table.api_keys import METADATA
 
-from .names.ids import is_nobodys
-from .names.remembered import ASKED_IDS, MAX_ASKED_AT_ONCE, MAX_ASKED_IDS, TOPIC_IDS, recall, remember
-from .rewrite import Context
+from .counters import Counters
+
+VERSION: Final = 10  # from Kafka 2.8 to the newest; the first that tells ids, which no client of an older one can use
+CORRELATION: Final = -0x6B70
+ASK_AGAIN_AFTER: Final = 10.0
+"""Seconds for which names are taken as current; a regular expression sees a new topic after that and a heartbeat."""
+TOPICS: Final = "topics"
+
+
+BY_ID_VERSION: Final = 12
+"""The first that tells the name of an id; brokers that know requests with topic ids other than DeleteTopics know it."""
+ENTRY: Final = "topics[].error_code", "topics[].name", "topics[].topic_id"
+
+
+def all_topics_request() -> bytes:
+    """Return the frame, with its size, of a request for all topics."""
+    return _request(VERSION, None, include_cluster_authorized_operations=False)
+
+
+def brokers_request() -> bytes:
+    """Return the frame, with its size, of a request for the brokers only."""
+    return _request(VERSION, [], include_cluster_authorized_operations=False)
+
+
+def named_topics_request(topic_ids: Iterable[bytes]) -> bytes:
+    """Return the frame, with its size, of a request for the topics that have these ids."""
+    return _request(BY_ID_VERSION, [{"topic_id": UUID(bytes=one), "name": None} for one in each(topic_ids)])
+
+
+def _request(version: int, topics: list[dict[str, Any]] | None, **fields: bool) -> bytes:
+    header = {
+        "request_api_key": METADATA,
+        "request_api_version": version,
+        "correlation_id": CORRELATION,
+        "client_id": "kproxy",
+    }
+    body = {
+        "topics": topics,
+        "allow_auto_topic_creation": False,
+        "include_topic_authorized_operations": False,
+        **fields,
+    }
+    frame = encode(Message(schema.load(METADATA), version, header, body))
+    return len(frame).to_bytes(4, "big") + frame
+
+
+@cache
+def entry_walk(version: int) -> Walk:
+    """Return a walk of a Metadata response that finds the error, the name and the id of each topic."""
+    return walk(METADATA, version, "response", frozenset(ENTRY))
+
+
+def read_topics(frame: bytes, version: int) -> list[tuple[bytes, bytes]]:
+    """Return name and id of each topic in a response that has both, and no error. Raises DecodeError."""
+    body = body_start(frame, 0, len(frame), 1, "response")
+    if body is None:
+        raise DecodeError("header does not end in the frame", api="Metadata", version=version, offset=len(frame))
+    found: list[tuple[bytes, bytes]] = []
+    hits: list[tuple[int, int, int]] = []
+    entries = entry_walk(version)
+    entries.run(frame, body, len(frame), hits)
+    code_mark, name_mark, id_mark = (entries.find("value", path) for path in ENTRY)
+    code, name = b"", None
+    for mark, start, end in each(hits):
+        if mark == code_mark:
+            code = frame[start:end]
+        elif mark == name_mark:
+            name = read_string(frame, start, end, True)
+        elif mark == id_mark and name and not any(code):
+            found.append((name, frame[start:end]))
+    drop(hits)
+    return found
+
+
+def remember_topics(memory: MutableMapping[str, Any], frame: bytes, now: float, counters: Counters) -> None:
+    """Keep the names and ids of an answer; one that cannot be read is counted, and the names before it stay."""
+    try:
+        topics = read_topics(frame, VERSION)
+        names = [name for name, _ in each(topics)]
+        remember_ids(memory, topics)
+    except DecodeError:
+        counters.count("own_metadata_unreadable")
+        names = memory.get(TOPICS, ([], 0.0))[0]
+    memory[TOPICS] = (names, now)
+
+
+def remember_named(memory: MutableMapping[str, Any], frame: bytes, counters: Counters) -> None:
+    """Keep what an answer to `named_topics_request` tells; ids that it does not know stay unknown."""
+    try:
+        remember_ids(memory, read_topics(frame, BY_ID_VERSION))
+    except DecodeError:
+        counters.count("own_metadata_unreadable")
+
+
+def remember_ids(memory: MutableMapping[str, Any], topics: Iterable[tuple[bytes, bytes]]) -> None:
+    """Keep the names of these topic ids for all connections of the cluster."""
+    for name, topic_id in each(topics):
+        if topic_id != ZERO:
+            learn(memory, topic_id, name)
+
+
+def topics_heard(memory: MutableMapping[str, Any]) -> float:
+    """Return when the broker last listed all topics."""
+    heard: float = memory.get(TOPICS, (None, float("-inf")))[1]
+    return heard
+
+
+def fresh_topics(memory: MutableMapping[str, Any], now: float) -> list[bytes] | None:
+    """Return the names of all topics, if they were heard not too long ago."""
+    names, heard = memory.get(TOPICS, (None, 0.0))
+    return names if names is not None and now - heard < ASK_AGAIN_AFTER else None
 
 
 class Cluster:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from kproxy.core.rewrite.rewriter import GONE
+
+from .cluster import CORRELATION, all_topics_request, named_topics_request, remember_named, remember_topics
 from .commands import BROKER, EnsureNodes, Send
 from .inflight import OWN
-from .rewrite import GONE
 from .session_state import SessionState
-from .topics import CORRELATION, all_topics_request, named_topics_request, remember_named, remember_topics
 
 NODES: Final = "nodes"
 """Reason for which a lane waits until it is known where nodes are reached."""

@@ -10,6 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from kproxy.core.live.rule_program import compile_rules, unread
+from kproxy.core.rewrite.addresses import address_rewrite, carries_addresses, newest_rewritable
+from kproxy.core.rewrite.config_addresses import config_addresses
+from kproxy.core.rewrite.names import SingleTopicRewriter, by_id, name_rewrite, single_topic_rewriter
+from kproxy.core.rewrite.rewriter import Rewrite, Rewriter
+from kproxy.core.rewrite.versions import HIDDEN, VersionsAnswers
+from kproxy.core.sasl.identity import ANSWERED
 from kproxy.rules.kinds.allow_from import AllowFrom
 from kproxy.rules.kinds.base.live import LIMITING, Effect
 from kproxy.rules.kinds.limit_versions import VersionLimits
@@ -31,15 +38,8 @@ from kproxy.wire.table.api_keys import (
     UPDATE_FEATURES,
 )
 
-from .addresses import address_rewrite, carries_addresses, newest_rewritable
-from .config_addresses import config_addresses
 from .counters import Tallies
-from .identity import ANSWERED
-from .names import SingleTopicRewriter, by_id, name_rewrite, single_topic_rewriter
-from .rewrite import Rewrite, Rewriter
-from .rule_program import compile_rules, unread
 from .step import HEAD, LIVE, STOP, STREAM, WHOLE, Step
-from .versions import HIDDEN, VersionsAnswers
 
 CLUSTER_MEMBERS = frozenset(
     (UPDATE_FEATURES, UNREGISTER_BROKER, ADD_RAFT_VOTER, REMOVE_RAFT_VOTER, UNREGISTER_CONTROLLER)

@@ -18,16 +18,17 @@ from collections.abc import Mapping
 from kproxy.core.lanes.frame import IDENTITY
 from kproxy.core.lanes.pair import LanePair
 from kproxy.core.lanes.response_scan import NOT_PLAIN
+from kproxy.core.sasl.logins import Logins
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import BoundRules
 
 from .commands import BROKER, CLIENT
 from .inflight import ANSWER
-from .logins import Logins
 from .lookups import NODES, TOPICS
 from .phase import DRAINING, OVER, REFUSED, STALLED
 from .plan import Plan
-from .session_state import NOWHERE, Shared
+from .session_state import NOWHERE
+from .shared import Shared
 
 
 class Session(LanePair):
@@ -165,8 +166,9 @@ class Session(LanePair):
             self.requests.unblock(now)
             self.run_pending(now)
             return
-        if self.logins.are_renewed and self.logins.renewal is not None:
-            self.logins.renewal.run(now)
+        renewal = self.logins.renewal
+        if renewal is not None and renewal.busy:
+            renewal.run(now)
             if self.phase.ends:
                 return
         self.send_answers()
@@ -176,11 +178,12 @@ class Session(LanePair):
             return
         if len(fifo) <= max(1, requests.resumes_at):  # 1: it may be one that is not all here
             requests.resumes_at = requests.limit // 2
-            self.flow.resume(CLIENT, "full", now)
+            if self.flow.paused[CLIENT]:
+                self.flow.resume(CLIENT, "full", now)
         if self.phase is DRAINING:
             self.go_on_draining(now)
-        waits = self.logins.are_renewed or not self.phase.takes_requests or bool(self.flow.paused[CLIENT])
-        self.has_pending = waits or any(entry[1] is ANSWER for entry in fifo)
+        waits = (renewal is not None and renewal.busy) or not self.phase.takes_requests or self.flow.paused[CLIENT]
+        self.has_pending = bool(waits or (fifo and any(entry[1] is ANSWER for entry in fifo)))
 
     def has_news(self) -> bool:
         """Return True if the request lane has what it waits for: topics, or the client's principal."""

@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from kproxy.core.rewrite.rewriter import Context
+from kproxy.core.sasl.identity import Identity
 from kproxy.rules.decision import How
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import BoundRules
 from kproxy.rules.running import Running
 
-from .circle import CircleMark
 from .commands import CLIENT, Command, Send
-from .counters import Counters
 from .flow import FlowControl, Timers
-from .identity import Identity
 from .inflight import InFlight
-from .memory import HeldMemory
 from .observer import Observer
-from .partition_session import Room
 from .phase import SessionPhase
 from .plan import Plan
-from .rewrite import MOST_NODES, Context
+from .shared import Shared
 
 NOWHERE = Facts("", "", "")
 """Facts of a session that was made by hand, in tests for example."""
-
-
-@dataclass(slots=True)
-class Shared:
-    """State and limits that the connections of one cluster share."""
-
-    counters: Counters = field(default_factory=Counters)
-    requests: HeldMemory = field(default_factory=lambda: HeldMemory(256 << 20))
-    responses: HeldMemory = field(default_factory=lambda: HeldMemory(256 << 20))
-    cluster_memory: MutableMapping[str, Any] = field(default_factory=dict)
-    max_frame_bytes: int = 100 << 20
-    hold_up_to: int = 64 << 10
-    max_in_flight: int = 1000
-    max_nodes: int = MOST_NODES
-    mark: CircleMark = field(default_factory=CircleMark)
-    room: Room = field(default_factory=Room)
 
 
 class Marks:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from kproxy.core.live.rule_program import RuleProgram
+from kproxy.core.rewrite.names.single_topic import SingleTopicRewriter
+from kproxy.core.rewrite.rewriter import Buffer, Rewriter
+
 from .counters import Tally
-from .names.single_topic import SingleTopicRewriter
-from .rewrite import Buffer, Rewriter
-from .rule_program import RuleProgram
 
 HEAD: Final = 1
 """A few leading fields are read, then the frame passes as it streams in (Produce: acks)."""

@@ -42,8 +42,8 @@ from kproxy.net.socket.side import CLOSING, DIALLING, ENDED, NAMES, PAUSED, Side
 from .driven import AddressPair, ConnectionPhase, DrivenSession, Feed, HostPort, host_port
 
 if TYPE_CHECKING:
-    from kproxy.core.login import LoggedIn
     from kproxy.core.plan import Plan
+    from kproxy.core.sasl.login import LoggedIn
     from kproxy.net.accept.listener_ports import ClientAddresses
     from kproxy.net.dial.dialling import Cancellable
     from kproxy.net.dial.upstream import Upstream

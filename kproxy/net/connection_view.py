@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.core.principal import Outcome
+from kproxy.core.sasl.principal import Outcome
 from kproxy.sinks.audit.connection_event import Ended
 
 from .driven import HostPort, host_port, show

@@ -7,10 +7,10 @@ from enum import IntEnum
 from typing import Any, Protocol
 
 from kproxy.core.commands import Command
-from kproxy.core.identity import Identity
-from kproxy.core.login import Credentials, LoggedIn
 from kproxy.core.observer import Observer
 from kproxy.core.plan import Plan
+from kproxy.core.sasl.identity import Identity
+from kproxy.core.sasl.login import Credentials, LoggedIn
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import BoundRules
 

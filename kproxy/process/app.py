@@ -14,15 +14,13 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.changes import FLAGS, Origin, changed_places
 from kproxy.config.document import Config
-from kproxy.core.circle import CircleMark
 from kproxy.core.counters import Counters, Tallies, Tally
-from kproxy.core.memory import HeldMemory
-from kproxy.core.partition_session import Room
+from kproxy.core.live.partition_session import Room
 from kproxy.core.plan import Bound, Plan
-from kproxy.core.sasl_end import NO_SASL
-from kproxy.core.sasl_server import SaslServer
+from kproxy.core.sasl.lane_logins import NO_SASL
+from kproxy.core.sasl.server import SaslServer
 from kproxy.core.session import Session
-from kproxy.core.session_state import Shared
+from kproxy.core.shared import CircleMark, HeldMemory, Shared
 from kproxy.distribution import own_version
 from kproxy.errors import DocumentError, InternalError, KproxyError
 from kproxy.logs.setup import log_of_process, lost_lines

@@ -21,7 +21,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.changes import FLAGS, Origin
 from kproxy.config.document import Config
-from kproxy.core.circle import CircleMark
+from kproxy.core.shared import CircleMark
 from kproxy.errors import KproxyError
 from kproxy.logs.setup import log_of_process, lost_lines
 from kproxy.net.accept.listener_ports import ClientAddresses

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from kproxy.core.respond.element import element as made_element
-from kproxy.core.respond.failure import Failure
+from kproxy.core.respond.answer import element as made_element
+from kproxy.core.respond.tree import Failure
 from kproxy.wire import Message
 from kproxy.wire.elements import Roles, elements, request_elements, top_roles
 from kproxy.wire.table import layout

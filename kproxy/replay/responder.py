@@ -17,8 +17,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from kproxy.core.respond import Failure, can_carry, fail
+from kproxy.core.respond import Failure, fail
 from kproxy.errors import KproxyError
+from kproxy.rules.kinds.base.denial import can_say
 from kproxy.wire import Message, decode_request, encode
 from kproxy.wire.codec.message import awaits_response
 from kproxy.wire.elements import partitions, partitions_of, topics
@@ -171,8 +172,7 @@ class RecordingResponder:
         count.unmatched += 1
         self.unmatched[f"{request.api.name} {request.version}: never asked in the recording"] += 1
         key, version = request.api.key, request.version
-        sayable = can_carry(key, version, "top") or can_carry(key, version, "entity")
-        return fail(request, Failure(UNKNOWN)) if sayable else None
+        return fail(request, Failure(UNKNOWN)) if can_say(key, version, None) else None
 
     def offsets(self, request: Message) -> Message | None:
         """Return the ends of partitions, if the request asks for nothing else and they are known."""

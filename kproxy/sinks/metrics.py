@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from kproxy.core.counters import BROKER_BOUNDS, Counters, Histogram, Tally
-from kproxy.core.memory import HeldMemory
+from kproxy.core.shared import HeldMemory
 
 
 class Connections(Protocol):

@@ -31,7 +31,8 @@ from kproxy.core.commands import (
 )  # fmt: skip
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session
-from kproxy.core.session_state import NOWHERE, Shared
+from kproxy.core.session_state import NOWHERE
+from kproxy.core.shared import Shared
 from kproxy.rules.decision import TrafficShape
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts

@@ -11,11 +11,11 @@ from types import MappingProxyType
 from uuid import UUID
 
 from kproxy.core.counters import Counters
-from kproxy.core.fetch_sessions import NOT_FOUND, FetchSessions
-from kproxy.core.partition_session import PartitionSession
-from kproxy.core.respond.errors import errors_of
-from kproxy.core.selection import key_of
-from kproxy.core.subjects import unlisted
+from kproxy.core.live.fetch_sessions import NOT_FOUND, FetchSessions
+from kproxy.core.live.partition_session import PartitionSession
+from kproxy.core.live.selection import key_of
+from kproxy.core.live.subjects import unlisted
+from kproxy.core.respond.tree import errors_of
 from kproxy.errors import DecodeError
 from kproxy.rules import exchange as rules_exchange
 from kproxy.rules.entity import Entity, entities

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from kproxy.cli.explaining.target import of_frame
-from kproxy.core.session_state import Shared
+from kproxy.core.shared import Shared
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import entities
 from kproxy.rules.select.findings import explain_selectors

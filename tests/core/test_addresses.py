@@ -7,11 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.core.addresses import PLACES, carries_addresses, newest_rewritable
 from kproxy.core.commands import BROKER, EnsureNodes
 from kproxy.core.lanes.tail_stream import filler
 from kproxy.core.plan import Bound
-from kproxy.core.session_state import Shared
+from kproxy.core.rewrite.addresses import PLACES, carries_addresses, newest_rewritable
+from kproxy.core.shared import Shared
 from kproxy.testing.dialogue import request, response
 from kproxy.wire import decode_response
 from kproxy.wire.primitives import read_uvarint

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.core.topics import CORRELATION
+from kproxy.core.cluster import CORRELATION
 from kproxy.observe.summary import Summary
 from kproxy.observe.summary_rows import WELL, SummaryRow
 from kproxy.rules.kinds import KINDS

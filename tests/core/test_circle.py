@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.core.circle import AT, PREFIX, CircleMark
+from kproxy.core.shared import AT, PREFIX, CircleMark
 
 
 def frame(client_id: bytes) -> bytes:

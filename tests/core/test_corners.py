@@ -8,10 +8,9 @@ from uuid import UUID
 import pytest
 
 from kproxy.core.commands import BROKER, CLIENT
-from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import Bound
-from kproxy.core.session_state import Shared
-from kproxy.core.versions import unsupported
+from kproxy.core.rewrite.versions import unsupported
+from kproxy.core.shared import HeldMemory, Shared
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.testing.dialogue import request, response
 from kproxy.wire import decode_response

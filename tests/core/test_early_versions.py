@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kproxy.core.commands import AskVersions, Dial
-from kproxy.core.early_versions import MOST_REQUESTS
 from kproxy.core.plan import Bound, Plan
-from kproxy.core.sasl_server import SaslServer, Terms
+from kproxy.core.sasl.early_versions import MOST_REQUESTS
+from kproxy.core.sasl.server import SaslServer, Terms
 from kproxy.rules.document.read import parse_rules
 from kproxy.sasl.server import Checker
 from kproxy.sasl.users import make_line, read_users

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
+from kproxy.core.cluster import CORRELATION
 from kproxy.core.commands import CLIENT, WakeAt
-from kproxy.core.topics import CORRELATION
 from kproxy.testing.dialogue import Dialogue, frames, request, response, sized
 from kproxy.wire import Message, encode
 from kproxy.wire.table import schema

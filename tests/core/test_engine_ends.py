@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.plan import Plan
-from kproxy.core.session_state import Shared
+from kproxy.core.shared import Shared
 from kproxy.testing.dialogue import Dialogue, frames, request, response
 
 PRODUCE, FETCH, METADATA, API_VERSIONS, HEARTBEAT = 0, 1, 3, 18, 12

@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
+from kproxy.core.cluster import CORRELATION
 from kproxy.core.phase import SessionPhase
 from kproxy.core.plan import Plan
-from kproxy.core.session_state import Shared
-from kproxy.core.topics import CORRELATION
+from kproxy.core.shared import Shared
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.testing.dialogue import frames

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.core.versions import cap
+from kproxy.core.rewrite.versions import cap
 
 NOTHING = (0, -1)
 

@@ -16,8 +16,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from kproxy.core import fetch_sessions, share_sessions
-from kproxy.core.partition_session import next_epoch
+from kproxy.core.live import fetch_sessions, share_sessions
+from kproxy.core.live.partition_session import next_epoch
 from kproxy.core.plan import Plan
 from kproxy.testing.dialogue import Dialogue, frames, request, response
 from kproxy.wire import decode_request, encode

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.core import fetch_sessions
 from kproxy.core.counters import Counters
-from kproxy.core.fetch_sessions import LISTING, NOT_FOUND, FetchSessions
-from kproxy.core.partition_session import CLOSING, LAST_EPOCH, Key, PartitionSession, Room, next_epoch
-from kproxy.core.session_state import Shared
+from kproxy.core.live import fetch_sessions
+from kproxy.core.live.fetch_sessions import LISTING, NOT_FOUND, FetchSessions
+from kproxy.core.live.partition_session import CLOSING, LAST_EPOCH, Key, PartitionSession, Room, next_epoch
+from kproxy.core.shared import Shared
 from kproxy.testing.dialogue import Dialogue, request, response
 from kproxy.wire import decode_request, decode_response, encode
 from kproxy.wire.codec.message import Message

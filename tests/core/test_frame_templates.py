@@ -8,8 +8,8 @@ from unittest.mock import patch
 
 import pytest
 
-from kproxy.core import engine
 from kproxy.core.lanes import frame_templates
+from kproxy.core.live import engine
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session_state import NOWHERE
 from kproxy.rules.document.source import Source

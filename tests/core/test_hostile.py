@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from kproxy.core.commands import Close
-from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import MOST_STEPS, Bound
-from kproxy.core.session_state import Shared
+from kproxy.core.shared import HeldMemory, Shared
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import NAMESPACES

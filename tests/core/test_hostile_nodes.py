@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kproxy.core.addresses import PLACES, carries_addresses
 from kproxy.core.commands import EnsureNodes
 from kproxy.core.plan import Bound
-from kproxy.core.rewrite import LAST_PORT, LONGEST_HOST
-from kproxy.core.session_state import Shared
+from kproxy.core.rewrite.addresses import PLACES, carries_addresses
+from kproxy.core.rewrite.rewriter import LAST_PORT, LONGEST_HOST
+from kproxy.core.shared import Shared
 from kproxy.testing.dialogue import request, response
 from kproxy.wire import decode_response
 from kproxy.wire.table import schema

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.core.login import CORRELATION, LoggedIn, Steps, log_in
+from kproxy.core.sasl.login import CORRELATION, LoggedIn, Steps, log_in
 from kproxy.errors import LoginFailed, LoginRefused
 from kproxy.sasl.client import Tokens, plain
 from kproxy.testing.dialogue import response

@@ -21,13 +21,12 @@ import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kproxy.core.cluster import CORRELATION
 from kproxy.core.commands import BROKER, CLIENT, Close, Dial, EnsureNodes, Pause, Resume, Send, Wake
-from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import Bound, Plan
+from kproxy.core.rewrite.versions import unsupported
 from kproxy.core.session import Session
-from kproxy.core.session_state import Shared
-from kproxy.core.topics import CORRELATION
-from kproxy.core.versions import unsupported
+from kproxy.core.shared import HeldMemory, Shared
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.testing.dialogue import defaults, request, response, sized
 from kproxy.wire import decode_request, decode_response

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.core.matcher import Matcher, Part
-from kproxy.core.part_index import HOLDS, LONGEST_TEXT, MATCHES, FieldIndex, PartIndex
+from kproxy.core.live.part_index import HOLDS, LONGEST_TEXT, MATCHES, FieldIndex, PartIndex
+from kproxy.core.live.rule_part import Matcher, Part
 from kproxy.rules.decision import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Facts

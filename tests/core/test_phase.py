@@ -22,7 +22,7 @@ from kproxy.core.phase import (
     SessionPhase,
 )
 from kproxy.core.plan import Bound
-from kproxy.core.sasl_server import SaslServer, Terms
+from kproxy.core.sasl.server import SaslServer, Terms
 from kproxy.errors import InternalError
 from kproxy.sasl.server import Checker
 from kproxy.sasl.users import make_line, read_users

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kproxy.core.cluster import CORRELATION
 from kproxy.core.lanes import frame_templates
-from kproxy.core.names.remembered import TOPIC_IDS, recall
-from kproxy.core.part_index import PartIndex
-from kproxy.core.rule_program import RuleProgram
-from kproxy.core.session_state import Shared
-from kproxy.core.topics import CORRELATION
+from kproxy.core.live.part_index import PartIndex
+from kproxy.core.live.rule_program import RuleProgram
+from kproxy.core.rewrite.names.remembered import TOPIC_IDS, recall
+from kproxy.core.shared import Shared
 from kproxy.rules.exchange import Facts
 from kproxy.testing.dialogue import Dialogue, frames, request, response
 from kproxy.wire import decode_request, decode_response

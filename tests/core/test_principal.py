@@ -12,8 +12,17 @@ from hypothesis import strategies as st
 
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.counters import Counters
-from kproxy.core.principal import LOST, NOBODY, NOT_YET, REFUSED, Principal, PrincipalWatch, SaslDialogue
-from kproxy.core.sasl_names import DELEGATION, MALFORMED
+from kproxy.core.sasl.principal import (
+    DELEGATION,
+    LOST,
+    MALFORMED,
+    NOBODY,
+    NOT_YET,
+    REFUSED,
+    Principal,
+    PrincipalWatch,
+    SaslDialogue,
+)
 from kproxy.wire import decode_request, decode_response
 
 CAPTURED = json.loads((Path(__file__).parent / "golden" / "sasl.json").read_text())

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kproxy.core.commands import BROKER
-from kproxy.core.login import CORRELATION, LoggedIn
 from kproxy.core.plan import Bound
-from kproxy.core.sasl_end import NO_SASL
+from kproxy.core.sasl.lane_logins import NO_SASL
+from kproxy.core.sasl.login import CORRELATION, LoggedIn
 from kproxy.sasl.client import Tokens, plain
 from kproxy.testing.dialogue import Dialogue, frames, request, response
 from kproxy.wire import decode_request

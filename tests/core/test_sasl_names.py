@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.core.sasl_names import DELEGATION, LONGEST, MALFORMED, NAMES, OPAQUE, NoName, oauthbearer, plain, scram
+from kproxy.core.sasl.principal import DELEGATION, LONGEST, MALFORMED, NAMES, OPAQUE, NoName, oauthbearer, plain, scram
 
 
 def jwt(claims: object) -> bytes:

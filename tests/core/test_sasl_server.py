@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kproxy.core.commands import BROKER, CLIENT, Dial
 from kproxy.core.plan import Bound
-from kproxy.core.sasl_server import SaslServer, Terms
+from kproxy.core.sasl.server import SaslServer, Terms
 from kproxy.sasl.client import ScramClient
 from kproxy.sasl.server import BAD_PLAIN, Checker, LoginWork
 from kproxy.sasl.users import Users, make_line, read_users

@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.core.commands import BROKER, CLIENT, Dial
 from kproxy.core.plan import Bound
-from kproxy.core.session_state import Shared
+from kproxy.core.shared import Shared
 from kproxy.testing.dialogue import request, response, sized
 from kproxy.wire import decode_response
 from tests.support.frames import produce

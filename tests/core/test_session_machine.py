@@ -43,14 +43,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from kproxy.core.cluster import CORRELATION, all_topics_request, named_topics_request
 from kproxy.core.commands import BROKER, CLIENT, Wake
-from kproxy.core.memory import HeldMemory
-from kproxy.core.partition_session import CLOSING, OPENING
+from kproxy.core.live.partition_session import CLOSING, OPENING
 from kproxy.core.phase import SessionPhase
 from kproxy.core.plan import Bound, Plan
-from kproxy.core.session_state import NOWHERE, Shared
-from kproxy.core.topics import CORRELATION, all_topics_request, named_topics_request
-from kproxy.core.versions import unsupported
+from kproxy.core.rewrite.versions import unsupported
+from kproxy.core.session_state import NOWHERE
+from kproxy.core.shared import HeldMemory, Shared
 from kproxy.errors import DocumentError
 from kproxy.rules.document.source import Source
 from kproxy.rules.names.composed import NameMap, NameMaps

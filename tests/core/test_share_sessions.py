@@ -10,10 +10,10 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.core import share_sessions
 from kproxy.core.counters import Counters
-from kproxy.core.partition_session import Key, PartitionSession, Room
-from kproxy.core.share_sessions import LIMIT_REACHED, LISTING, NOT_FOUND, ShareSessions
+from kproxy.core.live import share_sessions
+from kproxy.core.live.partition_session import Key, PartitionSession, Room
+from kproxy.core.live.share_sessions import LIMIT_REACHED, LISTING, NOT_FOUND, ShareSessions
 from kproxy.wire import decode_request, decode_response, encode
 from kproxy.wire.codec.message import Message
 from kproxy.wire.table import schema

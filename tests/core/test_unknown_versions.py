@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 
+from kproxy.core.live.rule_program import compile_rules
 from kproxy.core.plan import Bound
-from kproxy.core.rule_program import compile_rules
-from kproxy.core.versions import unsupported
+from kproxy.core.rewrite.versions import unsupported
 from kproxy.rules.decision import Depth
 from kproxy.rules.document.read import parse_rules
 from kproxy.testing.dialogue import Dialogue, request, response, sized

@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.core.counters import Counters
 from kproxy.core.plan import Bound, Plan
-from kproxy.core.versions import VersionsAnswers, cap, unsupported
+from kproxy.core.rewrite.versions import VersionsAnswers, cap, unsupported
 from kproxy.rules.kinds.limit_versions import NOTHING, Limit, VersionLimits
 from kproxy.testing.dialogue import request, response, sized
 from kproxy.wire import decode_response

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from kproxy.core.names.ids import learn
-from kproxy.core.topics import CORRELATION
+from kproxy.core.cluster import CORRELATION
+from kproxy.core.rewrite.names.ids import learn
 from kproxy.testing.dialogue import Dialogue, response
 from kproxy.wire import Message, encode
 from kproxy.wire.table import layout, schema

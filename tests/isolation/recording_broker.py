@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
-from kproxy.core.session_state import Shared
-from kproxy.core.topics import CORRELATION
+from kproxy.core.cluster import CORRELATION
+from kproxy.core.shared import Shared
 from kproxy.testing.dialogue import Dialogue, frames, response
 from kproxy.wire import Message, decode_request
 

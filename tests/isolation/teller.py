@@ -9,8 +9,8 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from kproxy.core.names.ids import ANSWERS_BY_ID
-from kproxy.core.names.remembered import TOPIC_IDS, recall
+from kproxy.core.rewrite.names.ids import ANSWERS_BY_ID
+from kproxy.core.rewrite.names.remembered import TOPIC_IDS, recall
 from kproxy.rules.select.answer_match import asks_all
 from kproxy.rules.select.mentions import loose, texts
 from kproxy.wire import Message

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.core.names.ids import learn
-from kproxy.core.topics import CORRELATION
+from kproxy.core.cluster import CORRELATION
+from kproxy.core.rewrite.names.ids import learn
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.permissions import permissions

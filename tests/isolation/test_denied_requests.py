@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from kproxy.core.cluster import CORRELATION
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session_state import NOWHERE
-from kproxy.core.topics import CORRELATION
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.kinds.base.permissions import permissions
 from kproxy.rules.select.mentions import HARMLESS

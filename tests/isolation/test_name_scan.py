@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.core.name_scan import FEW, LONGEST, search
-from kproxy.core.names.ids import learn
-from kproxy.core.response_evaluation import ResponseEvaluation
+from kproxy.core.live.name_scan import FEW, LONGEST, search
+from kproxy.core.live.response_evaluation import ResponseEvaluation
+from kproxy.core.rewrite.names.ids import learn
 from kproxy.rules.kinds.deny import DenyRule
 from kproxy.rules.select.match import readable, text_test
 from kproxy.rules.select.pattern_set import needed_bytes

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kproxy.core.counters import Counters
-from kproxy.core.names.disguise import OURS, disguise, version_of
 from kproxy.core.plan import Plan
-from kproxy.core.rewrite import Context
+from kproxy.core.rewrite.names.disguise import OURS, disguise, version_of
+from kproxy.core.rewrite.rewriter import Context
 from kproxy.core.step import STOP
 from kproxy.testing.dialogue import defaults, sized
 from kproxy.wire import Message, encode

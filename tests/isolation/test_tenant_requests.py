@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from kproxy.core.names.disguise import OURS, version_of
 from kproxy.core.plan import Plan
+from kproxy.core.rewrite.names.disguise import OURS, version_of
 from kproxy.core.step import STOP
 from kproxy.wire import decode_response, encode
 from kproxy.wire.table import layout, schema

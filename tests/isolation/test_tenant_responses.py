@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from kproxy.core.names.ids import ANSWERS_BY_ID, learn
-from kproxy.core.session_state import Shared
+from kproxy.core.rewrite.names.ids import ANSWERS_BY_ID, learn
+from kproxy.core.shared import Shared
 from kproxy.core.step import STOP
 from kproxy.testing.dialogue import Dialogue, request, response
 from kproxy.wire.table import layout, schema

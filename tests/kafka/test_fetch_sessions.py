@@ -8,8 +8,8 @@ from typing import Any
 from confluent_kafka import Producer
 
 from kproxy.core.counters import Counters
-from kproxy.core.fetch_sessions import FetchSessions
-from kproxy.core.partition_session import Key, PartitionSession
+from kproxy.core.live.fetch_sessions import FetchSessions
+from kproxy.core.live.partition_session import Key, PartitionSession
 from kproxy.testing.kafka import Kafka
 from kproxy.wire import decode_request, decode_response
 from kproxy.wire.codec.message import Message

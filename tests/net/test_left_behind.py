@@ -11,7 +11,7 @@ import pytest
 from kproxy.core.commands import BROKER, Close, Dial, Send, Wake
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session
-from kproxy.core.session_state import Shared
+from kproxy.core.shared import Shared
 from kproxy.net import sweep
 from kproxy.observe.exchange import Depth, ObservedExchange, Who
 from kproxy.rules.document.read import parse_rules

@@ -10,7 +10,7 @@ import trio
 
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session
-from kproxy.core.session_state import Shared
+from kproxy.core.shared import Shared
 from kproxy.testing.dialogue import request, response
 from kproxy.wire import decode_request, decode_response
 

@@ -14,7 +14,7 @@ import trio
 from kproxy.core.commands import CLIENT, Close, Reshape, Send, Shut, WakeAt
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session
-from kproxy.core.session_state import Shared
+from kproxy.core.shared import Shared
 from kproxy.net.connection import Connection
 from kproxy.rules.decision import TrafficShape
 from kproxy.rules.document.read import parse_rules

@@ -15,7 +15,7 @@ import trio.lowlevel
 from kproxy.core.commands import LONG
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session
-from kproxy.core.session_state import Shared
+from kproxy.core.shared import Shared
 from kproxy.net.socket import splice
 from kproxy.net.socket.splice import MOST, PIPE, Pipe
 from kproxy.observe.exchange import Depth

@@ -14,7 +14,7 @@ import trio
 
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session
-from kproxy.core.session_state import Shared
+from kproxy.core.shared import Shared
 from kproxy.observe.exchange import Depth, ObservedExchange
 from kproxy.rules.document.read import parse_rules
 from kproxy.testing.dialogue import request, response

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.core.session_state import Shared
+from kproxy.core.shared import Shared
 from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.events.validation import mistakes
 from kproxy.observe.exchange import Depth, Form, ObservedExchange

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from prometheus_client.parser import text_string_to_metric_families
 
 from kproxy.core.counters import BROKER_BOUNDS, Counters, Histogram, Tallies
-from kproxy.core.memory import HeldMemory
+from kproxy.core.shared import HeldMemory
 from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.sinks.metrics import TrafficCollector, exposition, registry
 

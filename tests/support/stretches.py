@@ -26,8 +26,8 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
+from kproxy.core.cluster import BY_ID_VERSION, CORRELATION
 from kproxy.core.commands import BROKER
-from kproxy.core.topics import BY_ID_VERSION, CORRELATION
 from kproxy.rules.decision import Edit
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds import KINDS

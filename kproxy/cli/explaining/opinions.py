@@ -8,8 +8,8 @@ from typing import Literal
 
 from kproxy.cli.explaining.target import Target
 from kproxy.cli.explaining.wording import words
-from kproxy.core.addresses import carries_addresses
-from kproxy.core.names import name_rewrite
+from kproxy.core.rewrite.addresses import carries_addresses
+from kproxy.core.rewrite.names import name_rewrite
 from kproxy.rules.decision import Depth
 from kproxy.rules.kinds.advertise import AdvertiseRule
 from kproxy.rules.kinds.base.live import LiveRule

@@ -9,7 +9,7 @@ from kproxy.cli.explaining.opinions import Opinion, opinion
 from kproxy.cli.explaining.target import Target
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.plan import Bound, Plan
-from kproxy.core.session_state import Shared
+from kproxy.core.shared import Shared
 from kproxy.core.step import Step
 from kproxy.rules.kinds.advertise import AdvertiseRule
 from kproxy.rules.kinds.base.name_rule import NameRule

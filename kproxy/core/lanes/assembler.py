@@ -9,9 +9,9 @@ Whatever a frame waits for, it goes on by `unblock`, which hands it to the scan 
 from __future__ import annotations
 
 from kproxy.core.commands import BROKER, CLIENT
-from kproxy.core.memory import HeldMemory
 from kproxy.core.observer import Observer
-from kproxy.core.rewrite import Buffer
+from kproxy.core.rewrite.rewriter import Buffer
+from kproxy.core.shared import HeldMemory
 
 from .forwarder import Forwarder
 from .frame import LongFrame, Need, Wait

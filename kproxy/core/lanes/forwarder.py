@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kproxy.core.commands import LONG, Send
-from kproxy.core.rewrite import Buffer
+from kproxy.core.rewrite.rewriter import Buffer
 from kproxy.wire.breath import FEW, rest
 
 from .frame import Disposition, Replace

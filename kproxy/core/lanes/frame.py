@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from kproxy.core.inflight import Entry
-from kproxy.core.rewrite import Buffer, Context, Pieces
+from kproxy.core.rewrite.rewriter import Buffer, Context, Pieces
 from kproxy.core.step import Step
 from kproxy.wire.scan.head import body_start
 from kproxy.wire.table import schema

@@ -14,8 +14,8 @@ from functools import cache
 from struct import Struct
 from typing import Any
 
-from kproxy.core.rewrite import Buffer
-from kproxy.core.selection import Selection
+from kproxy.core.live.selection import Selection
+from kproxy.core.rewrite.rewriter import Buffer
 from kproxy.core.step import HEAD, Step
 from kproxy.rules.running import Running
 from kproxy.wire.scan.head import plain_head, single_topic

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kproxy.core.identity import LONGEST_TOKEN
-from kproxy.core.memory import HeldMemory
-from kproxy.core.names.single_topic import SingleTopicRewriter
-from kproxy.core.rewrite import Buffer
+from kproxy.core.rewrite.names.single_topic import SingleTopicRewriter
+from kproxy.core.rewrite.rewriter import Buffer
+from kproxy.core.sasl.identity import LONGEST_TOKEN
+from kproxy.core.shared import HeldMemory
 
 from .assembler import Assembler
 from .frame import PASS, Disposition, FrameView, LongFrame, Need, Pass, Refuse, Replace, Streaming, Wait

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from kproxy.core.commands import BROKER, CLIENT, Close, Send, Shut, Wake
 from kproxy.core.inflight import ANSWER, ANSWERED, ASKED, OWN
-from kproxy.core.memory import Holder
 from kproxy.core.phase import CLOSING, DRAINING, OVER, STALLED
 from kproxy.core.plan import Plan
-from kproxy.core.session_state import NOWHERE, Shared
+from kproxy.core.session_state import NOWHERE
+from kproxy.core.shared import Holder, Shared
 from kproxy.rules.decision import How
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import BoundRules

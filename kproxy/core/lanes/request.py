@@ -1,7 +1,7 @@
 """Handling of a request that is looked at, in five stages: classify, evaluate, rewrite, enter, forward.
 
     classify   stopped or not, and whether it has to be known who the client is
-    evaluate   the live rules decide, once (`request_rules.py`, `core/engine.py`)
+    evaluate   the live rules decide, once (`request_rules.py`, `core/live/engine.py`)
     rewrite    the names of the client become those of the broker; what is not known is waited for
     enter      the FIFO gets an entry, with what the response has to know
     forward    what the rules decided: the frame goes on, changed or not, or is answered, or dropped
@@ -14,14 +14,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from kproxy.core.evaluation import RequestEvaluation
-from kproxy.core.identity import ANSWERED
+from kproxy.core.cluster import fresh_topics, topics_heard
 from kproxy.core.inflight import ANSWER, Entry
-from kproxy.core.names.single_topic import SingleTopicRewriter
-from kproxy.core.rewrite import Pieces
+from kproxy.core.live.evaluation import RequestEvaluation
+from kproxy.core.rewrite.names.single_topic import SingleTopicRewriter
+from kproxy.core.rewrite.rewriter import Pieces
+from kproxy.core.rewrite.versions import unsupported
+from kproxy.core.sasl.identity import ANSWERED
 from kproxy.core.step import HEAD, LIVE, STOP, Step
-from kproxy.core.topics import fresh_topics, topics_heard
-from kproxy.core.versions import unsupported
 from kproxy.errors import DecodeError
 from kproxy.wire.breath import rest
 from kproxy.wire.table.api_keys import API_VERSIONS, SASL_HANDSHAKE

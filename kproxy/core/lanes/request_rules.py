@@ -7,9 +7,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kproxy.core.commands import BROKER
-from kproxy.core.evaluated_exchange import EvaluatedExchange
-from kproxy.core.evaluation import RequestEvaluation, Watched
 from kproxy.core.inflight import Entry
+from kproxy.core.live.evaluation import EvaluatedExchange, RequestEvaluation, Watched
 from kproxy.core.step import Step
 from kproxy.errors import DecodeError
 from kproxy.rules.decision import Depth

@@ -5,10 +5,10 @@ from __future__ import annotations
 from struct import Struct
 
 from kproxy.core.commands import BROKER, CLIENT, Dial
-from kproxy.core.memory import HeldMemory
 from kproxy.core.phase import NEW, OPEN
-from kproxy.core.raw_tokens import GSSAPI_FIRST, MAX_TOKEN, RawTokens
-from kproxy.core.rewrite import Buffer
+from kproxy.core.rewrite.rewriter import Buffer
+from kproxy.core.sasl.lane_logins import GSSAPI_FIRST, MAX_TOKEN, RawTokens
+from kproxy.core.shared import HeldMemory
 from kproxy.core.step import HEAD, LIVE
 from kproxy.rules.running import Running
 from kproxy.wire.scan.frames import REQUEST_HEAD

@@ -7,12 +7,11 @@ from functools import partial
 from typing import Any
 
 from kproxy.core.commands import CLIENT
-from kproxy.core.engine import milliseconds
-from kproxy.core.evaluated_exchange import EvaluatedExchange
-from kproxy.core.evaluation import Watched
-from kproxy.core.response_evaluation import ResponseEvaluation
+from kproxy.core.live.engine import milliseconds
+from kproxy.core.live.evaluation import EvaluatedExchange, Watched
+from kproxy.core.live.response_evaluation import ResponseEvaluation
+from kproxy.core.live.subjects import SESSION_HEAD
 from kproxy.core.step import LIVE, Step
-from kproxy.core.subjects import SESSION_HEAD
 from kproxy.rules.decision import Depth
 from kproxy.wire.breath import freeing, rest
 from kproxy.wire.table.api_keys import SASL_HANDSHAKE

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from kproxy.core.commands import BROKER, CLIENT
-from kproxy.core.identity import ANSWERED
 from kproxy.core.inflight import ANSWER
-from kproxy.core.memory import HeldMemory
-from kproxy.core.names import OPENS, learn_session
-from kproxy.core.raw_tokens import MAX_TOKEN
-from kproxy.core.rewrite import Buffer, Pieces
+from kproxy.core.rewrite.names import OPENS, learn_session
+from kproxy.core.rewrite.rewriter import Buffer, Pieces
+from kproxy.core.sasl.identity import ANSWERED
+from kproxy.core.sasl.lane_logins import MAX_TOKEN
+from kproxy.core.shared import HeldMemory
 from kproxy.core.step import Step
 from kproxy.errors import DecodeError
 from kproxy.wire.scan.frames import RESPONSE_BEGINS

@@ -12,9 +12,9 @@ from collections.abc import Container
 from functools import cache
 from itertools import count
 
-from kproxy.core.addresses import address_rewrite
 from kproxy.core.commands import LONG
-from kproxy.core.rewrite import Apply, Buffer, Context, Hits
+from kproxy.core.rewrite.addresses import address_rewrite
+from kproxy.core.rewrite.rewriter import Apply, Buffer, Context, Hits
 from kproxy.core.step import Step
 from kproxy.errors import DecodeError
 from kproxy.wire.edit import Edits

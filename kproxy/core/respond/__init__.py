@@ -8,25 +8,18 @@ Everything is a function of its arguments; what is handed in stays as it is, exc
 """
 
 from .answer import fail, fail_each
-from .carry import can_carry, fails_all, why_not
-from .errors import errors_of
-from .failure import Failure
 from .listing import leave_out
-from .merge import merge
-from .overwrite import overwrite, overwrite_top
-from .part import without
+from .merge import merge, overwrite, overwrite_top, without
+from .tree import Failure, errors_of
 
 __all__ = [
     "Failure",
-    "can_carry",
     "errors_of",
     "fail",
     "fail_each",
-    "fails_all",
     "leave_out",
     "merge",
     "overwrite",
     "overwrite_top",
-    "why_not",
     "without",
 ]

@@ -1,4 +1,8 @@
-"""The response that a broker would send when a request fails.
+"""Responses that a broker would send when a request fails, or some of its entities.
+
+Strategy. Elements that a response has stay in their order, and those that failed are replaced where they stand. An
+element that is missing goes in before the first one that the request names later. So a response in the request's order
+keeps that order, and one in an order of the broker's own is not shuffled.
 
 Where the code stands when all of a request fails is what Kafka's own `getErrorResponse` does (the `whole` of
 `wire/shapes.yaml`), compared with it in tests/kafka/test_error_answers.py.
@@ -6,19 +10,18 @@ Where the code stands when all of a request fails is what Kafka's own `getErrorR
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from kproxy.wire import Message
-from kproxy.wire.breath import each, keep
+from kproxy.wire.breath import breathe, each, keep
 from kproxy.wire.elements import Roles, request_elements
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import API_VERSIONS
-from kproxy.wire.table.shapes import Shape, shape
+from kproxy.wire.table.layout import Slot, Struct
+from kproxy.wire.table.shapes import Level, Shape, shape
 
-from .element import empty, put
-from .failure import Failure
-from .tree import Failures, Node, add, tree
-from .weave import built, weave
+from .tree import Failure, Failures, Node, add, handles_of, tree
 
 UNSUPPORTED_VERSION = 35
 
@@ -87,3 +90,93 @@ def unsupported(request: Message) -> Message:
     known: schema.Versions = request.api.versions
     entry = {"api_key": API_VERSIONS, "min_version": known.first, "max_version": known.last}
     return response_to(request, {"error_code": UNSUPPORTED_VERSION, "api_keys": [entry]}, version=0)
+
+
+def empty(struct: Struct, blank: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a struct of defaults, except for the names in `blank`."""
+    breathe()
+    slots = struct.all_slots
+    return {slot.name: blank[slot.name] if slot.name in blank else slot.default() for slot in slots}
+
+
+def element(form: Shape, level: Level, roles: Mapping[str, Any], failure: Failure | None) -> dict[str, Any]:
+    """Return an element of a response level with these keys, and the error if its level carries one."""
+    assert level.struct is not None
+    made = empty(level.struct, form.blank)
+    for slot in level.struct.slots:
+        for role, field in level.keys:
+            if field == slot.name and role in roles:
+                made[field] = fitted(slot, roles[role])
+    if failure is not None:
+        put(made, level.code, level.text, failure)
+    return made
+
+
+def put(struct: dict[str, Any], code: str | None, text: str | None, failure: Failure) -> None:
+    """Set the error and its text in a struct that has fields for them."""
+    if code is not None:
+        struct[code] = failure.code
+    if text is not None:
+        struct[text] = failure.message
+
+
+def fitted(slot: Slot, value: Any) -> Any:
+    """Return a request's key as the response's field takes it: null only where that may be, structs without unknown
+    tags."""
+    if slot.struct is not None and value:
+        return [{inner.name: one[inner.name] for inner in slot.struct.slots} for one in value]
+    return slot.default() if value is None and not slot.nullable else value
+
+
+def weave(form: Shape, body: Mapping[str, Any], root: Node) -> dict[str, Any]:
+    """Return a copy of a response's body with the errors of the tree; parts without errors are shared."""
+    if not root.failing or not form.response or not any(level.code for level in form.response):
+        return dict(body)
+    return woven(form, 0, body, root)
+
+
+def woven(form: Shape, depth: int, parent: Mapping[str, Any], node: Node) -> dict[str, Any]:
+    """Return `parent` with its array at this depth woven with the node's children."""
+    level = form.response[depth]
+    present = parent.get(level.array) or []
+    places = [node.place(handles_of(level, level.roles(one))) for one in each(present)]
+    there = set(places)
+    missing = [place for place, child in each(enumerate(node.children)) if child.failing and place not in there]
+    missing.reverse()
+    out: list[Any] = []
+    for one, place in each(zip(present, places, strict=True)):
+        if place is None:
+            out.append(one)
+            continue
+        while missing and missing[-1] < place:
+            out.append(built(form, depth, node.children[missing.pop()]))
+        out.append(changed(form, depth, one, node.children[place]))
+    out += [built(form, depth, node.children[place]) for place in each(reversed(missing))]
+    return {**parent, level.array: out}
+
+
+def changed(form: Shape, depth: int, one: dict[str, Any], node: Node) -> dict[str, Any]:
+    """Return an element that is there, with the failed ones in it. It keeps its keys: it may know a name for the
+    request's id."""
+    if not node.failing:
+        return one
+    if node.failure is not None and not node.children:
+        return element(form, form.response[depth], known(form.response[depth], one, node), node.failure)
+    copy = woven(form, depth + 1, one, node)
+    if node.failure is not None:  # asked for as a whole, and again in part
+        put(copy, form.response[depth].code, form.response[depth].text, node.failure)
+    return copy
+
+
+def known(level: Level, one: dict[str, Any], node: Node) -> dict[str, Any]:
+    return {**node.roles, **level.roles(one)}
+
+
+def built(form: Shape, depth: int, node: Node) -> dict[str, Any]:
+    """Return an element made from nothing, with all that failed in it."""
+    made = element(form, form.response[depth], node.roles, node.failure)
+    failing = [child for child in each(node.children) if child.failing]
+    if failing:
+        array = form.response[depth + 1].array
+        made[array] = [built(form, depth + 1, child) for child in each(failing)]
+    return made

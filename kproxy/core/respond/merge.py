@@ -1,18 +1,75 @@
-"""The broker's answer to the rest of a request, completed to an answer to all of it."""
+"""Answers of which the broker has a part: it gets the rest of a request, or all of it, and some entities fail."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from operator import gt, ne
 from typing import Any
 
+from kproxy.rules.entity import Entity
 from kproxy.wire import Message
-from kproxy.wire.breath import each
-from kproxy.wire.table.shapes import Shape, shape
+from kproxy.wire.breath import breathe, each
+from kproxy.wire.table.shapes import Level, Shape, shape
 
-from .element import element
-from .overwrite import overwrite_top
-from .tree import Failures, Node, tree
-from .weave import weave
+from .answer import element, top_error, weave
+from .tree import Failure, Failures, Node, tree
+
+SIGNS = {">": gt, "!=": ne}
+KEPT = ("throttle_time_ms", "session_id")
+"""Fields that an error at the top leaves as the broker said them: a quota's hint, and the continuing fetch session."""
+
+
+def without(request: Message, entities: Iterable[Entity]) -> Message | None:
+    """Return the request without these entities, found by their place in it; None when nothing is left to ask.
+
+    Elements whose last entity goes, go too; null arrays stay null. A Fetch or ShareFetch in a session that goes on
+    still asks for what the session holds, so it is left with no topics. What is untouched is shared with the request.
+    """
+    form = shape(request.api.key, request.version)
+    gone = {entity.where for entity in each(entities)}
+    if not gone:
+        return request
+    if () in gone and not form.session:
+        return None
+    gone.discard(())
+    if not gone:
+        return request if goes_on(form, request.body) else None
+    body, left = pruned(form.request, request.body, gone, ())
+    if left or goes_on(form, request.body):
+        return Message(request.api, request.version, request.header, body, request.trailing)
+    return None
+
+
+def goes_on(form: Shape, body: Mapping[str, Any]) -> bool:
+    """Return True if the request belongs to a session that goes on, so that it asks for more than it lists."""
+    if form.session is None:
+        return False
+    name, sign, number = form.session
+    return bool(SIGNS[sign](body[name], number))
+
+
+def pruned(
+    levels: tuple[Level, ...], parent: Mapping[str, Any], gone: Collection[tuple[int, ...]], path: tuple[int, ...]
+) -> tuple[dict[str, Any], int]:
+    """Return a copy of `parent` without the entities at the paths `gone`, and how many elements its array has left."""
+    copy, left, index = dict(parent), 0, 0
+    for array in levels[0].arrays:
+        kept = []
+        for asked in parent.get(array) or ():
+            breathe()
+            here, index = (*path, index), index + 1
+            if here in gone:
+                continue
+            if len(levels) > 1 and levels[1].elements(asked):
+                rest, inside = pruned(levels[1:], asked, gone, here)
+                if inside:
+                    kept.append(rest)
+                continue
+            kept.append(asked)
+        if parent.get(array) is not None:
+            copy[array] = kept
+        left += len(kept)
+    return copy, left
 
 
 def merge(request: Message, response: Message, failures: Failures) -> Message:
@@ -20,8 +77,8 @@ def merge(request: Message, response: Message, failures: Failures) -> Message:
     order.
 
     `request` is the whole one. In arrays tied by position the broker's elements fill the places that did not fail.
-    Entities whose level has no error code (see `why_not`) are left out; an error that brokers say at the top (see
-    `fails_all`) leaves nothing of the answer. A new message; the response stays as it is.
+    Entities whose level has no error code are left out; an error that brokers say at the top leaves nothing of the
+    answer. A new message; the response stays as it is.
     """
     form = shape(request.api.key, response.version)
     root = tree(form, request, failures)
@@ -43,3 +100,54 @@ def interleaved(form: Shape, body: Mapping[str, Any], root: Node) -> dict[str, A
         else:
             out += [one for one in (next(answered, None),) if one is not None]
     return {**body, level.array: [*out, *answered]}
+
+
+def overwrite(request: Message, response: Message, failures: Failures) -> Message:
+    """Return the broker's full response in which these entities have failed: as a broker would send them with that
+    error.
+
+    Entities are found by topic name or id; those that the response lacks (an incremental Fetch) are added. An entity
+    with `where` () and a partition is one of the fetch session that the request does not list; any other is the request
+    itself, and its error goes to the top, or, where a response has no code there, to everything that was answered.
+    Entities whose level has no error code stay as they are. A new message; the response stays as it is.
+    """
+    form = shape(request.api.key, response.version)
+    root = tree(form, request, failures)
+    if root.failure is not None:
+        if form.code is not None:
+            return overwrite_top(response, root.failure)
+        body = everywhere(form, 0, response.body, root.failure) if form.carries else dict(response.body)
+    elif form.positional:
+        body = replaced(form, response.body, root)
+    else:
+        body = weave(form, response.body, root)
+    return Message(response.api, response.version, response.header, body, response.trailing)
+
+
+def overwrite_top(response: Message, failure: Failure) -> Message:
+    """Return the response that a broker sends when a request fails at the top: the code, nothing in the arrays; the
+    throttle time stays."""
+    form = shape(response.api.key, response.version)
+    body = top_error(form, None, failure)
+    body |= {name: response.body[name] for name in KEPT if name in body and name in response.body}
+    return Message(response.api, response.version, response.header, body, response.trailing)
+
+
+def replaced(form: Shape, body: dict[str, Any], root: Node) -> dict[str, Any]:
+    """Return the body with errors in those elements that are tied to the request's failed ones by their place."""
+    level = form.response[0]
+    elements = list(body.get(level.array) or ())
+    for number, child in each(enumerate(root.children)):
+        if child.failure is not None and number < len(elements):
+            elements[number] = element(form, level, {}, child.failure)
+    return {**body, level.array: elements}
+
+
+def everywhere(form: Shape, depth: int, parent: dict[str, Any], failure: Failure) -> dict[str, Any]:
+    """Return a copy of `parent` in which every innermost element has failed, under the keys that it has."""
+    level = form.response[depth]
+    if depth + 1 < len(form.response):
+        out = [everywhere(form, depth + 1, one, failure) for one in each(parent.get(level.array) or ())]
+    else:
+        out = [element(form, level, level.roles(one), failure) for one in each(parent.get(level.array) or ())]
+    return {**parent, level.array: out}

@@ -9,7 +9,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.document import ListenerConfig
 from kproxy.config.sasl import ListenerSasl, users_in
-from kproxy.core.sasl_server import Terms
+from kproxy.core.sasl.server import Terms
 from kproxy.errors import InternalError
 from kproxy.net.dial.own_connection import NONCE
 from kproxy.sasl.server import Checker, LoginWork

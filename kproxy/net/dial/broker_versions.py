@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import trio
 
 from kproxy.core.commands import AskVersions
-from kproxy.core.login import request_frame
+from kproxy.core.sasl.login import request_frame
 from kproxy.net.driven import HostPort
 from kproxy.net.transparent import Route
 from kproxy.wire.table import layout

@@ -6,7 +6,7 @@ import socket
 
 import trio
 
-from kproxy.core.circle import CircleMark
+from kproxy.core.shared import CircleMark
 from kproxy.net.accept.proxy_protocol import greeting
 from kproxy.net.driven import HostPort
 from kproxy.net.socket.socket_io import attempt

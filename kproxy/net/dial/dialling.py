@@ -6,8 +6,8 @@ import socket
 from collections.abc import Mapping
 from typing import Protocol
 
-from kproxy.core.login import LoggedIn
-from kproxy.core.rewrite import MOST_NODES
+from kproxy.core.rewrite.rewriter import MOST_NODES
+from kproxy.core.sasl.login import LoggedIn
 from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.driven import AddressPair, HostPort
 from kproxy.net.log_throttle import LogThrottle

@@ -20,8 +20,8 @@ from typing import Any, Protocol
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.core.rewrite import is_reachable
-from kproxy.core.topics import VERSION, all_topics_request, brokers_request
+from kproxy.core.cluster import VERSION, all_topics_request, brokers_request
+from kproxy.core.rewrite.rewriter import is_reachable
 from kproxy.errors import DecodeError
 from kproxy.net.driven import HostPort, host_port
 from kproxy.wire import decode_response

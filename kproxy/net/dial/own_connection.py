@@ -15,7 +15,7 @@ from secrets import token_hex
 import trio
 
 from kproxy.config.sasl import OAUTH, UpstreamSasl
-from kproxy.core.login import LoggedIn, Steps, log_in
+from kproxy.core.sasl.login import LoggedIn, Steps, log_in
 from kproxy.errors import LoginFailed, LoginRefused
 from kproxy.named_file import read_named, reason
 from kproxy.net.driven import AddressPair, HostPort, show

@@ -8,7 +8,7 @@ from errno import EINPROGRESS
 from time import monotonic
 
 from kproxy.config.document import ClusterConfig
-from kproxy.core.rewrite import MOST_NODES
+from kproxy.core.rewrite.rewriter import MOST_NODES
 from kproxy.errors import InternalError
 from kproxy.net.accept.own_ports import OwnPorts
 from kproxy.net.accept.proxy_protocol import greeting

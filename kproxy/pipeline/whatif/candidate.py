@@ -13,7 +13,7 @@ from uuid import UUID
 
 from kproxy.core.counters import Tallies
 from kproxy.core.plan import Bound, Plan
-from kproxy.core.session_state import Shared
+from kproxy.core.shared import Shared
 from kproxy.pipeline.whatif.exchange import Opaque, PackedExchange, RecordedClient
 from kproxy.pipeline.whatif.rehearsal import Rehearsal, RehearsalFinding
 from kproxy.rules.document.source import Source

@@ -18,11 +18,11 @@ from uuid import UUID
 
 import msgspec
 
+from kproxy.core.cluster import CORRELATION, VERSION
 from kproxy.core.commands import BROKER, CLIENT, Close, Command, EnsureNodes, Pause, Resume, Send, WakeAt
 from kproxy.core.plan import Plan
 from kproxy.core.session import Session
-from kproxy.core.session_state import Shared
-from kproxy.core.topics import CORRELATION, VERSION
+from kproxy.core.shared import Shared
 from kproxy.pipeline.whatif.exchange import Opaque, PackedExchange, RecordedClient
 from kproxy.wire import Message, encode
 from kproxy.wire.table import layout, schema

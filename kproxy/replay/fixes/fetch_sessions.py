@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Any
 
-from kproxy.core.fetch_sessions import LISTING, SESSIONS_SINCE
-from kproxy.core.partition_session import CLOSING, OPENING, PartitionSession, next_epoch
+from kproxy.core.live.fetch_sessions import LISTING, SESSIONS_SINCE
+from kproxy.core.live.partition_session import CLOSING, OPENING, PartitionSession, next_epoch
 from kproxy.wire import Message
 from kproxy.wire.table.api_keys import FETCH
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from kproxy.core.principal import Outcome
+from kproxy.core.sasl.principal import Outcome
 from kproxy.observe.exchange import Who
 from kproxy.wire.table.errors import error_name
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
+from kproxy.core.cluster import CORRELATION
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.plan import Bound as Fixed
 from kproxy.core.plan import Plan
-from kproxy.core.session_state import Shared
-from kproxy.core.topics import CORRELATION
+from kproxy.core.shared import Shared
 from kproxy.errors import DecodeError
 from kproxy.rules.exchange import Facts, IdentityView
 from kproxy.rules.rule_set import Barred, BoundRules, RuleSet

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
-from kproxy.core.session_state import Shared
+from kproxy.core.shared import Shared
 from kproxy.rules.document.read import Document
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.core.names.remembered import FETCH_SESSIONS, MAX_FETCH_SESSIONS
 from kproxy.core.plan import Bound
+from kproxy.core.rewrite.names.remembered import FETCH_SESSIONS, MAX_FETCH_SESSIONS
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import NAMESPACES

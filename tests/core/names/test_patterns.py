@@ -7,7 +7,7 @@ from random import Random
 import pytest
 import re2
 
-from kproxy.core.names.patterns import branches, pattern_of
+from kproxy.core.rewrite.names.patterns import branches, pattern_of
 from kproxy.wire.primitives import MAX_STRING
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kproxy.core.respond import Failure, fail, fail_each
-from kproxy.core.respond.errors import errors_of
+from kproxy.core.respond.tree import errors_of
 from kproxy.rules.entity import Entity, entities
 from kproxy.wire import Message, decode_request, decode_response, encode
 from kproxy.wire.table import schema

@@ -14,7 +14,7 @@ from typing import Any
 from kproxy.core.commands import Send
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session
-from kproxy.core.session_state import Shared
+from kproxy.core.shared import Shared
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import RuleSet

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.core.addresses import PLACES
+from kproxy.core.rewrite.addresses import PLACES
 from kproxy.rules.bodies import LISTS, carries_addresses
 from kproxy.wire.table import layout, schema
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.core.names.remembered import TOPIC_IDS, recall
+from kproxy.core.rewrite.names.remembered import TOPIC_IDS, recall
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import entities
 from kproxy.rules.exchange import ConnectionView, Exchange, Facts

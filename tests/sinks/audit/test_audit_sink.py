@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kproxy.config.audit import AuditConfig
-from kproxy.core.principal import Outcome
+from kproxy.core.sasl.principal import Outcome
 from kproxy.observe.summary_rows import WELL
 from kproxy.sinks.audit.audit_sink import AuditSink
 from kproxy.sinks.audit.event_sink import EventGate

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kproxy.core.principal import Outcome
+from kproxy.core.sasl.principal import Outcome
 from kproxy.events.schema import CONNECTION_EVENT
 from kproxy.events.validation import mistakes
 from kproxy.sinks.audit.connection_event import Ended, authenticated, closed, opened

@@ -17,7 +17,8 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.core.plan import Bound, Plan
-from kproxy.core.session_state import NOWHERE, Shared
+from kproxy.core.session_state import NOWHERE
+from kproxy.core.shared import Shared
 from kproxy.core.step import STOP
 from kproxy.errors import DecodeError
 from kproxy.rules.document.read import parse_rules

@@ -11,7 +11,7 @@ from json import dumps
 from random import Random
 
 from kproxy.core.plan import Plan
-from kproxy.core.session_state import Shared
+from kproxy.core.shared import Shared
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
 from tests.support.chaos_session import Driver, Turmoil

@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.counters import Counters
 from kproxy.core.plan import Bound
-from kproxy.core.principal import PrincipalWatch
-from kproxy.core.sasl_names import DELEGATION, LONGEST, MALFORMED, NAMES, OPAQUE, NoName
+from kproxy.core.sasl.principal import DELEGATION, LONGEST, MALFORMED, NAMES, OPAQUE, NoName, PrincipalWatch
 from kproxy.errors import InputError
 from kproxy.replay import sasl
 from kproxy.testing.dialogue import Dialogue, request, response

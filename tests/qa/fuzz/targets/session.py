@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kproxy.core.commands import BROKER, CLIENT
-from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import Bound
-from kproxy.core.session_state import Shared
+from kproxy.core.shared import HeldMemory, Shared
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import NAMESPACES

@@ -1,0 +1,237 @@
+"""Exchanges that live rules are about, and evaluations: the decisions of rules about one frame.
+
+The engine remembers of an exchange as much as it needs until the response has gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kproxy.core.lanes.frame import FrameView
+from kproxy.core.respond.tree import Failure
+from kproxy.core.step import Step
+from kproxy.rules.decision import AfterDrop, Depth, How
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import ConnectionView, Exchange
+from kproxy.rules.running import Running
+from kproxy.wire import decode_request
+from kproxy.wire.breath import LONG, keep
+from kproxy.wire.codec.message import Message
+from kproxy.wire.table.api_keys import PRODUCE
+
+from .partition_session import PartitionSession
+from .rule_part import Part
+from .rule_program import RuleProgram
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Rule that has something to do when the response comes. `judged`: it has fired; else it selects on errors, or, if
+    it `screens`, it fires when there is something to be left out."""
+
+    part: Part
+    entities: Sequence[Entity]
+    judged: bool
+    screens: bool = False
+
+
+class EvaluatedExchange(Exchange):
+    """Exchange that live rules apply to, with what the engine remembers of it.
+
+    `failures` are entities that the broker does not see, to be merged into its answer; `late` are those whose part of
+    the answer becomes an error; `whole` is an error for the answer's top level. `counted` are rules that were told that
+    they did something: once an exchange, though it be to the request and to the response. `session` is the fetch or
+    share session that the request opens or continues, `awaits` that the broker's answer to it is to be noticed,
+    `refuses` that a rule other than a fault has failed something; `decided` that no other rule is asked any more.
+    """
+
+    __slots__ = (
+        "awaits",
+        "counted",
+        "decided",
+        "failures",
+        "late",
+        "listed",
+        "mute",
+        "pending",
+        "program",
+        "refuses",
+        "session",
+        "step",
+        "throttle",
+        "whole",
+    )  # fmt: skip
+
+    def __init__(
+        self, step: Step, program: RuleProgram, connection: ConnectionView, correlation: int, client_id: str | None,
+        size: int, came: float,
+    ) -> None:  # fmt: skip
+        super().__init__(connection, program.api, step.version, correlation, client_id, size, came)
+        self.step, self.program = step, program
+        self.pending: list[Pending] = []
+        self.counted: set[Running] = set()
+        self.failures: dict[Entity, Failure] = {}
+        self.late: dict[Entity, Failure] = {}
+        self.listed: tuple[Entity, ...] = ()  # entities of the request, if it belongs to no session
+        self.whole: Failure | None = None
+        self.session: PartitionSession | None = None
+        self.awaits = self.refuses = self.decided = False
+        self.throttle = 0.0  # seconds that the client is told in the response
+        self.mute = 0.0  # seconds for which it is not read after that
+
+    def response_depth(self) -> Depth:
+        """Return how deep the response has to be seen."""
+        if self.failures or self.late or self.whole is not None:
+            return Depth.BODY
+        depth = max((each.part.response for each in self.pending), default=Depth.NOTHING)
+        if self.awaits:
+            depth = max(depth, Depth.HEADER)
+        if self.throttle:
+            depth = max(depth, Depth.HEADER if self.program.throttle_first else Depth.BODY)
+        return depth
+
+    def pend_screens(self) -> None:
+        """Have the rules that hold for the request, although none applied to its entities, look at the response, which
+        may mention what they forbid."""
+        for part in self.program.parts:
+            if part.screens and part.matcher.holds(self) is not None:
+                self.pending.append(Pending(part, (), judged=False, screens=True))
+
+    @property
+    def only_leaves_out(self) -> bool:
+        """Return True if rules do no more to the answer than leave out what they forbid, and bytes tell of that."""
+        if self.failures or self.late or self.throttle or self.awaits or self.whole is not None:
+            return False
+        return all(one.part.letters is not None for one in self.pending)
+
+    def outlive(self, frame: FrameView) -> None:
+        """Copy the request's frame out of the driver's buffer if it can still be asked for."""
+        if self.read_request is not None and self._request is None and self.response_depth() == Depth.BODY:
+            content = frame.content()
+            self.read_request = lambda: decode_request(content, trailing=True)
+        else:
+            self.read_request = None
+
+    def answer_is(self, response: Message) -> None:
+        """Set the response that rules see from now on."""
+        self._response = response
+
+    def end(self) -> None:
+        """Let go of all that decisions were made of, when all has been decided, about the response, too."""
+        if max(self.request_size, self.response_size) >= LONG:
+            for message in (self._request, self._response):
+                keep(None if message is None else message.body)
+            for pending in self.pending:
+                keep(pending.entities)
+            for thing in (self.session, self.listed, self.failures, self.late):
+                keep(thing)
+        self._request = self._response = self.read_request = self.find = self._entities = self.session = None
+        self.pending, self.failures, self.late, self.listed = [], {}, {}, ()
+
+    def forget_records(self) -> None:
+        """Drop the records of a request that has been sent, rather than keep them until the answer comes."""
+        if self.api.key == PRODUCE and self._request is not None:
+            self._request = without_records(self._request)
+
+
+def without_records(request: Message) -> Message:
+    """Return a copy of a Produce request in which all records are null."""
+    topics: Sequence[dict[str, Any]] = [
+        topic | {"partition_data": [part | {"records": None} for part in topic["partition_data"] or ()]}
+        for topic in request.body["topic_data"] or ()
+    ]
+    return Message(request.api, request.version, request.header, request.body | {"topic_data": topics})
+
+
+Change = Callable[[bytes], bytes]
+
+
+class Watched(NamedTuple):
+    """Note about a request to which no rule applies, but whose answer may mention what some forbid. `request` has its
+    size in front; `rewrite` is what the name rewrites left."""
+
+    request: bytes
+    came: float
+    rewrite: dict[str, Any] | None = None
+
+
+class Evaluation:
+    """Decisions about one frame, kept by its lane until the frame has gone or been dealt with.
+
+    until       when it may go on, None: at once
+    close       the connection is closed in the frame's place
+    drop        the frame goes nowhere, and then
+    swallow     nothing more goes anywhere on this connection
+    frame       what goes on in its place, without the size; None: the frame as it came
+    changes     made to the bytes that leave, size in front; `then` closes the connection behind them
+    throttle    seconds for which the client is not read after the response (for acks=0: now)
+    acted       rules that did something, to be counted as applied when it has gone out
+    """
+
+    until: float | None = None
+    close: How | None = None
+    drop: AfterDrop | None = None
+    swallow = False
+    frame: bytes | None = None
+    then: How | None = None
+    throttle = 0.0
+
+    def __init__(self, exchange: EvaluatedExchange) -> None:
+        self.exchange = exchange
+        self.changes: list[Change] = []
+        self.acted: list[Running] = []
+
+    @property
+    def final(self) -> bool:
+        """Return True if the frame goes nowhere, so that no other rule is asked."""
+        return self.close is not None or self.drop is not None or self.swallow
+
+    def act(self, running: Running) -> None:
+        """Note once that this rule did something to the frame at hand; all its decisions are taken in one go."""
+        if not self.acted or self.acted[-1] is not running:
+            self.acted.append(running)
+
+    def to_count(self) -> list[Running]:
+        """Return the rules that acted, and were not counted for it at this exchange's request; count them as told."""
+        counted = self.exchange.counted
+        if not counted:
+            counted.update(self.acted)
+            return self.acted
+        new = [running for running in self.acted if running not in counted]
+        counted.update(new)
+        return new
+
+    def delay(self, seconds: float, since: float) -> None:
+        """Let the frame wait so many seconds more; delays of several rules add."""
+        self.until = (since if self.until is None else self.until) + seconds
+
+
+class RequestEvaluation(Evaluation):
+    """Decisions about one request.
+
+    held_by     rules that hold it until they release it
+    answer      kproxy's own answer, without the size; the request goes nowhere
+    close_after how the connection is closed behind the request
+    candidates  numbers of the rules that can apply to all that begin like it; None: names do not tell
+    asked       rules whose triggers were asked; `drawn` says what those have said that were asked before
+    waiting     the rules that match all that begin like it, and whose triggers decide each time
+    """
+
+    close_after: How | None = None
+    answer: bytes | None = None
+    waiting: tuple[Running, ...] = ()
+    candidates: frozenset[int] | None = None
+
+    def __init__(self, exchange: EvaluatedExchange, drawn: dict[Running, bool] | None = None) -> None:
+        self.exchange, self.drawn = exchange, drawn or {}
+        self.changes: list[Change] = []
+        self.acted: list[Running] = []
+        self.held_by: list[Running] = []
+        self.asked: list[Running] = []
+
+    @property
+    def replaces(self) -> bool:
+        """Return True if other bytes than those of the request leave, or none."""
+        return self.frame is not None or bool(self.changes) or self.answer is not None or self.drop is not None

@@ -1,0 +1,222 @@
+"""Live rules and responses: applies the rules that fired for the request, or that select on the broker's error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kproxy.core.respond.listing import leave_out
+from kproxy.core.respond.merge import merge, overwrite, overwrite_top
+from kproxy.core.respond.tree import Failure, errors_of
+from kproxy.errors import DecodeError
+from kproxy.rules.decision import (
+    Close,
+    Decision,
+    Delay,
+    Drop,
+    Edit,
+    Fail,
+    LeaveOut,
+    Reframe,
+    Repeat,
+    Swallow,
+    Swap,
+    Throttle,
+)
+from kproxy.rules.entity import Entity
+from kproxy.wire import decode_response, encode
+from kproxy.wire.breath import each, keep
+from kproxy.wire.codec.message import Message
+from kproxy.wire.scan.walk import error_codes_in
+
+from .engine import Engine, milliseconds
+from .evaluation import EvaluatedExchange, Evaluation, Pending
+from .rule_part import Part
+
+
+class ResponseEvaluation(Evaluation):
+    """Decisions about one response, made when as much of it is here as its exchange wants.
+
+    repeat, swap   it leaves so many times more; it leaves after the next one
+    hint           throttle_time_ms of the response in seconds, where it is patched in place
+    whole          it was evaluated with all of it at hand
+    """
+
+    repeat = 0
+    swap = whole = edited = changed = shows = False
+    hint = 0.0
+    errors: Mapping[Entity, int] | None = None
+
+    def __init__(self, engine: Engine, exchange: EvaluatedExchange, now: float) -> None:
+        super().__init__(exchange)
+        self.engine, self.session, self.now = engine, engine.session, now
+
+    @property
+    def replaces(self) -> bool:
+        """Return True if other bytes than those of the response leave, or at another time, or the connection ends."""
+        changes = bool(self.changes or self.repeat or self.swap)
+        return changes or self.frame is not None or self.drop is not None or self.then is not None
+
+    def evaluate(self, size: int, frame: bytes | None) -> None:
+        """Evaluate the response; `frame` is the client's, without its size, or None where rules act on the header only.
+        One that cannot be read passes as it is, counted, unless a rule forbids what it may show."""
+        exchange = self.exchange
+        exchange.response_size = size
+        if frame is not None and exchange.pending:
+            self.shows = self.engine.may_show(exchange.program, frame)
+            if exchange.only_leaves_out and not self.shows:
+                return
+        readable = frame is not None and self.read(frame)
+        if frame is not None and not readable:
+            self.session.counters.count("response_unreadable")
+            if any(pending.part.running.rule.family == "access" for pending in exchange.pending):
+                self.close = "fin"  # the response may show what the rule forbids
+        if frame is not None and exchange.awaits:
+            self.engine.subjects.answered(exchange, exchange.response if readable else None)
+        if readable:
+            self.merge()
+        for pending in exchange.pending:
+            if (readable or frame is None) and not self.final:
+                self.consider(pending)
+        if frame is None:
+            self.hint = exchange.throttle
+        elif readable:
+            self.frame = self.encoded(frame)
+            if self.changed and self.frame is not None:
+                self.tell_codes(frame, self.frame)
+
+    def tell_codes(self, frame: bytes, sent: bytes) -> None:
+        """Tell the observer of error codes that an effect has put into the response itself."""
+        observer, key, version = self.session.observer, self.exchange.api.key, self.exchange.version
+        if observer is not None:
+            before, after = (set(error_codes_in(key, version, one, 0, len(one))[1]) for one in (frame, sent))
+            if after - before:
+                observer.failed(self.exchange.correlation_id, after - before)
+
+    def read(self, frame: bytes) -> bool:
+        exchange = self.exchange
+        try:
+            exchange.answer_is(decode_response(frame, exchange.api.key, exchange.version, trailing=True))
+        except DecodeError:
+            return False
+        return True
+
+    def merge(self) -> None:
+        """Put the errors into the response that were decided when the request came."""
+        exchange = self.exchange
+        if exchange.failures:
+            self.becomes(merge(exchange.request, exchange.response, exchange.failures), exchange.failures)
+        if exchange.late:
+            self.becomes(overwrite(exchange.request, exchange.response, exchange.late), exchange.late)
+        if exchange.whole is not None:
+            self.becomes(overwrite_top(exchange.response, exchange.whole), exchange.whole)
+
+    def becomes(self, response: Message, failed: Mapping[Entity, Failure] | Failure) -> None:
+        """Take this response in place of the one that came. `failed`: entities, or the response as a whole."""
+        self.exchange.answer_is(response)
+        keep(response.body)
+        self.edited = True
+        observer = self.session.observer
+        if observer is not None:
+            failures = [failed] if isinstance(failed, Failure) else failed.values()
+            observer.failed(self.exchange.correlation_id, {one.code for one in failures})
+
+    def consider(self, pending: Pending) -> None:
+        """Apply one rule that waited for the response: select on its errors, ask its trigger, take what its effect
+        decides."""
+        running, matched = pending.part.running, pending.entities
+        if pending.screens:
+            self.screen(pending)
+            return
+        if not pending.judged:
+            found = self.with_error(pending.part, matched)
+            if found is None:
+                return
+            matched = found
+            fired = running.trigger.fires(self.now, self.engine.view.number, self.exchange.client_id)
+            self.engine.counted(running, self.exchange, fired, response=True)
+            if not fired or running.observes:
+                return
+        for decision in self.engine.asked(running, "on_response", self.exchange, matched, self.now):
+            if isinstance(decision, LeaveOut):
+                if not leave_out(self.exchange.request, self.exchange.response, decision.visible):
+                    continue
+                decision = Edit()
+            self.act(running)
+            self.take(decision, matched)
+
+    def screen(self, pending: Pending) -> None:
+        """Leave out what the rule forbids and the response mentions; count nothing if it mentions no such thing."""
+        running, exchange = pending.part.running, self.exchange
+        if pending.part.letters is not None and not self.shows:
+            return
+        if not self.engine.screening.find(running.rule, exchange, exchange.response):
+            return
+        if not pending.judged:
+            fired = running.trigger.fires(self.now, self.engine.view.number, exchange.client_id)
+            self.engine.counted(running, exchange, fired, response=True)
+            if not fired or running.observes:
+                return
+        self.act(running)
+        failure = self.engine.screening.leave_out(running.rule, exchange, exchange.response)
+        if failure is not None:
+            self.becomes(overwrite_top(exchange.response, failure), failure)
+        self.edited = True
+
+    def with_error(self, part: Part, matched: Sequence[Entity]) -> Sequence[Entity] | None:
+        """Return those entities that the broker answered with a selected error; None when there are none."""
+        if self.errors is None:
+            asked = dict.fromkeys(
+                one for pending in self.exchange.pending if not pending.judged for one in each(pending.entities)
+            )
+            self.errors = errors_of(self.exchange.request, self.exchange.response, asked)
+        yes, no = part.running.rule.match, part.running.rule.not_
+        found = tuple(
+            entity
+            for entity in each(matched)
+            if (yes is None or yes.holds_error(self.errors.get(entity, 0)))
+            and not (no is not None and no.sees_error and no.holds_error(self.errors.get(entity, 0)))
+        )
+        return found or None
+
+    def take(self, decision: Decision, matched: Sequence[Entity]) -> None:
+        exchange = self.exchange
+        match decision:
+            case Edit():
+                self.edited = self.changed = True
+            case Fail(code=code, message=message, entities=chosen, whole=whole):
+                failure = Failure(code, message)
+                if whole or not (chosen or matched):
+                    self.becomes(overwrite_top(exchange.response, failure), failure)
+                else:
+                    failures = dict.fromkeys(each(chosen or matched), failure)
+                    self.becomes(overwrite(exchange.request, exchange.response, failures), failures)
+            case Delay(seconds=seconds):
+                self.delay(seconds, self.now)
+            case Throttle(seconds=seconds, hint=hint, mute=mute):
+                exchange.throttle = max(exchange.throttle, seconds if hint else 0.0)
+                self.throttle = max(self.throttle, seconds if mute else 0.0)
+            case Reframe(change=change, then=then):
+                self.changes.append(change)
+                self.then = then or self.then
+            case Repeat(times=times):
+                self.repeat += times
+            case Swap():
+                self.swap = True
+            case Drop(then=then_):
+                self.drop = then_
+            case Close(how=how):
+                self.close = how
+            case Swallow():
+                self.swallow = True
+            case _:
+                raise TypeError(f"{type(decision).__name__} is for requests")
+
+    def encoded(self, frame: bytes) -> bytes | None:
+        """Return the response's bytes if they differ from those that came, else None."""
+        exchange = self.exchange
+        body = exchange.response.body
+        told = milliseconds(exchange.throttle)
+        if told and body.get("throttle_time_ms", told) < told:
+            body["throttle_time_ms"] = told
+            self.edited = True
+        return encode(exchange.response) if self.edited else None

@@ -1,0 +1,159 @@
+"""Live rules that can apply to one (api, version), and how deep they must see it: compiled once a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from itertools import chain
+
+from kproxy.rules.decision import Depth
+from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.running import Running
+from kproxy.rules.select.frame_match import FrameMatch
+from kproxy.wire.table import schema
+from kproxy.wire.table.api_keys import ENVELOPE, FETCH, SASL_HANDSHAKE, SHARE_ACKNOWLEDGE, SHARE_FETCH
+
+from .name_scan import NameScan
+from .part_index import PartIndex
+from .prefilter import NamePrefilter, name_prefilter
+from .rule_part import Matcher, Part
+
+SESSIONS = frozenset((FETCH, SHARE_FETCH, SHARE_ACKNOWLEDGE))
+"""APIs whose requests continue sessions, which have to be followed request by request."""
+
+
+MOST_CHOICES = 256
+"""Sets of rules of one API and version that requests were found to be about; each is a small object."""
+
+
+class RuleProgram:
+    """Rules that can apply to one API and version, with what they need together. `parts` are in file order. `request`
+    is how deep a request must be seen before the first rule can decide."""
+
+    def __init__(self, key: int, version: int, parts: Sequence[Part]) -> None:
+        self.api, self.version = schema.load(key), version
+        self.parts = tuple(parts)
+        self.chosen = lru_cache(MOST_CHOICES)(self.choose)
+        self.reads_entities = any(
+            sees_body(part.running.rule)
+            or part.by_error
+            or (Depth.BODY in (part.request, part.response) and part.running.rule.reads_entities)
+            for part in parts
+        )
+        self.screens = any(part.screens for part in parts)
+        self.enforces = any(not part.running.observes for part in parts)
+        self.names_client = self.api.header_version("request", version) > 0
+        self.reads_topics = any(part.running.rule.reads_topics for part in parts)
+        self.request = max(part.request for part in parts)
+        if self.reads_entities:
+            self.request = Depth.BODY
+        self.response = max(part.response for part in parts)
+        first = next(iter(self.api.fields("response")), None)
+        self.throttle_first = first is not None and first.name == "throttle_time_ms" and version in first.versions
+
+    @cached_property
+    def told_by_beginning(self) -> bool:
+        """Return True if the selectors of all rules look at nothing but what a `FrameTemplate` compares."""
+        return self.api.key not in SESSIONS and all(is_told_by_beginning(part) for part in self.parts)
+
+    @cached_property
+    def told_by_header(self) -> bool:
+        """Return True if the rules match a request whatever its body says, unless it is about no entity."""
+        return not self.index.fields and self.told_by_beginning
+
+    def waiting(self, asked: Sequence[Running]) -> tuple[Running, ...]:
+        """Return the rules `asked` about a request, if they match each one that begins so and all have triggers."""
+        return tuple(asked) if self.told_by_beginning else ()
+
+    @cached_property
+    def index(self) -> PartIndex:
+        return PartIndex(self.parts)
+
+    @cached_property
+    def prefilter(self) -> NamePrefilter | None:
+        return name_prefilter(self.api.key, self.version, self.index)
+
+    @cached_property
+    def answer_scan(self) -> NameScan | None:
+        """Return the test for responses that can mention what rules with `letters` forbid; None: there are none."""
+        letters = frozenset(chain.from_iterable(part.letters or () for part in self.parts))
+        return NameScan(self.api.key, self.version, "response", letters) if letters else None
+
+    def choose(self, numbers: frozenset[int]) -> RuleProgram:
+        """Return the same with only those rules whose numbers are given."""
+        if len(numbers) == len(self.parts):
+            return self
+        return RuleProgram(self.api.key, self.version, [self.parts[number] for number in sorted(numbers)])
+
+    @property
+    def reads_bodies(self) -> bool:
+        """Return True if a frame may have to be decoded."""
+        return Depth.BODY in (self.request, self.response)
+
+
+def is_told_by_beginning(part: Part) -> bool:
+    """Return True if the beginning of a request tells whether the rule matches it, and its trigger decides the rest."""
+    rule, match = part.running.rule, part.running.rule.match
+    if rule.when is None or part.by_error or part.screens or part.matcher.unnamed or part.matcher.excluding is not None:
+        return False
+    if type(rule).holds_for is not LiveRule.holds_for:
+        return False
+    return match is None or (type(match) is FrameMatch and match.size is None and match.of_entities <= {"topic"})
+
+
+def sees_body(rule: LiveRule) -> bool:
+    """Return True if the selectors look at what a request is about."""
+    return any(one is not None and one.sees_body for one in (rule.match, rule.not_))
+
+
+def sees_error(rule: LiveRule) -> bool:
+    """Return True if the selectors look at the broker's answer."""
+    return any(one is not None and one.sees_error for one in (rule.match, rule.not_))
+
+
+def compile_rules(key: int, version: int, live: Sequence[Running]) -> RuleProgram | None:
+    """Return the rules that can apply to this API and version, None when there are none.
+
+    A version that the table lacks has no body that could be read, so only rules that look at headers are about it.
+    """
+    if key not in schema.paths() or (key == SASL_HANDSHAKE and version == 0):
+        return None
+    known = version in schema.load(key).versions
+    parts = []
+    for running in live:
+        rule = running.rule
+        if not rule.about(key, version):
+            continue
+        request, response = rule.depth("request", key, version), rule.depth("response", key, version)
+        if request == response == Depth.NOTHING:
+            continue
+        late = sees_error(rule)
+        if late:
+            if response == Depth.NOTHING:  # a rule that acts on requests, but can be judged only by the response
+                continue
+            response = Depth.BODY
+        if known or not (Depth.BODY in (request, response) or sees_body(rule)):
+            shows = known and rule.shows(key, version)
+            letters = rule.letters(key, version) if known else None
+            parts.append(Part(running, Matcher(rule, key, version), request, response, late, shows, letters))
+    return RuleProgram(key, version, parts) if parts else None
+
+
+def unread(key: int, version: int, live: Sequence[Running]) -> str:
+    """Return the name of the rule that forbids some of what such requests may ask, where kproxy cannot tell if one
+    does; empty when there is none. That is so of an API or a version that the table lacks; the newest version's
+    questions count as this one's. An Envelope holds a request of any API."""
+    known = key in schema.paths()
+    if known and version in schema.load(key).versions and key != ENVELOPE:
+        return ""
+    last = schema.load(key).versions.last if known else version
+    for running in live:
+        rule = running.rule
+        if rule.family != "access" or running.observes:
+            continue
+        unseen = key == ENVELOPE or (not known and (rule.match is None or rule.match.about_frame(key, version)))
+        if unseen and rule.stops_unread:
+            return running.name
+        if known and rule.about(key, last) and rule.depth("request", key, last) == Depth.BODY:
+            return running.name
+    return ""

@@ -1,0 +1,214 @@
+"""Broker addresses: which responses carry them, and their replacement by the proxy's own (promise 3).
+
+Strategy. A response that carries broker addresses is either rewritten here (`PLACES`) or its API is stopped: hidden in
+ApiVersions, and a frame of it closes the connection. Nothing in between: `carries_addresses` finds both from the
+table by the kind `host`, so that an API added to the table is stopped until somebody writes down its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from kproxy.wire.edit import Edits
+from kproxy.wire.scan.walk import Walk, read_string, write_string
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.api_keys import DESCRIBE_CLUSTER, DESCRIBE_QUORUM, FIND_COORDINATOR, METADATA
+
+from .rewriter import GONE, Apply, Buffer, Context, Hits, too_many_nodes
+
+CONTROLLERS = 2  # DescribeCluster's endpoint_type (KIP-919)
+ENDPOINT_TYPE = "endpoint_type"
+COORDINATOR_NOT_AVAILABLE = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Position of broker addresses in a response: the array that holds them ("" for the top level) and the names of
+    their fields. `what` is the label that metrics count them by."""
+
+    array: str
+    node: str
+    what: str
+    optional: bool = False
+    """Elements that name a node which cannot be reached may be left out; clients then ask Metadata."""
+    error: str = ""
+    """The error code beside it, which says what is wrong when the node cannot be reached and may not be left out."""
+    never: bool = False
+    """Addresses that no client goes to: all elements are left out."""
+
+    @property
+    def roles(self) -> Mapping[str, str]:
+        found = {"node": self.node, "host": "host", "port": "port"}
+        return found | {"error": self.error} if self.error else found
+
+    def path(self, field: str) -> str:
+        return f"{self.array}.{field}" if self.array else field
+
+
+ENDPOINTS = Place("node_endpoints[]", "node_id", "node_endpoints", optional=True)  # KIP-951
+PLACES: Mapping[int, tuple[Place, ...]] = {
+    0: (ENDPOINTS,),
+    1: (ENDPOINTS,),
+    METADATA: (Place("brokers[]", "node_id", "brokers", optional=True),),
+    FIND_COORDINATOR: (
+        Place("", "node_id", "coordinators", error="error_code"),
+        Place("coordinators[]", "node_id", "coordinators", error="error_code"),
+    ),
+    DESCRIBE_QUORUM: (Place("nodes[].listeners[]", "", "controllers", optional=True, never=True),),  # KIP-853
+    DESCRIBE_CLUSTER: (Place("brokers[]", "broker_id", "brokers", optional=True),),
+    78: (ENDPOINTS,),
+    79: (ENDPOINTS,),
+}
+
+
+@cache
+def carries_addresses(key: int) -> schema.Versions:
+    """Return the versions of this API whose response names hosts of brokers or controllers."""
+    return layout.kinds(key, "response").get("host", schema.NONE)
+
+
+@cache
+def newest_rewritable(key: int) -> int | None:
+    """Return the newest version whose response may pass while advertising; None: any; -1: the API is stopped
+    altogether.
+
+    The KRaft APIs that carry leaders' addresses are for brokers among themselves and have no business on a client's
+    connection.
+    """
+    versions = carries_addresses(key)
+    if not versions:
+        return None
+    if key in PLACES:
+        return schema.load(key).versions.last
+    return versions.first - 1
+
+
+@dataclass(frozen=True, slots=True)
+class AddressRewrite:
+    """Rewrite of one response that replaces host and port of every node by those where the proxy has it."""
+
+    key: int
+    places: tuple[Place, ...]
+    wanted: frozenset[str]
+    compact: bool
+
+    def bind(self, walk: Walk) -> Apply:
+        roles: dict[int, tuple[str, Place | None]] = {}
+        for index, mark in enumerate(walk.marks):
+            if mark.what == "value" and mark.path == ENDPOINT_TYPE:
+                roles[index] = (ENDPOINT_TYPE, None)
+            for place in self.places:
+                for role, name in place.roles.items():
+                    if mark.what == "value" and mark.path == place.path(name):
+                        roles[index] = (role, place)
+                if mark.path == place.array and mark.what in ("count", "element"):
+                    roles[index] = (mark.what, place)
+
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+            replacing = Replacing(buf, edits, context, self.compact)
+            for hit in hits:
+                role, place = roles.get(hit[0], ("", None))
+                if role:
+                    replacing.take(role, place, hit)
+            replacing.flush()
+
+        return apply
+
+
+class Replacing:
+    """Pass over the hits of one response, in wire order: gathers the spans of each node's fields and edits them
+    together."""
+
+    def __init__(self, buf: Buffer, edits: Edits, context: Context, compact: bool) -> None:
+        self.buf, self.edits, self.context, self.compact = buf, edits, context, compact
+        self.spans: dict[str, tuple[int, int]] = {}
+        self.place: Place | None = None
+        self.count: tuple[int, int, int] = (0, 0, 0)
+        self.listed = 0  # elements of lists that have each node once
+        self.controllers = False
+
+    def take(self, role: str, place: Place | None, hit: tuple[int, int, int]) -> None:
+        _, start, end = hit
+        if role == ENDPOINT_TYPE:
+            self.controllers = self.buf[start] == CONTROLLERS
+        elif role == "count":
+            self.count = hit
+        elif role == "element":
+            self.flush((start, end))
+        else:
+            self.place = place
+            self.spans[role] = (start, end)
+
+    def number(self, role: str) -> int:
+        start, end = self.spans[role]
+        return int.from_bytes(self.buf[start:end], "big", signed=True)
+
+    def flush(self, element: tuple[int, int] | None = None) -> None:
+        """Replace the address of the node whose fields have been gathered, or hide the node; do nothing if none has
+        been. `element` is the span of the array's element that ends here."""
+        spans, self.spans = self.spans, {}
+        if "port" not in spans:
+            return
+        assert self.place is not None
+        self.spans = spans
+        if self.place.optional and not self.place.never:
+            self.listed += 1
+            if self.listed > self.context.max_nodes:
+                raise too_many_nodes(self.context.max_nodes)
+        given = GONE if self.place.never else self.given()
+        self.spans = {}
+        if given is None:
+            return
+        self.context.rewrote(self.place.what)
+        if given != GONE:
+            self.put(spans, given)
+        elif self.place.optional and element is not None:
+            self.edits.remove(*element, self.count)
+            if not self.place.never:
+                self.context.count("nodes_hidden")
+        else:
+            self.put(spans, given)
+            self.edits.replace(*spans["node"], (-1).to_bytes(4, "big", signed=True))
+            if "error" in spans:
+                self.edits.replace(*spans["error"], COORDINATOR_NOT_AVAILABLE.to_bytes(2, "big"))
+            self.context.count("nodes_hidden")
+
+    def put(self, spans: Mapping[str, tuple[int, int]], given: tuple[str, int]) -> None:
+        self.edits.replace(*spans["host"], write_string(given[0].encode(), self.compact))
+        self.edits.replace(*spans["port"], given[1].to_bytes(4, "big", signed=True))
+
+    def given(self) -> tuple[str, int] | None:
+        """Return the host and port to write in place of the node's, GONE to hide the node, or None to leave the address
+        (no host is named, or the proxy's own is not known yet)."""
+        name, node, port = (
+            read_string(self.buf, *self.spans["host"], self.compact),
+            self.number("node"),
+            self.number("port"),
+        )
+        if not name:  # "no node" (org.apache.kafka.common.Node.noNode)
+            return None
+        if node < 0 or port < 0:  # a host all the same, which clients must not see
+            return GONE
+        host = name.decode("utf-8", "surrogateescape")
+        return self.context.address(controller_id(node) if self.controllers else node, host, port)
+
+
+def controller_id(node: int) -> int:
+    """Return a number below -1 for a controller's id, which may be the same as a broker's and must not be mixed up with
+    it."""
+    return -2 - node
+
+
+@cache
+def address_rewrite(key: int, version: int) -> AddressRewrite | None:
+    """Return the rewrite of this response, or None when it names no host."""
+    if key not in PLACES or version not in carries_addresses(key):
+        return None
+    struct = layout.body(key, version, "response")
+    paths = {slot.path for slot in struct.everywhere()}
+    places = tuple(place for place in PLACES[key] if place.path("host") in paths)
+    wanted = {place.path(name) for place in places for name in place.roles.values()}
+    wanted |= {place.array for place in places if place.array} | ({ENDPOINT_TYPE} & paths)
+    return AddressRewrite(key, places, frozenset(wanted), struct.flexible)

@@ -1,0 +1,144 @@
+"""Identity of a connection's client, from what it and the broker say to each other: its principal and its library."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kproxy.core.counters import Counters
+from kproxy.core.step import Step
+from kproxy.errors import DecodeError
+from kproxy.wire import decode_request, decode_response
+from kproxy.wire.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+
+from .principal import LOST, MALFORMED, Outcome, PrincipalWatch
+
+LONGEST: Final = 250
+"""Characters of a name or a version; Kafka has no limit, and these become text in logs."""
+_LEGAL = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""Names that brokers accept; all others they answer with INVALID_REQUEST."""
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """Name and version of a client's library. Selectors compare its `str`: `apache-kafka-java/3.9.1`."""
+
+    name: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.name}/{self.version}"
+
+
+def software(body: Mapping[str, Any]) -> Software | None:
+    """Return the library that an ApiVersions request names; None for versions without it, and for names that no broker
+    accepts."""
+    name, version = body.get("client_software_name"), body.get("client_software_version")
+    if not isinstance(name, str) or not isinstance(version, str) or max(len(name), len(version)) > LONGEST:
+        return None
+    return Software(name, version) if _LEGAL.fullmatch(name) and _LEGAL.fullmatch(version) else None
+
+
+def is_valid(body: Mapping[str, Any]) -> bool:
+    """Return True if brokers accept an ApiVersions request's name of the library, or if it has none."""
+    names = body.get("client_software_name"), body.get("client_software_version")
+    return all(one is None or _LEGAL.fullmatch(one) is not None for one in names)
+
+
+ASKED = frozenset((SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE))
+"""APIs whose requests are looked at."""
+ANSWERED = frozenset((SASL_HANDSHAKE, SASL_AUTHENTICATE))
+"""APIs whose responses are looked at, too."""
+NAMED_SINCE = 3
+"""Version of ApiVersions from which on clients name their library (KIP-511)."""
+LONGEST_TOKEN = 65536
+"""Bytes of a bare token that is held to be looked at; names come in far shorter ones."""
+
+
+class Identity:
+    """Identity of one connection's client. Whole frames of the APIs above and bare tokens are shown to it, in order; it
+    decodes as little as it can.
+
+    `on_change` is called before anything is shown, for who has drawn conclusions from what was known.
+    """
+
+    __slots__ = ("_library", "_watch", "certificate", "counters", "on_change")
+
+    def __init__(self, certificate: str | None, counters: Counters) -> None:
+        self.certificate, self.counters = certificate, counters
+        self._watch: PrincipalWatch | None = None
+        self._library: bytes | Software | None = None
+        self.on_change: Callable[[], None] | None = None
+
+    @property
+    def principal(self) -> str | None:
+        """Return the principal that the broker has authenticated, else the subject of the client's certificate, if
+        any."""
+        if self._watch is None:
+            return self.certificate
+        return None if self._watch.principal is None else self._watch.principal.name
+
+    @property
+    def awaits(self) -> bool:
+        """Return True while the broker has not answered yet who the client says that it is."""
+        return self._watch is not None and bool(self._watch.pending)
+
+    @property
+    def lost(self) -> bool:
+        """Return True if messages of SASL could not be followed, so that the client's principal is not known. A broker
+        may have read a name in a token that is malformed to kproxy."""
+        return self._watch is not None and self._watch.absent in (LOST, MALFORMED)
+
+    @property
+    def is_anyone(self) -> bool:
+        """Return True if the client has logged in, and may be any of those whom the broker knows."""
+        return self._watch is not None and self._watch.is_anyone
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Return how the last authentication ended; None when there was none."""
+        return None if self._watch is None else self._watch.outcome
+
+    @property
+    def software(self) -> str | None:
+        """Return `name/version` of the client's library; None when it has not said."""
+        if isinstance(self._library, bytes):
+            try:
+                self._library = software(decode_request(self._library).body)
+            except DecodeError:
+                self._library = None
+        return None if self._library is None else str(self._library)
+
+    @property
+    def watch(self) -> PrincipalWatch:
+        """Return the PrincipalWatch, made with the first message of SASL. Whoever asks for it is about to show it
+        something, so `on_change` is called first."""
+        self.notify()
+        if self._watch is None:
+            self._watch = PrincipalWatch(self.certificate, self.counters)
+        return self._watch
+
+    def notify(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
+
+    def request(self, step: Step, frame: bytes) -> None:
+        """Look at a request of the client, given without its size."""
+        if step.key == API_VERSIONS:
+            if step.version >= NAMED_SINCE:  # whom the broker sends back to version 0 has said who it is
+                self.notify()
+                self._library = frame
+            return
+        try:
+            self.watch.request(step.key, step.version, decode_request(frame).body)
+        except DecodeError:
+            self.watch.give_up()
+
+    def response(self, step: Step, frame: bytes) -> None:
+        """Look at the broker's answer to one of these requests, given without its size."""
+        try:
+            self.watch.response(step.key, step.version, decode_response(frame, step.key, step.version).body)
+        except DecodeError:
+            self.watch.give_up()
