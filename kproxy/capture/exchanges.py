@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import deque
 from struct import Struct
 
-from kproxy.core.sasl.identity import software
-from kproxy.core.sasl.lane_logins import GSSAPI_FIRST, RawTokens
+from kproxy.core.sasl.raw_tokens import GSSAPI_FIRST, RawTokens
+from kproxy.core.sasl.software import software
 from kproxy.errors import DecodeError
 from kproxy.observe.credentials import RESPONSE, take_out
 from kproxy.observe.exchange import ExchangeOutcome, Form, Frame, ObservedExchange, TakeExchange

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from kproxy.core.observer import NO_ANSWER
-from kproxy.core.sasl.lane_logins import RawTokens
+from kproxy.core.sasl.raw_tokens import RawTokens
 from kproxy.wire.breath import rest
 from kproxy.wire.scan.sketch import MOST_SKETCH, Sketcher
 from kproxy.wire.table.api_keys import SASL_HANDSHAKE

@@ -8,7 +8,7 @@ response finds its request, and ends the exchange when its last byte has come. F
 
 from __future__ import annotations
 
-from kproxy.core.sasl.lane_logins import GSSAPI_FIRST, MAX_TOKEN, RawTokens
+from kproxy.core.sasl.raw_tokens import GSSAPI_FIRST, MAX_TOKEN, RawTokens
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.head import body_start
 from kproxy.wire.table.api_keys import PRODUCE, SASL_HANDSHAKE

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kproxy.core.counters import Counters
-from kproxy.core.sasl.identity import Identity, Software, software
+from kproxy.core.sasl.identity import Identity
+from kproxy.core.sasl.software import Software, software
 from kproxy.core.step import Step
 from kproxy.rules.select.match import text_test
 from kproxy.wire import Message, encode

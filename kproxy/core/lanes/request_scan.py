@@ -7,7 +7,7 @@ from struct import Struct
 from kproxy.core.commands import BROKER, CLIENT, Dial
 from kproxy.core.phase import NEW, OPEN
 from kproxy.core.rewrite.rewriter import Buffer
-from kproxy.core.sasl.lane_logins import GSSAPI_FIRST, MAX_TOKEN, RawTokens
+from kproxy.core.sasl.raw_tokens import GSSAPI_FIRST, MAX_TOKEN, RawTokens
 from kproxy.core.shared import HeldMemory
 from kproxy.core.step import HEAD, LIVE
 from kproxy.rules.running import Running

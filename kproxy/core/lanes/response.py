@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from kproxy.core.inflight import ANSWER, OWN
 from kproxy.core.rewrite.names import DISGUISED, OPENS, learn_session
-from kproxy.core.sasl.lane_logins import RawTokens
+from kproxy.core.sasl.raw_tokens import RawTokens
 from kproxy.core.step import LIVE, STREAM
 from kproxy.errors import DecodeError
 from kproxy.wire.breath import rest

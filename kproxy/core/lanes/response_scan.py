@@ -9,7 +9,7 @@ from kproxy.core.inflight import ANSWER
 from kproxy.core.rewrite.names import OPENS, learn_session
 from kproxy.core.rewrite.rewriter import Buffer, Pieces
 from kproxy.core.sasl.identity import ANSWERED
-from kproxy.core.sasl.lane_logins import MAX_TOKEN
+from kproxy.core.sasl.raw_tokens import MAX_TOKEN
 from kproxy.core.shared import HeldMemory
 from kproxy.core.step import Step
 from kproxy.errors import DecodeError

@@ -17,7 +17,7 @@ from kproxy.errors import DecodeError
 from kproxy.wire import decode_request
 from kproxy.wire.table.api_keys import API_VERSIONS
 
-from .identity import is_valid
+from .software import is_valid
 
 MOST_REQUESTS = 10
 """ApiVersions requests of one client; brokers take one of a version that they have, and clients need two at most."""

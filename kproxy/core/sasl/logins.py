@@ -14,8 +14,9 @@ from kproxy.core.lanes.frame import IDENTITY
 from kproxy.core.lanes.pair import LanePair
 from kproxy.wire.table.api_keys import API_VERSIONS
 
-from .lane_logins import SASL_AUTHENTICATION_FAILED, LaneLogins, RawTokens, answer_to
+from .lane_logins import SASL_AUTHENTICATION_FAILED, LaneLogins, answer_to
 from .login import Credentials, LoggedIn
+from .raw_tokens import RawTokens
 from .renewal import Renewal
 from .server import SaslServer
 
