@@ -23,7 +23,7 @@ from starlette.applications import Starlette
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.net.accept.acceptor import EXHAUSTED
-from kproxy.net.log_throttle import LogThrottle
+from kproxy.net.reporting import LogThrottle
 
 from .paced import PacedStream, Turnstile
 from .problem import Problem, answer

@@ -10,7 +10,7 @@ from kproxy.core.sasl.principal import Outcome
 from kproxy.sinks.audit.connection_event import Ended
 
 from .driven import HostPort, host_port, show
-from .log_throttle import LogThrottle
+from .reporting import LogThrottle
 
 if TYPE_CHECKING:
     from kproxy.rules.names.composed import NameMap
@@ -25,7 +25,7 @@ MILD = {"client_reset", "broker_closed", "idle_timeout", "drain_timeout", "admin
 
 
 class ConnectionWho:
-    """Live connection as a `watch.seen.Who`; each value is looked up when it is asked for."""
+    """Live connection as an `observe.exchange.Who`; each value is looked up when it is asked for."""
 
     __slots__ = ("connection", "end", "picture", "server", "stood")
 

@@ -14,9 +14,9 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.config.document import Config
 from kproxy.errors import InternalError
 from kproxy.net.accept.listener import Listener
-from kproxy.net.accept.own_ports import REASON
 from kproxy.net.accept.port_service import LocalPorts, PortService
 from kproxy.net.dial.metadata_poller import NodeLocator
+from kproxy.net.dial.resolve import REASON
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.loop.slow_work import SlowWork
@@ -27,11 +27,10 @@ from kproxy.sinks.fanout import Fanout
 
 from .capacity import Capacity, HalfOpen, find_capacity, log_capacity
 from .connection import Connection
-from .connection_counts import ConnectionCounts
 from .connection_view import report_end
 from .drain import Drain, ShutdownDelay
 from .driven import HostPort, MemoryWaiter, SessionFactory, show
-from .log_throttle import LogThrottle
+from .reporting import ConnectionCounts, LogThrottle
 from .sweep import Sweep
 from .taps import Taps
 

@@ -25,14 +25,13 @@ from kproxy.distribution import own_version
 from kproxy.errors import DocumentError, InternalError, KproxyError
 from kproxy.logs.setup import log_of_process, lost_lines
 from kproxy.logs.writer import LogQueue
-from kproxy.net.accept.listener import Listener
-from kproxy.net.accept.listener_sasl import terms_of
-from kproxy.net.connection_counts import ConnectionCounts
+from kproxy.net.accept.listener import Listener, terms_of
 from kproxy.net.dial.circle import CircleCheck
 from kproxy.net.drain import drain_on_signal
 from kproxy.net.driven import show
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.readiness import DRAINING, GOING_TO_END, ClusterNeed, Probe, Readiness, tell
+from kproxy.net.reporting import ConnectionCounts
 from kproxy.net.rules.files import RuleFiles
 from kproxy.net.rules.keeper import RuleKeeper
 from kproxy.net.server import Server

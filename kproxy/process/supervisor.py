@@ -27,12 +27,12 @@ from kproxy.logs.setup import log_of_process, lost_lines
 from kproxy.net.accept.listener_ports import ClientAddresses
 from kproxy.net.accept.port_service import AddressRequest, LocalPorts
 from kproxy.net.capacity import find_capacity, log_capacity
-from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.dial.dialling import Topology
 from kproxy.net.drain import ShutdownDelay, drain_on_signal
 from kproxy.net.driven import HostPort, show
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.readiness import DRAINING, GOING_TO_END, Readiness, tell, together
+from kproxy.net.reporting import ConnectionCounts
 from kproxy.net.rules.files import RuleFiles
 from kproxy.process.workers.broadcast import ask_all
 from kproxy.process.workers.channel import Unanswered

@@ -28,7 +28,7 @@ from kproxy.errors import DocumentError, KproxyError
 from kproxy.logs.setup import log_of_process
 from kproxy.net.connection import Connection
 from kproxy.net.driven import HostPort
-from kproxy.net.log_throttle import LogThrottle
+from kproxy.net.reporting import LogThrottle
 from kproxy.net.server import Server
 from kproxy.process.workers.channel import Channel, hear, say
 from kproxy.process.workers.hand_over import Arrivals

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from kproxy.cli import main
 from kproxy.config.document import Config
-from kproxy.rules.kinds import GROUPS, KINDS, title
+from kproxy.rules.kinds import KINDS
+from kproxy.rules.kinds.base.rule import GROUPS, title
 
 
 def run(*arguments: str) -> str:

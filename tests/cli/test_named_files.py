@@ -13,7 +13,7 @@ from kproxy.cli import main
 from kproxy.config.sasl import users_in
 from kproxy.errors import DocumentError, LoginFailed
 from kproxy.named_file import MOST_BYTES, open_named, read_named, text_named
-from kproxy.net.accept.state_file import read_state
+from kproxy.net.accept.port_pool import read_state
 from kproxy.net.dial.own_connection import read_token
 
 pytestmark = pytest.mark.timeout(60, func_only=True)

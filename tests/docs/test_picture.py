@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from kproxy.rules.kinds import GROUPS
+from kproxy.rules.kinds.base.rule import GROUPS
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("picture-light.svg", "picture-dark.svg")

@@ -14,8 +14,8 @@ import structlog
 import trio
 
 from kproxy.config.document import Config
-from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.loop.reactor import Reactor
+from kproxy.net.reporting import ConnectionCounts
 from kproxy.net.server import Server
 from tests.support.passing_session import PassingSession
 

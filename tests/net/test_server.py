@@ -18,10 +18,10 @@ from kproxy.core.commands import Close
 from kproxy.errors import DocumentError, InternalError
 from kproxy.net import connection_view as report
 from kproxy.net import sweep
-from kproxy.net.accept.state_file import read_state
-from kproxy.net.connection_counts import ConnectionCounts
+from kproxy.net.accept.port_pool import read_state
 from kproxy.net.drain import drain_on_signal
 from kproxy.net.loop.reactor import Reactor
+from kproxy.net.reporting import ConnectionCounts
 from kproxy.net.server import Server
 from kproxy.rules.kinds.advertise import Advertise
 from tests.support.passing_session import PassingSession

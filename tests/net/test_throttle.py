@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.net import log_throttle
-from kproxy.net.log_throttle import BURST, MOST, PAUSE, LogThrottle
+from kproxy.net import reporting as log_throttle
+from kproxy.net.reporting import BURST, MOST, PAUSE, LogThrottle
 
 
 class Clock:

@@ -10,7 +10,7 @@ import pytest
 
 from kproxy.errors import InternalError
 from kproxy.logs.setup import make_log
-from kproxy.net.accept.listener_sasl import UsersFile
+from kproxy.net.accept.listener import UsersFile
 from kproxy.sasl.server import LoginWork
 from kproxy.sasl.users import ITERATIONS, Users, make_line, read_users
 

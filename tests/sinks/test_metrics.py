@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kproxy.core.counters import BROKER_BOUNDS, Counters, Histogram, Tallies
 from kproxy.core.shared import HeldMemory
-from kproxy.net.connection_counts import ConnectionCounts
+from kproxy.net.reporting import ConnectionCounts
 from kproxy.sinks.metrics import TrafficCollector, exposition, registry
 
 

@@ -9,8 +9,8 @@ from time import monotonic
 
 from kproxy.net.dial.resolve import Endpoint
 from kproxy.net.driven import HostPort, host_port
-from kproxy.net.log_throttle import LogThrottle
 from kproxy.net.loop.reactor import IN, Reactor
+from kproxy.net.reporting import LogThrottle
 from kproxy.net.socket.socket_io import keep_alive
 from kproxy.net.transparent import pretend
 

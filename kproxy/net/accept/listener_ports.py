@@ -13,15 +13,14 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.document import ListenerConfig
 from kproxy.errors import InternalError
-from kproxy.net.dial.resolve import Endpoint
+from kproxy.net.dial.resolve import Endpoint, OwnPorts
 from kproxy.net.driven import HostPort
-from kproxy.net.log_throttle import LogThrottle
 from kproxy.net.loop.reactor import Reactor
+from kproxy.net.reporting import LogThrottle
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 
 from .acceptor import EXHAUSTED, Acceptor, OnAccept, listen
 from .named_port import NamedPort, OnClient, Tenant
-from .own_ports import OwnPorts
 from .port_pool import BUSY, PortPool
 from .preread import Preread
 from .proxy_protocol import ProxyHeaders

@@ -14,19 +14,18 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.config.document import Config, ListenerConfig
 from kproxy.errors import InternalError
 from kproxy.net.capacity import Capacity
-from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.dial.dialling import Topology
-from kproxy.net.dial.resolve import Endpoint, ask
+from kproxy.net.dial.resolve import Endpoint, OwnPorts, ask
 from kproxy.net.driven import HostPort
 from kproxy.net.loop.reactor import Reactor
+from kproxy.net.reporting import ConnectionCounts
 from kproxy.rules.document.address import Address
 from kproxy.rules.kinds.advertise import Advertise
 
 from .listener_ports import ClientAddresses, ListenerPorts
 from .named_port import NamedPort, OnClient
-from .own_ports import OwnPorts
+from .port_pool import KnownNodes, KnownPorts, StateWriter, read_state
 from .preread import Preread
-from .state_file import KnownNodes, KnownPorts, StateWriter, read_state
 
 T = TypeVar("T")
 

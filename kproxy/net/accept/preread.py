@@ -17,10 +17,9 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.config.limits import Limits
 from kproxy.errors import InputError
 from kproxy.net.capacity import Capacity, HalfOpen
-from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.driven import HostPort, show
-from kproxy.net.log_throttle import LogThrottle
 from kproxy.net.loop.reactor import IN, Reactor
+from kproxy.net.reporting import ConnectionCounts, LogThrottle
 
 if TYPE_CHECKING:
     from kproxy.net.loop.deadlines import Deadline

@@ -16,14 +16,13 @@ from errno import EALREADY, EINPROGRESS, EISCONN, ELOOP, ENOBUFS
 from time import monotonic
 from typing import NamedTuple
 
-from kproxy.net.accept.own_ports import REASON, OwnPorts
 from kproxy.net.driven import HostPort, show
 from kproxy.net.loop.deadlines import Deadline
 from kproxy.net.loop.reactor import OUT, Reactor
 from kproxy.net.socket.tls import BrokerTls, reason
 from kproxy.net.transparent import come_from
 
-from .resolve import Endpoint, Resolver
+from .resolve import REASON, Endpoint, OwnPorts, Resolver
 
 STREAM = int(socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
 UNIX = int(socket.AF_UNIX)

@@ -8,10 +8,9 @@ from typing import Protocol
 
 from kproxy.core.rewrite.rewriter import MOST_NODES
 from kproxy.core.sasl.login import LoggedIn
-from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.driven import AddressPair, HostPort
-from kproxy.net.log_throttle import LogThrottle
 from kproxy.net.loop.reactor import Reactor
+from kproxy.net.reporting import ConnectionCounts, LogThrottle
 from kproxy.net.transparent import Route
 
 

@@ -10,12 +10,10 @@ from time import monotonic
 from kproxy.config.document import ClusterConfig
 from kproxy.core.rewrite.rewriter import MOST_NODES
 from kproxy.errors import InternalError
-from kproxy.net.accept.own_ports import OwnPorts
 from kproxy.net.accept.proxy_protocol import greeting
-from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.driven import HostPort, show
-from kproxy.net.log_throttle import LogThrottle
 from kproxy.net.loop.reactor import Reactor
+from kproxy.net.reporting import ConnectionCounts, LogThrottle
 from kproxy.net.socket.side import Side
 from kproxy.net.socket.tls import BrokerTls
 from kproxy.net.socket.tls_side import TlsSide
@@ -25,7 +23,7 @@ from .broker_versions import BrokerVersions
 from .dialler import DialOptions, Race, connect
 from .dialling import Caller, Topology
 from .own_connection import Login, OwnCredentials
-from .resolve import Resolver
+from .resolve import OwnPorts, Resolver
 
 AVOIDED = 30.0
 """Seconds that a bootstrap server which was not reachable is tried after the others."""

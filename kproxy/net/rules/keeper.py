@@ -15,10 +15,10 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.errors import DocumentError
-from kproxy.net.connection_counts import numbers
 from kproxy.net.loop.deadlines import Deadline
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.loop.turns import in_turns
+from kproxy.net.reporting import numbers
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running

@@ -17,10 +17,9 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.document import Config
 from kproxy.net.capacity import Capacity
-from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.dial.dialling import Topology
 from kproxy.net.driven import HostPort, host_port, show
-from kproxy.net.log_throttle import LogThrottle
+from kproxy.net.reporting import ConnectionCounts, LogThrottle
 
 from .hand_over import HandedClient
 from .pool_worker import PoolWorker

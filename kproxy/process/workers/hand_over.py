@@ -16,8 +16,8 @@ import msgspec
 
 from kproxy.net.accept.named_port import OnClient
 from kproxy.net.driven import HostPort
-from kproxy.net.log_throttle import LogThrottle
 from kproxy.net.loop.reactor import IN, Reactor
+from kproxy.net.reporting import LogThrottle
 
 LONGEST = 4096
 """Bytes of a message; names of listeners have at most 100, of hosts 255."""

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
 
 from kproxy.net.accept.listener_ports import ClientAddresses
-from kproxy.net.accept.own_ports import OwnPorts
 from kproxy.net.accept.port_service import AddressRequest
 from kproxy.net.capacity import Capacity
 from kproxy.net.dial.dialling import Topology
+from kproxy.net.dial.resolve import OwnPorts
 from kproxy.net.driven import HostPort
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.server import Server

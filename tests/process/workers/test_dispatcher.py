@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kproxy.config.document import Config
-from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.dial.dialling import Topology
+from kproxy.net.reporting import ConnectionCounts
 from kproxy.process.workers import dispatcher as module
 from kproxy.process.workers.dispatcher import Dispatcher
 from kproxy.process.workers.hand_over import HandedClient

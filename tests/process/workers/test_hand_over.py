@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.net.log_throttle import LogThrottle
 from kproxy.net.loop.reactor import Reactor
+from kproxy.net.reporting import LogThrottle
 from kproxy.process.workers.hand_over import Arrivals, HandedClient, HandOver, take
 
 VISITOR = HandedClient("main", 3, socket.AF_UNIX, ("10.0.0.1", 1234), ("b3", 9092))

@@ -13,9 +13,9 @@ import structlog
 import trio
 
 from kproxy.config.reader import config_from_flags
-from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.drain import drain_on_signal
 from kproxy.net.loop.reactor import Reactor
+from kproxy.net.reporting import ConnectionCounts
 from kproxy.net.server import Server
 from kproxy.rules.document.address import Address
 from tests.support.passing_session import PassingSession

@@ -1,12 +1,15 @@
-"""Log that says the same thing once in a while: what clients can cause at will must not fill a disk.
+"""What a process tells of its connections: counters, and log lines of which there are never too many.
 
-Strategy: a line is left out when there was one with the same event and key, or when there were very many with the same
-event and any key, in the last seconds. What was left out is counted in the next line of that key, or of that event.
+Clients can cause lines of the log at will, and must not fill a disk. So a line is left out when there was one with the
+same event and key, or when there were very many with the same event and any key, in the last seconds. What was left out
+is counted in the next line of that key, or of that event.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
@@ -56,3 +59,27 @@ class LogThrottle:
         if left_out:
             fields["left_out"] = left_out
         say(event, **fields)
+
+
+def numbers() -> dict[str, int]:
+    return defaultdict(int)
+
+
+@dataclass(slots=True)
+class ConnectionCounts:
+    """Counters of the process. Bytes of open connections are not in them; `Server.bytes` adds these."""
+
+    opened: dict[str, int] = field(default_factory=numbers)
+    """Client connections that got a session, by listener."""
+    closed: dict[str, int] = field(default_factory=numbers)
+    """Their ends, by cause."""
+    refused: dict[str, int] = field(default_factory=numbers)
+    """Client connections that got none, by cause: `max_connections`, `not_allowed`, `tls` and so on."""
+    unreachable: dict[str, int] = field(default_factory=numbers)
+    """Times that no broker could be reached, by cluster."""
+    logins: dict[str, int] = field(default_factory=numbers)
+    """kproxy's own logins at brokers, by cluster."""
+    logins_refused: dict[str, int] = field(default_factory=numbers)
+    """Logins of kproxy's own that failed for any reason, by cluster."""
+    client_bytes: int = 0
+    broker_bytes: int = 0
