@@ -36,7 +36,7 @@ compiled: $(READY)  # pytest rewrites the tests' assertions and keeps that: done
 check: $(READY)  ## style, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy -n $(WORKERS)
 	$(BIN)/lint-imports
 
 docs: $(DOCS_READY)  ## the site of docs/, built into site/; fails on a link that leads nowhere

@@ -20,14 +20,19 @@ PARTS = {
     "tests/docs/": (1, 1),
     "tests/test_": (1, 1),  # pages: each is a test of its own
     "tests/access/": (2, 2),
+    "tests/admin/test_stretches.py": (24, 8),
     "tests/clients/": (2, 2),
+    "tests/core/test_hostile_records.py": (2, 2),
+    "tests/core/test_linear.py": (2, 2),
     "tests/e2e/": (2, 2),
     "tests/faults/": (2, 2),
     "tests/kafka/test_error_answers.py": (24, 4),
     "tests/kafka/test_java_messages.py": (24, 4),
     "tests/kafka/": (2, 2),
+    "tests/net/": (2, 2),
     "tests/pipeline/": (2, 2),
     "tests/quota/": (2, 2),
+    "tests/rules/test_large_documents.py": (2, 2),
     "tests/": (24, 4),
 }
 """By how the path begins, the first that fits: from how many sets on one in how many is taken."""
@@ -36,10 +41,13 @@ TURNS = (
     (3, ("tests/pipeline/gold/jobs/test_gold.py::", "tests/pipeline/gold/test_partial.py::test_merging")),
     (3, ("tests/pipeline/jobs/test_take.py::test_killed", "tests/pipeline/jobs/test_take.py::test_stopped",
          "tests/pipeline/jobs/test_silver.py::test_workers")),
-    (2, ("tests/pipeline/commands/test_kafka.py::", "tests/pipeline/commands/test_submit.py::")),
-    (2, ("tests/pipeline/jobs/test_clean.py::", "tests/pipeline/jobs/test_compact.py::")),
+    (3, ("tests/pipeline/commands/test_kafka.py", "tests/pipeline/commands/test_submit.py",
+         "tests/pipeline/test_real_traffic.py")),
+    (2, ("tests/pipeline/jobs/test_clean.py", "tests/pipeline/jobs/test_compact.py::",
+         "tests/pipeline/whatif/test_job.py")),
 )  # fmt: skip
-"""Functions that are about one thing and take seconds each: of each group one in so many is taken."""
+"""What takes long and is about one thing: of each group one in so many is taken. A file is taken or left as a whole,
+with what it sets up; behind `::` each function has a turn of its own."""
 
 
 def part_of(function: str, count: int, number: int) -> set[int]:
@@ -60,12 +68,17 @@ def sampled(nodeids: Iterable[str], number: int) -> set[str]:
     for nodeid in nodeids:
         functions[nodeid.partition("[")[0]].append(nodeid)
     for one_in, paths in TURNS:
-        group = sorted(function for function in functions if function.startswith(paths))
-        for place, function in enumerate(group):
-            if (place + number) % one_in:
-                del functions[function]
-            else:
-                numbers[function] = number // one_in  # else it would always be the same set's turn
+        of_unit: dict[str, list[str]] = defaultdict(list)
+        for function in functions:
+            for path in paths:
+                if function.startswith(path):
+                    of_unit[function if "::" in path else path].append(function)
+        for place, unit in enumerate(sorted(of_unit)):
+            for function in of_unit[unit]:
+                if (place + number) % one_in:
+                    del functions[function]
+                else:
+                    numbers[function] = number // one_in  # else it would always be the same set's turn
     return {
         sets[place]
         for function, sets in functions.items()

@@ -13,8 +13,9 @@ SWEEP = [f"tests/wire/test_codec.py::test_it[{number}]" for number in range(101)
 FEW = [f"tests/wire/test_codec.py::test_few[{number}]" for number in range(5)]
 ROUTES = [f"tests/kafka/test_admin.py::test_it[{way}]" for way in ("proxy", "renamed")]
 ALONE = ["tests/kafka/test_admin.py::test_alone"]
-IN_TURN = [f"tests/pipeline/jobs/test_clean.py::test_{name}[{number}]" for name in "abc" for number in range(3)]
-EVERYTHING = SWEEP + FEW + ROUTES + ALONE + IN_TURN
+IN_TURN = [f"tests/pipeline/jobs/test_compact.py::test_{name}[{number}]" for name in "abc" for number in range(3)]
+TOGETHER = [f"tests/pipeline/jobs/test_clean.py::test_{name}" for name in "abc"]
+EVERYTHING = SWEEP + FEW + ROUTES + ALONE + IN_TURN + TOGETHER
 
 
 def test_samples_of_some_days_are_everything() -> None:
@@ -32,7 +33,8 @@ def test_a_sample_has_a_part_of_each_sweep(number: int) -> None:
     assert len(mine & set(SWEEP)) in (25, 26)
     assert mine >= {*FEW, *ALONE}
     assert len(mine & set(ROUTES)) == 1
-    assert 0 < len(mine & set(IN_TURN)) < len(IN_TURN) / 2
+    assert 0 < len(mine & set(IN_TURN)) < len(IN_TURN)
+    assert mine & set(TOGETHER) in (set(), set(TOGETHER))
     assert mine == sampled(EVERYTHING, number)
 
 
