@@ -120,7 +120,7 @@ class Reshape:
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
+class CloseBoth:
     """Command to close both sides once all that is queued has been written; `cause` is one word for metrics, `message`
     for the log.
 
@@ -134,4 +134,6 @@ class Close:
     reset: bool = False
 
 
-Command = Send | Dial | AskVersions | EnsureNodes | Pause | Resume | Wake | WakeAt | Compute | Shut | Reshape | Close
+Command = (
+    Send | Dial | AskVersions | EnsureNodes | Pause | Resume | Wake | WakeAt | Compute | Shut | Reshape | CloseBoth
+)

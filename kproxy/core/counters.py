@@ -1,6 +1,6 @@
 """Counts that sessions keep, as plain integers; the metrics sink reads them at scrape time.
 
-`Counters` are one process's, a `Tally` is one (api, version)'s, for all connections and through all changes of rules.
+`Counters` are one process's, an `ApiTally` is one (api, version)'s, for all connections and whatever rules come.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Counters:
 Label = tuple[str, str, str]
 
 
-class Tally:
+class ApiTally:
     """Count of requests of one API and version, and their responses: `latency` has the time since the request's header
     was read."""
 
@@ -82,12 +82,12 @@ class Tally:
         return self.latency.count
 
 
-class Tallies(dict[Label, Tally]):
+class Tallies(dict[Label, ApiTally]):
     """Tallies by api, version and how deep the plan looks. Bounded by the protocol's table."""
 
-    def of(self, key: int, version: int, api: str, depth: str) -> Tally:
+    def of(self, key: int, version: int, api: str, depth: str) -> ApiTally:
         """Return the tally of this API and version. A client may send any version of any API: only those of the table
         have a label of their own."""
         known = key in schema.paths() and version in schema.load(key).versions
         label = (api, str(version) if known else "unknown", depth)
-        return self.setdefault(label, Tally(*label))
+        return self.setdefault(label, ApiTally(*label))

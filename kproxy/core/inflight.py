@@ -13,7 +13,7 @@ from typing import Any
 
 from .step import WHOLE, Step
 
-Entry = tuple[int, Step, float, Any]
+FifoEntry = tuple[int, Step, float, Any]
 
 ANSWER = Step(-1, -1, "kproxy-answer")
 OWN = Step(-1, -1, "kproxy-request")
@@ -33,7 +33,7 @@ class InFlight:
     __slots__ = ("fifo", "unanswered")
 
     def __init__(self) -> None:
-        self.fifo: deque[Entry] = deque()
+        self.fifo: deque[FifoEntry] = deque()
         self.unanswered: deque[int] | None = None  # made with the first one
 
     def count(self, correlation: int) -> int:

@@ -7,9 +7,10 @@ from typing import Final
 
 from kproxy.core.live.rule_program import RuleProgram
 from kproxy.core.rewrite.names.single_topic import SingleTopicRewriter
-from kproxy.core.rewrite.rewriter import Buffer, Rewriter
+from kproxy.core.rewrite.rewriter import Rewriter
+from kproxy.wire.primitives import Buffer
 
-from .counters import Tally
+from .counters import ApiTally
 
 HEAD: Final = 1
 """A few leading fields are read, then the frame passes as it streams in (Produce: acks)."""
@@ -77,10 +78,10 @@ class Step:
         self.clean: Clean | None = None  # tells if a whole response has nothing that is wanted
         self.plain: Step = self  # the step to follow when the live rules have been applied
         self.program: RuleProgram | None = None
-        self.tally = Tally(api, "", "")
+        self.tally = ApiTally(api, "", "")
         self.latency = self.tally.latency
 
-    def count_in(self, tally: Tally) -> None:
+    def count_in(self, tally: ApiTally) -> None:
         """Count frames in this tally from now on."""
         self.tally, self.latency = tally, tally.latency
 

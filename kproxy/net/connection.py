@@ -23,7 +23,7 @@ from kproxy.core.commands import (
     BROKER,
     CLIENT,
     AskVersions,
-    Close,
+    CloseBoth,
     Compute,
     Dial,
     EnsureNodes,
@@ -130,7 +130,7 @@ class Connection:
     race: Cancellable | None = None
     route: Route | None = None
     anonymous = False
-    leaving: Close | None = None
+    leaving: CloseBoth | None = None
     tap: SplicedTap | None = None  # shows what passes to those who watch
     obeying = looked_after = False
     flow: ConnectionShaper | None = None
@@ -356,7 +356,7 @@ class Connection:
             commands.pop()
             self.server.wake(wake.sessions, now)
 
-    def close_by_command(self, command: Close, now: float) -> None:
+    def close_by_command(self, command: CloseBoth, now: float) -> None:
         if command.cause == "drained" and self.leaving is not None:
             command = self.leaving  # which says why it was to be drained
         if command.reset:
@@ -444,11 +444,11 @@ class Connection:
         elif self.session.idle:
             self.close("client_closed", "client closed the connection")
         else:  # it may still want the answers
-            self.leave(Close("client_closed", "client closed the connection"))
+            self.leave(CloseBoth("client_closed", "client closed the connection"))
             if self.broker.out is None:
                 self.broker.shut()
 
-    def leave(self, close: Close) -> None:
+    def leave(self, close: CloseBoth) -> None:
         """Close as soon as nothing is in flight any more."""
         if self.leaving is None:
             self.leaving = close
@@ -564,7 +564,7 @@ class Connection:
     def drain(self, now: float, cause: str = "drained", message: str = "kproxy is shutting down") -> None:
         """Answer what is in flight, then close."""
         if self.phase is ConnectionPhase.OPEN:
-            self.leave(Close(cause, message))
+            self.leave(CloseBoth(cause, message))
             self.session.drain(now)
             self.obey(now)
 
@@ -586,5 +586,5 @@ OBEY: Mapping[type, Callable[[Connection, Any, float], None]] = {
     Compute: Connection.compute,
     Shut: Connection.shut,
     Reshape: Connection.reshape,
-    Close: Connection.close_by_command,
+    CloseBoth: Connection.close_by_command,
 }

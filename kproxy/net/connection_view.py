@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.core.sasl.principal import Outcome
+from kproxy.core.sasl.principal import LoginOutcome
 from kproxy.sinks.audit.connection_event import Ended
 
 from .driven import HostPort, host_port, show
@@ -46,7 +46,7 @@ class ConnectionWho:
         return self.connection.facts.sni
 
     @property
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> LoginOutcome | None:
         """Return how the last authentication ended; None when there was none."""
         return self.connection.session.identity.outcome
 

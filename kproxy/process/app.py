@@ -14,7 +14,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.changes import FLAGS, Origin, changed_places
 from kproxy.config.document import Config
-from kproxy.core.counters import Counters, Tallies, Tally
+from kproxy.core.counters import ApiTally, Counters, Tallies
 from kproxy.core.live.partition_session import Room
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.sasl.lane_logins import NO_SASL
@@ -203,7 +203,7 @@ class ProxyProcess:
 
     # ---- for the admin address
 
-    def counted(self) -> Iterable[Tally]:
+    def counted(self) -> Iterable[ApiTally]:
         return self.tallies.values()
 
     def open_by_listener(self) -> Mapping[str, int]:

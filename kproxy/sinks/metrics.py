@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from kproxy.core.counters import BROKER_BOUNDS, Counters, Histogram, Tally
+from kproxy.core.counters import BROKER_BOUNDS, ApiTally, Counters, Histogram
 from kproxy.core.shared import HeldMemory
 
 
@@ -38,7 +38,7 @@ class OpenConnections(Protocol):
         """Return the bytes from clients and from brokers, of open and ended connections together."""
 
 
-ReadTallies = Callable[[], Iterable[Tally]]
+ReadTallies = Callable[[], Iterable[ApiTally]]
 
 
 class TrafficCollector(Collector):

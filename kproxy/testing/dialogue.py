@@ -17,7 +17,7 @@ from kproxy.core.commands import (
     BROKER,
     CLIENT,
     AskVersions,
-    Close,
+    CloseBoth,
     Command,
     Compute,
     EnsureNodes,
@@ -102,7 +102,7 @@ class Dialogue:
         self.out = {CLIENT: bytearray(), BROKER: bytearray()}
         self.log: list[Command] = []
         self.read = {CLIENT: True, BROKER: True}
-        self.closed: Close | None = None
+        self.closed: CloseBoth | None = None
         self.shut: set[int] = set()
         self.shapes: tuple[TrafficShape, ...] = ()
         self.wakes: list[float] = []
@@ -188,7 +188,7 @@ class Dialogue:
                     self.shut.add(side)
                 case Reshape(shapes):
                     self.shapes = shapes
-                case Close():
+                case CloseBoth():
                     self.closed = command
                 case _:
                     pass

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.core.commands import Close
+from kproxy.core.commands import CloseBoth
 from kproxy.core.plan import MOST_STEPS, Bound
 from kproxy.core.shared import HeldMemory, Shared
 from kproxy.rules.names.composed import NameMap, NameMaps
@@ -112,7 +112,7 @@ def test_any_bytes_pass_or_close(dialogue: Any, seed: int) -> None:
             random.choice((talk.client, talk.broker))(noise, random.choice(CUTS))
 
     assert time.process_time() - begun < LONGEST
-    assert talk.closed is None or isinstance(talk.closed, Close)
+    assert talk.closed is None or isinstance(talk.closed, CloseBoth)
 
 
 @pytest.mark.parametrize("key", [FETCH, SHARE_FETCH])

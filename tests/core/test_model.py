@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kproxy.core.cluster import CORRELATION
-from kproxy.core.commands import BROKER, CLIENT, Close, Dial, EnsureNodes, Pause, Resume, Send, Wake
+from kproxy.core.commands import BROKER, CLIENT, CloseBoth, Dial, EnsureNodes, Pause, Resume, Send, Wake
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.rewrite.versions import unsupported
 from kproxy.core.session import Session
@@ -248,7 +248,7 @@ class Talk:
         self.nodes: EnsureNodes | None = None
         self.tokens: list[int] = []
         self.dialled = self.over = False
-        self.closed: Close | None = None
+        self.closed: CloseBoth | None = None
 
     # ---- what can happen
 
@@ -341,7 +341,7 @@ class Talk:
                     self.nodes = command
                 case Wake(sessions):
                     self.world.woken += sessions
-                case Close():
+                case CloseBoth():
                     self.closed = command
 
     # ---- what comes out

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from kproxy.core.live.part_index import HOLDS, LONGEST_TEXT, MATCHES, FieldIndex, PartIndex
-from kproxy.core.live.rule_part import Matcher, Part
+from kproxy.core.live.rule_part import Part, RuleMatcher
 from kproxy.rules.decision import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Facts
@@ -41,7 +41,7 @@ class Asked:
 
 def indexed(rules: list[dict[str, Any]]) -> PartIndex:
     live = Dialogue(json.dumps({"rules": rules})).rules.bind(Facts("", "", "")).live
-    return PartIndex([Part(one, Matcher(one.rule, 0, 9), Depth.BODY, Depth.NOTHING) for one in live])
+    return PartIndex([Part(one, RuleMatcher(one.rule, 0, 9), Depth.BODY, Depth.NOTHING) for one in live])
 
 
 def candidates(index: PartIndex, *entities: Entity) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.core.commands import BROKER, CLIENT, Close, Dial, EnsureNodes, Pause, Resume, Send, Wake
+from kproxy.core.commands import BROKER, CLIENT, CloseBoth, Dial, EnsureNodes, Pause, Resume, Send, Wake
 from kproxy.net.loop.turns import BUFFER
 from kproxy.net.socket import side
 from tests.support.passing_session import PassingSession
@@ -246,7 +246,10 @@ async def test_a_session_that_closes_is_flushed_first(net: Any, driver: str) -> 
 
     class Closing(PassingSession):
         def from_client(self, view: memoryview, n: int, now: float) -> int:
-            self.commands += [Send(CLIENT, bytes(500000)), Close("decode", "bytes that nobody understands", "client")]
+            self.commands += [
+                Send(CLIENT, bytes(500000)),
+                CloseBoth("decode", "bytes that nobody understands", "client"),
+            ]
             return 0
 
     async with net.serving(net.config(9), lambda *args: Closing(), driver) as running:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.core.commands import BROKER, Close, Dial, Send, Wake
+from kproxy.core.commands import BROKER, CloseBoth, Dial, Send, Wake
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session
 from kproxy.core.shared import Shared
@@ -91,7 +91,7 @@ async def test_an_end_while_the_first_bytes_leave(net: Any, driver: str) -> None
             self.commands.append(Wake((self,)))  # type: ignore[arg-type]
 
         def granted(self, now: float) -> None:
-            self.commands.append(Close("weary", "it has had enough", reset=True))
+            self.commands.append(CloseBoth("weary", "it has had enough", reset=True))
 
     broker = await net.open_broker()
     config = net.config(broker.port, cluster={"bootstrap": [f"localhost:{broker.port}"]})  # a name: the dial takes time
@@ -113,7 +113,7 @@ async def test_an_end_that_ends_another_one(net: Any, driver: str, monkeypatch: 
             self.commands.append(Wake(tuple(one for one in sessions if one is not self)))  # type: ignore[arg-type]
 
         def granted(self, now: float) -> None:
-            self.commands.append(Close("bereft", "the other one has gone", reset=True))
+            self.commands.append(CloseBoth("bereft", "the other one has gone", reset=True))
 
     def session(*args: Any) -> PassingSession:
         sessions.append(Attached())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.core.commands import CLIENT, Close, Send
+from kproxy.core.commands import CLIENT, CloseBoth, Send
 from kproxy.net import sweep
 from tests.support.passing_session import PassingSession
 
@@ -19,7 +19,10 @@ class Closing(PassingSession):
     size = 10
 
     def from_client(self, view: memoryview, n: int, now: float) -> int:
-        self.commands += [Send(CLIENT, bytes(self.size)), Close("decode", "bytes that nobody understands", "client")]
+        self.commands += [
+            Send(CLIENT, bytes(self.size)),
+            CloseBoth("decode", "bytes that nobody understands", "client"),
+        ]
         return 0
 
 

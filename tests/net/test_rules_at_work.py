@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.core.commands import CLIENT, Close, Reshape, Send, Shut, WakeAt
+from kproxy.core.commands import CLIENT, CloseBoth, Reshape, Send, Shut, WakeAt
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session
 from kproxy.core.shared import Shared
@@ -129,7 +129,7 @@ class Shutting(PassingSession):
         return 0
 
     def eof(self, side: int, now: float) -> None:
-        self.commands.append(Close("stalled", "its client has gone"))
+        self.commands.append(CloseBoth("stalled", "its client has gone"))
 
 
 async def test_a_half_close_comes_behind_what_is_queued(net: Any, driver: str) -> None:
@@ -171,7 +171,7 @@ async def test_a_reset_under_tls_is_one(net: Any, driver: str, tmp_path: Path) -
 
     class Resetting(PassingSession):
         def from_client(self, view: memoryview, n: int, now: float) -> int:
-            self.commands.append(Close("rule", "cut", reset=True))
+            self.commands.append(CloseBoth("rule", "cut", reset=True))
             return 0
 
     authority = Authority(tmp_path)

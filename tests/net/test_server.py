@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.core.commands import Close
+from kproxy.core.commands import CloseBoth
 from kproxy.errors import DocumentError, InternalError
 from kproxy.net import connection_view as report
 from kproxy.net import sweep
@@ -308,7 +308,7 @@ async def test_the_log_is_not_filled_by_bad_clients(net: Any) -> None:
 
     class Closing(PassingSession):
         def from_client(self, view: memoryview, n: int, now: float) -> int:
-            self.commands.append(Close("not_kafka", "client speaks TLS to a listener of plain Kafka", "client"))
+            self.commands.append(CloseBoth("not_kafka", "client speaks TLS to a listener of plain Kafka", "client"))
             return 0
 
     async with net.serving(net.config(9), lambda *args: Closing()) as running:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import Any
 
-from kproxy.core.commands import Close, Command, Dial
+from kproxy.core.commands import CloseBoth, Command, Dial
 from kproxy.core.observer import Observer
 from kproxy.core.plan import Plan
 from kproxy.rules.rule_set import BoundRules
@@ -133,7 +133,7 @@ class PassingSession:
 
     def drain(self, now: float) -> None:
         if self.idle:
-            self.commands.append(Close("drained", "drained"))
+            self.commands.append(CloseBoth("drained", "drained"))
 
     def end(self, now: float) -> None:
         """Do nothing: the session keeps nothing that has to be given back."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.observer import Observer
-from kproxy.core.rewrite.rewriter import Buffer
 from kproxy.core.shared import HeldMemory
+from kproxy.wire.primitives import Buffer
 
 from .forwarder import Forwarder
 from .frame import LongFrame, Need, Wait

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kproxy.core.commands import LONG, Send
-from kproxy.core.rewrite.rewriter import Buffer
 from kproxy.wire.breath import FEW, rest
+from kproxy.wire.primitives import Buffer
 
 from .frame import Disposition, Replace
 from .host import LaneHost

@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from kproxy.core.inflight import Entry
-from kproxy.core.rewrite.rewriter import Buffer, Context, Pieces
+from kproxy.core.inflight import FifoEntry
+from kproxy.core.rewrite.rewriter import Context, Pieces
 from kproxy.core.step import Step
+from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.head import body_start
 from kproxy.wire.table import schema
 
@@ -113,7 +114,7 @@ class ResponseView(FrameView):
 
     __slots__ = ("entry",)
 
-    def __init__(self, entry: Entry, buf: Buffer, start: int, n: int, size: int, now: float) -> None:
+    def __init__(self, entry: FifoEntry, buf: Buffer, start: int, n: int, size: int, now: float) -> None:
         super().__init__(entry[1], buf, start, n, size, entry[0], now)
         self.entry = entry
 
@@ -122,7 +123,7 @@ class ResponseView(FrameView):
         """Return what the request's rewrite or its rules left for the response."""
         return self.entry[3]
 
-    def under(self, entry: Entry) -> ResponseView:
+    def under(self, entry: FifoEntry) -> ResponseView:
         """Return the same response as that to another entry, which has taken the place of its own in the FIFO."""
         return ResponseView(entry, self.buf, self.start, self.have, self.end - self.start - 4, self.now)
 
@@ -196,7 +197,7 @@ class Streaming:
         self.stream, self.body = stream, body
 
 
-class Refuse:
+class Reject:
     """Disposition of a frame that closes the connection: `cause` is one word, `message` for the log, `blame` whose
     bytes were bad."""
 
@@ -206,4 +207,4 @@ class Refuse:
         self.cause, self.message, self.blame = cause, message, blame
 
 
-Disposition = Pass | Need | Replace | Wait | Streaming | Refuse
+Disposition = Pass | Need | Replace | Wait | Streaming | Reject

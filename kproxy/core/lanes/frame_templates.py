@@ -15,9 +15,9 @@ from struct import Struct
 from typing import Any
 
 from kproxy.core.live.selection import Selection
-from kproxy.core.rewrite.rewriter import Buffer
 from kproxy.core.step import HEAD, Step
 from kproxy.rules.running import Running
+from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.head import plain_head, single_topic
 from kproxy.wire.table.api_keys import FETCH, PRODUCE
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kproxy.core.rewrite.names.single_topic import SingleTopicRewriter
-from kproxy.core.rewrite.rewriter import Buffer
 from kproxy.core.sasl.identity import LONGEST_TOKEN
 from kproxy.core.shared import HeldMemory
+from kproxy.wire.primitives import Buffer
 
 from .assembler import Assembler
-from .frame import PASS, Disposition, FrameView, LongFrame, Need, Pass, Refuse, Replace, Streaming, Wait
+from .frame import PASS, Disposition, FrameView, LongFrame, Need, Pass, Reject, Replace, Streaming, Wait
 from .host import LaneHost
 
 LONE_HEAD = 1024
@@ -104,7 +104,7 @@ class Lane(Assembler):
                     return disposition.stream.receive(buf, disposition.body, n, now, direct=True)
                 self.emit(buf[stop : disposition.body])
                 disposition.stream.receive(buf, disposition.body, n, now, direct=False)
-            elif isinstance(disposition, Refuse):
+            elif isinstance(disposition, Reject):
                 self.session.close(disposition.cause, disposition.message, disposition.blame)
             elif isinstance(disposition, (Need, Wait)):
                 if stop > pos:  # a frame has passed, so what is kept has only begun
@@ -131,7 +131,7 @@ class Lane(Assembler):
             self.stream = None
             self.emit(*disposition.pieces)
             self.run(data, disposition.after, disposition.after, len(data), now, direct=False)
-        elif isinstance(disposition, Refuse):
+        elif isinstance(disposition, Reject):
             self.session.close(disposition.cause, disposition.message, disposition.blame)
         elif isinstance(disposition, Wait):
             self.keep(data, disposition, now)

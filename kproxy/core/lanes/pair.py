@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kproxy.core.commands import BROKER, CLIENT, Close, Send, Shut, Wake
+from kproxy.core.commands import BROKER, CLIENT, CloseBoth, Send, Shut, Wake
 from kproxy.core.inflight import ANSWER, ANSWERED, ASKED, OWN
 from kproxy.core.phase import CLOSING, DRAINING, OVER, STALLED
 from kproxy.core.plan import Plan
@@ -114,7 +114,7 @@ class LanePair(LaneHost):
             self.requests.die()
             self.responses.die()
             self.timers.cancel()
-            self.commands.append(Close(cause, message, blame))
+            self.commands.append(CloseBoth(cause, message, blame))
 
     def close_by_rule(self, how: How, acted: list[Running]) -> None:
         self.marks.settle()
@@ -126,7 +126,7 @@ class LanePair(LaneHost):
         elif not self.phase.ends:
             self.close("rule", f"closed by {names}")
             last = self.commands.pop()
-            assert isinstance(last, Close)
+            assert isinstance(last, CloseBoth)
             self.commands.append(replace(last, reset=how == "rst"))
 
     def stall(self) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from kproxy.core.cluster import fresh_topics, topics_heard
-from kproxy.core.inflight import ANSWER, Entry
+from kproxy.core.inflight import ANSWER, FifoEntry
 from kproxy.core.live.evaluation import RequestEvaluation
 from kproxy.core.rewrite.names.single_topic import SingleTopicRewriter
 from kproxy.core.rewrite.rewriter import Pieces
@@ -26,7 +26,7 @@ from kproxy.errors import DecodeError
 from kproxy.wire.breath import rest
 from kproxy.wire.table.api_keys import API_VERSIONS, SASL_HANDSHAKE
 
-from .frame import IDENTITY, PASS, Disposition, Need, Pass, Refuse, Replace, RequestView, Wait
+from .frame import IDENTITY, PASS, Disposition, Need, Pass, Reject, Replace, RequestView, Wait
 from .request_rules import RequestRules, sized
 from .request_scan import RequestScan
 
@@ -55,7 +55,7 @@ class RequestLane(RequestScan):
 
     # ---- classify
 
-    def classify(self, frame: RequestView) -> Refuse | Wait | None:
+    def classify(self, frame: RequestView) -> Reject | Wait | None:
         """Return the disposition of a request that may not come, or not yet; None for all others.
 
         Rules that go by the client's principal can judge it when the broker has answered about the principal, and never
@@ -69,14 +69,14 @@ class RequestLane(RequestScan):
                 return None
             if session.identity.lost:
                 text = "a rule goes by the principal, which SASL's messages do not tell"
-                return Refuse("authentication", text, "client")
+                return Reject("authentication", text, "client")
             return Wait(IDENTITY) if session.logins.await_broker else None
         if step.request != STOP:
             return None
         session.counters.stopped[step.api] += 1
         if self.plan.refusal(step.key, step.version):
             session.counters.count("stopped_by_rule")
-        return Refuse("stopped", step.stop, "client")
+        return Reject("stopped", step.stop, "client")
 
     # ---- rewrite
 
@@ -139,7 +139,7 @@ class RequestLane(RequestScan):
         try:
             pieces = plain.rewrite_request.rewrite(frame.buf, frame.start + 4, frame.end, context)
         except DecodeError as error:
-            return Refuse("decode", str(error), "client")
+            return Reject("decode", str(error), "client")
         if context.incomplete:
             return Wait()
         context.has_asked = False
@@ -159,7 +159,7 @@ class RequestLane(RequestScan):
         if cluster:  # kproxy's own question
             self.session.shared.mark.on_return(cluster)
             text = f"a question to cluster {cluster} has come back to kproxy, by way of others"
-            return Refuse("loop", text, "client")
+            return Reject("loop", text, "client")
         self.session.identity.request(plain, content)
         return None
 
@@ -167,7 +167,7 @@ class RequestLane(RequestScan):
 
     def enter(self, frame: RequestView, step: Step, note: dict[str, Any] | None = None) -> Pass:
         """Enter a request that goes on in the FIFO, or note that it is due no response."""
-        entry: Entry = (frame.correlation, step, frame.now, note)
+        entry: FifoEntry = (frame.correlation, step, frame.now, note)
         answered, rules = frame.answered, self.rules
         if rules is not None and rules.has_decided:
             entry = rules.entry(frame, step, note)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kproxy.core.commands import BROKER
-from kproxy.core.inflight import Entry
+from kproxy.core.inflight import FifoEntry
 from kproxy.core.live.evaluation import EvaluatedExchange, RequestEvaluation, Watched
 from kproxy.core.step import Step
 from kproxy.errors import DecodeError
@@ -16,7 +16,7 @@ from kproxy.rules.running import Running
 from kproxy.wire.breath import LONG, freeing
 from kproxy.wire.table.api_keys import PRODUCE
 
-from .frame import Need, Refuse, RequestView, Wait
+from .frame import Need, Reject, RequestView, Wait
 from .frame_templates import FrameTemplate, FrameTemplates
 from .request_scan import RequestScan
 
@@ -64,7 +64,7 @@ class RequestRules:
         """Return True if the frame at hand is one that rules have to do with."""
         return self.evaluation is not None or self.watched is not None
 
-    def evaluate(self, frame: RequestView) -> RequestEvaluation | Need | Wait | Refuse | None:
+    def evaluate(self, frame: RequestView) -> RequestEvaluation | Need | Wait | Reject | None:
         """Evaluate a frame, once; return what was decided when the time for it has come, or what it takes until then.
 
         None: no rule applies, and the frame goes its plain way.
@@ -88,7 +88,7 @@ class RequestRules:
             return Wait("delay")
         return evaluation
 
-    def decide(self, frame: RequestView, known: FrameTemplate | None) -> RequestEvaluation | Wait | Refuse | None:
+    def decide(self, frame: RequestView, known: FrameTemplate | None) -> RequestEvaluation | Wait | Reject | None:
         """Ask the rules about a frame of which all is here that they need, and remember what holds for all like it."""
         lane, session, step = self.lane, self.session, frame.step
         session.context.now = frame.now
@@ -99,7 +99,7 @@ class RequestRules:
             else:
                 made = freeing(size, lambda: session.engine.request(frame, since, lane.drawn, known))
         except DecodeError as error:
-            return Refuse("decode", str(error), "client")
+            return Reject("decode", str(error), "client")
         if isinstance(made, Wait):
             return made
         session.context.has_asked = False
@@ -149,7 +149,7 @@ class RequestRules:
         if not evaluation.held_by and owner is not None:
             owner.released()
 
-    def entry(self, frame: RequestView, step: Step, note: dict[str, Any] | None) -> Entry:
+    def entry(self, frame: RequestView, step: Step, note: dict[str, Any] | None) -> FifoEntry:
         """Return the FIFO's entry for the frame that goes on now by this plain step."""
         correlation, now = frame.correlation, frame.now
         if self.watched is not None:
@@ -201,7 +201,7 @@ def sized(frame: bytes) -> bytes:
     return len(frame).to_bytes(4, "big") + frame
 
 
-def remembered_bytes(entry: Entry) -> int:
+def remembered_bytes(entry: FifoEntry) -> int:
     """Return the bytes of the request of which rules remember something until its response has come."""
     note = entry[3]
     if isinstance(note, Watched):

@@ -6,14 +6,14 @@ from struct import Struct
 
 from kproxy.core.commands import BROKER, CLIENT, Dial
 from kproxy.core.phase import NEW, OPEN
-from kproxy.core.rewrite.rewriter import Buffer
 from kproxy.core.sasl.raw_tokens import GSSAPI_FIRST, MAX_TOKEN, RawTokens
 from kproxy.core.shared import HeldMemory
 from kproxy.core.step import HEAD, LIVE
 from kproxy.rules.running import Running
+from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.frames import REQUEST_HEAD
 
-from .frame import PASS, Disposition, Need, Refuse, RequestView
+from .frame import PASS, Disposition, Need, Reject, RequestView
 from .frame_templates import CLIENT_ID, FrameTemplate
 from .host import LaneHost
 from .lane import Lane
@@ -156,7 +156,7 @@ class RequestScan(Lane):
                 return self.scan_frames(buf, pos, n, now)
             if not 0 <= size <= MAX_TOKEN:
                 text = f"SASL token of {size} bytes, expected 0 to {MAX_TOKEN}"
-                return self.stop(Refuse("frame_size", text, "client"), pos)
+                return self.stop(Reject("frame_size", text, "client"), pos)
             if not self.watch_token(buf, pos, n, size):
                 return pos
             raw.from_client += 1
@@ -194,20 +194,20 @@ class RequestScan(Lane):
 
     # ---- what is wrong
 
-    def need_more_head(self, size: int, have: int) -> Need | Refuse:
+    def need_more_head(self, size: int, have: int) -> Need | Reject:
         """Ask for the bytes that lack for acks in a frame of which `have` bytes are here: a few, unless it ends before
         acks."""
         if have >= size + 4 or have > LONGEST_HEAD:
-            return Refuse("decode", f"Produce request of {size} bytes has no acks in its first {have}", "client")
+            return Reject("decode", f"Produce request of {size} bytes has no acks in its first {have}", "client")
         return Need(min(2 * have, size + 4))
 
-    def bad_size(self, buf: Buffer, pos: int, size: int) -> Refuse:
+    def bad_size(self, buf: Buffer, pos: int, size: int) -> Reject:
         """Return the refusal of a frame whose size is out of range, by what the client seems to speak."""
         first = bytes(buf[pos : pos + 4])
         if self.is_new and first in PROXY_HEADERS:
-            return Refuse("proxy_header", "client sends a PROXY header, and is not among those who may", "client")
+            return Reject("proxy_header", "client sends a PROXY header, and is not among those who may", "client")
         if self.is_new and (first[:2] == b"\x16\x03" or first in HTTP_WORDS):
             what = "TLS" if first[0] == 0x16 else "HTTP"
-            return Refuse("not_kafka", f"client speaks {what} to a listener of plain Kafka", "client")
+            return Reject("not_kafka", f"client speaks {what} to a listener of plain Kafka", "client")
         text = f"request frame of {size} bytes, expected {SMALLEST} to {self.most}"
-        return Refuse("frame_size", text, "client")
+        return Reject("frame_size", text, "client")

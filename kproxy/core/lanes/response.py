@@ -19,7 +19,7 @@ from kproxy.errors import DecodeError
 from kproxy.wire.breath import rest
 from kproxy.wire.table.api_keys import SASL_HANDSHAKE
 
-from .frame import PASS, Disposition, LongFrame, Need, Refuse, Replace, ResponseView, Streaming, Wait
+from .frame import PASS, Disposition, LongFrame, Need, Reject, Replace, ResponseView, Streaming, Wait
 from .response_rules import ResponseRules
 from .response_scan import ResponseScan
 from .tail_stream import TailStream
@@ -101,7 +101,7 @@ class ResponseLane(ResponseScan):
 
     # ---- long responses
 
-    def stream_on(self, frame: ResponseView) -> Need | Refuse | Streaming:
+    def stream_on(self, frame: ResponseView) -> Need | Reject | Streaming:
         """Take the request off the FIFO and let its response stream, or ask for more bytes of the response's header."""
         have = frame.have - frame.start
         body = frame.body if have >= STREAM_HEAD else None
@@ -110,16 +110,16 @@ class ResponseLane(ResponseScan):
             return Streaming(TailStream(self, frame.step, frame.end - body), body)
         if have < LONGEST_HEAD:
             return Need(min(max(STREAM_HEAD, 2 * have), frame.length))
-        return Refuse("decode", f"{frame.step.api} response header does not end in {have} bytes", "broker")
+        return Reject("decode", f"{frame.step.api} response header does not end in {have} bytes", "broker")
 
-    def treat_tail(self, stream: LongFrame, tail: bytearray, now: float) -> Replace | Wait | Refuse:
+    def treat_tail(self, stream: LongFrame, tail: bytearray, now: float) -> Replace | Wait | Reject:
         """Rewrite the tail of a streamed response; what it does not know is waited for."""
         context = self.session.context
         context.note = None
         try:
             changed = stream.rewrite_tail(memoryview(tail)[: stream.length], context)
         except DecodeError as error:
-            return Refuse("decode", f"response that has to be rewritten: {error}", "broker")
+            return Reject("decode", f"response that has to be rewritten: {error}", "broker")
         if context.incomplete:
             return Wait()
         context.done()

@@ -17,7 +17,7 @@ from kproxy.wire.breath import freeing, rest
 from kproxy.wire.table.api_keys import SASL_HANDSHAKE
 
 from .forwarder import joined
-from .frame import PASS, Disposition, Need, Refuse, Replace, ResponseView, Wait
+from .frame import PASS, Disposition, Need, Reject, Replace, ResponseView, Wait
 from .request_rules import Noted, sized
 from .response_scan import ResponseScan
 
@@ -73,7 +73,7 @@ class ResponseRules:
         lane.leave(frame)
         return Replace([len(content).to_bytes(4, "big"), content], frame.end)
 
-    def evaluate(self, frame: ResponseView) -> ResponseEvaluation | Need | Wait | Refuse:
+    def evaluate(self, frame: ResponseView) -> ResponseEvaluation | Need | Wait | Reject:
         """Evaluate the rules, once as much of the response is here as they look at."""
         exchange = frame.note.exchange
         if exchange.response_depth() == Depth.BODY:
@@ -118,7 +118,7 @@ class ResponseRules:
 
     def client_side(
         self, frame: ResponseView, note: dict[str, Any] | None
-    ) -> tuple[bytes, bool] | Need | Wait | Refuse:
+    ) -> tuple[bytes, bool] | Need | Wait | Reject:
         """Return the frame as the client would get it without live rules, without its size, and True if it differs from
         the broker's; else what it takes until then."""
         missing = frame.missing

@@ -7,16 +7,17 @@ from typing import Any
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.inflight import ANSWER
 from kproxy.core.rewrite.names import OPENS, learn_session
-from kproxy.core.rewrite.rewriter import Buffer, Pieces
+from kproxy.core.rewrite.rewriter import Pieces
 from kproxy.core.sasl.identity import ANSWERED
 from kproxy.core.sasl.raw_tokens import MAX_TOKEN
 from kproxy.core.shared import HeldMemory
 from kproxy.core.step import Step
 from kproxy.errors import DecodeError
+from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.frames import RESPONSE_BEGINS
 from kproxy.wire.table.api_keys import API_VERSIONS
 
-from .frame import PASS, Disposition, Need, Refuse, Replace, ResponseView, Wait
+from .frame import PASS, Disposition, Need, Reject, Replace, ResponseView, Wait
 from .host import LaneHost
 from .lane import Lane
 
@@ -83,7 +84,7 @@ class ResponseScan(Lane):
 
     # ---- stages of a response that is looked at
 
-    def rewritten(self, frame: ResponseView, step: Step, note: Any) -> Pieces | Wait | Refuse | None:
+    def rewritten(self, frame: ResponseView, step: Step, note: Any) -> Pieces | Wait | Reject | None:
         """Return the whole response with the proxy's addresses and the client's names, size in front; None: as it came.
 
         `step` is the plain one, and `note` what the request's rewrite left.
@@ -100,7 +101,7 @@ class ResponseScan(Lane):
         try:
             pieces = step.rewrite_response.rewrite(buf, start + 4, end, context)
         except DecodeError as error:
-            return Refuse("decode", f"response that has to be rewritten: {error}", "broker")
+            return Reject("decode", f"response that has to be rewritten: {error}", "broker")
         if context.incomplete:
             return Wait()
         context.done()
@@ -130,7 +131,7 @@ class ResponseScan(Lane):
             size = int.from_bytes(buf[pos : pos + 4], "big", signed=True)
             if not 0 <= size <= MAX_TOKEN:
                 text = f"SASL token of {size} bytes, expected 0 to {MAX_TOKEN}"
-                return self.stop(Refuse("frame_size", text, "broker"), pos)
+                return self.stop(Reject("frame_size", text, "broker"), pos)
             if not self.watch_token(buf, pos, n, size):
                 return pos
             raw.from_broker += 1
@@ -153,9 +154,9 @@ class ResponseScan(Lane):
         one waiting (promise 2)."""
         inflight, fifo = self.session.inflight, self.fifo
         if bytes(buf[pos : pos + 2]) in TLS_WORDS and not inflight.is_unanswered(correlation):
-            return Refuse("not_kafka", NOT_PLAIN, "broker")
+            return Reject("not_kafka", NOT_PLAIN, "broker")
         if size < SMALLEST:
-            return Refuse("frame_size", f"response frame of {size} bytes, expected at least {SMALLEST}", "broker")
+            return Reject("frame_size", f"response frame of {size} bytes, expected at least {SMALLEST}", "broker")
         if inflight.is_unanswered(correlation):
             end = pos + 4 + size
             if end > n:
@@ -166,4 +167,4 @@ class ResponseScan(Lane):
         if fifo and fifo[0][1] is ANSWER:
             return Replace(inflight.take_answers(), pos)
         expected = f"expected {fifo[0][0]} ({fifo[0][1].api})" if fifo else "and none is awaited"
-        return Refuse("correlation", f"response with correlation id {correlation}, {expected}", "broker")
+        return Reject("correlation", f"response with correlation id {correlation}, {expected}", "broker")

@@ -14,13 +14,13 @@ from itertools import count
 
 from kproxy.core.commands import LONG
 from kproxy.core.rewrite.addresses import address_rewrite
-from kproxy.core.rewrite.rewriter import Apply, Buffer, Context, Hits
+from kproxy.core.rewrite.rewriter import Apply, Context
 from kproxy.core.step import Step
 from kproxy.errors import DecodeError
 from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import write_uvarint
+from kproxy.wire.primitives import Buffer, write_uvarint
 from kproxy.wire.scan.response_tail import PrefixSkipper, tail_layout
-from kproxy.wire.scan.walk import Walk, compile_walk
+from kproxy.wire.scan.walk import Hits, Walk, compile_walk
 
 from .lane import Lane
 

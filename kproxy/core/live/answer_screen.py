@@ -37,7 +37,7 @@ COORDINATOR_LOAD_IN_PROGRESS = 14
 """An error upon which members of groups send the same heartbeat again."""
 
 
-class Allowed(NameMap):
+class VisibleNames(NameMap):
     """Name map that leaves names as they are, but hides those that `forbids` holds for."""
 
     def __init__(self, forbids: Callable[[str], bool]) -> None:
@@ -155,7 +155,7 @@ class AnswerScreen:
         kind = self.kind
         if not data or kind not in (None, CONSUMER):
             return data
-        allowed = Allowed(lambda name: self.forbids(Entity(**{**roles, "topic": name})))
+        allowed = VisibleNames(lambda name: self.forbids(Entity(**{**roles, "topic": name})))
         translator = NameTranslator(allowed, "response")
         assignor = (body.get("name") or self.assignor).encode("utf-8", "replace")
         context = self.cluster.context

@@ -13,12 +13,12 @@ from functools import cache, lru_cache
 from uuid import UUID
 
 from kproxy.core.cluster import Cluster
-from kproxy.core.rewrite.rewriter import Buffer
 from kproxy.errors import DecodeError
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.select.answer_match import can_ask_all
 from kproxy.rules.select.mentions import TOPICS, loose, parent
 from kproxy.wire.breath import each
+from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.head import body_start
 from kproxy.wire.scan.walk import Hits, Walk, walk
 from kproxy.wire.table import layout, schema

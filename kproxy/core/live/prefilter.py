@@ -13,7 +13,6 @@ from itertools import chain
 from typing import Any, Protocol
 
 from kproxy.core.cluster import Cluster
-from kproxy.core.rewrite.rewriter import Buffer
 from kproxy.rules.entity import SPECIAL
 from kproxy.rules.entity_reader import ValueReader, number_reader, sightings, what
 from kproxy.rules.exchange import ConnectionView
@@ -21,6 +20,7 @@ from kproxy.rules.select.answer_match import asks_all, can_ask_all
 from kproxy.rules.select.frame_match import OF_ENTITY
 from kproxy.wire import decode_request
 from kproxy.wire.breath import FEW, each
+from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.walk import Hits, Walk, walk
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import DESCRIBE_TOPIC_PARTITIONS, FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH

@@ -16,7 +16,7 @@ EntityTest = Callable[[Entity], bool]
 FrameTest = Callable[[Exchange], bool]
 
 
-class Matcher:
+class RuleMatcher:
     """Rule matcher of one API version. Tests are None where there is nothing to test."""
 
     __slots__ = ("entity", "excluding", "frames", "not_entity", "not_frames", "rule", "unnamed")
@@ -55,7 +55,7 @@ class Part(NamedTuple):
     """Rule of one API and version, with the depth to which it must see the two frames of an exchange."""
 
     running: Running
-    matcher: Matcher
+    matcher: RuleMatcher
     request: Depth
     response: Depth
     by_error: bool = False

@@ -16,7 +16,7 @@ from kproxy.wire.table.api_keys import ENVELOPE, FETCH, SASL_HANDSHAKE, SHARE_AC
 from .name_scan import NameScan
 from .part_index import PartIndex
 from .prefilter import NamePrefilter, name_prefilter
-from .rule_part import Matcher, Part
+from .rule_part import Part, RuleMatcher
 
 SESSIONS = frozenset((FETCH, SHARE_FETCH, SHARE_ACKNOWLEDGE))
 """APIs whose requests continue sessions, which have to be followed request by request."""
@@ -135,7 +135,7 @@ def compile_rules(key: int, version: int, live: Sequence[Running]) -> RuleProgra
         if known or not (Depth.BODY in (request, response) or sees_body(rule)):
             shows = known and rule.shows(key, version)
             letters = rule.letters(key, version) if known else None
-            parts.append(Part(running, Matcher(rule, key, version), request, response, late, shows, letters))
+            parts.append(Part(running, RuleMatcher(rule, key, version), request, response, late, shows, letters))
     return RuleProgram(key, version, parts) if parts else None
 
 

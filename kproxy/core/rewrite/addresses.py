@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 
 from kproxy.wire.edit import Edits
-from kproxy.wire.scan.walk import Walk, read_string, write_string
+from kproxy.wire.primitives import Buffer
+from kproxy.wire.scan.walk import Hits, Walk, read_string, write_string
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import DESCRIBE_CLUSTER, DESCRIBE_QUORUM, FIND_COORDINATOR, METADATA
 
-from .rewriter import GONE, Apply, Buffer, Context, Hits, too_many_nodes
+from .rewriter import GONE, Apply, Context, too_many_nodes
 
 CONTROLLERS = 2  # DescribeCluster's endpoint_type (KIP-919)
 ENDPOINT_TYPE = "endpoint_type"

@@ -13,11 +13,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from kproxy.wire.edit import Edits
-from kproxy.wire.scan.walk import Walk, compile_walk, read_string
+from kproxy.wire.primitives import Buffer
+from kproxy.wire.scan.walk import Hits, Walk, compile_walk, read_string
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import DESCRIBE_CONFIGS
 
-from .rewriter import Apply, Buffer, Context, Hits
+from .rewriter import Apply, Context
 
 BROKER = 4
 """org.apache.kafka.common.config.ConfigResource.Type; the name may be empty, for all brokers."""

@@ -15,12 +15,11 @@ from kproxy.core.counters import Counters
 from kproxy.errors import DecodeError
 from kproxy.wire.breath import drop, spread
 from kproxy.wire.edit import Edits
+from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.head import body_start
-from kproxy.wire.scan.walk import Walk, walk
+from kproxy.wire.scan.walk import Hits, Walk, walk
 from kproxy.wire.table import schema
 
-Buffer = bytes | bytearray | memoryview
-Hits = list[tuple[int, int, int]]
 Pieces = list[Any]  # bytes-like objects that make up a frame
 GONE = ("", -1)  # "no such node" as brokers say it: an address that cannot be given
 MOST_NODES = 1000

@@ -26,11 +26,11 @@ NOTHING: Mapping[int, int] = MappingProxyType({})
 MOST_ANSWERS = 64
 """Different answers kept: brokers of a cluster in the middle of an upgrade give a few, a hostile one any number."""
 
-Allowed = Callable[[int], tuple[int, int] | None]
+AllowedVersions = Callable[[int], tuple[int, int] | None]
 """API key → first and last version a client may use; None: whatever the broker has; first above last: none at all."""
 
 
-def cap(body: dict[str, Any], allowed: Allowed, own: Mapping[int, int] = NOTHING) -> bool:
+def cap(body: dict[str, Any], allowed: AllowedVersions, own: Mapping[int, int] = NOTHING) -> bool:
     """Cut the response down in place to the versions allowed of those the broker has; return True if anything changed.
 
     `own` are APIs that kproxy answers itself, with their newest versions: they are listed whatever the broker has.
@@ -81,7 +81,7 @@ def unsupported(correlation: int, newest: int | None = None) -> bytes:
 class VersionsAnswers:
     """Cutter of ApiVersions responses. A broker says the same to every connection, so the result is kept."""
 
-    def __init__(self, allowed: Allowed, own: Mapping[int, int] = NOTHING) -> None:
+    def __init__(self, allowed: AllowedVersions, own: Mapping[int, int] = NOTHING) -> None:
         self.allowed, self.own = allowed, own
         self.cache: dict[tuple[int, bytes], bytes | None] = {}
 

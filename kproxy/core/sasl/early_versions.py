@@ -12,9 +12,9 @@ from __future__ import annotations
 from kproxy.core.commands import BROKER, CLIENT, AskVersions
 from kproxy.core.lanes.frame import Replace, Wait
 from kproxy.core.lanes.pair import LanePair
-from kproxy.core.rewrite.rewriter import Buffer
 from kproxy.errors import DecodeError
 from kproxy.wire import decode_request
+from kproxy.wire.primitives import Buffer
 from kproxy.wire.table.api_keys import API_VERSIONS
 
 from .software import is_valid

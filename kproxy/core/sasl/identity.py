@@ -10,7 +10,7 @@ from kproxy.errors import DecodeError
 from kproxy.wire import decode_request, decode_response
 from kproxy.wire.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
-from .principal import LOST, MALFORMED, Outcome, PrincipalWatch
+from .principal import LOST, MALFORMED, LoginOutcome, PrincipalWatch
 from .software import Software, software
 
 ASKED = frozenset((SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE))
@@ -63,7 +63,7 @@ class Identity:
         return self._watch is not None and self._watch.is_anyone
 
     @property
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> LoginOutcome | None:
         """Return how the last authentication ended; None when there was none."""
         return None if self._watch is None else self._watch.outcome
 

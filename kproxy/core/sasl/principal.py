@@ -103,7 +103,7 @@ NAMES: Final[Mapping[str, Callable[[bytes], str]]] = {
 """By mechanism, what the first token of the client says. Others name nobody (GSSAPI tokens are encrypted)."""
 
 
-Source = Literal["PLAIN", "SCRAM", "OAUTHBEARER", "certificate"]
+NameSource = Literal["PLAIN", "SCRAM", "OAUTHBEARER", "certificate"]
 
 MOST_PENDING: Final = 16
 """Requests of SASL whose answers are awaited. Clients have one or two."""
@@ -119,11 +119,11 @@ class Principal:
     """Name of a client and its source. OAUTHBEARER: the claim `sub` of the token, which only the broker verifies."""
 
     name: str
-    source: Source
+    source: NameSource
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
+class LoginOutcome:
     """End of an authentication: error code 0 if it succeeded. Two with the same values are not equal."""
 
     mechanism: str
@@ -166,7 +166,7 @@ class SaslDialogue:
     @property
     def principal(self) -> Principal | None:
         """Return the principal that the token names; None when it names none."""
-        source: Source = "SCRAM" if self.mechanism.startswith("SCRAM-") else self.mechanism  # type: ignore[assignment]
+        source: NameSource = "SCRAM" if self.mechanism.startswith("SCRAM-") else self.mechanism  # type: ignore[assignment]
         return None if self.name is None else Principal(self.name, source)
 
 
@@ -189,7 +189,7 @@ class PrincipalWatch:
         self.principal = self.certificate
         self.absent = NOBODY if certificate is None else ""
         self.current: SaslDialogue | None = None
-        self.outcome: Outcome | None = None
+        self.outcome: LoginOutcome | None = None
         self.pending: deque[tuple[int, SaslDialogue]] = deque()
 
     def request(self, key: int, version: int, body: Mapping[str, Any]) -> None:
@@ -255,11 +255,11 @@ class PrincipalWatch:
 
     def accepted(self, dialogue: SaslDialogue) -> None:
         self.principal = dialogue.principal
-        self.outcome = Outcome(dialogue.mechanism, 0)
+        self.outcome = LoginOutcome(dialogue.mechanism, 0)
         self.absent = "" if dialogue.principal is not None else dialogue.reason
 
     def refused(self, dialogue: SaslDialogue, code: int) -> None:
-        self.outcome = Outcome(dialogue.mechanism, code)
+        self.outcome = LoginOutcome(dialogue.mechanism, code)
         if self.principal is None:
             self.principal, self.absent = self.certificate, "" if self.certificate is not None else REFUSED
         if self.current is dialogue:

@@ -25,13 +25,13 @@ from kproxy.core.inflight import ANSWER
 from kproxy.core.lanes.frame import Need, Replace, Wait
 from kproxy.core.lanes.pair import LanePair
 from kproxy.core.phase import LOGIN, NEW, OPEN, REFUSED, STALLED
-from kproxy.core.rewrite.rewriter import Buffer
 from kproxy.core.step import Step
 from kproxy.errors import DecodeError
 from kproxy.sasl.scram import ScramKeys
 from kproxy.sasl.server import Accepted, Checker, Denied, LoginSteps, LoginWork
 from kproxy.sasl.users import Users
 from kproxy.wire import decode_request
+from kproxy.wire.primitives import Buffer
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 

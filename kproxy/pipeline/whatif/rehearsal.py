@@ -19,7 +19,7 @@ from uuid import UUID
 import msgspec
 
 from kproxy.core.cluster import CORRELATION, VERSION
-from kproxy.core.commands import BROKER, CLIENT, Close, Command, EnsureNodes, Pause, Resume, Send, WakeAt
+from kproxy.core.commands import BROKER, CLIENT, CloseBoth, Command, EnsureNodes, Pause, Resume, Send, WakeAt
 from kproxy.core.plan import Plan
 from kproxy.core.session import Session
 from kproxy.core.shared import Shared
@@ -88,7 +88,7 @@ class Rehearsal:
         self.open: dict[int, RehearsalFinding] = {}
         self.paused = [False, False]
         self.wakes: list[float] = []
-        self.close: Close | None = None
+        self.close: CloseBoth | None = None
         self.session.begin(self.now)
         self.obey()
 
@@ -234,7 +234,7 @@ class Rehearsal:
                 self.paused[side] = False
             case WakeAt(when=when):
                 self.wakes.append(when)
-            case Close():
+            case CloseBoth():
                 self.close = command
             case _:  # how bytes flow, and half-closed sides, change no frame
                 pass

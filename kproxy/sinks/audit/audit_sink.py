@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 from kproxy.config.audit import AuditConfig
-from kproxy.core.sasl.principal import Outcome
+from kproxy.core.sasl.principal import LoginOutcome
 from kproxy.events.schema import CONNECTION_EVENT, REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.observe.exchange import Depth, ObservedExchange, Who
 from kproxy.observe.summary import Summary
@@ -44,7 +44,7 @@ class ConnectionAccount:
 
     def __init__(self, who: LiveWho, summary: Summary) -> None:
         self.who, self.summary = who, summary
-        self.outcome: Outcome | None = None
+        self.outcome: LoginOutcome | None = None
         self.client_id: str | None = None
         self.unsent_lines: deque[SummaryRow] = deque()  # of its summary
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from kproxy.core.sasl.principal import Outcome
+from kproxy.core.sasl.principal import LoginOutcome
 from kproxy.observe.exchange import Who
 from kproxy.wire.table.errors import error_name
 
@@ -38,7 +38,7 @@ class LiveWho(Who, Protocol):
     @property
     def sni(self) -> str | None: ...
     @property
-    def outcome(self) -> Outcome | None: ...
+    def outcome(self) -> LoginOutcome | None: ...
     @property
     def standing(self) -> object:
         """Return an object that is another one when anything here, or the depth of an API, may have changed."""
@@ -68,7 +68,7 @@ def opened(who: LiveWho) -> dict[str, Any]:
     return data if who.sni is None else data | {"sni": plain(who.sni)}
 
 
-def authenticated(who: LiveWho, outcome: Outcome) -> dict[str, Any]:
+def authenticated(who: LiveWho, outcome: LoginOutcome) -> dict[str, Any]:
     """Return the data of the event that the broker has accepted or refused the client."""
     data = {"what": "authentication", **connection_columns(who), "mechanism": outcome.mechanism}
     return data | {"error": error_name(outcome.error)} if outcome.error else data

@@ -9,8 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.core.respond import Failure, errors_of, fail, overwrite_top
-from kproxy.core.respond import merge as overwrite
+from kproxy.core.respond import Failure, errors_of, fail, overwrite, overwrite_top
 from kproxy.rules.entity import Entity, entities
 from kproxy.wire import Message, decode_request, decode_response, encode
 from kproxy.wire.table import schema

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kproxy.config.audit import AuditConfig
-from kproxy.core.sasl.principal import Outcome
+from kproxy.core.sasl.principal import LoginOutcome
 from kproxy.observe.summary_rows import WELL
 from kproxy.sinks.audit.audit_sink import AuditSink
 from kproxy.sinks.audit.event_sink import EventGate
@@ -34,7 +34,7 @@ class Kept:
 class LiveFake(FakeWho):
     """A connection that is open."""
 
-    outcome: Outcome | None = None
+    outcome: LoginOutcome | None = None
 
 
 def counted(partitions: int) -> tuple[AuditSink, LiveFake, Kept]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kproxy.core.sasl.principal import Outcome
+from kproxy.core.sasl.principal import LoginOutcome
 from kproxy.events.schema import CONNECTION_EVENT
 from kproxy.events.validation import mistakes
 from kproxy.sinks.audit.connection_event import Ended, authenticated, closed, opened
@@ -22,20 +22,20 @@ class Live(FakeWho):
 
     tls: bool = True
     sni: str | None = "kafka.example.com"
-    outcome: Outcome | None = None
+    outcome: LoginOutcome | None = None
     end: Ended | None = None
 
 
 def test_the_three_events_of_a_connection() -> None:
     """Opened, authenticated, closed with its totals; all as declared."""
-    who = Live(outcome=Outcome("PLAIN", 0), end=END)
-    events = [opened(who), authenticated(who, Outcome("PLAIN", 58)), closed(who, "till")]
+    who = Live(outcome=LoginOutcome("PLAIN", 0), end=END)
+    events = [opened(who), authenticated(who, LoginOutcome("PLAIN", 58)), closed(who, "till")]
     assert [event["what"] for event in events] == ["open", "authentication", "close"]
     assert [mistakes(CONNECTION_EVENT, event) for event in events] == [[], [], []]
     assert events[0]["sni"] == "kafka.example.com"
     assert events[1]["error"] == "SASL_AUTHENTICATION_FAILED"
     assert (events[2]["client_id"], events[2]["connect_ms"], events[2]["unanswered"]) == ("till", 2.0, 1)
-    assert "error" not in authenticated(who, Outcome("PLAIN", 0))
+    assert "error" not in authenticated(who, LoginOutcome("PLAIN", 0))
 
 
 def test_texts_of_hostile_clients() -> None:

@@ -20,10 +20,10 @@ from functools import cached_property
 from secrets import token_hex
 from typing import Any
 
-from kproxy.core.rewrite.rewriter import Apply, Buffer, Context, Hits
+from kproxy.core.rewrite.rewriter import Apply, Context
 from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import MAX_STRING, read_uvarint
-from kproxy.wire.scan.walk import Hit, Walk, compile_walk, read_string, write_string
+from kproxy.wire.primitives import MAX_STRING, Buffer, read_uvarint
+from kproxy.wire.scan.walk import Hit, Hits, Walk, compile_walk, read_string, write_string
 from kproxy.wire.table.layout import Struct
 
 from .remembered import CURSORS, MAX_CURSORS, recall, remember

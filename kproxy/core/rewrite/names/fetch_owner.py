@@ -14,10 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from kproxy.core.rewrite.rewriter import Apply, Buffer, Context, Hits
+from kproxy.core.rewrite.rewriter import Apply, Context
 from kproxy.wire.edit import Edits
+from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.head import body_start
-from kproxy.wire.scan.walk import Walk
+from kproxy.wire.scan.walk import Hits, Walk
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import FETCH
 

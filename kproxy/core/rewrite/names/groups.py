@@ -22,12 +22,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from kproxy.core.rewrite.rewriter import Apply, Buffer, Context, Hits
+from kproxy.core.rewrite.rewriter import Apply, Context
 from kproxy.errors import DecodeError
 from kproxy.wire.breath import spread
 from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import read_uvarint, write_uvarint
-from kproxy.wire.scan.walk import Walk, compile_walk, read_string
+from kproxy.wire.primitives import Buffer, read_uvarint, write_uvarint
+from kproxy.wire.scan.walk import Hits, Walk, compile_walk, read_string
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import (
     DESCRIBE_GROUPS,

@@ -14,11 +14,12 @@ from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
-from kproxy.core.rewrite.rewriter import Apply, Buffer, Context, Hits
+from kproxy.core.rewrite.rewriter import Apply, Context
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.wire.breath import each
 from kproxy.wire.edit import Edits
-from kproxy.wire.scan.walk import Walk, read_string
+from kproxy.wire.primitives import Buffer
+from kproxy.wire.scan.walk import Hits, Walk, read_string
 from kproxy.wire.table import layout
 from kproxy.wire.table.api_keys import (
     CREATE_TOPICS,

@@ -11,16 +11,17 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kproxy.core.rewrite.rewriter import Apply, Buffer, Context, Hits
+from kproxy.core.rewrite.rewriter import Apply, Context
 from kproxy.rules.names.namespace import Namespace
 from kproxy.wire.edit import Edits
-from kproxy.wire.scan.walk import Hit, Walk, read_string, write_string
+from kproxy.wire.primitives import Buffer
+from kproxy.wire.scan.walk import Hit, Hits, Walk, read_string, write_string
 from kproxy.wire.table.layout import Struct
 
 from .translator import SPACES, NameTranslator
 
 NAME, ITEM, COUNT, ELEMENT = range(4)
-Roles = Mapping[int, tuple[int, str, NameTranslator | None]]
+MarkRoles = Mapping[int, tuple[int, str, NameTranslator | None]]
 """Mark number → what it is, its innermost array ("" if there is none), and of a name its translator."""
 
 
@@ -64,7 +65,7 @@ class PlainNames:
 
         return apply
 
-    def rewrite(self, buf: Buffer, hits: Hits, edits: Edits, context: Context, roles: Roles) -> None:
+    def rewrite(self, buf: Buffer, hits: Hits, edits: Edits, context: Context, roles: MarkRoles) -> None:
         counts: dict[str, Hit] = {}
         hidden: dict[str, str] = {}  # array → the counter for the element that is to go
         changed: Counter[str] = Counter()

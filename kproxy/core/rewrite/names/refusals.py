@@ -20,10 +20,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from kproxy.core.rewrite.rewriter import Apply, Buffer, Context, Hits
+from kproxy.core.rewrite.rewriter import Apply, Context
 from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import read_uvarint
-from kproxy.wire.scan.walk import Walk, read_string, write_string
+from kproxy.wire.primitives import Buffer, read_uvarint
+from kproxy.wire.scan.walk import Hits, Walk, read_string, write_string
 
 from .resources import IMPOSSIBLE, is_for_all_that_match, isolated_types
 from .translator import Translators

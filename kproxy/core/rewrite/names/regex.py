@@ -18,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kproxy.core.rewrite.rewriter import Apply, Buffer, Context, Hits
+from kproxy.core.rewrite.rewriter import Apply, Context
 from kproxy.rules.names.composed import NameMap
 from kproxy.wire.breath import each
 from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import MAX_STRING
-from kproxy.wire.scan.walk import Walk, read_string, write_string
+from kproxy.wire.primitives import MAX_STRING, Buffer
+from kproxy.wire.scan.walk import Hits, Walk, read_string, write_string
 
 from .patterns import NOTHING, Matcher, TooDear, compiled, pattern_of
 from .remembered import (

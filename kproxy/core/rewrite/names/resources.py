@@ -22,11 +22,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kproxy.core.rewrite.rewriter import Apply, Buffer, Context, Hits
+from kproxy.core.rewrite.rewriter import Apply, Context
 from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
 from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import MAX_STRING
-from kproxy.wire.scan.walk import Hit, Walk, read_string, write_string
+from kproxy.wire.primitives import MAX_STRING, Buffer
+from kproxy.wire.scan.walk import Hit, Hits, Walk, read_string, write_string
 from kproxy.wire.table.api_keys import (
     ALTER_CONFIGS,
     CREATE_ACLS,

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from kproxy.core.rewrite.rewriter import Apply, Buffer, Context, Hits, Rewrite
+from kproxy.core.rewrite.rewriter import Apply, Context, Rewrite
 from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID
 from kproxy.wire.edit import Edits
-from kproxy.wire.scan.walk import Walk
+from kproxy.wire.primitives import Buffer
+from kproxy.wire.scan.walk import Hits, Walk
 from kproxy.wire.table import api_keys, layout
 from kproxy.wire.table.api_keys import (
     CREATE_TOPICS,

@@ -8,8 +8,9 @@ to be the client's own are left to those who look at whole frames.
 
 from __future__ import annotations
 
-from kproxy.core.rewrite.rewriter import Buffer, Context
+from kproxy.core.rewrite.rewriter import Context
 from kproxy.rules.names.composed import NameMap, NameMaps
+from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.head import PlainHead, body_start, plain_head, single_topic
 from kproxy.wire.scan.walk import read_string, write_string
 from kproxy.wire.table import layout, schema

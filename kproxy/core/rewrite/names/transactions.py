@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kproxy.core.rewrite.rewriter import Apply, Buffer, Context, Hits
+from kproxy.core.rewrite.rewriter import Apply, Context
 from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import MAX_STRING
-from kproxy.wire.scan.walk import Hit, Walk, read_string, write_string
+from kproxy.wire.primitives import MAX_STRING, Buffer
+from kproxy.wire.scan.walk import Hit, Hits, Walk, read_string, write_string
 
 from .patterns import Matcher, TooDear, compiled
 from .regex import INVALID
