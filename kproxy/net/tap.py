@@ -35,13 +35,11 @@ class Tap:
     """Observer of one connection that gives what passes to its observers.
 
     `observer` watches the client's side, and is told by the session what rules do; `behind` watches the broker's, while
-    a capture wants that. `settled`: both have begun, as far as they exist. `silent`: see `ExchangeBuilder`.
+    a capture wants that. `settled`: all that is wanted has begun. `silent`: see `ExchangeBuilder`.
     """
 
     __slots__ = (
-        "began",
         "behind",
-        "behind_began",
         "connection",
         "fanout",
         "from_broker",
@@ -55,12 +53,12 @@ class Tap:
     def __init__(self, connection: Connection, fanout: Fanout, summary_for: SummaryFor, journal_for: JournalFor, *,
                  late: bool) -> None:  # fmt: skip
         self.connection, self.fanout = connection, fanout
-        self.began = self.settled = not late
+        self.settled = not late
         self.who = ConnectionWho(connection, fanout.picture(connection.facts.cluster))
         summary, journal = summary_for(self.who), journal_for(self.who)
         self.observer = ConnectionObserver(self.who, fanout.depth, self.hand_out, summary=summary, journal=journal)
         self.behind: ConnectionObserver | None = None
-        self.behind_began = False
+        self.observer.began = not late
         self.silent = self.observer.silent = []
         self.from_client: Feed = connection.client.feed
         self.from_broker: Feed = connection.broker.feed
@@ -86,12 +84,12 @@ class Tap:
         """Give bytes of the client to the observers and to the session's feed, whose result is returned."""
         if not self.settled:
             self.begin()
-        if self.began:
+        if self.observer.began:
             self.observer.from_client(BUFFER, n, now)
         go = self.from_client(view, n, now)
         if self.silent:
             self.let_go()
-        if go and self.behind_began and self.behind is not None:
+        if go and self.behind is not None:
             self.behind.from_client(BUFFER, go, now)
         return go
 
@@ -99,10 +97,10 @@ class Tap:
         """Give bytes of the broker to the observers and to the session's feed, whose result is returned."""
         if not self.settled:
             self.begin()
-        if self.behind_began and self.behind is not None:
+        if self.behind is not None:
             self.behind.to_client(BUFFER, n, now)
         go = self.from_broker(view, n, now)
-        if go and self.began:
+        if go and self.observer.began:
             self.observer.to_client(BUFFER, go, now)
         return go
 
@@ -111,12 +109,12 @@ class Tap:
         if not data:
             return
         if side == CLIENT:
-            if self.began:
+            if self.observer.began:
                 self.observer.to_client(data, len(data), now)
             return
         if self.silent:
             self.let_go()
-        if self.behind_began and self.behind is not None:
+        if self.behind is not None:
             self.behind.from_client(data, len(data), now)
 
     def unseen(self, side: int) -> int:
@@ -155,11 +153,10 @@ class Tap:
         if not session.between_frames or session.tokens_may_come:
             return
         awaited = session.awaited_requests
-        if not self.began:
-            self.began = True
+        if not self.observer.began:
             self.observer.awaiting([one for one in awaited if one[1] != ASKED])
-        if self.behind is not None and not self.behind_began:
-            self.behind_began = True
+        if self.fanout.broker_side and self.behind is None:
+            self.behind = ConnectionObserver(self.who, self.fanout.depth, self.fanout.take_behind)
             self.behind.awaiting([one for one in awaited if one[1] != ANSWERED])
         self.settled = True
         self.put_in_place()
@@ -169,9 +166,8 @@ class Tap:
         fanout = self.fanout
         self.observer.refocus(fanout.depth)
         if not fanout.broker_side:
-            self.behind, self.behind_began = None, False
+            self.behind = None
         elif self.behind is None:
-            self.behind = ConnectionObserver(self.who, fanout.depth, fanout.take_behind)
             self.settled = False
         else:
             self.behind.refocus(fanout.depth)

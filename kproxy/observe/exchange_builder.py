@@ -7,7 +7,7 @@
 
 Strategy. Here is what does not depend on how frames are found: what is wanted, what is open, how many bytes may be
 kept, and what becomes of an exchange that is over. `streams.py` cuts bytes into frames, `journal.py` and
-`template_matcher.py` match frames with templates of frames before them, whose entries become exchanges when asked for.
+`observer.py` match frames with templates of frames before them, whose entries become exchanges when asked for.
 """
 
 from __future__ import annotations

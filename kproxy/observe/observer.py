@@ -5,28 +5,54 @@
     observer.to_client(buf, n, now)       every byte that was sent to it, in order
     observer.end(now)                     the connection is over: what is still open is handed out
 
-Strategy. Layers, each of which takes what it can and leaves the rest to the one below: frames of which only numbers are
-wanted are matched with templates of frames before them (`template_matcher.py` for summaries, `journal.py` for lines),
-whole frames are read or copied at once (`whole_frames.py`), and the others are gathered as they come (`streams.py`).
-What all of them make is an exchange of `exchange_builder.py`. Nothing raises, whatever the bytes are.
+Strategy. Layers, each of which takes what it can and leaves the rest to the next: frames of which only numbers are
+wanted are matched with templates of frames before them (here for summaries, in `journal.py` for lines), whole frames
+are read or copied at once (`whole_frames.py`), and the others are gathered as they come (`streams.py`). What all of
+them make is an exchange of `exchange_builder.py`. Nothing raises, whatever the bytes are.
+
+For a small exchange the two loops, `from_client` and `to_client`, are nearly all that watching costs. So they keep to
+local variables and to one `struct` call a frame, which also gives the bytes that have to be the same. A frame is tried
+with the template of the frame before it only; where that does not match, the inner loop ends, and the other methods
+look for another template, learn one (see `summary_templates.py`), or read the frame as usual. All that is counted
+stands in front of the records, so the rest of a long frame is passed over as it comes (`FrameStream.pass_on`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .exchange import ObservedExchange, TakeExchange, Who
+from kproxy.wire.primitives import Buffer
+from kproxy.wire.scan.frames import REQUEST_BEGINS, RESPONSE_BEGINS
+
+from .exchange import Depth, ObservedExchange, TakeExchange, Who
 from .exchange_builder import Interest
-from .journal import Journal
-from .observation import code_of
-from .open_exchanges import OpenExchange
+from .journal import Journal, JournalRecorder
+from .observation import MOST_PLANNED, Observation, code_of
+from .open_exchanges import MOST_OPEN, OpenExchange
+from .request_templates import RequestTemplates
+from .response_templates import find_response_template
+from .streams import LARGEST, FrameStream, RequestStream, ResponseStream
 from .summary import Summary
-from .summary_templates import LongResponse
-from .template_matcher import NO_TEMPLATE, TemplateMatcher
+from .summary_templates import BATCH, FOLD_AT, PLAIN, PRODUCED, LongResponse, RequestTemplate, ResponseTemplate
+from .whole_frames import take_request, take_response
+
+HEADER = REQUEST_BEGINS.unpack_from
+"""Size, API key << 16 | version, correlation id of a request."""
+SHORT = RESPONSE_BEGINS.unpack_from
+"""Size and correlation id of a response."""
+SMALLEST = 10
+"""Bytes of a request header with a client id that is null."""
+NO_TEMPLATE = RequestTemplate(Observation(-1, -1, Depth.COUNT, counted=False), -1, b"", None)
+"""Template that matches no request, since no request has this code: stands where nothing was learnt yet."""
 
 
-class ConnectionObserver(TemplateMatcher):
-    """Observer of one client connection that cuts its bytes into frames and pairs them into exchanges."""
+class ConnectionObserver(JournalRecorder):
+    """Observer of one client connection that cuts its bytes into frames and pairs them into exchanges.
+
+    `incoming`, `outgoing`: read the frames that match no template. `began`: False until what passes is shown to it.
+    """
+
+    began = True
 
     def __init__(
         self, who: Who, interest: Interest, take: TakeExchange, *, most: int = 1 << 20, summary: Summary | None = None,
@@ -38,6 +64,152 @@ class ConnectionObserver(TemplateMatcher):
         takes, in place of `take`, exchanges that match templates and of which only lines are wanted.
         """
         super().__init__(who, interest, take, most=most, summary=summary, journal=journal)
+        self.incoming, self.outgoing = RequestStream(self), ResponseStream(self)
+
+    def refocus(self, interest: Interest) -> None:
+        super().refocus(interest)
+        self.request_templates: dict[int, RequestTemplates] = {}
+        self.template = NO_TEMPLATE
+
+    def from_client(self, buf: Buffer, n: int, now: float) -> None:
+        """Take `buf[:n]`, the next bytes that came from the client, at the time `now` in seconds."""
+        self.request_bytes += n
+        incoming, opened, tried = self.incoming, self.open, -1
+        number = 0
+        pos = 0 if incoming.ready else self.read(incoming, buf, 0, n, now)
+        if self.recorded:
+            pos = self.record_requests(buf, pos, n, now)
+        while pos < n:
+            template = self.template
+            while n - pos >= template.reach:
+                if template.kind:
+                    size, code, correlation, same, length, magic, attributes, producer, count = template.unpack(
+                        buf, pos
+                    )
+                    if (
+                        same != template.prefix
+                        or code != template.code
+                        or size != length + template.overhead
+                        or attributes != template.attributes
+                        or producer != template.producer
+                        or not template.least <= size <= template.most
+                        or count <= 0
+                        or magic != 2
+                    ):
+                        break
+                else:
+                    size, code, correlation, same = template.unpack(buf, pos)
+                    if same != template.prefix or code != template.code or size < template.least:
+                        break
+                    count = 0
+                end = pos + 4 + size
+                if end > n:
+                    if template.silent is not None or size > LARGEST:
+                        break
+                    incoming.pass_on(now, end - pos, n - pos)
+                    end = n
+                if template.silent is None:
+                    opened.append((correlation, template, now, size, count))
+                else:
+                    self.count_silent(template.silent, size, count, now)
+                pos = end
+                number += 1
+            if pos >= n:
+                break
+            if pos != tried and self.find_request_template(buf, pos, n):
+                tried = pos
+            else:
+                after = take_request(self, self.request_templates, buf, pos, n, now)
+                pos = after if after >= 0 else self.read(incoming, buf, pos, n, now)
+                if self.recorded and incoming.ready:
+                    pos = self.record_requests(buf, pos, n, now)
+        self.requests += number
+        if len(opened) > MOST_OPEN:
+            self.shed(now)
+
+    def to_client(self, buf: Buffer, n: int, now: float) -> None:  # noqa: C901, PLR0912, PLR0915  # calls would cost more
+        """Take `buf[:n]`, the next bytes that were handed to the client's socket, at the time `now` in seconds."""
+        self.response_bytes += n
+        outgoing, opened, summary, tried = self.outgoing, self.open, self.summary, -1
+        if summary is not None and now >= summary.until:
+            summary.roll(now)
+        number = base = count = delta = mark = 0
+        pos = 0 if outgoing.ready else self.read(outgoing, buf, 0, n, now)
+        if self.recorded:
+            pos = self.record_responses(buf, pos, n, now)
+        while pos < n:
+            while opened:
+                expected, template, then, asked_size, asked_count = opened[0]
+                response = template.response_template
+                if response is None or n - pos < response.reach:
+                    break
+                kind = response.kind
+                if kind == PRODUCED:
+                    size, correlation, same, base = response.unpack(buf, pos)
+                    if size != response.size or base < 0:
+                        break
+                elif kind == BATCH:
+                    size, correlation, same, mark, middle, base, length, magic, attributes, delta, count = (
+                        response.unpack(buf, pos)
+                    )
+                    if (
+                        size != length + response.overhead
+                        or attributes != response.attributes
+                        or middle != response.middle
+                        or not response.least <= size <= response.most
+                        or count <= 0
+                        or mark < 0
+                        or magic != 2
+                    ):
+                        break
+                else:
+                    size, correlation, same = response.unpack(buf, pos)
+                    if size != response.size and (kind != PLAIN or size < response.least):
+                        break
+                end = pos + 4 + size
+                if same != response.prefix or correlation != expected:
+                    break
+                if end > n:
+                    if kind in (PLAIN, BATCH) and size <= LARGEST:
+                        long = LongResponse(opened.popleft(), response, size, count, base + delta, mark)
+                        outgoing.pass_on(now, end - pos, n - pos, long)
+                        pos = n
+                    break
+                opened.popleft()
+                pos = end
+                number += 1
+                if not response.counted:
+                    continue
+                latencies = response.latencies
+                waiting = len(latencies)
+                latencies.append(now - then)
+                response.last = then
+                response.request_sizes += asked_size
+                if kind == PRODUCED:
+                    response.records += asked_count
+                    response.offset = base + asked_count - 1
+                else:
+                    response.sizes += size
+                    if kind == BATCH:
+                        response.records += count
+                        response.offset, response.mark = base + delta, mark
+                if not waiting:
+                    response.begun = then
+                    summary.waiting.append(response)  # type: ignore[union-attr]  # else nothing is counted
+                elif waiting > FOLD_AT:
+                    summary.fold()  # type: ignore[union-attr]
+            if pos >= n:
+                break
+            if pos != tried and self.find_response(buf, pos, n):
+                tried = pos
+            else:
+                after = take_response(self, buf, pos, n, now)
+                pos = after if after >= 0 else self.read(outgoing, buf, pos, n, now)
+                if self.recorded and outgoing.ready:
+                    pos = self.record_responses(buf, pos, n, now)
+        self.responses += number
+
+    # ---- bytes that are not given, and the beginning and the end of watching
 
     def unseen(self, response: bool) -> int:
         """Return how many of the next bytes in that direction the observer need only be told the number of."""
@@ -60,7 +232,7 @@ class ConnectionObserver(TemplateMatcher):
 
         Their bytes were not seen. Responses to those with a key below zero find their request, but are not handed out.
         """
-        self.incoming.first = False
+        self.began, self.incoming.first = True, False
         for correlation, key, version in requests:
             self.awaited += 1
             wanted = self.plan[code_of(key, version)] if key >= 0 else NO_TEMPLATE.wanted
@@ -88,3 +260,64 @@ class ConnectionObserver(TemplateMatcher):
             self.give_up(self.materialise(self.open.popleft()), now)
         self.let_go()
         del self.incoming.builder, self.outgoing.builder, self.take  # breaks the cycles: no garbage to collect
+
+    # ---- frames that the template at hand does not match
+
+    def find_request_template(self, buf: Buffer, pos: int, n: int) -> bool:
+        """Return True if a template for the request at `pos` is known or can be learnt; `template` is that one then."""
+        if n - pos < SMALLEST + 4:
+            return False
+        size, code, _ = HEADER(buf, pos)
+        if not SMALLEST <= size <= LARGEST:
+            return False
+        family = self.request_templates.get(code)
+        if family is None:
+            if len(self.request_templates) >= MOST_PLANNED:
+                return False
+            family = self.request_templates[code] = RequestTemplates(code, self.plan[code])
+        found = family.find(buf, pos, size, n)
+        if found is not None:
+            self.template = found
+        return found is not None
+
+    def find_response(self, buf: Buffer, pos: int, n: int) -> bool:
+        """Return True if a template for the response at `pos` is known or can be learnt; it is tried first then."""
+        if not self.open or n - pos < 8:
+            return False
+        correlation, template = self.open[0][:2]
+        size, found = SHORT(buf, pos)
+        if found != correlation or not isinstance(template, RequestTemplate) or not 4 <= size <= LARGEST:
+            return False
+        response = find_response_template(template, buf, pos, size, n)
+        if response is not None:
+            template.response_template = response
+        return response is not None
+
+    def read(self, stream: FrameStream, buf: Buffer, pos: int, n: int, now: float) -> int:
+        """Read frames as usual until one begins that a template may match; return its position, or `n`."""
+        while pos < n:
+            pos = stream.receive(buf, pos, n, now)
+            self.look_ahead()
+            if stream.ready:
+                break
+        return pos
+
+    def look_ahead(self) -> None:
+        """Have both streams tell whether the next byte begins a frame that a template may match."""
+        self.incoming.look_ahead()
+        self.outgoing.look_ahead()
+
+    def count_silent(self, silent: ResponseTemplate, size: int, count: int, now: float) -> None:
+        """Count a Produce request of `size` bytes and `count` records with acks=0, which is due no response."""
+        summary = self.summary
+        if summary is None or not silent.counted:
+            return
+        if now >= summary.until:
+            summary.roll(now)
+        if not silent.count:
+            silent.begun = now
+            summary.waiting.append(silent)
+        silent.count += 1
+        silent.last = now
+        silent.request_sizes += size
+        silent.records += count

@@ -3,7 +3,7 @@
 Strategy. A frame under way gathers its first bytes until its stream has decided how much of it to keep (`look`, called
 each time that as many bytes are here as it needs). A request opens an exchange as soon as its header is here; a
 response finds its request, and ends the exchange when its last byte has come. Frames that cost less are taken before
-(`template_matcher.py`, `journal.py`, `whole_frames.py`): here are those in pieces, with credentials, or long.
+(`observer.py`, `journal.py`, `whole_frames.py`): here are those in pieces, with credentials, or long.
 """
 
 from __future__ import annotations

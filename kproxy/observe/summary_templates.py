@@ -7,7 +7,7 @@ stay the same, and the templates of the responses to such requests. One `struct`
 give all numbers that a summary counts. A frame that differs from its template in any other point is read as usual, so
 a template can make counting faster, never wrong.
 
-`request_templates.py` and `response_templates.py` learn the templates, `template_matcher.py` has the loops that match
+`request_templates.py` and `response_templates.py` learn the templates, `observer.py` has the loops that match
 frames with them, and `whole_frames.py` takes what no template matches. A `ResponseTemplate` also gathers what was
 counted of the exchanges that it matched since the last `fold` into the summary: sums, and the latencies one by one,
 since buckets are filled faster from a sorted list.

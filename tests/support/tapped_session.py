@@ -4,7 +4,8 @@
     driver.attach(sink)
 
 Bytes go through the shared buffer of `net`, as those of sockets do, so that a watcher that keeps a view of it is found
-out. Sinks have chances of their own: the session goes the same way with and without them.
+out; or past it, as in a splice, where nobody has to see them. Sinks have chances of their own: the session goes the
+same way with and without them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from kproxy.core.commands import BROKER, CLIENT
 from kproxy.net.driven import ConnectionPhase
 from kproxy.net.loop.turns import BUFFER
 from kproxy.net.socket.side import VIEW
+from kproxy.net.socket.splice import NOT_LOOKED_AT
 from kproxy.net.tap import JournalFor
 from kproxy.net.taps import Taps
 from kproxy.observe.exchange import Depth, ObservedExchange, Who
@@ -86,6 +88,8 @@ class Tapped(Driver):
         for sink in first:
             self.fanout.add(sink)
         self.ready = False
+        self.trace: list[tuple[Any, ...]] = []  # what had left, who was read, and when, after each piece that came
+        self.spliced = 0
         super().__init__(*args, **more)
 
     def obey(self) -> None:
@@ -101,7 +105,7 @@ class Tapped(Driver):
             session=session, facts=session.facts, leaving=None, node=1, broker_address=("broker", 9092), since=self.now,
             listener=SimpleNamespace(name="main", tls=None), client_address=("10.0.0.1", 50000), cause="", message="",
             connected_after=0.0, phase=ConnectionPhase.OPEN,
-            client=SimpleNamespace(feed=session.from_client, sock=None, mute=lambda reason: None),
+            client=SimpleNamespace(feed=session.from_client, sock=None, mute=lambda reason: None), tap=None,
             broker=SimpleNamespace(feed=session.from_broker, sock=None),
         )  # fmt: skip
         for side in (CLIENT, BROKER):
@@ -118,13 +122,29 @@ class Tapped(Driver):
         for start in range(0, len(data), chunk):
             self.come_and_go()
             part = data[start : start + chunk]
-            BUFFER[: len(part)] = part
             take = self.link.client.feed if side == CLIENT else self.link.broker.feed
-            go = take(VIEW, len(part), self.now)
-            cast("Out", self.out[1 - side]).extend(VIEW[:go])
-            BUFFER[: len(part)] = b"\xee" * len(part)
+            if self.splices(side, len(part)):
+                self.spliced += 1
+                cast("Out", self.out[1 - side]).extend(part)
+                if self.link.tap is None:
+                    take(NOT_LOOKED_AT, len(part), self.now)
+                else:
+                    self.link.tap.pass_over(side, len(part), self.now)
+            else:
+                BUFFER[: len(part)] = part
+                go = take(VIEW, len(part), self.now)
+                cast("Out", self.out[1 - side]).extend(VIEW[:go])
+                BUFFER[: len(part)] = b"\xee" * len(part)
             self.obey()
+            sizes = [len(out) for out in self.out.values()]
+            self.trace.append((sizes, tuple(self.read.values()), set(self.shut), str(self.closed), self.now))
         return self
+
+    def splices(self, side: int, size: int) -> bool:
+        """Return True if `net` may have the kernel pass on so many bytes, see `splice.pass_by`."""
+        lane, tap = (self.session.requests, self.session.responses)[side], self.link.tap
+        unseen = lane.skip if tap is None else min(lane.skip, tap.unseen(side))
+        return lane.kept is None and unseen >= size
 
     def later(self, seconds: float) -> Tapped:
         self.come_and_go()

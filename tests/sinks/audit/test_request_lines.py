@@ -23,7 +23,7 @@ from kproxy.sinks.audit.request_lines import RequestLines
 from kproxy.sinks.fanout import Fanout
 from kproxy.testing.dialogue import request, response
 from kproxy.wire.records import Producer, Record, encode_batch
-from tests.observe.test_template_matcher import fetch, heartbeat, produce
+from tests.observe.test_summary_templates import fetch, heartbeat, produce
 from tests.observe.watching import BROKER, CLIENT, Talk, random_talk
 from tests.support.random_peers import Manners
 from tests.support.tapped_session import Tapped
