@@ -29,7 +29,7 @@ from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.sinks.metrics import exposition, registry_of
 from kproxy.sinks.process_metrics import CertificateFiles, ProcessCollector
 
-from . import about, captures, connections, rules, tail
+from . import resources, rules, tail
 from .backend import Backend
 from .guard import JSON, Guard, make_guard
 from .long_answer import LongAnswer
@@ -40,10 +40,10 @@ from .problem import Problem, answer, problem_of
 OPEN_METRICS = "text/plain; version=0.0.4; charset=utf-8"
 OPERATIONS: tuple[Operation, ...] = (
     *rules.OPERATIONS,
-    *connections.OPERATIONS,
-    *about.OPERATIONS,
+    *resources.CONNECTION_OPERATIONS,
+    *resources.ABOUT_OPERATIONS,
     *tail.OPERATIONS,
-    *captures.OPERATIONS,
+    *resources.CAPTURE_OPERATIONS,
 )
 DESCRIPTION = "/api/openapi.json"
 

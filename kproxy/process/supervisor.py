@@ -34,7 +34,6 @@ from kproxy.net.loop.reactor import Reactor
 from kproxy.net.readiness import DRAINING, GOING_TO_END, Readiness, tell, together
 from kproxy.net.reporting import ConnectionCounts
 from kproxy.net.rules.files import RuleFiles
-from kproxy.process.workers.broadcast import ask_all
 from kproxy.process.workers.channel import Unanswered
 from kproxy.process.workers.dispatcher import Dispatcher
 from kproxy.process.workers.messages import (  # fmt: skip
@@ -51,7 +50,7 @@ from kproxy.process.workers.messages import (  # fmt: skip
 from kproxy.process.workers.pool_rule_keeper import PoolRuleKeeper, RuleNewsSender
 from kproxy.process.workers.pool_worker import PoolWorker
 from kproxy.process.workers.shared_table import SharedTable
-from kproxy.process.workers.worker_pool import WorkerPool, pids
+from kproxy.process.workers.worker_pool import WorkerPool, ask_all, pids
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.store import RuleStore
 
@@ -70,7 +69,7 @@ from .app import (  # fmt: skip
 )
 
 if TYPE_CHECKING:
-    from kproxy.process.admin.pool_captures import PoolCaptures
+    from kproxy.process.workers.pool_captures import PoolCaptures
 
 
 READY_PATIENCE = 0.8
@@ -198,9 +197,8 @@ class Supervisor:
 
         from kproxy.admin.api import make_app
         from kproxy.admin.backend import Backend
-        from kproxy.process.admin.channel_member import members_of
-        from kproxy.process.admin.pool_captures import PoolCaptures
-        from kproxy.process.admin.pool_metrics import PoolMetrics
+        from kproxy.process.workers.pool_captures import PoolCaptures
+        from kproxy.process.workers.pool_members import PoolMetrics, members_of
         from kproxy.sinks.metrics import LogCollector
         from kproxy.sinks.part_metrics import RuleCollector, WorkerCollector
 

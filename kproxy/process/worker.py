@@ -36,6 +36,7 @@ from kproxy.process.workers.messages import (
     CircleFound,
     GiveUp,
     Missing,
+    RuleNews,
     Start,
     StartDrain,
     WorkerFailed,
@@ -43,7 +44,6 @@ from kproxy.process.workers.messages import (
     unpack_config,
 )
 from kproxy.process.workers.remote import RemotePorts, Reporter
-from kproxy.process.workers.rule_messages import RuleNews
 from kproxy.process.workers.shared_table import SharedTable
 from kproxy.process.workers.worker_rules import WorkerRules
 from kproxy.rules.rule_set import RuleSet
@@ -132,7 +132,7 @@ class Worker(ProxyProcess):
         if self.config.admin is None:
             return
         from kproxy.admin.member import ProcessMember
-        from kproxy.process.admin.answers import WorkerAnswers
+        from kproxy.process.workers.answers import WorkerAnswers
 
         self.keeper.store.rule_set = self.rules
         member = ProcessMember(self.server, self.keeper, self.index)

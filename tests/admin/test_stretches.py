@@ -28,9 +28,9 @@ from kproxy.admin.operation import LONGEST_BODY, OperationCall
 from kproxy.config.document import Config
 from kproxy.config.limits import Limits
 from kproxy.net.driven import ConnectionPhase, HostPort
-from kproxy.process.admin.channel_member import members_of
-from kproxy.process.admin.messages import Operate, Operated
 from kproxy.process.app import ProxyProcess
+from kproxy.process.workers.messages import Operate, Operated
+from kproxy.process.workers.pool_members import members_of
 from kproxy.rules.document.read import read_document
 from kproxy.rules.document.source import Source
 from kproxy.rules.store import RuleStore

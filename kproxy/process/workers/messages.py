@@ -1,10 +1,11 @@
-"""Messages between the supervisor and a worker about processes, connections and nodes."""
+"""Messages between the supervisor and a worker: about processes, connections and nodes, from the supervisor's admin
+API, and about rules."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -13,6 +14,7 @@ from kproxy.net.accept.listener_ports import ClientAddresses
 from kproxy.net.driven import HostPort
 from kproxy.net.readiness import Readiness
 from kproxy.rules.kinds.advertise import Advertise
+from kproxy.sinks.merged_metrics import MetricSamples
 
 from .channel import Notice, Question
 
@@ -120,3 +122,139 @@ def unpack_advertise(packed: bytes) -> Advertise:
     advertise = pickle.loads(packed)
     assert isinstance(advertise, Advertise)
     return advertise
+
+
+class Operated(msgspec.Struct, frozen=True):
+    """Answer of an operation: its JSON; or with which status, code and message it was refused."""
+
+    shown: Any = None
+    status: int = 200
+    code: str = ""
+    message: str = ""
+
+
+class Operate(Question[Operated], frozen=True):
+    """Question to do what the API asks of a member, by its name, with these arguments."""
+
+    answer: ClassVar[Any] = Operated
+    name: str
+    arguments: list[Any]
+
+
+class Measure(Question[list[MetricSamples]], frozen=True):
+    """Question for what a worker has counted. `growing`: only what must not be lost when it ends."""
+
+    answer: ClassVar[Any] = list[MetricSamples]
+    growing: bool = False
+
+
+class BeginTail(Question[None], frozen=True):
+    """Question to keep from now on what this filter holds for; `number` is the listener's."""
+
+    number: int
+    filter: str
+
+
+class Lines(msgspec.Struct, frozen=True):
+    """Lines of a tail, with their ends; none when there was nothing to tell for a while. `dropped`: exchanges that did
+    not fit so far."""
+
+    text: bytes
+    dropped: int = 0
+
+
+class NextLines(Question[Lines], frozen=True):
+    """Question for the lines since the last one; answered as soon as there is something."""
+
+    answer: ClassVar[Any] = Lines
+    number: int
+
+
+class EndTail(Notice, frozen=True):
+    """Notice that the listener is gone."""
+
+    number: int
+
+
+class JoinCapture(Question[None], frozen=True):
+    """Question to write into a capture from now on. `owner`: its place in the shared table. `head`: see
+    `capture.policy`."""
+
+    path: str
+    owner: bytes
+    filter: str
+    payload: Literal["none", "head", "full"]
+    head: int
+    side: Literal["client", "broker", "both"]
+    size: int
+    seconds: float
+    exchanges: int | None
+
+
+class HandedRule(msgspec.Struct, frozen=True, array_like=True):
+    """Rule as a worker needs it. `raw`: as it was written; `content`: a digest, the same for the same rules. `born`,
+    `lives`, `resets`, `began`: of a live rule that has been in force (`rules.running`), else 0."""
+
+    content: bytes
+    raw: dict[Any, Any]
+    position: str
+    origin: str
+    active: bool
+    born: int
+    lives: int
+    resets: int
+    began: float
+
+
+class RulesState(msgspec.Struct, frozen=True):
+    """Rules as all of them are to be. `number`: which of the states that the supervisor has made."""
+
+    number: int
+    seed: int
+    rules: list[HandedRule]
+
+
+class Prepare(Question[None], frozen=True):
+    """Question to make everything ready for this state (a `RulesState`, packed), and change nothing. Refused for rules
+    that cannot be made here."""
+
+    state: bytes
+
+
+class Commit(Question[None], frozen=True):
+    """Question to put the state that was prepared last into force."""
+
+    number: int
+
+
+class RuleCount(msgspec.Struct, frozen=True, array_like=True):
+    """Counters of a rule in a worker; `held`: requests that it holds now."""
+
+    born: int
+    resets: int
+    matched: int
+    fired: int
+    applied: int
+    held: int
+    problems: int
+    problem: str
+
+
+class CountRules(Question[list[RuleCount]], frozen=True):
+    """Question for the counters of live rules."""
+
+    answer: ClassVar[Any] = list[RuleCount]
+
+
+class ReleaseRule(Question[int], frozen=True):
+    """Question to let go what a rule holds. The answer: how many requests that were."""
+
+    answer: ClassVar[Any] = int
+    born: int
+
+
+class RuleNews(Notice, frozen=True):
+    """Notice to be recorded in the audit: a method of its `RuleEvents`, and what it is called with."""
+
+    method: str
+    given: list[Any]

@@ -29,10 +29,10 @@ from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore, Saved
 from kproxy.rules.stored_rules import RuleOrigin, StoreChange, StoredRule
 
-from .broadcast import Recipient, Recipients, ask_all
 from .channel import Unanswered
-from .rule_messages import Commit, CountRules, HandedRule, Prepare, ReleaseRule, RuleCount, RuleNews, RulesState
+from .messages import Commit, CountRules, HandedRule, Prepare, ReleaseRule, RuleCount, RuleNews, RulesState
 from .shared_table import SharedTable
+from .worker_pool import Recipient, Recipients, ask_all
 from .worker_rules import owner
 
 PATIENCE = 30.0

@@ -1,9 +1,10 @@
-"""Pool of all workers: started together, looked after, and ended together."""
+"""Pool of all workers: started together, looked after, asked together, and ended together."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import monotonic
+from typing import Any, Protocol, TypeVar
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -12,7 +13,7 @@ from kproxy.errors import DocumentError, InternalError
 from kproxy.net.loop.deadlines import Deadline
 from kproxy.net.loop.reactor import Reactor
 
-from .channel import Notice
+from .channel import Channel, Notice, Question, Unanswered
 from .messages import GiveUp, Start, StartDrain, WorkerFailed
 from .pool_worker import PoolWorker
 
@@ -176,3 +177,49 @@ class WorkerPool:
 def pids(pool: WorkerPool) -> list[int]:
     """Return the ids of the processes that run."""
     return [worker.process.pid for worker in pool.workers if worker.process is not None]
+
+
+A = TypeVar("A")
+
+
+class Recipient(Protocol):
+    """Worker that can be asked; `channel` is None while no process is in its place, `ready` once it takes
+    connections."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def channel(self) -> Channel | None: ...
+    @property
+    def ready(self) -> bool: ...
+
+
+class Recipients(Protocol):
+    """Pool of workers that can be asked."""
+
+    @property
+    def workers(self) -> Sequence[Recipient]: ...
+
+    def restart(self, worker: Any, reason: str) -> object:
+        """End the worker's process at once; another is started."""
+
+
+async def ask_all(pool: Recipients, question: Question[A], patience: float) -> list[tuple[Recipient, A | Unanswered]]:
+    """Return the answers of the workers that are ready, or why there is none, in their order. A worker that ends
+    meanwhile is left out."""
+    answers: list[tuple[Recipient, A | Unanswered]] = []
+
+    async def ask_one(worker: Recipient, channel: Channel) -> None:
+        answer: A | Unanswered
+        try:
+            answer = await channel.ask(question, patience)
+        except Unanswered as error:
+            answer = error
+        if worker.channel is channel and not channel.closed:  # closed: its process has ended, or is about to
+            answers.append((worker, answer))
+
+    async with trio.open_nursery() as nursery:
+        for worker in pool.workers:
+            if worker.ready and worker.channel is not None:
+                nursery.start_soon(ask_one, worker, worker.channel)
+    return sorted(answers, key=lambda each: each[0].index)

@@ -24,7 +24,7 @@ from kproxy.rules.running import Running
 from kproxy.rules.shared_numbers import NumberTable, SharedNumbers
 
 from .channel import Channel
-from .rule_messages import Commit, CountRules, HandedRule, Prepare, ReleaseRule, RuleCount, RulesState
+from .messages import Commit, CountRules, HandedRule, Prepare, ReleaseRule, RuleCount, RulesState
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,13 +23,12 @@ from kproxy.admin.problem import Problem
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter, ToWallTime
 from kproxy.observe.filter.filter import Filter
-from kproxy.process.workers.broadcast import Recipients
 from kproxy.process.workers.channel import Channel, Unanswered
+from kproxy.process.workers.messages import JoinCapture, Operate
 from kproxy.process.workers.shared_table import SharedTable
+from kproxy.process.workers.worker_pool import Recipients
 from kproxy.sinks.capture_file import PERMISSIONS, BlockFile, CaptureLimits, Totals
 from kproxy.sinks.captures import MOST_REMEMBERED, SUFFIX, make_folder, not_written, usable
-
-from .messages import JoinCapture, Operate
 
 LOOK = 0.5
 """Seconds between two looks at captures that run."""

@@ -20,12 +20,20 @@ from kproxy.capture.policy import Policy
 from kproxy.errors import KproxyError
 from kproxy.net.loop.turns import in_turns
 from kproxy.process.workers.channel import Channel
+from kproxy.process.workers.messages import (
+    BeginTail,
+    EndTail,
+    JoinCapture,
+    Lines,
+    Measure,
+    NextLines,
+    Operate,
+    Operated,
+)
 from kproxy.rules.shared_numbers import NumberTable
 from kproxy.sinks.capture_file import CaptureLimits, CapturePart, Totals
 from kproxy.sinks.captures import Captures
 from kproxy.sinks.merged_metrics import GROWING, MetricSamples, collect_samples, samples_of
-
-from .messages import BeginTail, EndTail, JoinCapture, Lines, Measure, NextLines, Operate, Operated
 
 NAMES = 1000
 """Hosts without an address that one worker may name in a capture: brokers, most of the time."""
