@@ -13,7 +13,7 @@ from typing import Any
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
-from kproxy.replay.ignored_fields import groups_table
+from kproxy.replay.compare import groups_table
 from kproxy.testing.cluster import MockCluster
 from kproxy.wire import Message, encode
 from kproxy.wire.records import Producer, Record, encode_batch

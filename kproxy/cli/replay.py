@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from kproxy.cli.replay_options import Options
     from kproxy.observe.exchange import ObservedExchange
     from kproxy.observe.filter.filter import Filter
-    from kproxy.replay.outcome import ReplayOutcome
     from kproxy.replay.player import ReplayPlayer
-    from kproxy.replay.recording import Recording
+    from kproxy.replay.recording import Recording, ReplayOutcome
 
 FORMS = ("table", "json")
 
@@ -96,10 +95,10 @@ def send(options: Options, files: list[str], wanted: Filter) -> bool:
     import trio
 
     from kproxy.cli.replay_text import print_plan, print_report
-    from kproxy.replay.client import ReplayClient
+    from kproxy.replay.own_requests import plain
     from kproxy.replay.player import ReplayPlayer
     from kproxy.replay.report import ReplayReport
-    from kproxy.replay.sasl import plain
+    from kproxy.replay.sockets import ReplayClient
     from kproxy.replay.target import TargetCluster
 
     address, pace, normal, user, tls = (
@@ -150,7 +149,7 @@ def serve(options: Options, files: list[str], wanted: Filter) -> None:
 
     from kproxy.cli.replay_text import print_served
     from kproxy.replay.responder import RecordingResponder
-    from kproxy.replay.server import ResponderServer
+    from kproxy.replay.sockets import ResponderServer
 
     address = options.place()
     recording = load(options, files, wanted)

@@ -10,7 +10,7 @@ from typing import Literal
 import click
 
 from kproxy.named_file import reason, text_named
-from kproxy.replay.ignored_fields import IgnoredFields
+from kproxy.replay.compare import IgnoredFields
 from kproxy.replay.player import PATIENCE, Pace
 from kproxy.rules.document.address import Address, parse_target
 

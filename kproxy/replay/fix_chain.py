@@ -6,15 +6,13 @@ from collections.abc import Mapping, Set
 from uuid import UUID
 
 from kproxy.errors import DecodeError, EncodeError
+from kproxy.replay.fixes.topics import ConfigFix, LeaderEpochFix, TopicIdFix
 from kproxy.wire import Message, decode_response, encode
 
 from .fixes import Fix, OutgoingRequest
-from .fixes.configs import ConfigFix
 from .fixes.fetch_sessions import FetchSessionFix
 from .fixes.groups import GroupFix
-from .fixes.leader_epochs import LeaderEpochFix
 from .fixes.producers import ProducerFix
-from .fixes.topic_ids import TopicIdFix
 from .recording import RecordedExchange
 
 UNREADABLE = "sent as it was recorded: it cannot be read"

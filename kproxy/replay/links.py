@@ -1,4 +1,13 @@
-"""Links of a replay to its target, and the requests in flight on them."""
+"""Links of a replay to its target, the requests in flight on them, and the commands that a player gives its driver.
+
+Commands name links by number; the result of each is passed to the player as an event.
+
+Every link counts correlation ids by itself: it carries requests of the replay itself beside recorded ones, may carry
+those of a request that is sent again, and recorded connections may have used an id twice. A response is tied to its
+request by this number alone, so each link numbers from 1 on, and the report goes by exchanges, which have both ids. The
+number stands at the same place in every header (bytes 4 to 8 of a request, 0 to 4 of a response), so nothing is decoded
+for it.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +16,75 @@ from dataclasses import dataclass, field
 
 from kproxy.wire.scan.frames import framed
 
-from .commands import CloseLink, OpenLink, PlayerCommand, SendRequest
-from .fixes.correlation import following, number_of, renumbered
 from .target import NodeAddress
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLink:
+    """Command to connect, authenticate if need be, and call `opened` or `failed`."""
+
+    link: int
+    address: NodeAddress
+
+
+@dataclass(frozen=True, slots=True)
+class SendRequest:
+    """Command to send these bytes, with their length in front, over this link."""
+
+    link: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CloseLink:
+    """Command to close a link that is not needed any more. No event follows."""
+
+    link: int
+
+
+@dataclass(frozen=True, slots=True)
+class TickAt:
+    """Command to call `tick` at this time, or soon after it."""
+
+    when: float
+
+
+@dataclass(frozen=True, slots=True)
+class FinishReplay:
+    """Command to end the replay. `reason`: why it could not even begin; empty if it did."""
+
+    reason: str = ""
+
+
+PlayerCommand = OpenLink | SendRequest | CloseLink | TickAt | FinishReplay
+
+
+REQUEST_AT, RESPONSE_AT = 4, 0
+"""Positions of the correlation id in frames without their length."""
+LAST = 2**31 - 1
+
+
+def renumbered(frame: bytes, number: int) -> bytes:
+    """Return a request frame, without its length, with this correlation id."""
+    return frame[:REQUEST_AT] + number.to_bytes(4, "big") + frame[REQUEST_AT + 4 :]
+
+
+def answered(frame: bytes, number: int) -> bytes:
+    """Return a response frame, without its length, with this correlation id."""
+    return number.to_bytes(4, "big", signed=True) + frame[RESPONSE_AT + 4 :]
+
+
+def number_of(response: bytes) -> int:
+    """Return the correlation id of a response frame. Raises ValueError if it is too short to have one."""
+    if len(response) < RESPONSE_AT + 4:
+        raise ValueError(f"a response of {len(response)} bytes, expected at least {RESPONSE_AT + 4}")
+    return int.from_bytes(response[:4], "big", signed=True)
+
+
+def following(number: int) -> int:
+    """Return the next correlation id; they stay above 0."""
+    return 1 if number == LAST else number + 1
+
 
 OnResponse = Callable[[bytes | None, float], None]
 """Called with the response's frame, without its length, or None when the connection ended before, and the time."""

@@ -19,19 +19,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from kproxy.replay.fixes.topics import ids_in
 from kproxy.wire import encode
 
-from .commands import FinishReplay, PlayerCommand, TickAt
 from .discovery import AGAIN_AFTER, TargetDiscovery, address_text
 from .fix_chain import UNREADABLE, FixChain
 from .fixes import OutgoingRequest
-from .fixes.topic_ids import ids_in
 from .gates import RecordingGates
-from .links import SCOUT, OnResponse, ReplayLinks
-from .outcome import ReplayOutcome
-from .recording import RecordedExchange, Recording
-from .retries import MOVED, WAS_REFUSED, not_ready, was_refused
-from .routing import RequestRouter, RequestSubject, ResponseGatherer
+from .links import SCOUT, FinishReplay, OnResponse, PlayerCommand, ReplayLinks, TickAt
+from .recording import RecordedExchange, Recording, ReplayOutcome
+from .routing import MOVED, WAS_REFUSED, RequestRouter, RequestSubject, ResponseGatherer, not_ready, was_refused
 from .structs import codes
 from .target import CoordinatorKey, NodeAddress, TargetCluster
 

@@ -22,7 +22,7 @@ from kproxy.wire.elements import request_elements, top_roles
 from kproxy.wire.table.layout import Slot, Struct
 from kproxy.wire.table.shapes import shape
 
-from .ignored_fields import IgnoredFields
+from .compare import IgnoredFields
 from .read_records import digest_of, readable
 from .recording import RecordedExchange, Recording
 from .structs import codes, layout_of

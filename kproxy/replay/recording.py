@@ -1,4 +1,5 @@
-"""Recording of a capture, made ready for a replay: exchanges in order, and what cannot be replayed and why.
+"""Recording of a capture, made ready for a replay: exchanges in order, what cannot be replayed and why, and what became
+of each when it was sent again.
 
 Strategy: the exchanges are put in the order in which their requests came, over all connections. Frames are decoded when
 they are asked for, and forgotten when their exchange has been replayed.
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 from uuid import UUID
 
 from kproxy.errors import DecodeError
@@ -18,7 +20,7 @@ from kproxy.wire import Message, decode_request, decode_response
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import CREATE_TOPICS, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
-from .topic_names import SHOWING, pairs
+from .structs import SHOWING, pairs
 
 WITHHELD = "something in it was withheld"
 AUTHENTICATION = "it is authentication, whose secrets are withheld"
@@ -179,3 +181,26 @@ def unfit(seen: ObservedExchange) -> str:
     if frame.withheld and not (frame.withheld == CONFIG_VALUES and seen.key == CREATE_TOPICS):
         return f"{WITHHELD}: {frame.withheld}"
     return {Form.NONE: BARE, Form.WHOLE: ""}.get(frame.form, CUT)
+
+
+ReplayStatus = Literal["answered", "silent", "unanswered", "not sent"]
+"""silent: sent, and no answer is due."""
+
+
+@dataclass(slots=True, eq=False)
+class ReplayOutcome:
+    """Outcome of one exchange.
+
+    `frame`: the new response, without its length; `message`: the same decoded, if it can be read; `seconds`: from the
+    sending to it; `reason`: why it was not sent, or not answered; `notes`: what is different about the request;
+    `tries`: how often it was sent.
+    """
+
+    exchange: RecordedExchange
+    how: ReplayStatus
+    frame: bytes | None = None
+    message: Message | None = None
+    seconds: float | None = None
+    reason: str = ""
+    notes: list[str] = field(default_factory=list)
+    tries: int = 1

@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from .compare import FETCHES, ResponseComparison, ResponseDifference
-from .ignored_fields import IgnoredFields
-from .outcome import ReplayOutcome
+from .compare import FETCHES, IgnoredFields, ResponseComparison, ResponseDifference
 from .read_records import ReadRecords
-from .recording import RecordedExchange
-from .retries import NOT_YET
+from .recording import RecordedExchange, ReplayOutcome
+from .routing import NOT_YET
 from .structs import codes
 
 SAMPLES = 5

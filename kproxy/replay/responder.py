@@ -37,7 +37,7 @@ from kproxy.wire.table.api_keys import (
 )
 from kproxy.wire.table.schema import Api
 
-from .fixes.correlation import answered
+from .links import answered
 from .partition_log import PartitionLog
 from .recorded_elements import RecordedElements, fit
 from .recorded_responses import RecordedResponses

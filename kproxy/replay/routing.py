@@ -1,4 +1,4 @@
-"""Routing of recorded requests: to the leader of their partitions, or to a coordinator.
+"""Routing of recorded requests: to the leader of their partitions, or to a coordinator; once more, if it is not ready.
 
 Recorded nodes and addresses mean nothing to the target, so each request is looked at by itself. One about partitions
 with several leaders is cut into parts, one for each, and their responses are merged into one. The fetches of a
@@ -6,6 +6,10 @@ connection all are about the same partitions, those of its session (KIP-227): wh
 session is used. What is about neither partitions nor groups goes to the bootstrap server: since KRaft (KIP-590), every
 broker passes on what the controller has to do. Approximated: a ShareFetch goes as a whole to the leader of most of its
 partitions, since its session belongs to one broker (KIP-932).
+
+A target may not be ready where the recorded cluster was. A client that got such an error would have asked again, and
+the recording would show it. So a request that went well when it was recorded is sent again when all that the target
+says is that it has not come so far. Nothing has been done by a request that is answered in this way.
 """
 
 from __future__ import annotations
@@ -20,13 +24,15 @@ from kproxy.core.respond import without
 from kproxy.errors import DecodeError
 from kproxy.rules.entity import Entity, entities
 from kproxy.wire import Message, decode_response, encode
-from kproxy.wire.table.api_keys import FETCH
+from kproxy.wire.elements import partitions
+from kproxy.wire.table.api_keys import FETCH, PRODUCE
 from kproxy.wire.table.layout import ZERO_UUID
 from kproxy.wire.table.schema import keys_of
 from kproxy.wire.table.shapes import Level, shape
 
 from .links import OnResponse
 from .recording import RecordedExchange
+from .structs import codes
 from .target import GROUP, TRANSACTION, CoordinatorKey, NodeAddress, TargetCluster
 
 SHARED = keys_of("ShareFetch ShareAcknowledge")
@@ -208,3 +214,52 @@ def add_elements(levels: tuple[Level, ...], into: dict[str, Any], other: dict[st
             into[level.array].append(element)
         elif len(levels) > 1:
             add_elements(levels[1:], same, element)
+
+
+NOT_YET = frozenset((5, 14, 15, 51))
+"""LEADER_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, CONCURRENT_TRANSACTIONS."""
+MOVED = frozenset((6, 16))
+"""NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR: the target is asked once more where it is."""
+NO_TOPIC = frozenset((3, 100))
+"""UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID: of topics that the replay has just made."""
+REPEATED = keys_of("""
+    Produce OffsetCommit JoinGroup SyncGroup InitProducerId AddPartitionsToTxn AddOffsetsToTxn EndTxn TxnOffsetCommit
+""")
+"""APIs of requests that do something. To send one that was refused, beside the one that its client sent then,
+would do it twice: write records again, or leave a member in a group that nobody stands behind."""
+WAS_REFUSED = "the recorded cluster was not ready for it, and its client asked again"
+
+
+def was_refused(exchange: RecordedExchange) -> bool:
+    """Return True if a request had no effect when it was recorded, because the cluster was not ready or had moved."""
+    if exchange.key not in REPEATED or exchange.response is None:
+        return False
+    recorded_codes = codes(exchange.response)
+    return (
+        bool(recorded_codes)
+        and recorded_codes <= NOT_YET | MOVED
+        and not partly_written(exchange.key, exchange.response)
+    )
+
+
+def partly_written(key: int, response: Message) -> bool:
+    """Return True if some partition of a Produce went well."""
+    return key == PRODUCE and any(not partition.error_code for partition in partitions(response))
+
+
+def not_ready(exchange: RecordedExchange, now: Message, target: TargetCluster) -> bool:
+    """Return True if the request should be sent again.
+
+    A Produce that partly went well should not, nor a Fetch, which the next Fetch repeats.
+    """
+    now_codes = codes(now)
+    if not now_codes or not now_codes <= NOT_YET | MOVED | NO_TOPIC or exchange.key == FETCH:
+        return False
+    if partly_written(exchange.key, now):
+        return False
+    if exchange.response is None or now_codes & codes(exchange.response):
+        return False
+    if not now_codes & NO_TOPIC:
+        return True
+    topics = {topic for topic, _ in subject_of(exchange.request, {}).partitions}
+    return bool(topics) and topics <= target.created

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
+from uuid import UUID
 
 from kproxy.wire import Message
 from kproxy.wire.table import layout, schema
-from kproxy.wire.table.layout import Slot, Struct
+from kproxy.wire.table.layout import ZERO_UUID, Slot, Struct
 
 ERROR_CODE = "error_code"
 
@@ -46,3 +47,17 @@ def codes(message: Message) -> set[int]:
 def carriers(kind: str, direction: str) -> frozenset[int]:
     """Return the keys of all APIs that carry such a value in some version."""
     return frozenset(key for key in schema.paths() if kind in layout.kinds(key, direction))
+
+
+TOPIC_ID, TOPIC_NAME = "topic_id", "topic_name"
+SHOWING = carriers(TOPIC_ID, "response") & carriers(TOPIC_NAME, "response")
+"""Keys of the APIs whose responses show names beside ids."""
+
+
+def pairs(message: Message) -> Iterator[tuple[UUID, str]]:
+    """Yield the ids and names that stand together in this message."""
+    for struct, value in structs(layout_of(message), message.body):
+        ids = [value[slot.name] for slot in of_kind(struct, TOPIC_ID) if not slot.array]
+        names = [value[slot.name] for slot in of_kind(struct, TOPIC_NAME) if not slot.array]
+        if len(ids) == len(names) == 1 and ids[0] != ZERO_UUID and names[0]:
+            yield ids[0], names[0]

@@ -15,7 +15,7 @@ from kproxy.wire.elements import partitions_of, topics
 from kproxy.wire.table.api_keys import API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, FIND_COORDINATOR, METADATA
 from kproxy.wire.table.schema import Api, Versions
 
-from .topic_names import SHOWING, pairs
+from .structs import SHOWING, pairs
 
 GROUP, TRANSACTION = 0, 1
 """Key types of FindCoordinator (KIP-98)."""

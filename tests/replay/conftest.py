@@ -20,12 +20,12 @@ from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
 from kproxy.observe.exchange import Depth, Form, Frame, ObservedExchange
 from kproxy.observe.observer import ConnectionObserver
-from kproxy.replay.client import Authenticate, ReplayClient
+from kproxy.replay.compare import IgnoredFields
 from kproxy.replay.fixes import OutgoingRequest
-from kproxy.replay.ignored_fields import IgnoredFields
 from kproxy.replay.player import Pace, ReplayPlayer
 from kproxy.replay.recording import RecordedExchange, Recording, record
 from kproxy.replay.report import ReplayReport
+from kproxy.replay.sockets import Authenticate, ReplayClient
 from kproxy.replay.target import TargetCluster
 from kproxy.testing.kafka import Kafka, KafkaListener
 from kproxy.testing.process import free_port

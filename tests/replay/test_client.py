@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.replay.client import NoTarget, ReplayClient
-from kproxy.replay.outcome import ReplayOutcome
+from kproxy.replay.own_requests import plain
 from kproxy.replay.player import Pace, ReplayPlayer
-from kproxy.replay.sasl import plain
+from kproxy.replay.recording import ReplayOutcome
+from kproxy.replay.sockets import NoTarget, ReplayClient
 from kproxy.replay.target import TargetCluster
 from kproxy.testing.process import free_port
 from kproxy.wire import Message

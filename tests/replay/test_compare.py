@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from kproxy.replay.compare import ResponseComparison, ResponseDifference, error_name, shown
-from kproxy.replay.ignored_fields import IgnoredFields
+from kproxy.replay.compare import IgnoredFields, ResponseComparison, ResponseDifference, error_name, shown
 
 
 def found(recorded: Any, now: Any, **wanted: Any) -> list[tuple[str, str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.replay.ignored_fields import IgnoredFields, NoSuchGroup, table
+from kproxy.replay.compare import IgnoredFields, NoSuchGroup, table
 from kproxy.wire.table import layout, schema
 
 

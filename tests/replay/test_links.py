@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.replay.commands import CloseLink, OpenLink, PlayerCommand, SendRequest
-from kproxy.replay.links import ReplayLinks
+from kproxy.replay.links import CloseLink, OpenLink, PlayerCommand, ReplayLinks, SendRequest
 from kproxy.testing.dialogue import request, response
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.replay.ignored_fields import IgnoredFields
-from kproxy.replay.outcome import ReplayOutcome
+from kproxy.replay.compare import IgnoredFields
+from kproxy.replay.recording import ReplayOutcome
 from kproxy.replay.report import READY, ReplayReport, percentiles
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.replay.retries import not_ready, was_refused
+from kproxy.replay.routing import not_ready, was_refused
 from kproxy.replay.target import TargetCluster
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.errors import DecodeError
-from kproxy.replay.sasl import CredentialsRefused, plain
+from kproxy.replay.own_requests import CredentialsRefused, plain
 from kproxy.testing.dialogue import response
 from kproxy.wire import decode_request
 

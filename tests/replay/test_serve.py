@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from kproxy.capture.reader import read
 from kproxy.replay.responder import RecordingResponder
-from kproxy.replay.server import ResponderServer
+from kproxy.replay.sockets import ResponderServer
 from tests.support.java_program import JavaProgram
 from tests.support.topics import create_topics
 

@@ -16,9 +16,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kproxy.capture.reader import read
+from kproxy.replay.own_requests import plain
 from kproxy.replay.player import Pace
-from kproxy.replay.retries import WAS_REFUSED
-from kproxy.replay.sasl import plain
+from kproxy.replay.routing import WAS_REFUSED
 from kproxy.testing.kafka import Kafka, KafkaListener
 from tests.support.java_program import JavaProgram
 from tests.support.topics import create_topics

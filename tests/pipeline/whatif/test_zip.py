@@ -14,7 +14,7 @@ PACKAGE = Path(kproxy.__file__).parent
 PROGRAM = """
 import kproxy
 from kproxy.pipeline.whatif.candidate import Candidate
-from kproxy.replay.ignored_fields import TABLE
+from kproxy.replay.compare import TABLE
 from kproxy.wire.table import schema, shapes
 rule = "rules: [{name: r, kind: error, match: {api: Produce}, error: NOT_LEADER_OR_FOLLOWER}]"
 Candidate([("r.yaml", rule)], 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kproxy.observe.credentials import CONFIG_VALUES
-from kproxy.replay.fixes.configs import LEFT_OUT, ConfigFix
+from kproxy.replay.fixes.topics import LEFT_OUT, ConfigFix
 
 
 def asked(tools: Any, withheld: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.replay.fixes.correlation import LAST, answered, following, number_of, renumbered
+from kproxy.replay.links import LAST, answered, following, number_of, renumbered
 from kproxy.testing.dialogue import request, response
 from kproxy.wire import decode_request, decode_response
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.replay.fixes.leader_epochs import LeaderEpochFix
+from kproxy.replay.fixes.topics import LeaderEpochFix
 
 
 def test_no_leader_epoch_is_claimed(tools: Any) -> None:

@@ -17,7 +17,7 @@ from kproxy.core.counters import Counters
 from kproxy.core.plan import Bound
 from kproxy.core.sasl.principal import DELEGATION, LONGEST, MALFORMED, NAMES, OPAQUE, NoName, PrincipalWatch
 from kproxy.errors import InputError
-from kproxy.replay import sasl
+from kproxy.replay import own_requests as sasl
 from kproxy.testing.dialogue import Dialogue, request, response
 
 from ..feed import Feed

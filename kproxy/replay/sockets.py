@@ -1,8 +1,9 @@
-"""Client of a target: the sockets that a player's commands ask for.
+"""Sockets of replays: the client that a player's commands ask for, and the server of a responder.
 
-Strategy: a task for each link, which connects, authenticates and reads, and one beside it that writes; one task that
-wakes the player. All of them run in one thread, so the player is called from any of them. When it says that the replay
-is over, all are cancelled.
+Strategy: the client has a task for each link, which connects, authenticates and reads, and one beside it that writes;
+one task wakes the player. All of them run in one thread, so the player is called from any of them. When it says that
+the replay is over, all are cancelled. The server has a task for each connection, which answers one request after the
+other, as brokers do.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from collections.abc import Callable, Generator
 import trio
 
 from kproxy.errors import InputError, KproxyError
-from kproxy.wire.scan.frames import Splitter, framed
+from kproxy.wire.scan.frames import REQUEST_HEADER, Splitter, framed
 
-from .commands import CloseLink, FinishReplay, OpenLink, SendRequest, TickAt
+from .links import CloseLink, FinishReplay, OpenLink, SendRequest, TickAt
 from .player import ReplayPlayer
+from .responder import RecordingResponder
 from .target import NodeAddress
 
 CONNECT = 10.0
@@ -185,3 +187,34 @@ async def write(stream: trio.abc.Stream, wire: LinkOutput) -> None:
                 await stream.send_all(data)
     except (OSError, trio.BrokenResourceError):
         return
+
+
+class ResponderServer:
+    """Server that listens on `address` (port 0: any) until cancelled."""
+
+    def __init__(self, stage: RecordingResponder, address: NodeAddress) -> None:
+        self.stage, self.address = stage, address
+
+    async def run(self, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
+        """Listen and serve; report the port once clients can connect. Raises OSError if it cannot listen."""
+        host, port = self.address
+        listeners = await trio.open_tcp_listeners(port, host=host)
+        task_status.started(listeners[0].socket.getsockname()[1])
+        await trio.serve_listeners(self.connection, listeners)
+
+    async def connection(self, stream: trio.SocketStream) -> None:
+        """Answer requests until the client leaves, or asks for what cannot be answered."""
+        here = stream.socket.getsockname()
+        splitter = Splitter(REQUEST_HEADER)
+        try:
+            while data := await stream.receive_some(READ):
+                splitter.receive(data)
+                for frame in splitter.frames():
+                    reply = self.stage.reply(frame, (here[0], here[1]))
+                    if reply.close:
+                        return
+                    if reply.frame is not None:
+                        await trio.sleep(reply.wait)
+                        await stream.send_all(framed(reply.frame))
+        except (OSError, trio.BrokenResourceError, KproxyError):
+            return
