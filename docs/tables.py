@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isfunction
 from pathlib import Path
+from types import ModuleType
 
 import yaml
 
@@ -57,7 +58,9 @@ def filled(text: str) -> str:
 
 
 def _fill(found: re.Match[str]) -> str:
-    model = getattr(importlib.import_module(found[2]), found[3])
+    here = found[2].removeprefix("docs.")
+    module = importlib.import_module(found[2]) if here == found[2] else beside(here)
+    model = getattr(module, found[3])
     if isfunction(model):  # it makes the table itself
         return f"{found[1]}{model()}{found[4]}"
     table = events.markdown_table if isinstance(model, (EventType, tuple)) else markdown_table
@@ -218,13 +221,18 @@ def _one_rule(model: type[Rule]) -> str:
 
 def pictures() -> dict[Path, str]:
     """Return the pictures of the README, drawn by picture.py beside this file."""
-    spec = spec_from_file_location("picture", PAGES / "picture.py")
+    return {PAGES / name: text for name, text in beside("picture").pictures().items()}
+
+
+def beside(name: str) -> ModuleType:
+    """Return the module of this name that stands beside this file."""
+    spec = spec_from_file_location(name, PAGES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
-    picture = module_from_spec(spec)
-    sys.modules["picture"] = picture  # where dataclasses look for it
-    spec.loader.exec_module(picture)
-    return {PAGES / name: text for name, text in picture.pictures().items()}
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # where dataclasses look for it
+    spec.loader.exec_module(module)
+    return module
 
 
 def generated() -> dict[Path, str]:

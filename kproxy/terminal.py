@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 
 import click
 
@@ -110,6 +110,26 @@ def console(*, err: bool = False, markup: bool = False) -> Console:
                 yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
     return CleanConsole(file=raw(err), stderr=err, markup=markup, highlight=False, emoji=False)
+
+
+class StyledLine(NamedTuple):
+    """Line of output with rich's style for it."""
+
+    text: str
+    style: str = ""
+
+
+def print_styled(lines: Iterable[StyledLine]) -> None:
+    """Print lines, with colours on a terminal, plain in pipes."""
+    if not sys.stdout.isatty():
+        for line in lines:
+            say(line.text)
+        return
+    from rich.text import Text
+
+    out = console()
+    for line in lines:
+        out.print(Text(line.text, line.style), soft_wrap=True)
 
 
 def print_rows(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -11,7 +11,9 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import wraps
+from types import MappingProxyType
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -62,54 +64,52 @@ class Admin:
         `wait` is the time in seconds for which the request asks the proxy to wait. Raises InternalError when nothing
         answers, DocumentError for mistakes in the body, Refused for any other error response.
         """
-        given = {name: value for name, value in (query or {}).items() if value is not None}
-        target = self.prefix + path + (f"?{urlencode(given)}" if given else "")
-        headers = {"Accept": JSON} | ({"Authorization": f"Bearer {self.token}"} if self.token else {})
+        headers = {"Accept": JSON} | self._authorization()
         if method in ("POST", "PUT"):
             headers["Content-Type"] = kind
-        connection = self.connect(self.host, self.port, timeout=TIMEOUT + wait)
-        try:
-            connection.request(method, target, body, headers)
-            answer = connection.getresponse()
-            data = answer.read()
-        except (OSError, http.client.HTTPException) as error:
-            raise InternalError(self._nothing(error)) from error
-        finally:
-            connection.close()
-        return self._read(answer.status, data)
+        with self._response(method, self._target(path, query), body, headers, timeout=TIMEOUT + wait) as response:
+            status, data = response.status, response.read()
+        return self._read(status, data)
 
     def probe(self, path: str) -> tuple[int, str]:
         """Return status and text of a path that needs no token. Raises InternalError when nothing answers."""
-        connection = self.connect(self.host, self.port, timeout=PROBE_TIMEOUT)
-        try:
-            connection.request("GET", self.prefix + path)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode(errors="replace").strip()
-        except (OSError, http.client.HTTPException) as error:
-            raise InternalError(self._nothing(error)) from error
-        finally:
-            connection.close()
+        with self._response("GET", self.prefix + path, timeout=PROBE_TIMEOUT) as response:
+            return response.status, response.read().decode(errors="replace").strip()
 
     def stream(self, path: str, query: Mapping[str, Any]) -> Iterator[bytes]:
         """Yield the lines of a response that has no end, as they come. Empty lines, which only keep the connection
         alive, are left out. Raises as `__call__` does, and InternalError when the response ends after all."""
-        given = {name: value for name, value in query.items() if value is not None}
-        target = self.prefix + path + (f"?{urlencode(given)}" if given else "")
-        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
-        connection = self.connect(self.host, self.port, timeout=TIMEOUT)
-        try:
-            connection.request("GET", target, None, headers)
-            answer = connection.getresponse()
-            if answer.status != 200:
-                self._read(answer.status, answer.read())
-            while line := answer.readline():
+        with self._response(
+            "GET", self._target(path, query), headers=self._authorization(), timeout=TIMEOUT
+        ) as response:
+            if response.status != 200:
+                self._read(response.status, response.read())
+            while line := response.readline():
                 if line.strip():
                     yield line
+        raise InternalError(f"the proxy at {self.url} has ended")
+
+    @contextmanager
+    def _response(
+        self, method: str, target: str, body: bytes | None = None, headers: Mapping[str, str] = MappingProxyType({}),
+        *, timeout: float,
+    ) -> Iterator[http.client.HTTPResponse]:  # fmt: skip
+        """Give the response to a request, to be read within the context. Raises InternalError when nothing answers."""
+        connection = self.connect(self.host, self.port, timeout=timeout)
+        try:
+            connection.request(method, target, body, dict(headers))
+            yield connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             raise InternalError(self._nothing(error)) from error
         finally:
             connection.close()
-        raise InternalError(f"the proxy at {self.url} has ended")
+
+    def _target(self, path: str, query: Mapping[str, Any] | None) -> str:
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        return self.prefix + path + (f"?{urlencode(given)}" if given else "")
+
+    def _authorization(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
     def _nothing(self, error: Exception) -> str:
         if isinstance(error, TimeoutError | socket.timeout):

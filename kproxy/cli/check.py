@@ -19,7 +19,7 @@ from kproxy.terminal import say
 
 
 @dataclass
-class Report:
+class CheckReport:
     """Report of one check: mistakes and warnings in the order of files, a line in `right` for each document or set
     without mistakes, and the numbers of rules and tests."""
 
@@ -77,11 +77,11 @@ def command(ctx: click.Context, paths: tuple[str, ...], strict: bool, schema: bo
     ctx.exit(1 if failed else 0)
 
 
-def check(paths: tuple[str, ...]) -> Report:
+def check(paths: tuple[str, ...]) -> CheckReport:
     """Check the documents in files and folders; mistakes in them are reported, not raised."""
     from kproxy.testing.cases.document import case_files, is_case_file
 
-    report = Report()
+    report = CheckReport()
     sources = [(path, Source.open(path)) for path in rule_files(paths) if not is_case_file(path)]
     configs = [(path, source) for path, source in sources if is_config(source)]
     covered: set[Path] = set()
@@ -109,7 +109,7 @@ def real(path: Path) -> Path:
         return path
 
 
-def _check_config(path: Path, source: Source, report: Report) -> set[Path]:
+def _check_config(path: Path, source: Source, report: CheckReport) -> set[Path]:
     """Check a config with its rules. Returns the rule files, so that they are not checked once more without it."""
     config = config_from(source, path.parent)
     files = rule_files(rule_paths(source, path.parent, config))
@@ -122,7 +122,7 @@ def _check_config(path: Path, source: Source, report: Report) -> set[Path]:
     return {real(file) for file in files}
 
 
-def _check_rules(sources: list[Source], names: list[str], report: Report, config: Config | None = None) -> None:
+def _check_rules(sources: list[Source], names: list[str], report: CheckReport, config: Config | None = None) -> None:
     places = None if config is None else config.places()
     documents = [read_document(source) for source in sources]
     check_documents(documents, places)
@@ -139,7 +139,7 @@ def _check_rules(sources: list[Source], names: list[str], report: Report, config
         report.right.append(f"{name}: {_count(len(kinds), 'rule')}{f' ({what})' if what else ''}")
 
 
-def _check_tests(path: Path, report: Report) -> None:
+def _check_tests(path: Path, report: CheckReport) -> None:
     from kproxy.testing.cases.document import load_cases
 
     try:

@@ -6,8 +6,6 @@ import sys
 
 import click
 
-from kproxy.cli.frame_input import find_api, frames, known_version
-from kproxy.cli.frame_output import as_json, tree
 from kproxy.errors import DecodeError, InputError
 from kproxy.named_file import read_named, reason
 from kproxy.terminal import console, in_line, say
@@ -16,6 +14,8 @@ from kproxy.wire.codec.message import Message, known
 from kproxy.wire.codec.structs import find
 from kproxy.wire.primitives import read_int16
 from kproxy.wire.table.schema import Api
+
+from .frame_text import as_json, find_api, frames, known_version, tree
 
 MOST_FRAMES = 256 << 20
 """Bytes of input at most: room for the longest frame, of 100 MiB, in hex."""

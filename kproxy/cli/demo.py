@@ -90,7 +90,7 @@ def produce_one(settings: dict[str, Any], topic: str) -> bool:
 
 
 @dataclass
-class Outcome:
+class DemoOutcome:
     """Outcome of one demo: numbers of records at each stage of their way.
 
     `same` is True if the consumed values are those that were produced; `addresses` are the brokers' addresses that the
@@ -174,10 +174,10 @@ def show_topics(console: Console, cluster: MockCluster, proxy: Proxy) -> None:
     console.print(table)
 
 
-def move_records(console: Console, cluster: MockCluster, proxy: Proxy, count: int) -> Outcome:
+def move_records(console: Console, cluster: MockCluster, proxy: Proxy, count: int) -> DemoOutcome:
     """Produce and consume through the proxy, and count the stored records at the brokers, not through the proxy."""
     values = {f"order {number}".encode() for number in range(count)}
-    outcome = Outcome()
+    outcome = DemoOutcome()
     with console.status(f"producing {count} records to {CLIENT_NAME} …"):
         outcome.produced = produce(proxy, values, outcome.addresses)
     console.print(f"produced  {outcome.produced:>7} records to   {CLIENT_NAME!r}, each one acknowledged")
@@ -279,7 +279,7 @@ def show_frames(console: Console, proxy: Proxy) -> None:
         console.print(f"rewritten: {labels['what']}, {number:.0f} times")
 
 
-def show_summary(console: Console, outcome: Outcome, fault: Fault, leaked: set[str]) -> None:
+def show_summary(console: Console, outcome: DemoOutcome, fault: Fault, leaked: set[str]) -> None:
     console.rule("[bold]summary", align="left")
     if outcome.complete:
         console.print(f"[green]{outcome.consumed} of {outcome.produced} records delivered[/], none lost or changed.")

@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from kproxy.cli.frame_output import SECRET, Row, is_utf8, rows, shown
 from kproxy.errors import DecodeError, RecordsError
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.observe.records import MOST_BYTES, RecordsField
@@ -23,6 +22,8 @@ from kproxy.wire.records import Batch, Cut, Entry, LegacyEntry, Record, check_cr
 from kproxy.wire.records.compression import CODECS
 from kproxy.wire.table.errors import numbers
 from kproxy.wire.table.schema import Api, load, paths
+
+from .frame_text import SECRET, Row, is_utf8, rows, shown
 
 ACROSS = 12
 """Bytes in a line: with the offset they take half of a terminal."""

@@ -10,10 +10,11 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from kproxy.cli.frame_input import find_api, known_version
 from kproxy.terminal import console, say
 from kproxy.wire.table.layout import grammar
 from kproxy.wire.table.schema import Api, apis
+
+from .frame_text import find_api, known_version
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kproxy.errors import DocumentError
-from kproxy.terminal import console, say
+from kproxy.terminal import StyledLine, print_styled, say
 
 if TYPE_CHECKING:
     from kproxy.testing.cases.document import Ready
@@ -22,7 +21,7 @@ DEFAULT = "rules"
 
 
 @dataclass
-class Report:
+class FileReport:
     """Results of the tests of one file. If it has `mistakes`, lines with their places, then no test was played.
     `left_out` counts the tests that were not asked for."""
 
@@ -56,17 +55,17 @@ def command(ctx: click.Context, paths: tuple[str, ...], words: str | None, schem
     if not paths and not Path(DEFAULT).is_dir():
         raise click.UsageError(f"there is no folder {DEFAULT}/ here, say where the tests are: kproxy test PATHS…")
     reports = list(run(paths or (DEFAULT,), words))
-    show(lines_of(reports))
+    print_styled(lines_of(reports))
     ctx.exit(0 if all_good(reports) else 1)
 
 
-def run(paths: tuple[str, ...], words: str | None = None) -> Iterator[Report]:
+def run(paths: tuple[str, ...], words: str | None = None) -> Iterator[FileReport]:
     """Play the tests of all files, or those with `words` in file or name. Mistakes are reported, not raised."""
     from kproxy.testing.cases.document import case_files, load_cases
     from kproxy.testing.cases.play import play
 
     for file in case_files(paths):
-        report = Report(file)
+        report = FileReport(file)
         try:
             for ready in load_cases(file):
                 if words is None or words.lower() in f"{file} {ready.name}".lower():
@@ -78,46 +77,38 @@ def run(paths: tuple[str, ...], words: str | None = None) -> Iterator[Report]:
         yield report
 
 
-def all_good(reports: list[Report]) -> bool:
+def all_good(reports: list[FileReport]) -> bool:
     """Return True if tests were played, and all of them hold."""
     played = sum(len(report.played) for report in reports)
     return played > 0 and not any(report.failed or report.mistakes for report in reports)
 
 
-@dataclass(frozen=True)
-class Line:
-    """Line of the printed report; `style` is rich's."""
-
-    text: str
-    style: str = ""
-
-
-def lines_of(reports: list[Report]) -> Iterator[Line]:
+def lines_of(reports: list[FileReport]) -> Iterator[StyledLine]:
     """Yield the lines of the printed report; the last one sums up."""
     for report in reports:
         if not report.mistakes and not report.played:
             continue
-        yield Line(str(report.file), "bold")
+        yield StyledLine(str(report.file), "bold")
         for mistake in report.mistakes:
-            yield Line(f"  {mistake}", "red")
+            yield StyledLine(f"  {mistake}", "red")
         for ready, failures in report.played:
-            yield Line(f"  {'FAIL' if failures else 'ok  '}  {ready.name}", "red" if failures else "green")
+            yield StyledLine(f"  {'FAIL' if failures else 'ok  '}  {ready.name}", "red" if failures else "green")
             for failure in failures:
-                yield Line(f"        {failure.position}: {failure.what}")
+                yield StyledLine(f"        {failure.position}: {failure.what}")
                 yield from diff(failure)
     yield summary(reports)
 
 
-def diff(failure: CaseFailure) -> Iterator[Line]:
+def diff(failure: CaseFailure) -> Iterator[StyledLine]:
     """Yield the differences of a failure, value by value: its path, what was expected, what was found."""
     for path, expected, found in failure.differences:
         if path:
-            yield Line(f"          {path}", "bold")
-        yield Line(f"            expected  {expected}", "green")
-        yield Line(f"            found     {found}", "red")
+            yield StyledLine(f"          {path}", "bold")
+        yield StyledLine(f"            expected  {expected}", "green")
+        yield StyledLine(f"            found     {found}", "red")
 
 
-def summary(reports: list[Report]) -> Line:
+def summary(reports: list[FileReport]) -> StyledLine:
     """Return the line that counts the tests passed, failed and left out, and the mistakes."""
     played, failed = sum(len(report.played) for report in reports), sum(report.failed for report in reports)
     mistakes, left_out = sum(len(report.mistakes) for report in reports), sum(report.left_out for report in reports)
@@ -126,20 +117,7 @@ def summary(reports: list[Report]) -> Line:
     parts += [f"{mistakes} mistake{'s'[: mistakes != 1]}"] if mistakes else []
     parts += [f"{left_out} left out"] if left_out else []
     if not parts:
-        return Line("no tests found: they are in files called NAME.test.yaml", "yellow")
+        return StyledLine("no tests found: they are in files called NAME.test.yaml", "yellow")
     if not played and not mistakes:
-        return Line(f"no test has that in its name, {left_out} left out", "yellow")
-    return Line(", ".join(parts), "green" if all_good(reports) else "red")
-
-
-def show(lines: Iterator[Line]) -> None:
-    """Print lines, with colours on a terminal, plain in pipes."""
-    if not sys.stdout.isatty():
-        for line in lines:
-            say(line.text)
-        return
-    from rich.text import Text
-
-    out = console()
-    for line in lines:
-        out.print(Text(line.text, line.style), soft_wrap=True)
+        return StyledLine(f"no test has that in its name, {left_out} left out", "yellow")
+    return StyledLine(", ".join(parts), "green" if all_good(reports) else "red")

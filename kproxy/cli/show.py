@@ -14,7 +14,6 @@ from kproxy.cli.exchange_input import AnyView, Trouble, tell, views
 from kproxy.cli.exchange_rows import milliseconds
 from kproxy.cli.exchange_tree import hex_tree, record_lines
 from kproxy.cli.filters import is_file, make_filter
-from kproxy.cli.frame_output import as_json
 from kproxy.cli.tail import unjudged
 from kproxy.errors import DecodeError
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
@@ -23,6 +22,8 @@ from kproxy.observe.filter.view import ExchangeView
 from kproxy.observe.records import NotKept, record_fields
 from kproxy.terminal import say
 from kproxy.wire import decode_request, decode_response
+
+from .frame_text import as_json
 
 FORMS = ("tree", "json")
 

@@ -12,7 +12,7 @@ from kproxy.cli.exchange_input import Trouble, events, exchanges, kind_of, make_
 from kproxy.cli.exchange_rows import milliseconds, size
 from kproxy.cli.filters import files_and_filter
 from kproxy.cli.tail import passed_over, unjudged
-from kproxy.cli.tally import Tally
+from kproxy.cli.tally import ExchangeTally
 from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import EventView, ExchangeView
@@ -38,7 +38,7 @@ def command(words: tuple[str, ...], output: str, top: int) -> None:
     files, wanted = files_and_filter(words)
     if not files:
         raise click.UsageError(f"there is no file {words[0]}")
-    trouble, tally = Trouble(), Tally()
+    trouble, tally = Trouble(), ExchangeTally()
     for file in files:
         if kind_of(file) == "capture":
             count_capture(file, wanted, tally, trouble)
@@ -54,14 +54,14 @@ def command(words: tuple[str, ...], output: str, top: int) -> None:
     unjudged(wanted.unknown, wanted.why)
 
 
-def count_capture(file: str, wanted: Filter, tally: Tally, trouble: Trouble) -> None:
+def count_capture(file: str, wanted: Filter, tally: ExchangeTally, trouble: Trouble) -> None:
     for seen in exchanges(file, trouble):
         view = ExchangeView(seen, make_data)
         if wanted.holds(view):
             tally.add(view.data, file)
 
 
-def count_events(file: str, wanted: Filter, tally: Tally, trouble: Trouble) -> None:
+def count_events(file: str, wanted: Filter, tally: ExchangeTally, trouble: Trouble) -> None:
     for kind, data, source in events(file, trouble):
         if kind == REQUEST_EVENT.name:
             if wanted.holds(EventView(data)):

@@ -20,7 +20,6 @@ from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import ViewedEvent
 from kproxy.terminal import raw, say
 
-Show = Callable[[ViewedEvent], None]
 FORMS = ("table", "wide", "json")
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -62,7 +61,7 @@ def command(admin: Admin, words: tuple[str, ...], output: str, number: int | Non
         pass  # Ctrl-C is the usual end, and no failure
 
 
-def shown_as(output: str) -> Show:
+def shown_as(output: str) -> Callable[[ViewedEvent], None]:
     """Return the function that prints an exchange's data in this form."""
     if output == "json":
         return lambda data: say(_encode(data).decode())

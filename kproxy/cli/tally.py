@@ -62,7 +62,7 @@ class Latencies:
 
 
 @dataclass(slots=True)
-class Line:
+class ExchangeCounts:
     """Counts of the exchanges of one API or client, or of all."""
 
     requests: int = 0
@@ -92,7 +92,7 @@ class Line:
 
 
 @dataclass(slots=True)
-class TopicLine:
+class TopicCounts:
     """Counts of what was written to one topic and read from it. `requests`: once for each of its partitions."""
 
     requests: int = 0
@@ -128,14 +128,14 @@ class TopicLine:
         }  # fmt: skip
 
 
-class Tally:
+class ExchangeTally:
     """Tally of exchanges and summaries: the counts that `kproxy stats` prints."""
 
     def __init__(self) -> None:
-        self.total = Line()
-        self.apis: dict[str, Line] = {}
-        self.clients: dict[str, Line] = {}
-        self.topics: dict[str, TopicLine] = {}
+        self.total = ExchangeCounts()
+        self.apis: dict[str, ExchangeCounts] = {}
+        self.clients: dict[str, ExchangeCounts] = {}
+        self.topics: dict[str, TopicCounts] = {}
         self.errors: Counter[ErrorKey] = Counter()
         self.connections: set[tuple[str, Any]] = set()
         self.first = self.last = ""
@@ -160,13 +160,13 @@ class Tally:
             return
         self._common(data, source, count)
         if data.get("records"):  # records of topics that the summary could not tell apart any more
-            _line(self.topics, OTHERS, TopicLine).add(
+            _line(self.topics, OTHERS, TopicCounts).add(
                 str(data.get("api")), data.get("acks"), {**data, "error": None}, 0
             )
 
     def _part(self, data: Data, topic: Data, part: Data, times: int) -> None:
         """Add one partition of an exchange, or of `times` exchanges that a summary counts in one line."""
-        line = _line(self.topics, str(topic.get("topic") or topic.get("topic_id")), TopicLine)
+        line = _line(self.topics, str(topic.get("topic") or topic.get("topic_id")), TopicCounts)
         line.add(str(data.get("api")), data.get("acks"), part, times)
         if part.get("error"):
             self._error(data, part["error"], "partition", part.get("error_by") or "broker", times)
@@ -174,8 +174,8 @@ class Tally:
     def _common(self, data: Data, source: str, times: int) -> None:
         for line in (
             self.total,
-            _line(self.apis, str(data.get("api")), Line),
-            _line(self.clients, str(data.get("client_id")), Line),
+            _line(self.apis, str(data.get("api")), ExchangeCounts),
+            _line(self.clients, str(data.get("client_id")), ExchangeCounts),
         ):
             line.add(data, times)
         by_kproxy = data.get("kproxy_errors") or ()
@@ -210,7 +210,7 @@ class Tally:
         }  # fmt: skip
 
 
-def _most(lines: dict[str, Line]) -> list[tuple[str, Line]]:
+def _most(lines: dict[str, ExchangeCounts]) -> list[tuple[str, ExchangeCounts]]:
     return sorted(lines.items(), key=lambda one: -one[1].requests)
 
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from kproxy.cli.explaining.target import of_frame
+from kproxy.cli.explain.target import of_frame
 from kproxy.core.shared import Shared
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import entities

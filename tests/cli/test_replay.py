@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from kproxy.cli import main
-from kproxy.cli.replay_options import is_loopback
+from kproxy.cli.replay import is_loopback
 from kproxy.testing.process import free_port
 from tests.support.exchange_factory import conversation, write_capture
 from tests.support.fake_broker import FakeBroker

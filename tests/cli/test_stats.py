@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kproxy.cli import main, tally
-from kproxy.cli.tally import OTHERS, Latencies, Tally
+from kproxy.cli.tally import OTHERS, ExchangeTally, Latencies
 from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.sinks.audit.lines import EventEncoder
 from tests.support.exchange_factory import NOON, conversation, event_lines, write_capture
@@ -134,7 +134,7 @@ def test_percentiles_are_right_within_a_twentieth() -> None:
 def test_names_beyond_the_limit_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that memory does not grow with the file."""
     monkeypatch.setattr(tally, "MOST_NAMES", 3)
-    made = Tally()
+    made = ExchangeTally()
     for number in range(9):
         topic = {"topic": f"t{number}", "partitions": [{"partition": 0}]}
         made.add({"api": "Produce", "client_id": f"c{number}", "topics": [topic], "error": f"E{number}"}, "s")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kproxy.capture.reader import Capture
-from kproxy.cli.tally import Tally
+from kproxy.cli.tally import ExchangeTally
 from kproxy.events.schema import LATENCY_BOUNDS_MS, REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.events.validation import mistakes
 from kproxy.observe.exchange import Depth, ObservedExchange
@@ -75,8 +75,8 @@ def frames(data: bytes) -> Iterator[bytes]:
         data = data[size:]
 
 
-def told_singly(exchanges: list[ObservedExchange]) -> Tally:
-    tally = Tally()
+def told_singly(exchanges: list[ObservedExchange]) -> ExchangeTally:
+    tally = ExchangeTally()
     for seen in exchanges:
         event = request_event(seen, float, EVERYTHING)
         assert not mistakes(REQUEST_EVENT, event)
@@ -84,8 +84,8 @@ def told_singly(exchanges: list[ObservedExchange]) -> Tally:
     return tally
 
 
-def told_summed(proxy: Proxy) -> Tally:
-    tally = Tally()
+def told_summed(proxy: Proxy) -> ExchangeTally:
+    tally = ExchangeTally()
     assert proxy.summary is not None
     for line in proxy.summary.drain(1e9, everything=True):
         _, event = summary_event(line, proxy.who)
@@ -94,7 +94,7 @@ def told_summed(proxy: Proxy) -> Tally:
     return tally
 
 
-def numbers(tally: Tally) -> dict[str, Any]:
+def numbers(tally: ExchangeTally) -> dict[str, Any]:
     """All that is to agree: everything but percentiles, of which summaries know the bucket only."""
     found = tally.shown()
     for line in (found["total"], *found["apis"], *found["clients"]):
@@ -156,7 +156,7 @@ def test_a_capture_counts_as_the_events_of_its_exchanges(seed: int, often: bool)
 
 def test_errors_are_told_at_their_level_and_with_who_made_them() -> None:
     """In a Produce of three partitions one is refused by the broker and one by a rule: one exchange, two errors."""
-    tally = Tally()
+    tally = ExchangeTally()
     parts = [{"partition": 0, "records": 5, "bytes": 50},
              {"partition": 1, "records": 7, "error": "NOT_LEADER_OR_FOLLOWER"},
              {"partition": 2, "records": 9, "error": "TOPIC_AUTHORIZATION_FAILED", "error_by": "kproxy"}]  # fmt: skip

@@ -22,7 +22,7 @@ from kproxy.capture.reader import Capture
 from kproxy.capture.redact import Redaction
 from kproxy.capture.writer import CaptureWriter
 from kproxy.cli.exchange_input import make_data
-from kproxy.cli.tally import Tally
+from kproxy.cli.tally import ExchangeTally
 from kproxy.errors import CaptureError
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.testing.dialogue import request, response
@@ -42,7 +42,7 @@ def check(data: bytes) -> None:
     how, most = feed.below(2), feed.pick((20, 1 << 20))
     file = packets(feed) if how else feed.rest()
     found = read(file, most)
-    tally = Tally()
+    tally = ExchangeTally()
     for seen in found:
         for frame in (seen.request, seen.response):
             assert frame is None or len(frame.data) <= most

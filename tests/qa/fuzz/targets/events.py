@@ -15,7 +15,7 @@ from typing import Any
 
 from kproxy.cli.exchange_input import Trouble, events
 from kproxy.cli.exchange_rows import Rows
-from kproxy.cli.tally import Tally
+from kproxy.cli.tally import ExchangeTally
 from kproxy.errors import FilterError
 from kproxy.events.schema import BY_NAME, REQUEST_EVENT
 from kproxy.observe.filter.fields import BY_NAME as FIELDS
@@ -59,7 +59,7 @@ def read(text: str) -> Filter:
 
 
 def lines(file: bytes, wanted: Filter) -> None:
-    trouble, tally, rows = Trouble(), Tally(), Rows(wide=True)
+    trouble, tally, rows = Trouble(), ExchangeTally(), Rows(wide=True)
     rows.people = True
     with path_of(file) as path, redirect_stdout(io.StringIO()):
         count = 0

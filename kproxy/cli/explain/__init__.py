@@ -1,24 +1,28 @@
-"""`kproxy explain`: tells what rules do with requests of an API, or with a frame, and why."""
+"""`kproxy explain`: tells what rules do with requests of an API, or with a frame, and why.
+
+*target*: a request, as a frame or as an API and version · *opinion*: what one rule does with it, and why · *survey*:
+the opinions of all rules about one target
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kproxy.cli.frame_input import find_api, frames, known_version
+from kproxy.cli.frame_text import find_api, frames, known_version
 from kproxy.errors import DecodeError, InputError
 from kproxy.named_file import MOST_BYTES, read_named, reason
 from kproxy.rules.select.frame_match import OF_ENTITY
-from kproxy.terminal import console, say
+from kproxy.terminal import StyledLine, print_styled, say
 
 if TYPE_CHECKING:
-    from kproxy.cli.explaining.opinions import Opinion
-    from kproxy.cli.explaining.survey import Survey
-    from kproxy.cli.explaining.target import Target
+    from kproxy.cli.explain.opinions import Opinion
+    from kproxy.cli.explain.survey import Survey
+    from kproxy.cli.explain.target import Target
     from kproxy.rules.rule_set import RuleSet
 
 SHORTEST_FRAME = 20
@@ -113,7 +117,7 @@ def command(ctx: click.Context, /, *, rules: str, what: tuple[str, ...], nth: in
     a file, or - for standard input.
     """
     known = {name: value for name, value in given.items() if value is not None}
-    from kproxy.cli.explaining.survey import Surveyor
+    from kproxy.cli.explain.survey import Surveyor
 
     surveyor = Surveyor(load(rules), nth=nth, now=at, advertise=advertise)
     failed = False
@@ -122,7 +126,7 @@ def command(ctx: click.Context, /, *, rules: str, what: tuple[str, ...], nth: in
             say(f"frame {first + 1}: {target}", err=True)
             failed = True
             continue
-        show(lines(target, surveyor.survey(target), everything, first > 0))
+        print_styled(lines(target, surveyor.survey(target), everything, first > 0))
     ctx.exit(1 if failed else 0)
 
 
@@ -143,7 +147,7 @@ def targets(what: tuple[str, ...], given: dict[str, Any]) -> Iterator[Target | D
 
     A frame that cannot be decoded is yielded as its error.
     """
-    from kproxy.cli.explaining.target import of_api
+    from kproxy.cli.explain.target import of_api
 
     data = frame_bytes(what[0]) if len(what) == 1 else None
     if data is not None:
@@ -174,7 +178,7 @@ def frame_bytes(word: str) -> bytes | None:
 
 
 def of_frames(data: bytes, given: dict[str, Any]) -> Iterator[Target | DecodeError]:
-    from kproxy.cli.explaining.target import of_frame
+    from kproxy.cli.explain.target import of_frame
     from kproxy.wire import decode_request
 
     for name in (*OF_ENTITY, "client_id", "acks", "size"):
@@ -194,51 +198,31 @@ def of_frames(data: bytes, given: dict[str, Any]) -> Iterator[Target | DecodeErr
         raise click.ClickException("no frame in the input")
 
 
-class Line(NamedTuple):
-    """Line of the explanation with rich's style."""
-
-    text: str
-    style: str = ""
-
-
-def lines(target: Target, found: Survey, everything: bool, another: bool) -> Iterator[Line]:
+def lines(target: Target, found: Survey, everything: bool, another: bool) -> Iterator[StyledLine]:
     """Yield the whole explanation of one target. `another`: with an empty line before it."""
-    from kproxy.cli.explaining.wording import sides, told
+    from kproxy.cli.explain.wording import sides, told
 
     if another:
-        yield Line("")
+        yield StyledLine("")
     size = "" if target.frame is None else f", {len(target.frame)} bytes{told(target.entities)}"
-    yield Line(f"{target.subject.api}{size}", "bold")
+    yield StyledLine(f"{target.subject.api}{size}", "bold")
     for side, text in zip(("request", "response"), sides(found.step), strict=True):
-        yield Line(f"  {side:9} {text}")
+        yield StyledLine(f"  {side:9} {text}")
     shown = [one for one in found.opinions if everything or one.word != "never"]
     for one in shown:
         yield from told_of(one, found.positions[one.rule.name])
     left_out = len(found.opinions) - len(shown)
     if left_out:
-        yield Line("")
+        yield StyledLine("")
         of = "rule is" if left_out == 1 else "rules are"
-        yield Line(f"  {left_out} {of} never about it (--all shows them)", "dim")
+        yield StyledLine(f"  {left_out} {of} never about it (--all shows them)", "dim")
     for text in found.happens:
-        yield Line(text)
+        yield StyledLine(text)
 
 
-def told_of(one: Opinion, position: str) -> Iterator[Line]:
-    yield Line("")
-    yield Line(f"  {one.word:9} {one.rule.name}", STYLES[one.word])
-    yield Line(f"            {one.rule.kind}, {position}", "dim")
+def told_of(one: Opinion, position: str) -> Iterator[StyledLine]:
+    yield StyledLine("")
+    yield StyledLine(f"  {one.word:9} {one.rule.name}", STYLES[one.word])
+    yield StyledLine(f"            {one.rule.kind}, {position}", "dim")
     for text in one.lines:
-        yield Line(f"            {text}")
-
-
-def show(found: Iterator[Line]) -> None:
-    """Print lines, with colours on a terminal, plain in pipes."""
-    if not sys.stdout.isatty():
-        for line in found:
-            say(line.text)
-        return
-    from rich.text import Text
-
-    out = console()
-    for line in found:
-        out.print(Text(line.text, line.style), soft_wrap=True)
+        yield StyledLine(f"            {text}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kproxy.cli.explaining.opinions import Opinion, opinion
-from kproxy.cli.explaining.target import Target
+from kproxy.cli.explain.opinions import Opinion, opinion
+from kproxy.cli.explain.target import Target
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.shared import Shared
@@ -118,21 +118,22 @@ def may_hold(rule: Rule, target: Target) -> bool:
     return not any(finding(match, name, target.subject).word == "fails" for name in used)
 
 
-def came_out(line: CaseConnection) -> Iterator[str]:
-    waits = min((when for when in line.talk.wakes if when > line.talk.now), default=None)
-    to_broker, to_client = line.take(BROKER), line.take(CLIENT)
+def came_out(connection: CaseConnection) -> Iterator[str]:
+    waits = min((when for when in connection.talk.wakes if when > connection.talk.now), default=None)
+    to_broker, to_client = connection.take(BROKER), connection.take(CLIENT)
     if waits is not None and not to_broker and not to_client:
         yield f"  the request waits for {waits:g} s"
-        line.later(waits)
-        to_broker, to_client = line.take(BROKER), line.take(CLIENT)
+        connection.later(waits)
+        to_broker, to_client = connection.take(BROKER), connection.take(CLIENT)
     for piece in to_broker:
-        wrong = [one for _, found in check_untouched(piece, line, BROKER) for one in found]
-        yield f"  the broker gets {describe(piece, line, BROKER)}{': the very bytes' if not wrong else ', changed'}"
+        wrong = [one for _, found in check_untouched(piece, connection, BROKER) for one in found]
+        how = ", changed" if wrong else ": the very bytes"
+        yield f"  the broker gets {describe(piece, connection, BROKER)}{how}"
         for one in wrong:
             yield f"            {one.path}: {one.expected} → {one.found}"
     if not to_broker:
         yield "  the broker gets nothing"
     for piece in to_client:
-        yield f"  the client gets {describe(piece, line, CLIENT)} of kproxy's own"
-    if line.talk.closed is not None:
-        yield f"  the connection is closed: {line.talk.closed.message}"
+        yield f"  the client gets {describe(piece, connection, CLIENT)} of kproxy's own"
+    if connection.talk.closed is not None:
+        yield f"  the connection is closed: {connection.talk.closed.message}"

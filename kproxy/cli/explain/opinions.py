@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kproxy.cli.explaining.target import Target
-from kproxy.cli.explaining.wording import words
+from kproxy.cli.explain.target import Target
+from kproxy.cli.explain.wording import words
 from kproxy.core.rewrite.addresses import carries_addresses
 from kproxy.core.rewrite.names import name_rewrite
 from kproxy.rules.decision import Depth
