@@ -5,18 +5,15 @@ Movement is seen in the byte counts, so that the fast path keeps no times.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from time import monotonic
 from typing import Protocol
 
-from structlog.typing import FilteringBoundLogger
-
 from kproxy.config.limits import Limits
-from kproxy.net.loop.reactor import Reactor
 from kproxy.net.socket.side import ENDED, NAMES
 from kproxy.net.socket.socket_io import keep_alive
 
 from .connection import Connection
+from .drain import DrainedServer
 from .driven import ConnectionPhase
 
 FLUSH = 30.0
@@ -32,17 +29,8 @@ AWAY = 1.0
 not read yet, so their times begin anew."""
 
 
-class SweptServer(Protocol):
+class SweptServer(DrainedServer, Protocol):
     """Server whose connections are swept."""
-
-    @property
-    def reactor(self) -> Reactor: ...
-    @property
-    def limits(self) -> Limits: ...
-    @property
-    def log(self) -> FilteringBoundLogger: ...
-    @property
-    def connections(self) -> Collection[Connection]: ...
 
     def swept(self) -> None:
         """Note that all connections have been looked at."""

@@ -32,9 +32,6 @@ class BadLength(FrameRule):
     length: int = Field(ge=-(2**31), lt=2**31, description="what the size says, such as -5, 0 or 2147483647")
     at: Direction = Field(default="response", description="the response, or the request towards the broker")
 
-    def side(self, key: int) -> Direction:
-        return self.at
-
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
         size = self.length.to_bytes(SIZE, "big", signed=True)
         return (Reframe(lambda frame: size + frame[SIZE:]),)

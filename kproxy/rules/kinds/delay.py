@@ -43,9 +43,6 @@ class DelayRule(FrameRule):
     at: Direction = Field(default="request", description="before the broker gets it, or on the way back")
     seed: Seed | None = Field(default=None, description="of what is drawn; drawn itself, and logged, if left out")
 
-    def side(self, key: int) -> Direction:
-        return self.at
-
     @property
     def own_seed(self) -> int | None:
         return self.seed

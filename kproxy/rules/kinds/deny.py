@@ -43,18 +43,14 @@ class DenyRule(AccessRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse APIs that are never forbidden, and selectors that are known too late."""
+        """Refuse APIs that are never forbidden."""
         for choice in chosen(raw):
             if choice.by_name and permissions()[choice.api.key].checks == (ANYBODY,):
                 yield (
                     choice.where,
                     f"{choice.api.name} is never forbidden, it comes before all else; use kind: error",
                 )
-        match = raw.get("match")
-        if isinstance(match, dict) and match.get("error") is not None:
-            yield ("match", "error"), "this is decided before the broker answers; use kind: error to change answers"
-        if raw.get("error") in (0, "NONE"):
-            yield ("error",), "0 is no error (NONE)"
+        yield from super().cross_check(raw)
 
     def about(self, key: int, version: int) -> bool:
         """Return True also for what mentions the things that are selected, in the request or in the answer."""

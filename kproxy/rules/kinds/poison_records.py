@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -10,7 +9,7 @@ from pydantic import Field
 
 from kproxy.rules.bodies import PartitionBody
 from kproxy.rules.kinds.base.records_rule import SomeRecordsRule
-from kproxy.rules.records import RecordBudget, Whole, change_records, differ
+from kproxy.rules.records import RecordBudget
 from kproxy.wire.breath import breathe, each
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.records import Record
@@ -42,14 +41,7 @@ class PoisonRecords(SomeRecordsRule):
     bytes: int = Field(default=1, ge=1, le=MOST, description="how many bytes of it change")
 
     def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> ByteString | None:
-        def poisoned(entry: Whole, before: Sequence[Record]) -> list[Record] | None:
-            after = [
-                self.poison(record, place) if self.chooses(place, record.offset, record.value) else record
-                for record in each(before)
-            ]
-            return after if differ(before, after) else None
-
-        return change_records(data, room, poisoned)
+        return self.altered(data, place, room, lambda record: self.poison(record, place))
 
     def poison(self, record: Record, place: PartitionBody) -> Record:
         """Return the record with other bytes in its value or key."""

@@ -45,7 +45,7 @@ class ReadOnlyRule(AccessRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse APIs that change nothing, and selectors that are known too late."""
+        """Refuse APIs that change nothing."""
         offsets = raw.get("offsets") is True
         for choice in chosen(raw):
             line = permissions()[choice.api.key]
@@ -53,11 +53,7 @@ class ReadOnlyRule(AccessRule):
                 changes = line.changes
                 hint = ', except with "offsets: true"' if changes == "offsets" else ", to forbid it use kind: deny"
                 yield choice.where, f"{choice.api.name} changes nothing that this rule protects{hint}"
-        match = raw.get("match")
-        if isinstance(match, dict) and match.get("error") is not None:
-            yield ("match", "error"), "this is decided before the broker answers; use kind: error to change answers"
-        if raw.get("error") in (0, "NONE"):
-            yield ("error",), "0 is no error (NONE)"
+        yield from super().cross_check(raw)
 
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
         """Return BODY of requests that change something."""

@@ -7,13 +7,13 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Depth, Fail
+from kproxy.rules.decision import Fail
 from kproxy.rules.document.quantities import Seconds
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.base.live import Decisions, Effect, SelectingRule
+from kproxy.rules.kinds.base.live import Decisions, Effect
+from kproxy.rules.kinds.base.message_rule import RequestRule
 from kproxy.rules.kinds.base.remembered_numbers import Remembered, RememberedNumbers
-from kproxy.rules.kinds.base.rule import Direction
 from kproxy.wire.table.api_keys import HEARTBEAT, NEW_HEARTBEATS
 
 REBALANCE_IN_PROGRESS, FENCED_MEMBER_EPOCH = 27, 110
@@ -21,7 +21,7 @@ MOST_GROUPS, MOST_MEMBERS = 10_000, 100_000
 """Groups, and members of all of them, that are kept in mind; the one that was quiet for the longest starts anew."""
 
 
-class Rebalance(SelectingRule):
+class Rebalance(RequestRule):
     """Makes the members of a group join again: once a heartbeat that it fires for, or `every` so often.
 
     Members of the classic protocol are told REBALANCE_IN_PROGRESS by their heartbeat. They give up their partitions
@@ -31,6 +31,7 @@ class Rebalance(SelectingRule):
     counts all heartbeats; to those with which a member of the newer protocols joins or leaves nothing is done.
     """
 
+    apis: ClassVar = dict.fromkeys((HEARTBEAT, *NEW_HEARTBEATS), 0)
     group = "groups, offsets and transactions"
     example: ClassVar[str] = """\
 - name: a storm of rebalances
@@ -46,10 +47,6 @@ class Rebalance(SelectingRule):
         description="each member is told once in such a time, counted from the group's first heartbeat; "
         "by default every heartbeat that the rule fires for",
     )
-
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        beats = key == HEARTBEAT or key in NEW_HEARTBEATS
-        return Depth.BODY if direction == "request" and beats else Depth.NOTHING
 
     def start(self) -> Effect:
         return Rebalances(self.every)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -13,8 +13,7 @@ from kproxy.rules.document.model import Wrong
 from kproxy.rules.document.quantities import parse_duration
 from kproxy.rules.kinds.base.live import Lasting
 from kproxy.rules.kinds.base.records_rule import SomeRecordsRule
-from kproxy.rules.records import RecordBudget, Whole, change_records, differ
-from kproxy.wire.breath import each
+from kproxy.rules.records import RecordBudget
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.records import Record
 
@@ -70,16 +69,9 @@ class SetRecord(SomeRecordsRule):
             yield ("schema_id",), '"value" leaves nothing of the value for "schema_id" to go into'
 
     def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
-        def set_in(entry: Whole, before: Sequence[Record]) -> list[Record] | None:
-            after = [
-                self.altered(record) if self.chooses(place, record.offset, record.value) else record
-                for record in each(before)
-            ]
-            return after if differ(before, after) else None
+        return self.altered(data, place, room, self.with_given)
 
-        return change_records(data, room, set_in)
-
-    def altered(self, record: Record) -> Record:
+    def with_given(self, record: Record) -> Record:
         """Return the record with what the rule sets."""
         given = self.model_fields_set
         if "value" in given:

@@ -8,13 +8,13 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.bodies import PartitionBody, partitions_of_answer, partitions_of_request, waited
-from kproxy.rules.decision import Depth, Edit
+from kproxy.rules.decision import Edit
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting, SelectingRule
+from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting
+from kproxy.rules.kinds.base.message_rule import ResponseRule
 from kproxy.rules.kinds.base.remembered_numbers import Remembered
-from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.records import last_offset, whole_entries
 from kproxy.wire.breath import each
 from kproxy.wire.table.api_keys import FETCH, LIST_OFFSETS
@@ -31,7 +31,7 @@ OUT_OF_RANGE = {
 WORDS = ("stuck", "by", "log_start")
 
 
-class SetWatermark(SelectingRule):
+class SetWatermark(ResponseRule):
     """Moves the ends of partitions as clients see them, in Fetch and ListOffsets.
 
     `stuck` holds the high watermark where it was first seen, `by` moves it; what lies beyond is withheld, as a broker
@@ -39,6 +39,7 @@ class SetWatermark(SelectingRule):
     who wants to read before it gets OFFSET_OUT_OF_RANGE, and does what `auto.offset.reset` says.
     """
 
+    apis: ClassVar = {FETCH: 0, LIST_OFFSETS: 0}
     group = "records"
     example: ClassVar[str] = """\
 - name: the high watermark of orders stands still
@@ -64,9 +65,6 @@ class SetWatermark(SelectingRule):
     def reads_topics(self) -> bool:
         """Return True also to know a partition again that ListOffsets names and Fetch gives by its topic's id."""
         return self.stuck or self.selects_topics
-
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        return Depth.BODY if direction == "response" and key in (FETCH, LIST_OFFSETS) else Depth.NOTHING
 
     def start(self) -> Effect:
         return Watermarks(self)

@@ -44,9 +44,6 @@ class ShortBody(FrameRule):
         """Refuse a rule that says twice how much is left."""
         yield from one_length(raw)
 
-    def side(self, key: int) -> Direction:
-        return self.at
-
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
 
         def cut(frame: bytes) -> bytes:

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.bodies import DESCRIBING
-from kproxy.rules.decision import Depth, Edit
+from kproxy.rules.decision import Edit
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.document.quantities import Seconds
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.base.live import Decisions, Effect, SelectingRule
-from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.kinds.base.live import Decisions, Effect
+from kproxy.rules.kinds.base.message_rule import ResponseRule
 from kproxy.wire.table.api_keys import DESCRIBE_CLUSTER, METADATA
 
 STALE = DESCRIBING | {DESCRIBE_CLUSTER}
@@ -28,7 +28,7 @@ MOST_KEPT = 32
 THROTTLE = "throttle_time_ms"
 
 
-class StaleMetadata(SelectingRule):
+class StaleMetadata(ResponseRule):
     """Replays an older answer to the same Metadata, DescribeCluster or DescribeTopicPartitions request.
 
     `age`: the newest answer that is at least so old, else the oldest that there is; a long age freezes what was first
@@ -36,6 +36,7 @@ class StaleMetadata(SelectingRule):
     them are, and listener, client address and user are. Only answers that the rule fires for are remembered.
     """
 
+    apis: ClassVar = dict.fromkeys(STALE, 0)
     group = "the cluster as clients see it"
     example: ClassVar[str] = """\
 - name: metadata is half a minute behind
@@ -52,9 +53,6 @@ class StaleMetadata(SelectingRule):
         """Refuse a rule that has not exactly one of `age` and `count`."""
         if ("age" in raw) == ("count" in raw):
             yield (), 'either "age" or "count" is wanted: how old answers are, or how many back'
-
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        return Depth.BODY if direction == "response" and key in STALE else Depth.NOTHING
 
     def start(self) -> Effect:
         return OldAnswers(self)

@@ -38,8 +38,5 @@ class TrailingBytes(FrameRule):
     bytes: Annotated[ByteCount, Field(ge=1, le=MOST)] = Field(default=4, description="how many zero bytes are added")
     at: Direction = Field(default="response", description="the response, or the request towards the broker")
 
-    def side(self, key: int) -> Direction:
-        return self.at
-
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
         return (Reframe(lambda frame: sized(frame[SIZE:] + bytes(self.bytes))),)

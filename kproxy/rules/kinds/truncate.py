@@ -46,9 +46,6 @@ class Truncate(FrameRule):
         """Refuse a rule that says twice how much is left."""
         yield from one_length(raw)
 
-    def side(self, key: int) -> Direction:
-        return self.at
-
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
         """Return a cut that never leaves the whole frame."""
 

@@ -56,9 +56,6 @@ class UnknownTag(FrameRule):
             if keys and not any(schema.load(key).flexible for key in keys):
                 yield ("match", "api"), f"no version of {text} has tagged fields"
 
-    def side(self, key: int) -> Direction:
-        return self.at
-
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
         """Return the depth in flexible versions, else NOTHING."""
         return super().depth(direction, key, version) if version in schema.load(key).flexible else Depth.NOTHING

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
+from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.select.match import is_expression, is_pattern
 from kproxy.rules.select.selected import Error
@@ -25,6 +26,15 @@ class AccessRule(LiveRule):
     error: Error | None = Field(
         default=None, description="another error than the authorization error of the API, by name or number"
     )
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """Refuse an error that is none, and the selector of errors, which are known too late."""
+        match = raw.get("match")
+        if isinstance(match, dict) and match.get("error") is not None:
+            yield ("match", "error"), "this is decided before the broker answers; use kind: error to change answers"
+        if raw.get("error") in (0, "NONE"):
+            yield ("error",), "0 is no error (NONE)"
 
     @property
     def selected(self) -> frozenset[str]:

@@ -52,14 +52,16 @@ class Draws:
 
 
 class FrameRule(LiveRule):
-    """Rule that loses, delays, cuts, spoils or repeats frames. Override `decide`, and `side` if it acts on requests."""
+    """Rule that loses, delays, cuts, spoils or repeats frames. Override `decide`, and have a field `at` if it may act
+    on requests."""
 
     seen: ClassVar[Depth] = Depth.BODY
     """How deep the frame has to be seen."""
 
     def side(self, key: int) -> Direction | None:
-        """Return which frame of this API it acts on; None: neither."""
-        return "response"
+        """Return which frame of this API it acts on, as the kind's field `at` says if there is one; None: neither."""
+        at: Direction = getattr(self, "at", "response")
+        return at
 
     @property
     def own_seed(self) -> int | None:

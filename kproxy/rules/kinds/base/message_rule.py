@@ -23,7 +23,8 @@ from .rule import Direction
 
 
 class MessageRule(SelectingRule):
-    """Rule that changes fields of messages in one direction, without a memory. Override `apis` and `change`."""
+    """Rule that changes fields of messages in one direction. Override `apis`, and `change`, or `start` for
+    a rule with a memory."""
 
     changes: ClassVar[Direction]
     apis: ClassVar[Mapping[int, int]] = {}
@@ -42,14 +43,14 @@ class MessageRule(SelectingRule):
         """Return what becomes of the message; override for decisions other than an edit, such as an error."""
         return (Edit(),) if self.change(exchange, entities) else ()
 
+    def start(self) -> Effect:
+        return MessageEffect(self)
+
 
 class RequestRule(MessageRule):
     """Rule that changes `exchange.request.body`."""
 
     changes = "request"
-
-    def start(self) -> Effect:
-        return RequestEffect(self)
 
 
 class ResponseRule(MessageRule):
@@ -57,28 +58,18 @@ class ResponseRule(MessageRule):
 
     changes = "response"
 
-    def start(self) -> Effect:
-        return ResponseEffect(self)
 
+class MessageEffect(Effect):
+    """Effect that asks its rule for each message in the direction that the rule changes."""
 
-class RequestEffect(Effect):
-    """Effect that asks its rule for each request."""
-
-    def __init__(self, rule: RequestRule) -> None:
+    def __init__(self, rule: MessageRule) -> None:
         self.rule = rule
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        return self.rule.decide(exchange, entities)
-
-
-class ResponseEffect(Effect):
-    """Effect that asks its rule for each response."""
-
-    def __init__(self, rule: ResponseRule) -> None:
-        self.rule = rule
+        return self.rule.decide(exchange, entities) if self.rule.changes == "request" else ()
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        return self.rule.decide(exchange, entities)
+        return self.rule.decide(exchange, entities) if self.rule.changes == "response" else ()
 
 
 class MetadataRule(ResponseRule):

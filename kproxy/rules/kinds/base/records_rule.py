@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from random import Random
 from typing import Any, Literal
@@ -14,9 +14,10 @@ from kproxy.rules.decision import Depth, Edit
 from kproxy.rules.document.quantities import Ranges, Seed
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.records import RecordBudget
-from kproxy.wire.breath import breathe
+from kproxy.rules.records import RecordBudget, Whole, change_records, differ
+from kproxy.wire.breath import breathe, each
 from kproxy.wire.primitives import Buffer
+from kproxy.wire.records import Record
 from kproxy.wire.table.api_keys import FETCH, PRODUCE, SHARE_FETCH
 
 from .live import Decisions, Effect, LiveRule
@@ -85,6 +86,19 @@ class SomeRecordsRule(RecordsRule):
         if self.offsets is not None and not any(offset in one for one in self.offsets):
             return False
         return self.fraction == 1.0 or self.draw(place, offset, content) < self.fraction
+
+    def altered(
+        self, data: Buffer, place: PartitionBody, room: RecordBudget, alter: Callable[[Record], Record]
+    ) -> bytes | None:
+        """Return a records field with the chosen records as `alter` returns them; None when no record differs."""
+
+        def change(entry: Whole, before: Sequence[Record]) -> list[Record] | None:
+            after = [
+                alter(record) if self.chooses(place, record.offset, record.value) else record for record in each(before)
+            ]
+            return after if differ(before, after) else None
+
+        return change_records(data, room, change)
 
     def draw(self, place: PartitionBody, offset: int, content: bytes | None) -> float:
         """Return a number from 0 up to 1 that depends on the seed and the record alone."""
