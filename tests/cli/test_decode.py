@@ -13,14 +13,14 @@ from kproxy.cli import main
 from kproxy.wire import Message, encode
 from kproxy.wire.scan.frames import framed
 from kproxy.wire.table import schema
+from tests.support.frames import message
 
 SEED = Path(__file__).parent.parent / "wire" / "seeds" / "produce-v0-frame.txt"
 DUMP = SEED.read_text().partition("Hex Dump")[2]
 
 
 def request(key: int, version: int, **body: Any) -> bytes:
-    header = {"request_api_key": key, "request_api_version": version, "correlation_id": 7, "client_id": "me"}
-    return encode(Message(schema.load(key), version, header, body))
+    return message(key, version, "request", body, client_id="me")
 
 
 METADATA = request(3, 12, topics=[{"name": "größe"}])

@@ -21,7 +21,8 @@ from kproxy.core.shared import Shared
 from kproxy.testing.dialogue import Dialogue, request, response
 from kproxy.wire import decode_request, decode_response, encode
 from kproxy.wire.codec.message import Message
-from kproxy.wire.table import layout, schema
+from kproxy.wire.table import layout
+from tests.support.frames import message
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 CAPTURED = Path(__file__).parent / "golden" / "java_fetch_session.json"
@@ -50,12 +51,9 @@ def fetch(
             for name, number in forgotten
         ],
     }  # fmt: skip
-    header = {
-        "request_api_key": 1, "request_api_version": version, "correlation_id": correlation, "client_id": "c",
-    }  # fmt: skip
     known = {slot.name for slot in layout.body(1, version, "request").slots}
     body = {name: value for name, value in body.items() if name in known}
-    return decode_request(encode(Message(schema.load(1), version, header, body)))
+    return decode_request(message(1, version, "request", body, correlation))
 
 
 A, B, C = ("a", 0), ("a", 1), ("b", 0)

@@ -23,6 +23,7 @@ from kproxy.testing.dialogue import Dialogue, request, response, sized
 from kproxy.wire import Message, encode
 from kproxy.wire.primitives import write_uvarint
 from kproxy.wire.table import layout, schema
+from tests.support.frames import message
 from tests.support.random_values import random_struct
 
 ROUNDS = 60 if os.environ.get("KPROXY_TEST_ALL") else 1
@@ -51,13 +52,7 @@ def shared() -> Shared:
 def frame(key: int, version: int, direction: str, correlation: int, random: Random) -> bytes:
     """A random message with its size; now and then with one field that makes it long."""
     values = random_struct(layout.body(key, version, direction), random)
-    header: dict[str, Any] = {"correlation_id": correlation}
-    if direction == "request":
-        header |= {"request_api_key": key, "request_api_version": version}
-        if schema.load(key).header_version("request", version):
-            header["client_id"] = random.choice((None, "c"))
-    built = encode(Message(schema.load(key), version, header, values))
-    return len(built).to_bytes(4, "big") + built
+    return sized(message(key, version, direction, values, correlation, random.choice((None, "c"))))
 
 
 def changed(data: bytes, random: Random) -> bytes:

@@ -14,10 +14,10 @@ from kproxy.core.counters import Counters
 from kproxy.core.live import share_sessions
 from kproxy.core.live.partition_session import Key, PartitionSession, Room
 from kproxy.core.live.share_sessions import LIMIT_REACHED, LISTING, NOT_FOUND, ShareSessions
-from kproxy.wire import decode_request, decode_response, encode
+from kproxy.wire import decode_request, decode_response
 from kproxy.wire.codec.message import Message
-from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import SHARE_FETCH
+from tests.support.frames import message
 
 CAPTURED = Path(__file__).parent / "golden" / "java_share_session.json"
 TOPIC = UUID(int=7)
@@ -39,8 +39,7 @@ def share(
     if key == FETCH:
         body |= {"max_wait_ms": 1, "min_bytes": 1, "max_records": 1, "batch_size": 1, "share_acquire_mode": 0}
         body["forgotten_topics_data"] = [{"topic_id": topic, "partitions": [number]} for topic, number in forgotten]
-    header = {"request_api_key": key, "request_api_version": 2, "correlation_id": 1, "client_id": "c"}
-    return decode_request(encode(Message(schema.load(key), 2, header, body)))
+    return decode_request(message(key, 2, "request", body, 1))
 
 
 def asked(sessions: ShareSessions, message: Message) -> tuple[Key, ...] | None:

@@ -13,10 +13,10 @@ from uuid import UUID
 
 from kproxy.core.cluster import CORRELATION
 from kproxy.core.rewrite.names.ids import learn
-from kproxy.testing.dialogue import Dialogue, response
-from kproxy.wire import Message, encode
+from kproxy.testing.dialogue import Dialogue, response, sized
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.layout import Slot, Struct
+from tests.support.frames import message
 
 OPEN_ID, SECRET_ID = UUID("0a0a0a0a-0a0a-4a0a-8a0a-0a0a0a0a0a0a"), UUID("0b0b0b0b-0b0b-4b0b-8b0b-0b0b0b0b0b0b")
 OPEN, SECRET = "open.y", "secret.x"
@@ -176,11 +176,4 @@ def say_topics(talk: Dialogue) -> bool:
 
 def request(key: int, version: int, correlation: int, body: dict[str, Any]) -> bytes:
     """The frame of a request, with its size."""
-    api = schema.load(key)
-    header: dict[str, Any] = {
-        "request_api_key": key, "request_api_version": version, "correlation_id": correlation, "client_id": "tester",
-    }  # fmt: skip
-    if not api.header_version("request", version):
-        del header["client_id"]
-    frame = encode(Message(api, version, header, body))
-    return len(frame).to_bytes(4, "big") + frame
+    return sized(message(key, version, "request", body, correlation))

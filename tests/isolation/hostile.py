@@ -17,12 +17,13 @@ from kproxy.core.rewrite.names.disguise import OURS, disguise, version_of
 from kproxy.core.rewrite.rewriter import Context
 from kproxy.errors import DecodeError
 from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID
-from kproxy.testing.dialogue import defaults, sized
-from kproxy.wire import Message, encode
+from kproxy.testing.dialogue import sized
+from kproxy.wire import Message
 from kproxy.wire.codec.structs import decode
 from kproxy.wire.codec.structs import encode as encode_body
-from kproxy.wire.table import layout, schema
+from kproxy.wire.table import layout
 from kproxy.wire.table.layout import Slot, Struct
+from tests.support.frames import message
 from tests.support.random_values import random_struct
 
 RULES = "rules:\n- {name: a, kind: prefix, prefix: a.}\n"
@@ -198,8 +199,7 @@ def embedded_topics(kind: str, data: bytes) -> list[str]:
 
 def request(key: int, version: int, correlation: int, body: dict[str, Any]) -> bytes:
     """A frame with its size."""
-    header = {"request_api_key": key, "request_api_version": version, "correlation_id": correlation, "client_id": "x"}
-    return sized(encode(Message(schema.load(key), version, header, defaults(key, version, "request") | body)))
+    return sized(message(key, version, "request", body, correlation, "x"))
 
 
 def hostile_body(key: int, version: int, seed: int) -> dict[str, Any]:

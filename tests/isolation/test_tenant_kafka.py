@@ -18,11 +18,12 @@ from kproxy.testing import ask
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.plugin import PROXIED
 from kproxy.testing.proxy import Proxy
-from kproxy.wire import Message, decode_response, encode
+from kproxy.wire import decode_response
 from kproxy.wire.codec.structs import encode as encode_body
 from kproxy.wire.primitives import write_bits, write_uvarint
-from kproxy.wire.table import layout, schema
+from kproxy.wire.table import layout
 from kproxy.wire.table.layout import Struct
+from tests.support.frames import message
 from tests.support.topics import create_topics
 from tests.support.wait import until
 
@@ -126,11 +127,6 @@ def connect(address: str) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=10)
 
 
-def frame_of(key: int, version: int, body: dict[str, Any]) -> bytes:
-    header = {"request_api_key": key, "request_api_version": version, "correlation_id": 1, "client_id": "x"}
-    return bytes(encode(Message(schema.load(key), version, header, body)))
-
-
 @pytest.mark.parametrize("version", [13, 16, 17, 18])
 def test_no_id_reads_what_is_others(sides: Sides, version: int) -> None:
     """Neither the id itself nor any that might become it on the way; the owner reads it."""
@@ -184,7 +180,7 @@ def test_no_id_shares_what_is_others(sides: Sides) -> None:
                 "max_bytes": 100_000, "max_records": 10, "batch_size": 10, "topics": topics,
                 "forgotten_topics_data": []}  # fmt: skip
         with connect(sides.a) as stream:
-            answer = decode_response(exchange(stream, frame_of(SHARE_FETCH, 1, body)), SHARE_FETCH, 1).body
+            answer = decode_response(exchange(stream, message(SHARE_FETCH, 1, "request", body)), SHARE_FETCH, 1).body
         for entry in answer["responses"]:
             assert entry["topic_id"] == tried
             assert [one["error_code"] for one in entry["partitions"]] == [UNKNOWN_TOPIC_ID]
@@ -195,19 +191,21 @@ def test_a_fetch_session_of_others_is_neither_read_nor_closed(sides: Sides) -> N
     """A broker gives a session to whoever knows its number and epoch: a tenant's own connection only, here."""
     with connect(sides.b) as owner, connect(sides.a) as thief:
         opened = decode_response(
-            exchange(owner, frame_of(FETCH, 17, fetch_body(sides.secret, epoch=0))), FETCH, 17
+            exchange(owner, message(FETCH, 17, "request", fetch_body(sides.secret, epoch=0))), FETCH, 17
         ).body
         session = opened["session_id"]
         assert session and MAGIC in bytes(opened["responses"][0]["partitions"][0]["records"])
         for epoch in (1, 2):
             got = decode_response(
-                exchange(thief, frame_of(FETCH, 17, fetch_body(session=session, epoch=epoch))), FETCH, 17
+                exchange(thief, message(FETCH, 17, "request", fetch_body(session=session, epoch=epoch))), FETCH, 17
             ).body
             assert (got["error_code"], got["responses"], got["session_id"]) == (SESSION_NOT_FOUND, [], 0)
         for epoch in (-1, 0):
-            exchange(thief, frame_of(FETCH, 17, fetch_body(session=session, epoch=epoch)))
+            exchange(thief, message(FETCH, 17, "request", fetch_body(session=session, epoch=epoch)))
         again = decode_response(
-            exchange(owner, frame_of(FETCH, 17, fetch_body(sides.secret, session=session, epoch=1))), FETCH, 17
+            exchange(owner, message(FETCH, 17, "request", fetch_body(sides.secret, session=session, epoch=1))),
+            FETCH,
+            17,
         ).body
         assert (again["error_code"], again["session_id"]) == (0, session)
 
@@ -220,7 +218,7 @@ def smuggled(own: UUID, foreign: UUID) -> bytes:
     struct = layout.body(FETCH, 17, "request")
     topics = next(slot for slot in struct.slots if slot.name == "topics").struct
     assert topics is not None
-    shown = frame_of(FETCH, 17, fetch_body(own, own))
+    shown = message(FETCH, 17, "request", fetch_body(own, own))
     entry = encode_one(topics, own)
     assert shown.count(entry) == 2
     at = shown.index(entry)

@@ -15,9 +15,9 @@ from kproxy.core.rewrite.names.disguise import OURS, disguise, version_of
 from kproxy.core.rewrite.rewriter import Context
 from kproxy.core.step import STOP
 from kproxy.testing.dialogue import defaults, sized
-from kproxy.wire import Message, encode
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.layout import Struct
+from tests.support.frames import message
 from tests.support.random_values import random_struct
 
 from .recording_broker import RecordingBroker
@@ -93,8 +93,7 @@ def test_ids_that_leave_are_ones_own_or_nobodys(
     for key, version in asked:
         struct = layout.body(key, version, "request")
         body = defaults(key, version, "request") | with_ids(struct, random_struct(struct, rng), ids, rng)
-        header = {"request_api_key": key, "request_api_version": version, "correlation_id": 1, "client_id": None}
-        sent += sized(encode(Message(schema.load(key), version, header, body)))
+        sent += sized(message(key, version, "request", body, 1, None))
     broker = RecordingBroker(RULES, TOPICS).send(sent, chunk)
     assert not broker.closed
     assert [(one.api.key, one.version) for one in broker.reached] == asked

@@ -12,9 +12,9 @@ import pytest
 from kproxy.observe.credentials import BODIES, REQUEST, RESPONSE, VALUES, secret_paths, take_out, withheld_body
 from kproxy.observe.exchange import Depth, Form
 from kproxy.testing.dialogue import request, sized
-from kproxy.wire import Message, encode
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.layout import Slot, Struct
+from tests.support.frames import message
 from tests.support.random_values import random_struct
 
 from .watching import Watching
@@ -75,13 +75,10 @@ def marked(struct: Struct, body: dict[str, Any]) -> None:
 
 def secret_frame(key: int, version: int, direction: str, seed: int) -> bytes:
     """A frame without its length that has the mark wherever a secret stands; null where it is empty by chance."""
-    api, struct = schema.load(key), layout.body(key, version, direction)
+    struct = layout.body(key, version, direction)
     body = random_struct(struct, Random(seed))
     marked(struct, body)
-    header: dict[str, Any] = {"correlation_id": 7}
-    if direction == REQUEST:
-        header |= {"request_api_key": key, "request_api_version": version, "client_id": "someone"}
-    return encode(Message(api, version, header, body))
+    return message(key, version, direction, body)
 
 
 @pytest.mark.parametrize(("key", "direction"), sorted({*BODIES, *VALUES}))

@@ -11,9 +11,9 @@ import pytest
 from kproxy.errors import DecodeError
 from kproxy.observe.partition_rows import PATHS, asked_rows, fetch_rows, read_rows, row_reader, written_answers
 from kproxy.testing.dialogue import sized
-from kproxy.wire import Message, encode
 from kproxy.wire.scan.sketch import decode_sketch
 from kproxy.wire.table import layout, schema
+from tests.support.frames import message
 from tests.support.random_peers import mangled, plausible
 from tests.support.random_values import random_struct
 
@@ -52,10 +52,7 @@ def read(frame: bytes, key: int, version: int, direction: str) -> Any:
 def frame_of(key: int, version: int, direction: str, random: Random) -> bytes:
     body = random_struct(layout.body(key, version, direction), random)
     plausible(body, random)
-    header: dict[str, Any] = {"correlation_id": 7}
-    if direction == "request":
-        header |= {"request_api_key": key, "request_api_version": version, "client_id": random.choice((None, "me"))}
-    return encode(Message(schema.load(key), version, header, body))
+    return message(key, version, direction, body, client_id=random.choice((None, "me")))
 
 
 @pytest.mark.parametrize(("key", "version", "direction"), MESSAGES)

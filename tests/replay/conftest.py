@@ -29,8 +29,8 @@ from kproxy.replay.sockets import Authenticate, ReplayClient
 from kproxy.replay.target import TargetCluster
 from kproxy.testing.kafka import Kafka, KafkaListener
 from kproxy.testing.process import free_port
-from kproxy.wire import Message, decode_response, encode
-from kproxy.wire.table import layout, schema
+from kproxy.wire import Message, decode_response
+from tests.support.frames import message
 
 
 @dataclass(eq=False)
@@ -145,16 +145,6 @@ class Recorder:
         return Tap(self.port, ("127.0.0.1", self.kafka.brokers[1].ports["TAPPED"]))
 
 
-def made(key: int, version: int, direction: str, number: int, fields: dict[str, Any]) -> bytes:
-    """A frame without its length; fields not given have their defaults."""
-    struct = layout.body(key, version, direction)
-    body = struct.defaults() | fields
-    header: dict[str, Any] = {"correlation_id": number}
-    if direction == "request":
-        header |= {"request_api_key": key, "request_api_version": version, "client_id": "tester"}
-    return encode(Message(schema.load(key), version, header, body))
-
-
 class Tools:
     """What tests do again and again."""
 
@@ -169,13 +159,13 @@ class Tools:
     ) -> ObservedExchange:  # fmt: skip
         """One exchange on connection `line`: fields not given have their defaults, `answered` None: no answer."""
         who = self.people.setdefault(line, Someone(line))
-        data = made(key, version, "request", int(at * 1000), asked)
+        data = message(key, version, "request", asked, int(at * 1000))
         one = ObservedExchange(
             who, 0, key, version, int(at * 1000), "tester", Frame(len(data) + 4, at, at, data, Form.WHOLE)
         )
         one.acks = asked.get("acks") if key == 0 else None
         if answered is not None:
-            data = made(key, version, "response", int(at * 1000), answered)
+            data = message(key, version, "response", answered, int(at * 1000))
             one.response = Frame(len(data) + 4, at + seconds, at + seconds, data, Form.WHOLE)
             one.outcome = "answered"
         return one
@@ -192,7 +182,7 @@ class Tools:
 
     def answer(self, key: int, version: int, /, **fields: Any) -> Message:
         """A response of the target."""
-        return decode_response(made(key, version, "response", 1, fields), key, version)
+        return decode_response(message(key, version, "response", fields, 1), key, version)
 
     def capture(self, seen: list[ObservedExchange], path: Path) -> Path:
         """The exchanges as `kproxy capture` would write them."""

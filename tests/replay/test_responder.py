@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from kproxy.replay.responder import RecordingResponder
-from kproxy.wire import Message, decode_response, encode
-from kproxy.wire.table import layout, schema
+from kproxy.wire import Message, decode_response
+from tests.support.frames import message
 
 HERE = ("stage", 7777)
 BROKER = {"node_id": 1, "host": "b1", "port": 9092, "rack": None}
@@ -17,18 +17,11 @@ BROKER = {"node_id": 1, "host": "b1", "port": 9092, "rack": None}
 
 def ask(stage: RecordingResponder, key: int, version: int, /, **fields: Any) -> Message:
     """The answer to this request, as the client reads it."""
-    reply = stage.reply(frame(key, version, fields), HERE)
+    reply = stage.reply(message(key, version, "request", fields, 42), HERE)
     assert reply.frame is not None
     found = decode_response(reply.frame, key, version)
     assert found.header["correlation_id"] == 42
     return found
-
-
-def frame(key: int, version: int, fields: dict[str, Any]) -> bytes:
-    struct = layout.body(key, version, "request")
-    body = struct.defaults() | fields
-    header = {"request_api_key": key, "request_api_version": version, "correlation_id": 42, "client_id": "c"}
-    return encode(Message(schema.load(key), version, header, body))
 
 
 def test_answers_are_given_in_the_recorded_order(tools: Any) -> None:
@@ -149,7 +142,9 @@ def test_a_request_whose_records_are_none_closes_its_connection(tools: Any) -> N
     answer = {"responses": [{"name": "t", "partition_responses": [{"index": 0, "error_code": 0, "base_offset": 0}]}]}
     stage = RecordingResponder(tools.record([tools.seen(0, 9, asked, answer)]))
     bad = [{"index": 0, "records": b"\0" * 16 + b"\x09" + b"\0" * 60}]
-    reply = stage.reply(frame(0, 9, {"acks": 1, "topic_data": [{"name": "t", "partition_data": bad}]}), HERE)
+    reply = stage.reply(
+        message(0, 9, "request", {"acks": 1, "topic_data": [{"name": "t", "partition_data": bad}]}, 42), HERE
+    )
 
     assert (reply.frame, reply.close) == (None, True)
     assert list(stage.unmatched) == ["Produce 9: entry at byte 0: magic 9, expected 0, 1 or 2"]
@@ -159,7 +154,7 @@ def test_a_request_whose_records_are_none_closes_its_connection(tools: Any) -> N
 def test_a_produce_without_acks_gets_no_answer(tools: Any) -> None:
     """As ever."""
     stage = RecordingResponder(tools.record([tools.seen(3, 9, {}, {})]))
-    reply = stage.reply(frame(0, 9, {"acks": 0, "topic_data": []}), HERE)
+    reply = stage.reply(message(0, 9, "request", {"acks": 0, "topic_data": []}, 42), HERE)
 
     assert (reply.frame, reply.close) == (None, False)
 

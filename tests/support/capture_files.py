@@ -14,8 +14,9 @@ from kproxy.capture.packet_file import Packet, PacketFile
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
-from kproxy.wire import Message, apis, encode
+from kproxy.wire import apis
 from kproxy.wire.records import Record, encode_batch
+from tests.support.frames import message
 
 SERVER = ("127.0.0.1", 9092)
 FULL = Policy("full")
@@ -29,15 +30,12 @@ def client(number: int = 7, **known: Any) -> CapturedConnection:
 
 def request(api: str, version: int, correlation_id: int, body: dict[str, Any], client_id: str | None = "shop") -> bytes:
     """Return a request frame without its length in front."""
-    key = APIS[api].key
-    header = {"request_api_key": key, "request_api_version": version, "correlation_id": correlation_id,
-              "client_id": client_id}  # fmt: skip
-    return encode(Message(APIS[api], version, header, body))
+    return message(APIS[api].key, version, "request", body, correlation_id, client_id)
 
 
 def response(api: str, version: int, correlation_id: int, body: dict[str, Any]) -> bytes:
     """Return a response frame without its length in front."""
-    return encode(Message(APIS[api], version, {"correlation_id": correlation_id}, body))
+    return message(APIS[api].key, version, "response", body, correlation_id)
 
 
 def frame(data: bytes, first: float, last: float | None = None, form: Form = Form.WHOLE) -> Frame:

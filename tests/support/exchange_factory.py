@@ -15,9 +15,9 @@ from kproxy.observe.credentials import take_out
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.sinks.audit.lines import EventEncoder
 from kproxy.sinks.audit.request_event import request_event
-from kproxy.wire import Message, encode
 from kproxy.wire.records import Producer, Record, encode_batch
 from kproxy.wire.table.schema import load, names
+from tests.support.frames import message
 
 
 @dataclass
@@ -55,15 +55,13 @@ def exchange(
     """Return an exchange that begins at `at` seconds and takes 20 ms; without a response it is unanswered. `form`: the
     part that is kept of both frames, of HEAD 20 bytes."""
     api, who = load(names()[api_name]), who or Somebody()
-    header = {"request_api_key": api.key, "request_api_version": version, "correlation_id": number,
-              "client_id": who.client_id}  # fmt: skip
-    asked = encode(Message(api, version, header, dict(request)))
+    asked = message(api.key, version, "request", dict(request), number, who.client_id)
     seen = ObservedExchange(
         who=who, number=number, key=api.key, version=version, correlation_id=number, client_id=who.client_id,
         request=_frame(asked, api.key, version, "request", form, at), acks=request.get("acks"),
     )  # fmt: skip
     if response is not None:
-        answered = encode(Message(api, version, {"correlation_id": number}, dict(response)))
+        answered = message(api.key, version, "response", dict(response), number)
         seen.response, seen.outcome = _frame(answered, api.key, version, "response", form, at + 0.02), "answered"
     return seen
 

@@ -69,11 +69,17 @@ def fetched(correlation: int, *places: Place, version: int = 11, **more: Any) ->
     return response(FETCH, version, correlation, **fetched_body(*places, **more))
 
 
-def message(key: int, version: int, direction: str, body: Body, correlation: int = 7, **header: Any) -> bytes:
-    """Return a frame without its size, of a body that has all its fields or of which missing ones are defaults."""
+def message(
+    key: int, version: int, direction: str, body: Body, correlation: int = 7, client_id: str | None = "tester"
+) -> bytes:
+    """Return a frame without its size; fields that the body lacks have their defaults."""
+    api = schema.load(key)
+    header: dict[str, Any] = {"correlation_id": correlation}
     if direction == "request":
-        header = {"request_api_key": key, "request_api_version": version} | header
-    return encode(Message(schema.load(key), version, {"correlation_id": correlation} | header, body))
+        header |= {"request_api_key": key, "request_api_version": version}
+        if api.header_version(direction, version):
+            header["client_id"] = client_id
+    return encode(Message(api, version, header, body))
 
 
 def topics(

@@ -33,11 +33,12 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.testing.dialogue import Dialogue, sized
-from kproxy.wire import Message, breath, encode
+from kproxy.wire import Message, breath
 from kproxy.wire.records.batch import encode_batch
 from kproxy.wire.records.record import Record
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.layout import Slot, Struct
+from tests.support.frames import message
 from tests.support.random_rules import acts_on, example, loads
 
 READ = 262144
@@ -149,14 +150,8 @@ def large(
     key: int, version: int, direction: str, count: int, *, deep: bool = False, records: bytes = b"", **values: Any
 ) -> bytes:
     """Return a frame of `count` elements, with its size."""
-    api = schema.load(key)
-    header: dict[str, Any] = {"correlation_id": 1}
-    if direction == "request":
-        header |= {"request_api_key": key, "request_api_version": version}
-        if api.header_version("request", version):
-            header["client_id"] = "tester"
     made = body(key, version, direction, count, deep=deep, records=records) | values
-    return sized(encode(Message(api, version, header, made)))
+    return sized(message(key, version, direction, made, 1))
 
 
 def batch(count: int, codec: int = 0) -> bytes:

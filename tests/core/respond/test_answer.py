@@ -15,6 +15,7 @@ from kproxy.wire import Message, decode_request, decode_response, encode
 from kproxy.wire.table import schema
 from kproxy.wire.table.schema import Api
 from kproxy.wire.table.shapes import shape
+from tests.support.frames import message
 from tests.support.random_requests import random_request
 
 FAILURE = Failure(29, "not for you")
@@ -70,9 +71,7 @@ def test_each_entity_fails_by_itself(api: Api) -> None:
 
 
 def request_of(name: str, version: int, **body: Any) -> Message:
-    api = schema.load(schema.names()[name])
-    header = {"request_api_key": api.key, "request_api_version": version, "correlation_id": 7}
-    return decode_request(encode(Message(api, version, header, body)))
+    return decode_request(message(schema.names()[name], version, "request", body))
 
 
 def test_produce() -> None:

@@ -13,15 +13,15 @@ from kproxy.wire import Message, decode_request, decode_response, encode
 from kproxy.wire.table import schema
 from kproxy.wire.table.schema import Api
 from kproxy.wire.table.shapes import shape
+from tests.support.frames import message
 from tests.support.random_requests import answered, random_request
 
 
 def pair(name: str, version: int, request: dict[str, Any], response: dict[str, Any]) -> tuple[Message, Message]:
-    api = schema.load(schema.names()[name])
-    header = {"request_api_key": api.key, "request_api_version": version, "correlation_id": 7}
+    key = schema.names()[name]
     return (
-        decode_request(encode(Message(api, version, header, request))),
-        decode_response(encode(Message(api, version, {"correlation_id": 7}, response)), api.key, version),
+        decode_request(message(key, version, "request", request)),
+        decode_response(message(key, version, "response", response), key, version),
     )
 
 

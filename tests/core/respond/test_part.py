@@ -12,6 +12,7 @@ from kproxy.rules.entity import Entity, entities
 from kproxy.wire import Message, decode_request, encode
 from kproxy.wire.table import schema
 from kproxy.wire.table.schema import Api
+from tests.support.frames import message
 from tests.support.random_requests import random_request
 
 
@@ -43,9 +44,8 @@ def test_the_others_stay(api: Api) -> None:
 
 def fetch(session_epoch: int, *partitions: int) -> Message:
     topics = [{"topic": "a", "partitions": [{"partition": index} for index in partitions]}] if partitions else []
-    header = {"request_api_key": 1, "request_api_version": 11, "correlation_id": 7}
     body = {"session_id": 5, "session_epoch": session_epoch, "topics": topics}
-    return decode_request(encode(Message(schema.load(1), 11, header, body)))
+    return decode_request(message(1, 11, "request", body))
 
 
 def test_topics_without_partitions_vanish() -> None:
@@ -54,8 +54,7 @@ def test_topics_without_partitions_vanish() -> None:
         {"group_id": "g", "topics": [{"name": "a", "partition_indexes": [0]}]},
         {"group_id": "h", "topics": None},
     ]
-    header = {"request_api_key": 9, "request_api_version": 8, "correlation_id": 7}
-    request = decode_request(encode(Message(schema.load(9), 8, header, {"groups": groups})))
+    request = decode_request(message(9, 8, "request", {"groups": groups}))
     rest = without(request, entities(request)[:1])
 
     assert rest is not None

@@ -10,10 +10,11 @@ import pytest
 from kproxy.pipeline.whatif.exchange import MOST_TOPICS, PackedExchange, topics_of
 from kproxy.rules.entity import entities
 from kproxy.testing.dialogue import request
-from kproxy.wire import Message, decode_request, encode
+from kproxy.wire import decode_request
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.layout import ZERO_UUID
 from kproxy.wire.table.schema import Api
+from tests.support.frames import message
 from tests.support.random_values import random_struct
 
 TOPICS = {UUID(int=number): f"topic-{number}" for number in range(1, 100)}
@@ -41,9 +42,8 @@ def test_both_ways_agree(api: Api) -> None:
     random = Random(api.key)
     for version in api.versions:
         for _ in range(3):
-            header = {"request_api_key": api.key, "request_api_version": version, "correlation_id": 1}
             body = random_struct(layout.body(api.key, version, "request"), random)
-            frame = encode(Message(api, version, header, body))
+            frame = message(api.key, version, "request", body)
             for _ in range(2):
                 assert topics_of(recorded(api.key, version, frame), TOPICS) == expected(frame)
 

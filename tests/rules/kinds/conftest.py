@@ -15,9 +15,10 @@ from kproxy.rules.entity import entities
 from kproxy.rules.exchange import ConnectionView, Exchange, Facts
 from kproxy.rules.kinds.base.live import Effect, LiveRule
 from kproxy.testing.dialogue import Dialogue, sized
-from kproxy.wire import Message, decode_request, decode_response, encode
+from kproxy.wire import decode_request, decode_response
 from kproxy.wire.records import Cut, Record, check_crc, decode, encode_batch, encode_message_set, entries
-from kproxy.wire.table import layout, schema
+from kproxy.wire.table import schema
+from tests.support.frames import message
 
 PRODUCE, FETCH = 0, 1
 
@@ -65,24 +66,14 @@ class Hand:
     ) -> Exchange:
         """With bodies of these values, all others at their defaults; sizes are those of real frames."""
         api = schema.load(key)
-        header = {
-            "request_api_key": key, "request_api_version": version, "correlation_id": 9, "client_id": client_id,
-        }  # fmt: skip
-        asked = encode(Message(api, version, header, filled(key, version, "request", request or {})))
-        answered = encode(
-            Message(api, version, {"correlation_id": 9}, filled(key, version, "response", response or {}))
-        )
+        asked = message(key, version, "request", request or {}, 9, client_id)
+        answered = message(key, version, "response", response or {}, 9)
         exchange = Exchange(connection or cls.connection(), api, version, 9, client_id, len(asked), 0.0)
         exchange.response_size = len(answered)
         exchange.read_request = lambda: decode_request(asked)
         exchange.read_response = lambda: decode_response(answered, key, version)
         exchange.find = lambda: entities(exchange.request)
         return exchange
-
-
-def filled(key: int, version: int, direction: str, values: dict[str, Any]) -> dict[str, Any]:
-    struct = layout.body(key, version, direction)
-    return struct.defaults() | values
 
 
 @pytest.fixture(scope="session")
@@ -122,11 +113,8 @@ class Told:
     def ask(self, key: int, version: int, client_id: str = "tester", /, **asked: Any) -> dict[str, Any] | None:
         """The body that the broker is asked with, None when it is not asked."""
         before = len(self.talk.to_broker)
-        header = {
-            "request_api_key": key, "request_api_version": version, "correlation_id": 1, "client_id": client_id,
-        }  # fmt: skip
-        body = filled(key, version, "request", {"acks": 1, **asked} if key == 0 else asked)
-        self.talk.client(sized(encode(Message(schema.load(key), version, header, body))))
+        body = {"acks": 1, **asked} if key == 0 else asked
+        self.talk.client(sized(message(key, version, "request", body, 1, client_id)))
         frames = self.talk.to_broker[before:]
         return decode_request(frames[4:]).body if frames else None
 
@@ -138,8 +126,7 @@ class Told:
     @staticmethod
     def frame(key: int, version: int, /, **answered: Any) -> bytes:
         """The broker's answer."""
-        body = filled(key, version, "response", answered)
-        return sized(encode(Message(schema.load(key), version, {"correlation_id": 1}, body)))
+        return sized(message(key, version, "response", answered, 1))
 
     def told(self, key: int, version: int) -> dict[str, Any]:
         """The body that the client has been told since the last time."""

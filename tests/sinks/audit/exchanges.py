@@ -8,9 +8,9 @@ from uuid import UUID
 
 from kproxy.observe.exchange import ExchangeOutcome, Form, Frame, ObservedExchange
 from kproxy.sinks.audit.request_event import request_event
-from kproxy.wire.codec.structs import encode, write_header
 from kproxy.wire.records import Producer, Record, encode_batch
-from kproxy.wire.table import layout, schema
+from kproxy.wire.table import schema
+from tests.support.frames import message
 
 
 @dataclass
@@ -46,15 +46,6 @@ def wall(now: float) -> float:
     return 1795255200.0 + now
 
 
-def frame(key: int, version: int, direction: str, body: dict[str, Any]) -> bytes:
-    header: dict[str, Any] = {"correlation_id": 7}
-    if direction == "request":
-        header |= {"request_api_key": key, "request_api_version": version}
-    return write_header(schema.load(key), version, direction, header) + encode(
-        layout.body(key, version, direction), body
-    )
-
-
 def seen(
     api: str,
     version: int,
@@ -69,10 +60,10 @@ def seen(
     key = schema.names()[api]
     found = ObservedExchange(who or FakeWho(), 1, key, version, 7, "tester", None, **more)
     if request is not None:
-        data = frame(key, version, "request", request)
+        data = message(key, version, "request", request)
         found.request = Frame(len(data) + 4, 1.0, 1.001, data, Form.WHOLE)
     if response is not None:
-        data = frame(key, version, "response", response)
+        data = message(key, version, "response", response)
         found.response = Frame(len(data) + 4, 1.011, 1.0125, data, Form.WHOLE)
     found.outcome = outcome or ("answered" if response is not None else "unanswered")
     return found
