@@ -119,7 +119,7 @@ def test_it_is_asked_before_tls(place: Place) -> None:
     before = place.refused(), place.refused("tls")
     place.put("ours", networks=OURS)
     for _ in range(TIMES):
-        with RawClient(place.ports["secure"], source=OTHER) as silent, pytest.raises((EndOfStream, ConnectionError)):
+        with pytest.raises((EndOfStream, ConnectionError)), RawClient(place.ports["secure"], source=OTHER) as silent:
             silent.frame()
     assert not place.comes_in("secure", OTHER)
 
