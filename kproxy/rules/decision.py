@@ -120,7 +120,7 @@ class Swallow:
 Decision = Edit | Fail | LeaveOut | Answer | Delay | Drop | Close | Throttle | Reframe | Repeat | Swap | Swallow
 
 
-class Depth(IntEnum):
+class FrameDepth(IntEnum):
     """Depth to which a rule sees a frame. NOTHING: the rule does nothing there. HEADER: api, version, client id and
     length do, the frame streams on. BODY: the frame is held until it is whole, within the budget of held frames."""
 

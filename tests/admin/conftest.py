@@ -18,7 +18,7 @@ from kproxy.admin.api import make_app
 from kproxy.admin.backend import process_backend
 from kproxy.config.document import Config
 from kproxy.process.app import ProxyProcess
-from kproxy.rules.decision import Depth
+from kproxy.rules.decision import FrameDepth
 from kproxy.rules.document.source import Source
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import Effect, LiveRule
@@ -39,8 +39,8 @@ class Tiny(LiveRule):
     kind: Literal["tiny"]
     size: int = 0
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        return Depth.HEADER
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
+        return FrameDepth.HEADER
 
     def start(self) -> Effect:
         return Effect()

@@ -10,7 +10,7 @@ import pytest
 
 from kproxy.core.live.part_index import HOLDS, LONGEST_TEXT, MATCHES, FieldIndex, PartIndex
 from kproxy.core.live.rule_part import Part, RuleMatcher
-from kproxy.rules.decision import Depth
+from kproxy.rules.decision import FrameDepth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds import KINDS
@@ -41,7 +41,7 @@ class Asked:
 
 def indexed(rules: list[dict[str, Any]]) -> PartIndex:
     live = Dialogue(json.dumps({"rules": rules})).rules.bind(Facts("", "", "")).live
-    return PartIndex([Part(one, RuleMatcher(one.rule, 0, 9), Depth.BODY, Depth.NOTHING) for one in live])
+    return PartIndex([Part(one, RuleMatcher(one.rule, 0, 9), FrameDepth.BODY, FrameDepth.NOTHING) for one in live])
 
 
 def candidates(index: PartIndex, *entities: Entity) -> list[str]:

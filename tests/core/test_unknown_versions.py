@@ -13,7 +13,7 @@ import pytest
 from kproxy.core.live.rule_program import compile_rules
 from kproxy.core.plan import Bound
 from kproxy.core.rewrite.versions import unsupported
-from kproxy.rules.decision import Depth
+from kproxy.rules.decision import FrameDepth
 from kproxy.rules.document.read import parse_rules
 from kproxy.testing.dialogue import Dialogue, request, response, sized
 from kproxy.wire import decode_response
@@ -43,7 +43,7 @@ def test_no_rule_reads_the_body_of_a_version_that_is_not_known(kind: str) -> Non
         for key in schema.paths():
             for version in (schema.load(key).versions.last + 1, 0xFFFF):
                 found = compile_rules(key, version, rules.live)
-                assert found is None or Depth.BODY not in (found.request, found.response)
+                assert found is None or FrameDepth.BODY not in (found.request, found.response)
 
 
 @pytest.mark.parametrize("api", ["Metadata", "DescribeGroups", "CreateTopics"])

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from kproxy.rules.decision import Depth
+from kproxy.rules.decision import FrameDepth
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import Effect, LiveRule
 from kproxy.rules.kinds.base.rule import Direction
@@ -18,8 +18,8 @@ class Tiny(LiveRule):
     kind: Literal["tiny"]
     size: int = 0
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        return Depth.HEADER
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
+        return FrameDepth.HEADER
 
     def start(self) -> Effect:
         return Effect()

@@ -10,7 +10,7 @@ from kproxy.cli.explain.target import Target
 from kproxy.cli.explain.wording import words
 from kproxy.core.rewrite.addresses import carries_addresses
 from kproxy.core.rewrite.names import name_rewrite
-from kproxy.rules.decision import Depth
+from kproxy.rules.decision import FrameDepth
 from kproxy.rules.kinds.advertise import AdvertiseRule
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.name_rule import NameRule
@@ -64,7 +64,7 @@ def of_live(rule: LiveRule, running: Running, target: Target, now: float) -> Opi
     shaped = running.effect.shape(target.exchange(set()).connection) is not None
     if rule.connects or shaped:
         return of_opening(rule, judged, depths, shaped)
-    if all(depth == Depth.NOTHING for depth in depths.values()):
+    if all(depth == FrameDepth.NOTHING for depth in depths.values()):
         return Opinion(rule, "never", (f"{rule.kind}, as it is written here, does nothing with {target.subject.api}",))
     if judged.word == "fails":
         always = any(one.selector in ("api", "version") or "requests say no" in one.text or "has no acks" in one.text
@@ -89,7 +89,7 @@ def of_live(rule: LiveRule, running: Running, target: Target, now: float) -> Opi
     return Opinion(rule, "observes" if running.observes else "acts", lines)
 
 
-def of_opening(rule: LiveRule, judged: SelectorFindings, depths: dict[Direction, Depth], shaped: bool) -> Opinion:
+def of_opening(rule: LiveRule, judged: SelectorFindings, depths: dict[Direction, FrameDepth], shaped: bool) -> Opinion:
     """Return the opinion of a rule that acts when a connection opens, or on how its bytes flow (`shaped`)."""
     what = "how the bytes of the connection flow" if shaped else "a connection when it opens"
     lines = (f"is about {what}, whatever is in its frames", *chance(rule.when))
@@ -118,7 +118,7 @@ def does(
     running: Running,
     target: Target,
     judged: SelectorFindings,
-    depths: dict[Direction, Depth],
+    depths: dict[Direction, FrameDepth],
     now: float,
     reads: set[str],
 ) -> Iterator[str]:
@@ -132,7 +132,7 @@ def does(
     if running.rule.family == "code":  # a user's function may have effects of its own, and no client has sent this
         yield f"calls {getattr(running.rule, 'call', 'a function')}"
         return
-    if depths["request"] != Depth.NOTHING:
+    if depths["request"] != FrameDepth.NOTHING:
         try:
             decided = running.effect.on_request(target.exchange(reads), matched, now)
         except Exception as error:  # noqa: BLE001  # whatever a rule does, it is said
@@ -140,9 +140,9 @@ def does(
             return
         for decision in decided:
             yield words(decision, matched, "request")
-        if not decided and depths["response"] == Depth.NOTHING:
+        if not decided and depths["response"] == FrameDepth.NOTHING:
             yield "lets this request pass as it is"
-    if depths["response"] != Depth.NOTHING:
+    if depths["response"] != FrameDepth.NOTHING:
         acks = target.message.body.get("acks") if target.key == PRODUCE else None
         yield "nothing comes of it: with acks 0 there is no response" if acks == 0 else "acts on the response"
 

@@ -10,10 +10,10 @@ from kproxy.rules.decision import (
     Close,
     Decision,
     Delay,
-    Depth,
     Drop,
     Edit,
     Fail,
+    FrameDepth,
     LeaveOut,
     Reframe,
     Repeat,
@@ -98,8 +98,8 @@ def named(entity: Entity) -> str:
 OPAQUE = "opaque: passes as it streams in"
 WHOLE_TEXT = "walk: held until it is whole, and gone through for names and addresses"
 LIVE_DEPTHS = {
-    Depth.HEADER: "head: its header is read, the rest streams on",
-    Depth.BODY: "full: held until it is whole, and decoded",
+    FrameDepth.HEADER: "head: its header is read, the rest streams on",
+    FrameDepth.BODY: "full: held until it is whole, and decoded",
 }
 PLAIN = {
     HEAD: "head: acks is read, the rest streams on",
@@ -117,9 +117,9 @@ def side(step: Step, direction: str) -> str:
     if step.request == STOP:
         return f"stopped: the connection is closed, {step.stop}" if direction == "request" else "there is none"
     if getattr(step, direction) == LIVE and step.program is not None:
-        depth: Depth = getattr(step.program, direction)
+        depth: FrameDepth = getattr(step.program, direction)
         plain = side(step.plain, direction)
-        if depth == Depth.NOTHING or (depth == Depth.HEADER and plain.startswith("walk")):
+        if depth == FrameDepth.NOTHING or (depth == FrameDepth.HEADER and plain.startswith("walk")):
             return plain
         if direction == "response":
             return f"{LIVE_DEPTHS[depth]}, if a rule has fired for the request; else {plain}"

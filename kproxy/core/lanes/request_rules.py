@@ -11,7 +11,7 @@ from kproxy.core.inflight import FifoEntry
 from kproxy.core.live.evaluation import EvaluatedExchange, RequestEvaluation, Watched
 from kproxy.core.step import Step
 from kproxy.errors import DecodeError
-from kproxy.rules.decision import Depth
+from kproxy.rules.decision import FrameDepth
 from kproxy.rules.running import Running
 from kproxy.wire.breath import LONG, freeing
 from kproxy.wire.table.api_keys import PRODUCE
@@ -134,7 +134,7 @@ class RequestRules:
         """Return the need for the bytes without which the rules cannot decide; None when they are here."""
         program = frame.step.program
         assert program is not None
-        if program.request == Depth.BODY or not program.names_client:
+        if program.request == FrameDepth.BODY or not program.names_client:
             return frame.missing
         have = frame.have - frame.start
         need = min(HEADER_BYTES + max(frame.id_length, 0), frame.length)

@@ -12,7 +12,7 @@ from kproxy.core.live.evaluation import EvaluatedExchange, Watched
 from kproxy.core.live.response_evaluation import ResponseEvaluation
 from kproxy.core.live.subjects import SESSION_HEAD
 from kproxy.core.step import LIVE, Step
-from kproxy.rules.decision import Depth
+from kproxy.rules.decision import FrameDepth
 from kproxy.wire.breath import freeing, rest
 from kproxy.wire.table.api_keys import SASL_HANDSHAKE
 
@@ -76,7 +76,7 @@ class ResponseRules:
     def evaluate(self, frame: ResponseView) -> ResponseEvaluation | Need | Wait | Reject:
         """Evaluate the rules, once as much of the response is here as they look at."""
         exchange = frame.note.exchange
-        if exchange.response_depth() == Depth.BODY:
+        if exchange.response_depth() == FrameDepth.BODY:
             rewritten = self.client_side(frame, frame.note.rewrite)
             return self.evaluate_whole(frame, exchange, *rewritten) if isinstance(rewritten, tuple) else rewritten
         need = self.more_of_head(exchange, frame)

@@ -26,10 +26,10 @@ from kproxy.rules.decision import (
     Close,
     Decision,
     Delay,
-    Depth,
     Drop,
     Edit,
     Fail,
+    FrameDepth,
     Reframe,
     Swallow,
     Throttle,
@@ -253,7 +253,7 @@ class Engine:
         exchange = EvaluatedExchange(
             frame.step, program, self.view, frame.correlation, client_id, frame.end - frame.start - 4, came
         )
-        if program.request == Depth.BODY:
+        if program.request == FrameDepth.BODY:
             exchange.read_request = lambda: decode_request(frame.buf[frame.start + 4 : frame.end], trailing=True)
         exchange.acks = frame.acks
         return exchange

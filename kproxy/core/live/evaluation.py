@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from kproxy.core.lanes.frame import FrameView
 from kproxy.core.respond.tree import Failure
 from kproxy.core.step import Step
-from kproxy.rules.decision import AfterDrop, Depth, How
+from kproxy.rules.decision import AfterDrop, FrameDepth, How
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.running import Running
@@ -81,15 +81,15 @@ class EvaluatedExchange(Exchange):
         self.throttle = 0.0  # seconds that the client is told in the response
         self.mute = 0.0  # seconds for which it is not read after that
 
-    def response_depth(self) -> Depth:
+    def response_depth(self) -> FrameDepth:
         """Return how deep the response has to be seen."""
         if self.failures or self.late or self.whole is not None:
-            return Depth.BODY
-        depth = max((each.part.response for each in self.pending), default=Depth.NOTHING)
+            return FrameDepth.BODY
+        depth = max((each.part.response for each in self.pending), default=FrameDepth.NOTHING)
         if self.awaits:
-            depth = max(depth, Depth.HEADER)
+            depth = max(depth, FrameDepth.HEADER)
         if self.throttle:
-            depth = max(depth, Depth.HEADER if self.program.throttle_first else Depth.BODY)
+            depth = max(depth, FrameDepth.HEADER if self.program.throttle_first else FrameDepth.BODY)
         return depth
 
     def pend_screens(self) -> None:
@@ -108,7 +108,7 @@ class EvaluatedExchange(Exchange):
 
     def outlive(self, frame: FrameView) -> None:
         """Copy the request's frame out of the driver's buffer if it can still be asked for."""
-        if self.read_request is not None and self._request is None and self.response_depth() == Depth.BODY:
+        if self.read_request is not None and self._request is None and self.response_depth() == FrameDepth.BODY:
             content = frame.content()
             self.read_request = lambda: decode_request(content, trailing=True)
         else:

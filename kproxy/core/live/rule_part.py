@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kproxy.rules.decision import Depth
+from kproxy.rules.decision import FrameDepth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import LiveRule
@@ -56,8 +56,8 @@ class Part(NamedTuple):
 
     running: Running
     matcher: RuleMatcher
-    request: Depth
-    response: Depth
+    request: FrameDepth
+    response: FrameDepth
     by_error: bool = False
     """Set if it selects on the broker's error, so that it can be applied to the response only."""
     screens: bool = False

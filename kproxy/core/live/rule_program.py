@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from itertools import chain
 
-from kproxy.rules.decision import Depth
+from kproxy.rules.decision import FrameDepth
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.running import Running
 from kproxy.rules.select.frame_match import FrameMatch
@@ -37,7 +37,7 @@ class RuleProgram:
         self.reads_entities = any(
             sees_body(part.running.rule)
             or part.by_error
-            or (Depth.BODY in (part.request, part.response) and part.running.rule.reads_entities)
+            or (FrameDepth.BODY in (part.request, part.response) and part.running.rule.reads_entities)
             for part in parts
         )
         self.screens = any(part.screens for part in parts)
@@ -46,7 +46,7 @@ class RuleProgram:
         self.reads_topics = any(part.running.rule.reads_topics for part in parts)
         self.request = max(part.request for part in parts)
         if self.reads_entities:
-            self.request = Depth.BODY
+            self.request = FrameDepth.BODY
         self.response = max(part.response for part in parts)
         first = next(iter(self.api.fields("response")), None)
         self.throttle_first = first is not None and first.name == "throttle_time_ms" and version in first.versions
@@ -88,7 +88,7 @@ class RuleProgram:
     @property
     def reads_bodies(self) -> bool:
         """Return True if a frame may have to be decoded."""
-        return Depth.BODY in (self.request, self.response)
+        return FrameDepth.BODY in (self.request, self.response)
 
 
 def is_told_by_beginning(part: Part) -> bool:
@@ -125,14 +125,14 @@ def compile_rules(key: int, version: int, live: Sequence[Running]) -> RuleProgra
         if not rule.about(key, version):
             continue
         request, response = rule.depth("request", key, version), rule.depth("response", key, version)
-        if request == response == Depth.NOTHING:
+        if request == response == FrameDepth.NOTHING:
             continue
         late = sees_error(rule)
         if late:
-            if response == Depth.NOTHING:  # a rule that acts on requests, but can be judged only by the response
+            if response == FrameDepth.NOTHING:  # a rule that acts on requests, but can be judged only by the response
                 continue
-            response = Depth.BODY
-        if known or not (Depth.BODY in (request, response) or sees_body(rule)):
+            response = FrameDepth.BODY
+        if known or not (FrameDepth.BODY in (request, response) or sees_body(rule)):
             shows = known and rule.shows(key, version)
             letters = rule.letters(key, version) if known else None
             parts.append(Part(running, RuleMatcher(rule, key, version), request, response, late, shows, letters))
@@ -154,6 +154,6 @@ def unread(key: int, version: int, live: Sequence[Running]) -> str:
         unseen = key == ENVELOPE or (not known and (rule.match is None or rule.match.about_frame(key, version)))
         if unseen and rule.stops_unread:
             return running.name
-        if known and rule.about(key, last) and rule.depth("request", key, last) == Depth.BODY:
+        if known and rule.about(key, last) and rule.depth("request", key, last) == FrameDepth.BODY:
             return running.name
     return ""

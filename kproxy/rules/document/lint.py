@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kproxy.rules.decision import Depth
+from kproxy.rules.decision import FrameDepth
 from kproxy.rules.exchange import ConnectionView, Facts
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.name_rule import NameRule
@@ -171,7 +171,7 @@ def pairs(rule: LiveRule) -> Iterator[Pair]:
 
 
 def acts(rule: LiveRule, pair: Pair, directions: Iterable[Direction]) -> bool:
-    return any(rule.depth(direction, *pair) != Depth.NOTHING for direction in directions)
+    return any(rule.depth(direction, *pair) != FrameDepth.NOTHING for direction in directions)
 
 
 def why_never(rule: LiveRule) -> str:

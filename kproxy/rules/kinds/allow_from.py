@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr
 
-from kproxy.rules.decision import Depth
+from kproxy.rules.decision import FrameDepth
 from kproxy.rules.document.model import KEY, Wrong
 from kproxy.rules.kinds.base.connection_rule import for_connections
 from kproxy.rules.kinds.base.live import Effect, LiveRule
@@ -67,9 +67,9 @@ class AllowFrom(LiveRule):
         """Return True: it is about connections, though decided before there is a session (`kproxy.rules.rule_set`)."""
         return True
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
         """Return NOTHING: it looks at no frame."""
-        return Depth.NOTHING
+        return FrameDepth.NOTHING
 
     def lets_in(self, address: str) -> bool:
         """Return True for an IP address of its networks."""

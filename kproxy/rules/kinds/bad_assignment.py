@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.errors import DecodeError
-from kproxy.rules.decision import Depth, Edit
+from kproxy.rules.decision import Edit, FrameDepth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect, SelectingRule
@@ -39,11 +39,11 @@ class BadAssignment(SelectingRule):
     kind: Literal["bad_assignment"] = Field(description="what the rule does")
     how: Literal["empty", "swap", "negative"] = Field(description="what is wrong with the assignment")
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
         if self.how == "swap":
-            return Depth.BODY if direction == "request" and key == SYNC_GROUP else Depth.NOTHING
+            return FrameDepth.BODY if direction == "request" and key == SYNC_GROUP else FrameDepth.NOTHING
         about = direction == "response" and (key == SYNC_GROUP or key in BROKER_ASSIGNS)
-        return Depth.BODY if about else Depth.NOTHING
+        return FrameDepth.BODY if about else FrameDepth.NOTHING
 
     def warnings(self) -> Iterable[str]:
         """Yield a warning that the newer protocols have nothing to swap."""

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Depth, Swallow
+from kproxy.rules.decision import FrameDepth, Swallow
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect, LiveRule
@@ -35,9 +35,9 @@ class Blackhole(LiveRule):
         """Return True unless a selector waits for a frame."""
         return all(one is None or one.of_connection for one in (self.match, self.not_))
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
         """Return HEADER for requests, unless the connection is lost from its beginning."""
-        return Depth.HEADER if direction == "request" and not self.connects else Depth.NOTHING
+        return FrameDepth.HEADER if direction == "request" and not self.connects else FrameDepth.NOTHING
 
     def start(self) -> Effect:
         return BlackholeEffect()

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Delay, Depth
+from kproxy.rules.decision import Delay, FrameDepth
 from kproxy.rules.document.quantities import LatencyField, Seed
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
@@ -25,7 +25,7 @@ class DelayRule(FrameRule):
     """
 
     group = "errors and time"
-    seen: ClassVar[Depth] = Depth.HEADER
+    seen: ClassVar[FrameDepth] = FrameDepth.HEADER
     example: ClassVar[str] = """\
 - name: metadata is slow to come
   kind: delay

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Depth, Fail, LeaveOut
+from kproxy.rules.decision import Fail, FrameDepth, LeaveOut
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
@@ -79,13 +79,13 @@ class DenyRule(AccessRule):
         """Return True if a request may mention what is forbidden, and is refused for that."""
         return bool(refused(key, version)) and bool(self.selected & mentioned(key, version, "request"))
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
         """Return BODY of requests, whose names the answer has, and of responses that list or mention something."""
         if permissions()[key].checks == (ANYBODY,):
-            return Depth.NOTHING
+            return FrameDepth.NOTHING
         if direction == "request":
-            return Depth.BODY
-        return Depth.BODY if self.lists(key, version) or self.shows(key, version) else Depth.NOTHING
+            return FrameDepth.BODY
+        return FrameDepth.BODY if self.lists(key, version) or self.shows(key, version) else FrameDepth.NOTHING
 
     def unnamed(self, exchange: Exchange) -> bool:
         """Return True for requests for all there is, for what mentions what is forbidden, and for what brokers send."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Close, Depth, How, TrafficShape
+from kproxy.rules.decision import Close, FrameDepth, How, TrafficShape
 from kproxy.rules.document.model import KEY, Wrong
 from kproxy.rules.document.quantities import ByteCount, Seconds
 from kproxy.rules.entity import Entity
@@ -27,7 +27,7 @@ class Disconnect(FrameRule):
     """
 
     group = "connections and their bytes"
-    seen: ClassVar[Depth] = Depth.HEADER
+    seen: ClassVar[FrameDepth] = FrameDepth.HEADER
     example: ClassVar[str] = """\
 - name: the third write is stored, and then the connection is reset
   kind: disconnect

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import AfterDrop, Depth, Drop
+from kproxy.rules.decision import AfterDrop, Drop, FrameDepth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.frame_rule import FrameRule
@@ -24,7 +24,7 @@ class DropRule(FrameRule):
     """
 
     group = "frames"
-    seen: ClassVar[Depth] = Depth.HEADER
+    seen: ClassVar[FrameDepth] = FrameDepth.HEADER
     example: ClassVar[str] = """\
 - name: the second write is stored, and nobody hears of it
   kind: drop

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Depth, Edit, Fail
+from kproxy.rules.decision import Edit, Fail, FrameDepth
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
@@ -73,10 +73,10 @@ class ErrorRule(LiveRule):
     def reads_topics(self) -> bool:
         return self.selects_topics
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
         """Return BODY on the side that it acts on, where that has a place for the error."""
         acts = (direction == "response") == self.after
-        return Depth.BODY if acts and can_say(key, version, self.level) else Depth.NOTHING
+        return FrameDepth.BODY if acts and can_say(key, version, self.level) else FrameDepth.NOTHING
 
     def warnings(self) -> Iterable[str]:
         """Yield warnings of versions without a place for it, of acks=0, and of texts that nobody would see."""

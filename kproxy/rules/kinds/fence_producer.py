@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Depth, Fail
+from kproxy.rules.decision import Fail, FrameDepth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions
@@ -47,10 +47,10 @@ class FenceProducer(RequestRule):
 
     kind: Literal["fence_producer"] = Field(description="what the rule does")
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
         if direction == "response" or key not in FENCED:
-            return Depth.NOTHING
-        return Depth.BODY if version in transactional(key) else Depth.NOTHING
+            return FrameDepth.NOTHING
+        return FrameDepth.BODY if version in transactional(key) else FrameDepth.NOTHING
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity]) -> Decisions:
         """Return the error of that API and version, in the place of the coordinator or the leader."""

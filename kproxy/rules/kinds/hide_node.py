@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.bodies import LISTS, NO_NODE, carries_addresses, coordinators, listed
-from kproxy.rules.decision import Depth
+from kproxy.rules.decision import FrameDepth
 from kproxy.rules.document.quantities import NodeRanges, includes
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
@@ -40,8 +40,8 @@ class HideNode(ResponseRule):
     lasting: Lasting = False
     node: NodeRanges = Field(description="ids of the brokers, such as 2 or 1-3, or all")
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        return Depth.BODY if direction == "response" and carries_addresses(key, version) else Depth.NOTHING
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
+        return FrameDepth.BODY if direction == "response" and carries_addresses(key, version) else FrameDepth.NOTHING
 
     def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:
         body, key = exchange.response.body, exchange.api.key

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.bodies import coordinators
-from kproxy.rules.decision import Depth, Edit, Fail
+from kproxy.rules.decision import Edit, Fail, FrameDepth
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
@@ -57,10 +57,10 @@ class MoveCoordinator(SelectingRule):
         if given and len(given) < len(TOGETHER):
             yield (given[0],), '"node", "host" and "port" belong together: the coordinator that clients are told'
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
         if direction == "request":
-            return Depth.BODY if key in OF_GROUPS or key in OF_TRANSACTIONS else Depth.NOTHING
-        return Depth.BODY if key == apis.FIND_COORDINATOR else Depth.NOTHING
+            return FrameDepth.BODY if key in OF_GROUPS or key in OF_TRANSACTIONS else FrameDepth.NOTHING
+        return FrameDepth.BODY if key == apis.FIND_COORDINATOR else FrameDepth.NOTHING
 
     def start(self) -> Effect:
         return MovingCoordinators(self)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from kproxy.rules.decision import Answer, Close, Decision, Depth, Edit, Fail, LeaveOut, Repeat, Swap
+from kproxy.rules.decision import Answer, Close, Decision, Edit, Fail, FrameDepth, LeaveOut, Repeat, Swap
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.document.source import nearest
 from kproxy.rules.entity import Entity
@@ -160,9 +160,9 @@ class PythonRule(LiveRule):
         if isinstance(match, dict) and match.get("error") is not None and raw.get("at") != "response":
             yield ("match", "error"), "this is known only when the response has come, write at: response"
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
         """Return BODY for the messages that the function is called with."""
-        return Depth.BODY if self.at in (direction, "both") else Depth.NOTHING
+        return FrameDepth.BODY if self.at in (direction, "both") else FrameDepth.NOTHING
 
     def start(self) -> Effect:
         return PythonEffect(self)

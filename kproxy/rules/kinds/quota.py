@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Depth
+from kproxy.rules.decision import FrameDepth
 from kproxy.rules.document.model import KEY, Wrong
 from kproxy.rules.document.quantities import ByteRate, CountRate, Seconds
 from kproxy.rules.kinds.base.connection_rule import of_frames
@@ -122,20 +122,20 @@ class Quota(LiveRule):
         """Return True if this is limited, for all or for some."""
         return any(getattr(one, resource) is not None for one in (self, *self.overrides))
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
         """Return HEADER where a length is charged, BODY for `max_bytes` of a Fetch and where topics are told apart."""
-        whole = Depth.BODY if self.by_topic else Depth.HEADER
-        depth = Depth.NOTHING
+        whole = FrameDepth.BODY if self.by_topic else FrameDepth.HEADER
+        depth = FrameDepth.NOTHING
         if direction == "response":
             return whole if key in FETCHES and self.limits("fetch") else depth
         if self.limits("requests") and key not in EXEMPT:
-            depth = Depth.HEADER
+            depth = FrameDepth.HEADER
             if self.by_topic:
-                depth = Depth.BODY if carries(key, version, ("topic",)) else Depth.NOTHING
+                depth = FrameDepth.BODY if carries(key, version, ("topic",)) else FrameDepth.NOTHING
         if key == PRODUCE and self.limits("produce"):
             depth = max(depth, whole)
         if key in FETCHES and self.limits("fetch"):
-            depth = max(depth, Depth.BODY if has_max_bytes(key, version) else whole)
+            depth = max(depth, FrameDepth.BODY if has_max_bytes(key, version) else whole)
         return depth
 
     def start(self) -> QuotaEffect:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Depth, Edit, Fail
+from kproxy.rules.decision import Edit, Fail, FrameDepth
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
@@ -55,11 +55,13 @@ class ReadOnlyRule(AccessRule):
                 yield choice.where, f"{choice.api.name} changes nothing that this rule protects{hint}"
         yield from super().cross_check(raw)
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
         """Return BODY of requests that change something."""
         if direction == "response":
-            return Depth.NOTHING
-        return Depth.BODY if protected(key, self.offsets) or permissions()[key].makes_topics else Depth.NOTHING
+            return FrameDepth.NOTHING
+        return (
+            FrameDepth.BODY if protected(key, self.offsets) or permissions()[key].makes_topics else FrameDepth.NOTHING
+        )
 
     def unnamed(self, exchange: Exchange) -> bool:
         """Return True for requests that change all there is, or make topics that are selected."""

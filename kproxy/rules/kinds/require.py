@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, PrivateAttr
 
 from kproxy.errors import RecordsError
-from kproxy.rules.decision import Depth, Drop, Fail
+from kproxy.rules.decision import Drop, Fail, FrameDepth
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.document.quantities import ByteCount
 from kproxy.rules.entity import Entity
@@ -121,11 +121,11 @@ class RequireRule(LiveRule):
     def reads_topics(self) -> bool:
         return self.selects_topics
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
         """Return BODY of requests: the answer to one that is refused names what it asks."""
         of_produce = key == PRODUCE and any(getattr(self, name) is not None for name in REQUIREMENTS)
         of_clients = self.client_id is not None and key not in BEFORE_WORK
-        return Depth.BODY if direction == "request" and (of_produce or of_clients) else Depth.NOTHING
+        return FrameDepth.BODY if direction == "request" and (of_produce or of_clients) else FrameDepth.NOTHING
 
     def start(self) -> Effect:
         return RequireEffect(self)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Depth, Edit
+from kproxy.rules.decision import Edit, FrameDepth
 from kproxy.rules.document.model import KEY, Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
@@ -83,14 +83,14 @@ class SetRule(LiveRule):
     def reads_topics(self) -> bool:
         return self.selects_topics
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
         """Return BODY of the message that is changed, in versions that have one of the fields."""
         if direction != self.at:
-            return Depth.NOTHING
+            return FrameDepth.NOTHING
         return (
-            Depth.BODY
+            FrameDepth.BODY
             if any(slot_at(parse_path(text), key, version, direction) for text in self.fields)
-            else (Depth.NOTHING)
+            else (FrameDepth.NOTHING)
         )
 
     def start(self) -> Effect:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Depth, Throttle
+from kproxy.rules.decision import FrameDepth, Throttle
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.document.quantities import Seconds
 from kproxy.rules.entity import Entity
@@ -78,11 +78,11 @@ class ThrottleTimeRule(LiveRule):
     def reads_topics(self) -> bool:
         return self.selects_topics
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
         """Return HEADER, since the engine knows where the field is; for errors that are selected at the response."""
         if not (self.mute or says(key, version)):
-            return Depth.NOTHING
-        return Depth.HEADER if (direction == "response") == self.selects_errors else Depth.NOTHING
+            return FrameDepth.NOTHING
+        return FrameDepth.HEADER if (direction == "response") == self.selects_errors else FrameDepth.NOTHING
 
     def start(self) -> Effect:
         return ThrottleTimeEffect(Throttle(self.delay, hint=True, mute=self.mute))

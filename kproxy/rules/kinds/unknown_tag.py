@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Depth, Edit
+from kproxy.rules.decision import Edit, FrameDepth
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.document.quantities import ByteCount
 from kproxy.rules.entity import Entity
@@ -56,9 +56,9 @@ class UnknownTag(FrameRule):
             if keys and not any(schema.load(key).flexible for key in keys):
                 yield ("match", "api"), f"no version of {text} has tagged fields"
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
         """Return the depth in flexible versions, else NOTHING."""
-        return super().depth(direction, key, version) if version in schema.load(key).flexible else Depth.NOTHING
+        return super().depth(direction, key, version) if version in schema.load(key).flexible else FrameDepth.NOTHING
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
         """Return an edit that keeps the tags in ascending order."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.bodies import addressed, carries_addresses
-from kproxy.rules.decision import Depth
+from kproxy.rules.decision import FrameDepth
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.document.quantities import NodeRanges, includes
 from kproxy.rules.entity import Entity
@@ -45,8 +45,8 @@ class WrongAddress(ResponseRule):
         if "host" not in raw and "port" not in raw:
             yield (), 'a "host" or a "port" is wanted, or both'
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        return Depth.BODY if direction == "response" and carries_addresses(key, version) else Depth.NOTHING
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
+        return FrameDepth.BODY if direction == "response" and carries_addresses(key, version) else FrameDepth.NOTHING
 
     def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:
         address = {"host": self.host, "port": self.port}

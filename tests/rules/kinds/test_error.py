@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.decision import Depth, Fail
+from kproxy.rules.decision import Fail, FrameDepth
 from kproxy.rules.kinds.base.denial import can_say
 from kproxy.testing.dialogue import Dialogue, sized
 from kproxy.wire import Message, decode_response, encode
@@ -91,7 +91,7 @@ def test_some_errors_come_after_the_work(hand: Any, text: str, after: bool) -> N
     rule = hand.rule(f"kind: error, {text}")
 
     assert (rule.depth("request", PRODUCE, 9), rule.depth("response", PRODUCE, 9)) == (
-        (Depth.NOTHING, Depth.BODY) if after else (Depth.BODY, Depth.NOTHING)
+        (FrameDepth.NOTHING, FrameDepth.BODY) if after else (FrameDepth.BODY, FrameDepth.NOTHING)
     )
 
 

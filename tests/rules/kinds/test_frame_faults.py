@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kproxy.errors import RecordsError
-from kproxy.rules.decision import Close, Delay, Depth, Drop, Edit, Reframe, Repeat, Swap
+from kproxy.rules.decision import Close, Delay, Drop, Edit, FrameDepth, Reframe, Repeat, Swap
 from kproxy.wire import decode_response, encode
 from kproxy.wire.records import Record, check_crc, encode_batch, entries
 
@@ -110,7 +110,7 @@ def test_a_frame_is_lost_or_the_connection(text: str, side: str, decision: Any, 
     assert {each: act(metadata, (), 0.0) for each, act in decided.items()} == {
         side: (decision,), "request" if side == "response" else "response": (),
     }  # fmt: skip
-    assert rule.depth(side, METADATA, 12) == Depth.HEADER
+    assert rule.depth(side, METADATA, 12) == FrameDepth.HEADER
 
 
 # ---- framing
@@ -176,8 +176,8 @@ def test_responses_are_repeated_and_swapped(hand: Any, metadata: Any) -> None:
 
     assert hand.effect(twice).on_response(metadata, (), 0.0) == (Repeat(2),)
     assert hand.effect(later).on_response(metadata, (), 0.0) == (Swap(),)
-    assert twice.depth("response", METADATA, 12) == later.depth("response", METADATA, 12) == Depth.BODY
-    assert twice.depth("request", METADATA, 12) == later.depth("request", METADATA, 12) == Depth.NOTHING
+    assert twice.depth("response", METADATA, 12) == later.depth("response", METADATA, 12) == FrameDepth.BODY
+    assert twice.depth("request", METADATA, 12) == later.depth("request", METADATA, 12) == FrameDepth.NOTHING
 
 
 def test_trailing_bytes_are_zeros_and_counted_in_the_size(hand: Any, metadata: Any) -> None:
@@ -200,8 +200,8 @@ def test_versions_without_tags_are_left_alone(hand: Any) -> None:
     """The rule is not about them."""
     rule = hand.rule("kind: unknown_tag, at: request")
 
-    assert rule.depth("request", METADATA, 12) == Depth.BODY
-    assert rule.depth("request", METADATA, 8) == rule.depth("response", METADATA, 12) == Depth.NOTHING
+    assert rule.depth("request", METADATA, 12) == FrameDepth.BODY
+    assert rule.depth("request", METADATA, 8) == rule.depth("response", METADATA, 12) == FrameDepth.NOTHING
 
 
 # ---- bits
@@ -280,7 +280,7 @@ def test_records_are_in_one_of_the_two_frames(hand: Any) -> None:
 
     assert [rule.side(key) for key in (PRODUCE, FETCH, 78, METADATA)] == ["request", "response", "response", None]
     assert [only.side(key) for key in (PRODUCE, FETCH, 78, METADATA)] == ["request", None, None, None]
-    assert [rule.depth("request", key, 11) for key in (PRODUCE, FETCH)] == [Depth.BODY, Depth.NOTHING]
+    assert [rule.depth("request", key, 11) for key in (PRODUCE, FETCH)] == [FrameDepth.BODY, FrameDepth.NOTHING]
 
 
 def test_produced_records_can_be_corrupted(hand: Any) -> None:

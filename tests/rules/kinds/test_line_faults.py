@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.decision import Close, Depth, Swallow, TrafficShape
+from kproxy.rules.decision import Close, FrameDepth, Swallow, TrafficShape
 
 BOTH = frozenset(("to_client", "to_broker"))
 
@@ -38,7 +38,7 @@ def test_rules_about_lines_look_at_no_frame(text: str, hand: Any) -> None:
     """All frames stay opaque."""
     rule = hand.rule(text)
 
-    assert {rule.depth(side, key, 3) for side in ("request", "response") for key in (0, 1, 3)} == {Depth.NOTHING}
+    assert {rule.depth(side, key, 3) for side in ("request", "response") for key in (0, 1, 3)} == {FrameDepth.NOTHING}
     assert not rule.connects
 
 
@@ -56,7 +56,7 @@ def test_a_blackhole_begins_with_the_connection(hand: Any) -> None:
     rule = hand.rule("kind: blackhole, match: {client_address: 10.0.0.0/8, node: 2}")
 
     assert rule.connects
-    assert rule.depth("request", 3, 9) == Depth.NOTHING
+    assert rule.depth("request", 3, 9) == FrameDepth.NOTHING
     assert hand.effect(rule).on_connect(hand.connection(), 0.0) == (Swallow(),)
 
 
@@ -66,8 +66,8 @@ def test_a_blackhole_begins_at_a_request(selectors: str, hand: Any) -> None:
     rule = hand.rule(f"kind: blackhole, {selectors}")
 
     assert not rule.connects
-    assert rule.depth("request", 0, 9) == Depth.HEADER
-    assert rule.depth("response", 0, 9) == Depth.NOTHING
+    assert rule.depth("request", 0, 9) == FrameDepth.HEADER
+    assert rule.depth("response", 0, 9) == FrameDepth.NOTHING
     assert hand.effect(rule).on_request(hand.exchange(0, 9), (), 0.0) == (Swallow(),)
 
 

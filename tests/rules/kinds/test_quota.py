@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.decision import Close, Delay, Depth, Edit, Throttle
+from kproxy.rules.decision import Close, Delay, Edit, FrameDepth, Throttle
 from kproxy.wire.records import Record, encode_batch
 
 PRODUCE, FETCH, METADATA, HEARTBEAT, API_VERSIONS, SHARE_FETCH = 0, 1, 3, 12, 18, 78
@@ -154,8 +154,8 @@ def test_a_fetch_that_asks_for_little_stays_as_it_is(hand: Any) -> None:
 
     assert effect.on_request(fetch(hand, max_bytes=10_000, orders=1), (), 0.0) == ()
     assert effect.on_request(fetch(hand, version=2, orders=1), (), 0.0) == ()
-    assert rule.depth("request", FETCH, 2) == Depth.HEADER
-    assert rule.depth("request", FETCH, 3) == Depth.BODY
+    assert rule.depth("request", FETCH, 2) == FrameDepth.HEADER
+    assert rule.depth("request", FETCH, 3) == FrameDepth.BODY
 
 
 def test_a_tiny_rate_lets_a_client_go_on(hand: Any) -> None:
@@ -175,8 +175,8 @@ def test_requests_are_counted_but_not_those_that_kafka_exempts(hand: Any) -> Non
 
     assert [seconds(effect.on_request(hand.exchange(HEARTBEAT, 4), (), 0.0)) for _ in range(3)] == [0, 1, 2]
     assert effect.on_request(hand.exchange(API_VERSIONS, 3), (), 0.0) == ()
-    assert rule.depth("request", API_VERSIONS, 3) == Depth.NOTHING
-    assert rule.depth("request", HEARTBEAT, 4) == Depth.HEADER
+    assert rule.depth("request", API_VERSIONS, 3) == FrameDepth.NOTHING
+    assert rule.depth("request", HEARTBEAT, 4) == FrameDepth.HEADER
 
 
 def test_the_longer_of_two_debts_counts(hand: Any) -> None:
@@ -256,7 +256,7 @@ def test_only_topics_that_match_are_charged(hand: Any) -> None:
     matched = [entity for entity in exchange.entities if entity.topic == "small"]
 
     assert seconds(effect.on_request(exchange, matched, 0.0)) == pytest.approx(0, abs=0.2)
-    assert rule.depth("request", PRODUCE, 9) == Depth.BODY
+    assert rule.depth("request", PRODUCE, 9) == FrameDepth.BODY
 
 
 def test_fetched_bytes_are_charged_to_their_topics(hand: Any) -> None:
@@ -270,7 +270,7 @@ def test_fetched_bytes_are_charged_to_their_topics(hand: Any) -> None:
     levels = {key[0]: 1000 - bucket.level for key, bucket in effect.fetch.buckets.items()}
     assert sum(levels.values()) == pytest.approx(exchange.response_size)
     assert levels["a"] / levels["b"] == pytest.approx(len(records(3000)) / len(records(1000)))
-    assert rule.depth("response", FETCH, 12) == Depth.BODY
+    assert rule.depth("response", FETCH, 12) == FrameDepth.BODY
     assert any("held in memory" in line for line in rule.warnings())
 
 
@@ -281,8 +281,8 @@ def test_requests_per_topic_count_once_for_each_topic(hand: Any) -> None:
     both, one = produce(hand, a=1, b=1), produce(hand, a=1)
 
     assert [seconds(effect.on_request(each, (), 0.0)) for each in (both, one, both)] == [0, 1, 2]
-    assert rule.depth("request", HEARTBEAT, 4) == Depth.NOTHING
-    assert rule.depth("request", PRODUCE, 9) == Depth.BODY
+    assert rule.depth("request", HEARTBEAT, 4) == FrameDepth.NOTHING
+    assert rule.depth("request", PRODUCE, 9) == FrameDepth.BODY
 
 
 def test_an_empty_response_is_charged_to_no_topic(hand: Any) -> None:
@@ -339,10 +339,10 @@ def test_only_what_is_limited_is_looked_at(hand: Any) -> None:
     """All other frames stay opaque."""
     rule = hand.rule("kind: quota, fetch: 5kB/s")
 
-    assert rule.depth("request", PRODUCE, 9) == rule.depth("response", PRODUCE, 9) == Depth.NOTHING
-    assert rule.depth("response", FETCH, 12) == Depth.HEADER
-    assert rule.depth("response", SHARE_FETCH, 1) == Depth.HEADER
-    assert rule.depth("request", METADATA, 9) == Depth.NOTHING
+    assert rule.depth("request", PRODUCE, 9) == rule.depth("response", PRODUCE, 9) == FrameDepth.NOTHING
+    assert rule.depth("response", FETCH, 12) == FrameDepth.HEADER
+    assert rule.depth("response", SHARE_FETCH, 1) == FrameDepth.HEADER
+    assert rule.depth("request", METADATA, 9) == FrameDepth.NOTHING
 
 
 @pytest.mark.parametrize(

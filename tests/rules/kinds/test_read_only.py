@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.decision import Depth
+from kproxy.rules.decision import FrameDepth
 from kproxy.rules.kinds.base.permissions import permissions
 from kproxy.testing.dialogue import Dialogue, request, response
 from kproxy.wire.table import schema
@@ -49,7 +49,7 @@ def test_every_api_is_let_through_or_not_by_what_it_changes(hand: Any, name: str
     version = schema.load(number).versions[-1]
     changes, makes = permissions()[number].changes, permissions()[number].makes_topics
     looked_at = [
-        hand.rule(f"kind: read_only, offsets: {offsets}").depth("request", number, version) == Depth.BODY
+        hand.rule(f"kind: read_only, offsets: {offsets}").depth("request", number, version) == FrameDepth.BODY
         for offsets in ("false", "true")
     ]
 

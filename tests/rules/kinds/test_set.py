@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.decision import Depth
+from kproxy.rules.decision import FrameDepth
 from kproxy.testing.dialogue import Dialogue, request, response
 
 METADATA, PRODUCE, OFFSET_FETCH, CREATE_ACLS = 3, 0, 9, 30
@@ -51,8 +51,8 @@ def test_versions_without_the_field_are_named(hand: Any) -> None:
     rule = hand.rule('kind: set, match: {api: Metadata}, fields: {"topics[].partitions[].leader_epoch": -1}')
 
     assert list(rule.warnings()) == ["Metadata 0-6 has no topics[].partitions[].leader_epoch"]
-    assert [rule.depth("response", METADATA, version) for version in (6, 7)] == [Depth.NOTHING, Depth.BODY]
-    assert rule.depth("request", METADATA, 9) == Depth.NOTHING
+    assert [rule.depth("response", METADATA, version) for version in (6, 7)] == [FrameDepth.NOTHING, FrameDepth.BODY]
+    assert rule.depth("request", METADATA, 9) == FrameDepth.NOTHING
 
 
 def topics(*names: str) -> list[dict[str, Any]]:

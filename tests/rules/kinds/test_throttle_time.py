@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kproxy.core.commands import CLIENT
-from kproxy.rules.decision import Depth
+from kproxy.rules.decision import FrameDepth
 from kproxy.testing.dialogue import Dialogue, request, response
 
 PRODUCE, FETCH, METADATA, HEARTBEAT, VOTE = 0, 1, 3, 12, 52
@@ -46,14 +46,17 @@ def test_what_will_not_be_told_is_warned_of(hand: Any) -> None:
 def test_only_headers_are_looked_at(hand: Any) -> None:
     """Bodies stream on; a rule about errors waits for the answer."""
     rule = hand.rule("kind: throttle_time, delay: 1s")
-    assert [rule.depth("request", PRODUCE, version) for version in (0, 9)] == [Depth.NOTHING, Depth.HEADER]
-    assert rule.depth("response", PRODUCE, 9) == Depth.NOTHING
+    assert [rule.depth("request", PRODUCE, version) for version in (0, 9)] == [FrameDepth.NOTHING, FrameDepth.HEADER]
+    assert rule.depth("response", PRODUCE, 9) == FrameDepth.NOTHING
 
     late = hand.rule("kind: throttle_time, delay: 1s, match: {error: any}")
-    assert (late.depth("request", PRODUCE, 9), late.depth("response", PRODUCE, 9)) == (Depth.NOTHING, Depth.HEADER)
+    assert (late.depth("request", PRODUCE, 9), late.depth("response", PRODUCE, 9)) == (
+        FrameDepth.NOTHING,
+        FrameDepth.HEADER,
+    )
 
     muting = hand.rule("kind: throttle_time, delay: 1s, mute: true")
-    assert muting.depth("request", PRODUCE, 0) == Depth.HEADER
+    assert muting.depth("request", PRODUCE, 0) == FrameDepth.HEADER
 
 
 @pytest.mark.parametrize(("key", "version"), [(METADATA, 9), (PRODUCE, 9), (FETCH, 11), (HEARTBEAT, 4), (18, 3)])

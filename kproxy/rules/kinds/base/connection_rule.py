@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
-from kproxy.rules.decision import Depth, ShapedDirection, TrafficShape
+from kproxy.rules.decision import FrameDepth, ShapedDirection, TrafficShape
 from kproxy.rules.document.model import KEY, Wrong
 from kproxy.rules.document.source import Where
 from kproxy.rules.exchange import ConnectionView
@@ -41,8 +41,8 @@ class ConnectionRule(LiveRule):
     def connects(self) -> bool:
         return type(self).opened is not ConnectionRule.opened
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        return Depth.NOTHING
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
+        return FrameDepth.NOTHING
 
     def start(self) -> Effect:
         return ConnectionEffect(self)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from typing import ClassVar, Literal
 
-from kproxy.rules.decision import Depth
+from kproxy.rules.decision import FrameDepth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.trigger import MOST_COUNTS
@@ -55,7 +55,7 @@ class FrameRule(LiveRule):
     """Rule that loses, delays, cuts, spoils or repeats frames. Override `decide`, and have a field `at` if it may act
     on requests."""
 
-    seen: ClassVar[Depth] = Depth.BODY
+    seen: ClassVar[FrameDepth] = FrameDepth.BODY
     """How deep the frame has to be seen."""
 
     def side(self, key: int) -> Direction | None:
@@ -72,9 +72,9 @@ class FrameRule(LiveRule):
         """Return what becomes of the frame, for the entities that matched."""
         raise NotImplementedError
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
         """Return `seen` on the side that it acts on."""
-        return self.seen if direction == self.side(key) else Depth.NOTHING
+        return self.seen if direction == self.side(key) else FrameDepth.NOTHING
 
     @property
     def reads_entities(self) -> bool:

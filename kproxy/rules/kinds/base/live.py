@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Decision, Depth, TrafficShape
+from kproxy.rules.decision import Decision, FrameDepth, TrafficShape
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange, Facts
 from kproxy.rules.select.frame_match import FrameMatch
@@ -118,7 +118,7 @@ class LiveRule(Rule):
         """Return True if it acts when a client connects (`Effect.on_connect`), and counts connections."""
         return False
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
         """Return how deep it must see frames of this direction, API and version; NOTHING: it does not act on them."""
         raise NotImplementedError
 

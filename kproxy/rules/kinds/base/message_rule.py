@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from kproxy.rules.bodies import DESCRIBING, partition_bodies, topic_entity, topics_of_answer
-from kproxy.rules.decision import Depth, Edit
+from kproxy.rules.decision import Edit, FrameDepth
 from kproxy.rules.document.model import KEY, Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
@@ -30,10 +30,10 @@ class MessageRule(SelectingRule):
     apis: ClassVar[Mapping[int, int]] = {}
     """API keys, each with the first version whose messages it changes."""
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
         """Return BODY for messages of `apis` in the direction that it changes, else NOTHING."""
         wanted = direction == self.changes and key in self.apis and version >= self.apis[key]
-        return Depth.BODY if wanted else Depth.NOTHING
+        return FrameDepth.BODY if wanted else FrameDepth.NOTHING
 
     def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:
         """Change the message's body in place for the entities that matched. Return False if nothing changed."""

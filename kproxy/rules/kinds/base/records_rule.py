@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from kproxy.rules.bodies import PartitionBody, partitions_of_answer, partitions_of_request
-from kproxy.rules.decision import Depth, Edit
+from kproxy.rules.decision import Edit, FrameDepth
 from kproxy.rules.document.quantities import Ranges, Seed
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
@@ -34,10 +34,10 @@ class RecordsRule(LiveRule):
         default="fetch", description="records that are written, or that are read (Fetch and ShareFetch)"
     )
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
         if self.at == "produce":
-            return Depth.BODY if direction == "request" and key == PRODUCE else Depth.NOTHING
-        return Depth.BODY if direction == "response" and key in (FETCH, SHARE_FETCH) else Depth.NOTHING
+            return FrameDepth.BODY if direction == "request" and key == PRODUCE else FrameDepth.NOTHING
+        return FrameDepth.BODY if direction == "response" and key in (FETCH, SHARE_FETCH) else FrameDepth.NOTHING
 
     def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
         """The records field of a partition as it shall be, None to leave it."""
