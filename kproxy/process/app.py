@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
-from secrets import randbits
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.config.changes import FLAGS, Origin, changed_places
+from kproxy.config.changes import FLAGS, Origin
 from kproxy.config.document import Config
 from kproxy.core.counters import ApiTally, Counters, Tallies
 from kproxy.core.live.partition_session import Room
@@ -21,16 +20,13 @@ from kproxy.core.sasl.lane_logins import NO_SASL
 from kproxy.core.sasl.server import SaslServer
 from kproxy.core.session import Session
 from kproxy.core.shared import CircleMark, HeldMemory, Shared
-from kproxy.distribution import own_version
-from kproxy.errors import DocumentError, InternalError, KproxyError
 from kproxy.logs.setup import log_of_process, lost_lines
-from kproxy.logs.writer import LogQueue
 from kproxy.net.accept.listener import Listener, terms_of
 from kproxy.net.dial.circle import CircleCheck
 from kproxy.net.drain import drain_on_signal
 from kproxy.net.driven import show
 from kproxy.net.loop.reactor import Reactor
-from kproxy.net.readiness import DRAINING, GOING_TO_END, ClusterNeed, Probe, Readiness, tell
+from kproxy.net.readiness import DRAINING, GOING_TO_END, Probe, Readiness, tell
 from kproxy.net.reporting import ConnectionCounts
 from kproxy.net.rules.files import RuleFiles
 from kproxy.net.rules.keeper import RuleKeeper
@@ -41,22 +37,27 @@ from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import Gate, RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
-from kproxy.terminal import printable
 
 from . import garbage
+from .main import (
+    advertising,
+    certificates_of,
+    need_of,
+    open_admin,
+    read_rules,
+    run_all,
+    sweep,
+    tell_changes,
+    tell_start,
+    token_of,
+)
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
-    from starlette.applications import Starlette
 
-    from kproxy.config.document import AdminConfig
     from kproxy.sinks.captures import Captures
-    from kproxy.sinks.process_metrics import CertificateFiles
 
     from .recording import Audit
-
-MISTAKES = 20
-"""Mistakes of a config that is read again which the log tells; the others are counted."""
 
 
 class ProxyProcess:
@@ -339,40 +340,6 @@ class ProxyProcess:
         self.log.info("serving", **self.about())
 
 
-async def open_admin(
-    nursery: trio.Nursery, app: Starlette, admin: AdminConfig, log: FilteringBoundLogger, reactor: Reactor
-) -> None:
-    """Serve the admin API from now on. Raises InternalError when its address cannot be bound."""
-    from kproxy.admin.live import serve_admin
-
-    try:
-        url = await nursery.start(serve_admin, app, admin.bind.host, admin.bind.port, log, lambda: reactor.turns)
-    except* OSError as group:
-        why = "; ".join(error.strerror or str(error) for error in leaves(group) if isinstance(error, OSError))
-        raise InternalError(f"admin cannot bind {admin.bind}: {why}") from None
-    log.info("admin", url=url)
-
-
-def certificates_of(config: Config) -> CertificateFiles:
-    """Return the files of the certificates that kproxy shows to clients and to brokers."""
-    from kproxy.sinks.process_metrics import certificate_files
-
-    return certificate_files(
-        [(one.name, one.tls.cert if one.tls else None) for one in config.listeners],
-        [(name, one.tls.cert if one.tls else None) for name, one in config.clusters.items()],
-    )
-
-
-def need_of(config: Config) -> ClusterNeed:
-    """Return how many clusters have to answer before the proxy is ready: any one, or all."""
-    return "any" if config.admin is None else config.admin.ready
-
-
-def token_of(admin: AdminConfig) -> str | None:
-    """Return the token that clients of the admin API must show; None if they need none."""
-    return None if admin.token is None else admin.token.get_secret_value()
-
-
 def run(config: Config, origin: Origin = FLAGS) -> int:
     """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a drain, 1 when it could not start."""
     log, lines = log_of_process(config.log.format, config.log.level)
@@ -386,71 +353,7 @@ def run(config: Config, origin: Origin = FLAGS) -> int:
     return run_all(made, lines)
 
 
-def tell_start(config: Config, origin: Origin, log: FilteringBoundLogger) -> None:
-    """Log the version, config and listeners of the proxy that begins."""
-    listeners = [f"{one.name} {one.bind} to {one.cluster}" for one in config.listeners]
-    log.info("kproxy starts", version=own_version(), config=origin.name, listeners=listeners,
-             workers=config.workers, pid=os.getpid())  # fmt: skip
-
-
-async def tell_changes(config: Config, origin: Origin, log: FilteringBoundLogger) -> None:
-    """Read the config again and log which settings differ from those in force: only its rule files are followed."""
-    if origin.reread is None:
-        return
-    try:
-        places = changed_places(config, await trio.to_thread.run_sync(origin.reread))
-    except (KproxyError, OSError) as error:
-        lines = error.mistakes if isinstance(error, DocumentError) else [str(error)]
-        log.error("config cannot be read again, kproxy goes on with what it has", mistakes=lines[:MISTAKES],
-                  count=len(lines))  # fmt: skip
-        return
-    if places:
-        log.warning("config has changed, a restart is needed for this", config=origin.name, changed=places)
-
-
-def run_all(made: Callable[[], Callable[[], Awaitable[None]]], lines: LogQueue) -> int:
-    """Run the function that `made` returns. Returns 0, or 1 after a failure, whose reasons go to standard error behind
-    the lines of the log."""
-    try:
-        trio.run(made())
-    except* (KproxyError, OSError) as group:
-        failed = [str(error) if isinstance(error, DocumentError) else f"kproxy: {error}" for error in leaves(group)]
-    else:
-        return 0
-    for line in failed:
-        lines.write(f"{printable(line)}\n")
-    return 1
-
-
 def prepared(config: Config, log: FilteringBoundLogger) -> ProxyProcess:
     """Return a proxy with the rules of its files in force. Raises DocumentError."""
     store, files = read_rules(config, log)
     return ProxyProcess(config, store.rule_set, log, store=store, files=files)
-
-
-def read_rules(config: Config, log: FilteringBoundLogger) -> tuple[RuleStore, RuleFiles]:
-    """Return a store with the rules of the config's files, and those files. Raises DocumentError."""
-    seed = randbits(32) if config.seed is None else config.seed
-    store, files = RuleStore(seed, config.places()), RuleFiles(config.rules, log)
-    store.replace_files(files.first(), monotonic())
-    return store, files
-
-
-def advertising(rules: RuleSet) -> list[Advertise]:
-    """Return the rules that say how brokers appear to clients."""
-    return [rule for rule in rules.rules if isinstance(rule, Advertise)]
-
-
-def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from leaves(error)
-        else:
-            yield error
-
-
-async def sweep() -> None:
-    """Have the garbage collector look at all objects every few minutes, until cancelled."""
-    while True:
-        await trio.sleep(garbage.SWEEP_EVERY)
-        garbage.sweep()

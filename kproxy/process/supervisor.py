@@ -55,7 +55,7 @@ from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.store import RuleStore
 
 from . import garbage
-from .app import (  # fmt: skip
+from .main import (  # fmt: skip
     advertising,
     certificates_of,
     need_of,

@@ -48,7 +48,8 @@ from kproxy.process.workers.shared_table import SharedTable
 from kproxy.process.workers.worker_rules import WorkerRules
 from kproxy.rules.rule_set import RuleSet
 
-from .app import ProxyProcess, leaves
+from .app import ProxyProcess
+from .main import leaves
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 LAST_WORD = 1.0

@@ -23,7 +23,8 @@ from kproxy.core.session import Session
 from kproxy.errors import InternalError
 from kproxy.logs.setup import make_log
 from kproxy.net.rules.waiters import CounterName
-from kproxy.process.app import ProxyProcess, leaves
+from kproxy.process.app import ProxyProcess
+from kproxy.process.main import leaves
 from kproxy.rules.exchange import Facts
 from kproxy.rules.store import RuleStore
 

@@ -1,0 +1,135 @@
+"""Steps that the main process takes with workers and without: rules are read, the log is told of the config, tasks run
+and their errors are shown, the admin address is opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from secrets import randbits
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.config.changes import Origin, changed_places
+from kproxy.config.document import Config
+from kproxy.distribution import own_version
+from kproxy.errors import DocumentError, InternalError, KproxyError
+from kproxy.logs.writer import LogQueue
+from kproxy.net.loop.reactor import Reactor
+from kproxy.net.readiness import ClusterNeed
+from kproxy.net.rules.files import RuleFiles
+from kproxy.rules.kinds.advertise import Advertise
+from kproxy.rules.rule_set import RuleSet
+from kproxy.rules.store import RuleStore
+from kproxy.terminal import printable
+
+from . import garbage
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from kproxy.config.document import AdminConfig
+    from kproxy.sinks.process_metrics import CertificateFiles
+
+MISTAKES = 20
+"""Mistakes of a config that is read again which the log tells; the others are counted."""
+
+
+def read_rules(config: Config, log: FilteringBoundLogger) -> tuple[RuleStore, RuleFiles]:
+    """Return a store with the rules of the config's files, and those files. Raises DocumentError."""
+    seed = randbits(32) if config.seed is None else config.seed
+    store, files = RuleStore(seed, config.places()), RuleFiles(config.rules, log)
+    store.replace_files(files.first(), monotonic())
+    return store, files
+
+
+def advertising(rules: RuleSet) -> list[Advertise]:
+    """Return the rules that say how brokers appear to clients."""
+    return [rule for rule in rules.rules if isinstance(rule, Advertise)]
+
+
+def tell_start(config: Config, origin: Origin, log: FilteringBoundLogger) -> None:
+    """Log the version, config and listeners of the proxy that begins."""
+    listeners = [f"{one.name} {one.bind} to {one.cluster}" for one in config.listeners]
+    log.info("kproxy starts", version=own_version(), config=origin.name, listeners=listeners,
+             workers=config.workers, pid=os.getpid())  # fmt: skip
+
+
+async def tell_changes(config: Config, origin: Origin, log: FilteringBoundLogger) -> None:
+    """Read the config again and log which settings differ from those in force: only its rule files are followed."""
+    if origin.reread is None:
+        return
+    try:
+        places = changed_places(config, await trio.to_thread.run_sync(origin.reread))
+    except (KproxyError, OSError) as error:
+        lines = error.mistakes if isinstance(error, DocumentError) else [str(error)]
+        log.error("config cannot be read again, kproxy goes on with what it has", mistakes=lines[:MISTAKES],
+                  count=len(lines))  # fmt: skip
+        return
+    if places:
+        log.warning("config has changed, a restart is needed for this", config=origin.name, changed=places)
+
+
+def run_all(made: Callable[[], Callable[[], Awaitable[None]]], lines: LogQueue) -> int:
+    """Run the function that `made` returns. Returns 0, or 1 after a failure, whose reasons go to standard error behind
+    the lines of the log."""
+    try:
+        trio.run(made())
+    except* (KproxyError, OSError) as group:
+        failed = [str(error) if isinstance(error, DocumentError) else f"kproxy: {error}" for error in leaves(group)]
+    else:
+        return 0
+    for line in failed:
+        lines.write(f"{printable(line)}\n")
+    return 1
+
+
+def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from leaves(error)
+        else:
+            yield error
+
+
+async def sweep() -> None:
+    """Have the garbage collector look at all objects every few minutes, until cancelled."""
+    while True:
+        await trio.sleep(garbage.SWEEP_EVERY)
+        garbage.sweep()
+
+
+async def open_admin(
+    nursery: trio.Nursery, app: Starlette, admin: AdminConfig, log: FilteringBoundLogger, reactor: Reactor
+) -> None:
+    """Serve the admin API from now on. Raises InternalError when its address cannot be bound."""
+    from kproxy.admin.live import serve_admin
+
+    try:
+        url = await nursery.start(serve_admin, app, admin.bind.host, admin.bind.port, log, lambda: reactor.turns)
+    except* OSError as group:
+        why = "; ".join(error.strerror or str(error) for error in leaves(group) if isinstance(error, OSError))
+        raise InternalError(f"admin cannot bind {admin.bind}: {why}") from None
+    log.info("admin", url=url)
+
+
+def certificates_of(config: Config) -> CertificateFiles:
+    """Return the files of the certificates that kproxy shows to clients and to brokers."""
+    from kproxy.sinks.process_metrics import certificate_files
+
+    return certificate_files(
+        [(one.name, one.tls.cert if one.tls else None) for one in config.listeners],
+        [(name, one.tls.cert if one.tls else None) for name, one in config.clusters.items()],
+    )
+
+
+def token_of(admin: AdminConfig) -> str | None:
+    """Return the token that clients of the admin API must show; None if they need none."""
+    return None if admin.token is None else admin.token.get_secret_value()
+
+
+def need_of(config: Config) -> ClusterNeed:
+    """Return how many clusters have to answer before the proxy is ready: any one, or all."""
+    return "any" if config.admin is None else config.admin.ready
