@@ -45,6 +45,8 @@ TURNS = (
          "tests/pipeline/test_real_traffic.py")),
     (2, ("tests/pipeline/jobs/test_clean.py", "tests/pipeline/jobs/test_compact.py::",
          "tests/pipeline/whatif/test_job.py")),
+    (2, ("tests/kafka/test_secrets.py::",)),
+    (2, ("tests/kafka/test_audit_topic.py::", "tests/kafka/test_brokers.py::test_a_broker_stops")),
 )  # fmt: skip
 """What takes long and is about one thing: of each group one in so many is taken. A file is taken or left as a whole,
 with what it sets up; behind `::` each function has a turn of its own."""
