@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 from unittest.mock import patch
 
@@ -37,14 +38,30 @@ def text(*rules: dict[str, Any]) -> str:
     return json.dumps({"rules": [{"name": f"rule {number}"} | rule for number, rule in enumerate(rules)]})
 
 
+class Hearer:
+    """Observer that remembers, for each exchange in turn, the rules that fired, and if kproxy has answered."""
+
+    def __init__(self) -> None:
+        self.exchanges: dict[tuple[int, int], tuple[tuple[str, ...], bool]] = {}
+
+    def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False, older: int = 0) -> None:
+        before, said = self.exchanges.get((correlation_id, older), ((), False))
+        self.exchanges[correlation_id, older] = (*before, *names), said or answered
+
+    def waited(self, *arguments: Any, **more: Any) -> None: ...
+
+    def failed(self, *arguments: Any, **more: Any) -> None: ...
+
+
 def spoken(rules: str, parts: list[bytes]) -> list[Any]:
     """What comes of it when the client writes these, and time passes after each."""
     talk = Dialogue(rules)
+    hearer = talk.session.observer = Hearer()
     for part in parts:
         talk.client(part)
         talk.later(0.05)
     counts = [(one.matched, one.fired, one.applied) for one in talk.rules.live]
-    return [talk.to_broker, talk.to_client, counts, talk.closed]
+    return [talk.to_broker, talk.to_client, counts, talk.closed, hearer.exchanges]
 
 
 @pytest.mark.parametrize("match", [{"api": "Produce"}, {"client_id": "tester"}, {"topic": "orders"}, None])
@@ -178,6 +195,14 @@ def test_a_trigger_that_was_asked_for_somebody_else_is_over_with_the_request(ear
         [{"kind": "error", "error": 6, "match": {"topic": "orders"}, "when": {"every": 2}},
          {"kind": "error", "error": 87, "message": "no", "match": {"partition": 1}},
          {"kind": "quota", "requests": "2/s", "match": {"client_id": "tester"}}],
+        [{"kind": "error", "error": 6, "match": {"topic": "or*"}, "when": {"probability": 0.6}},
+         {"kind": "error", "error": 87, "when": {"every": 2}}],
+        [{"kind": "delay", "delay": "10ms", "mode": "observe", "when": {"every": 3}},
+         {"kind": "error", "error": 6, "match": {"topic": "orders"}, "when": {"probability": 0.9}},
+         {"kind": "delay", "delay": "5ms", "at": "request", "when": {"every": 4}}],
+        [{"kind": "delay", "delay": "10ms", "at": "request", "when": {"every": 3}}, {"kind": "error", "error": 6}],
+        [{"kind": "error", "error": 6, "mode": "observe"}, {"kind": "error", "error": 29, "when": {"first": 9}},
+         {"kind": "error", "error": 87, "at": "response"}],
         [{"kind": "error", "error": 3, "match": {"topic": "orders", "acks": -1}},
          {"kind": "drop", "what": "request", "then": "continue", "match": {"topic": "other"}, "when": {"every": 2}}],
     ],
@@ -185,7 +210,7 @@ def test_a_trigger_that_was_asked_for_somebody_else_is_over_with_the_request(ear
 def test_answers_made_before_are_those_that_would_be_made(version: int, rules: list[dict[str, Any]]) -> None:
     """Topics, numbers of partitions and acks take turns, so that each begins like one before it in part only."""
     kinds = [("orders", (1,)), ("orders", (2,)), ("other", (1,)), ("orders", (1, 3)), ("orders", ()), ("orde", (257,))]
-    turns = kinds[:3] * 4 + kinds * 4
+    turns = kinds[:3] * 4 + kinds * 4 + kinds[:1] * 20
     parts = [
         produce(
             number,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.qa import house
-from tests.qa.frame_costs import OTHER, WAITS, Case
+from tests.qa.frame_costs import FIRES, OTHER, WAITS, Case
 
 
 def traced(rules: str) -> Case:
@@ -23,6 +23,13 @@ def test_a_rule_that_waits_for_its_turn_is_not_evaluated() -> None:
 def test_a_rule_about_another_topic_calls_nothing() -> None:
     """A request like one before that no rule is about goes its way as if there were no rules."""
     assert traced(OTHER).calls == traced("").calls
+
+
+def test_an_error_that_fires_again_is_answered_as_before() -> None:
+    """A request like one before that the same rule fails costs its trigger, and no evaluation."""
+    case = traced(FIRES)
+    assert case.calls <= 45
+    assert len(case.files) <= 18
 
 
 def test_docstrings_say_something() -> None:

@@ -14,7 +14,7 @@ from functools import cache
 from struct import Struct
 from typing import Any
 
-from kproxy.core.live.selection import Selection
+from kproxy.core.live.selection import Selection, SettledAnswer
 from kproxy.core.step import HEAD, Step
 from kproxy.rules.running import Running
 from kproxy.wire.primitives import Buffer
@@ -81,6 +81,11 @@ class FrameTemplate:
         at = frame.start + self.end
         return None if self.selections is None else self.selections.get(bytes(frame.buf[at : at + 4]))
 
+    def settled(self, frame: RequestView) -> SettledAnswer | None:
+        """Return the answer to a request that begins so, all of which is here, if triggers alone lead to it."""
+        selection = None if frame.have < frame.end else self.selection(frame)
+        return None if selection is None else selection.settled
+
     def remember(self, frame: RequestView, selection: Selection) -> None:
         """Remember what a request that begins so is about, unless that depends on more than its bytes."""
         if self.selections is not None and [entity.topic_id for entity in selection.entities] == [None]:
@@ -130,9 +135,9 @@ class FrameTemplates(dict[tuple[Step, bytes], FrameTemplate]):
         """
         template = self.learn(frame)
         if template is not None:
-            template.applies, template.candidates = True, candidates
+            template.applies, template.candidates, template.client_id = True, candidates, frame.client_id
             if template.passes:
-                template.waiting, template.client_id = waiting, frame.client_id
+                template.waiting = waiting
         return template
 
 

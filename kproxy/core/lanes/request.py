@@ -15,8 +15,10 @@ from functools import partial
 from typing import Any
 
 from kproxy.core.cluster import fresh_topics, topics_heard
+from kproxy.core.commands import BROKER
 from kproxy.core.inflight import ANSWER, FifoEntry
 from kproxy.core.live.evaluation import RequestEvaluation
+from kproxy.core.live.selection import SettledAnswer
 from kproxy.core.rewrite.names.single_topic import SingleTopicRewriter
 from kproxy.core.rewrite.rewriter import Pieces
 from kproxy.core.rewrite.versions import unsupported
@@ -51,6 +53,8 @@ class RequestLane(RequestScan):
             return self.rewrite_evaluated(frame, step.plain)
         if isinstance(evaluation, RequestEvaluation):
             return self.forward(frame, evaluation)
+        if isinstance(evaluation, SettledAnswer):
+            return self.answer_again(frame, evaluation)
         return evaluation
 
     # ---- classify
@@ -232,6 +236,16 @@ class RequestLane(RequestScan):
             out = change(out)
         how = evaluation.then or evaluation.close_after
         return Replace([out], end, then=None if how is None else self.closing(how, evaluation))
+
+    def answer_again(self, frame: RequestView, settled: SettledAnswer) -> Disposition:
+        """Answer a request of which the triggers say what they said of one before."""
+        running, session, correlation = settled.asked[-1], self.session, frame.correlation
+        session.mark(BROKER, [running])
+        if session.observer is not None:
+            session.observer.acted(correlation, (running.name,), older=session.inflight.count(correlation))
+        answer = sized(correlation.to_bytes(4, "big", signed=True) + settled.content)
+        self.answer(correlation, answer, frame.now)
+        return self.replace(frame, [])
 
     def replace(self, frame: RequestView, pieces: Pieces) -> Replace:
         """Count a request that does not pass, and return its replacement by `pieces`."""

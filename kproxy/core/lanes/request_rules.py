@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from kproxy.core.commands import BROKER
 from kproxy.core.inflight import FifoEntry
 from kproxy.core.live.evaluation import EvaluatedExchange, RequestEvaluation, Watched
+from kproxy.core.live.selection import SettledAnswer
 from kproxy.core.step import Step
 from kproxy.errors import DecodeError
 from kproxy.rules.decision import FrameDepth
@@ -64,19 +65,23 @@ class RequestRules:
         """Return True if the frame at hand is one that rules have to do with."""
         return self.evaluation is not None or self.watched is not None
 
-    def evaluate(self, frame: RequestView) -> RequestEvaluation | Need | Wait | Reject | None:
+    def evaluate(self, frame: RequestView) -> RequestEvaluation | SettledAnswer | Need | Wait | Reject | None:
         """Evaluate a frame, once; return what was decided when the time for it has come, or what it takes until then.
 
-        None: no rule applies, and the frame goes its plain way.
+        None: no rule applies, and the frame goes its plain way. SettledAnswer: the last of its rules has fired.
         """
         if self.watched is not None:
             return None
         evaluation = self.evaluation
         if evaluation is None:
             known = None if self.lane.drawn is not None else self.templates.recognise(frame)
-            if known is not None and (not known.applies or (known.waiting and self.lane.none_fires(known, frame.now))):
-                self.expect(known)
-                return None
+            if known is not None:
+                if not known.applies or (known.waiting and self.none_fires(known.waiting, known, frame)):
+                    self.expect(known)
+                    return None
+                settled = known.settled(frame)
+                if settled is not None and self.fires_again(settled, known, frame):
+                    return settled
             made = self.lacks(frame) or self.decide(frame, known)
             if not isinstance(made, RequestEvaluation):
                 return made
@@ -112,13 +117,34 @@ class RequestRules:
         if isinstance(made, Watched):
             self.watched = step, made
             return None
-        tells_more = made.waiting or made.candidates if known is None else made.waiting and known.may_wait
-        if tells_more and drawn is None:
+        if known is None:
+            tells_more = drawn is None and bool(made.waiting or made.candidates)
+        else:
+            tells_more = bool(made.waiting) and known.may_wait
+        if tells_more:
             self.templates.learn_rules(frame, made.candidates, made.waiting)
             session.identity.on_change = self.forget
         for running in made.held_by:
             running.held.append(partial(self.let_go, made, running))
         return made
+
+    def none_fires(self, rules: tuple[Running, ...], known: FrameTemplate, frame: RequestView) -> bool:
+        """Ask the triggers of these rules, which match a frame of this template; return True if it is nobody's turn."""
+        return self.lane.first_to_fire(rules, known.client_id, frame.now) is None
+
+    def fires_again(self, settled: SettledAnswer, known: FrameTemplate, frame: RequestView) -> bool:
+        """Ask the triggers that led to this answer, if none was asked yet; return True if they say the same as then.
+
+        Else the frame is to be evaluated with what they have said.
+        """
+        lane, asked = self.lane, settled.asked
+        if lane.drawn is None and self.none_fires(asked, known, frame):
+            lane.drawn = dict.fromkeys(asked, False)
+        if lane.drawn is None or not lane.drawn.get(asked[-1]) or tuple(lane.drawn) != asked:
+            return False
+        lane.drawn = None
+        asked[-1].count(fired=True)
+        return True
 
     def expect(self, known: FrameTemplate | None) -> None:
         """Compare the next request with this template first, which no rule has acted on."""

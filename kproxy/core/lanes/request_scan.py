@@ -85,7 +85,7 @@ class RequestScan(Lane):
                 and known.step is step
                 and pos + known.end <= n
                 and known.read(buf, pos + CLIENT_ID)[0] == known.head
-                and (not known.waiting or self.none_fires(known, now))
+                and (not known.waiting or self.first_to_fire(known.waiting, known.client_id, now) is None)
             ):
                 if known.answered:
                     fifo.append((correlation, step.plain, now, None))
@@ -106,20 +106,20 @@ class RequestScan(Lane):
             return n
         return self.stop(Need(HEADER_BYTES), pos)
 
-    def none_fires(self, template: FrameTemplate, now: float) -> bool:
-        """Ask the triggers of the rules that match the frame at hand; return True if each waits for another frame.
+    def first_to_fire(self, rules: tuple[Running, ...], client_id: str | None, now: float) -> Running | None:
+        """Ask the triggers of these rules, which match the frame at hand, in turn; return the first rule that fires.
 
-        Else the frame is to be evaluated, with what the triggers have said in `drawn`: each is asked once a frame.
+        Then the frame is to be evaluated, with what the triggers have said in `drawn`: each is asked once a frame.
         """
         since, number = self.since(now), self.session.number
-        for running in template.waiting:
-            if running.trigger.fires(since, number, template.client_id):
-                waiting = template.waiting[: template.waiting.index(running)]
-                self.drawn = dict.fromkeys(waiting, False) | {running: True}
+        for running in rules:
+            if running.trigger.fires(since, number, client_id):
+                before = rules[: rules.index(running)]
+                self.drawn = dict.fromkeys(before, False) | {running: True}
                 self.template = None
-                return False
+                return running
             running.count(fired=False)
-        return True
+        return None
 
     # ---- the first frame, and raw tokens
 

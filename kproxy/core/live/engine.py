@@ -49,7 +49,7 @@ from .partition_session import OPENING
 from .rule_part import Part
 from .rule_program import RuleProgram
 from .screening import Screening
-from .selection import MOST_ANSWERS, MOST_MATCHED, Selection, SessionSelection, key_of
+from .selection import MOST_ANSWERS, MOST_MATCHED, Selection, SessionSelection, SettledAnswer, key_of
 from .subjects import Subjects
 
 NO_TOPICS: dict[str, list[str]] = {"topics": []}
@@ -179,7 +179,7 @@ class Engine:
         if self.consider_all(exchange, selection, evaluation, came) and (
             candidates is not None or every.told_by_header
         ):
-            evaluation.waiting = program.waiting(evaluation.asked)
+            evaluation.waiting = program.waiting((*evaluation.drawn, *evaluation.asked))
         if evaluation.final:
             return evaluation
         self.conclude(evaluation, exchange, selection)
@@ -447,6 +447,9 @@ class Engine:
             self.answer(evaluation, fail_each(exchange.request, failures))
         else:
             self.answer_again(evaluation, exchange, selection.answers)
+            if evaluation.answer is not None and evaluation.by_triggers and exchange.program.told_by_beginning:
+                asked = (*evaluation.drawn, *evaluation.asked)
+                selection.settled = SettledAnswer(asked, evaluation.answer[4:])
 
     def answer_again(
         self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, answers: dict[Failure, bytes]

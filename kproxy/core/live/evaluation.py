@@ -232,6 +232,13 @@ class RequestEvaluation(Evaluation):
         self.asked: list[Running] = []
 
     @property
+    def by_triggers(self) -> bool:
+        """Return True if nothing but the triggers of its rules tells this evaluation from others of requests like this:
+        only the rule asked last did something, and it always does the same."""
+        last = next(reversed(self.asked), None) or next(reversed(self.drawn), None)
+        return last is not None and self.acted == [last] and last.effect.steady and not last.holds
+
+    @property
     def replaces(self) -> bool:
         """Return True if other bytes than those of the request leave, or none."""
         return self.frame is not None or bool(self.changes) or self.answer is not None or self.drop is not None

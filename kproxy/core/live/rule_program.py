@@ -63,7 +63,8 @@ class RuleProgram:
 
     def waiting(self, asked: Sequence[Running]) -> tuple[Running, ...]:
         """Return the rules `asked` about a request, if they match each one that begins so and all have triggers."""
-        return tuple(asked) if self.told_by_beginning else ()
+        may_wait = self.told_by_beginning and all(running.rule.when is not None for running in asked)
+        return tuple(asked) if may_wait else ()
 
     @cached_property
     def index(self) -> PartIndex:
@@ -92,9 +93,9 @@ class RuleProgram:
 
 
 def is_told_by_beginning(part: Part) -> bool:
-    """Return True if the beginning of a request tells whether the rule matches it, and its trigger decides the rest."""
+    """Return True if the beginning of a request tells whether the rule matches it."""
     rule, match = part.running.rule, part.running.rule.match
-    if rule.when is None or part.by_error or part.screens or part.matcher.unnamed or part.matcher.excluding is not None:
+    if part.by_error or part.screens or part.matcher.unnamed or part.matcher.excluding is not None:
         return False
     if type(rule).holds_for is not LiveRule.holds_for:
         return False

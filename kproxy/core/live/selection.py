@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 from kproxy.core.respond.tree import Failure
 from kproxy.rules.entity import Entity
 from kproxy.rules.kinds.base.access import is_nameless
+from kproxy.rules.running import Running
 from kproxy.wire.breath import each, holds_many, keep, spread_tuple
 from kproxy.wire.table.layout import ZERO_UUID
 
@@ -29,20 +30,29 @@ MOST_ANSWERS = 16
 """Answers that are kept for requests about one partition."""
 
 
+class SettledAnswer(NamedTuple):
+    """Answer, behind the correlation id, to each request like one before for which the trigger of the last rule fires,
+    and those of the rules before it do not."""
+
+    asked: tuple[Running, ...]
+    content: bytes
+
+
 class Selection:
     """Entities of one request. `groups`: by the numbers of rules that select entities, those selected.
 
     `answers` are those that kproxy has made, behind the correlation id, by the error of the only entity; None if a
-    selection is used once.
+    selection is used once. `settled` is the last of them that triggers alone lead to.
     """
 
-    __slots__ = ("answers", "entities", "groups", "members", "program")
+    __slots__ = ("answers", "entities", "groups", "members", "program", "settled")
 
     def __init__(self, program: RuleProgram, entities: Sequence[Entity]) -> None:
         self.program = program
         self.entities = keep(tuple(entities))
         self.members: frozenset[Entity] | None = None
         self.answers: dict[Failure, bytes] | None = None
+        self.settled: SettledAnswer | None = None
         self.groups: dict[int, list[Entity]] = defaultdict(list)
         index, groups = program.index, self.groups
         for entity in each(self.entities):

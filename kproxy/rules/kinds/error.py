@@ -100,6 +100,8 @@ class ErrorRule(LiveRule):
 class ErrorEffect(Effect):
     """Effect that puts the rule's code at its place in each API."""
 
+    steady = True
+
     def __init__(self, rule: ErrorRule) -> None:
         self.rule = rule
         self.of_entities = (Fail(rule.error, rule.message, whole=False),)

@@ -53,6 +53,8 @@ class Effect:
     """Seed of the chances that it draws itself; set before it is first called, and its own for each rule."""
     clock: Callable[[], float] = staticmethod(lambda: 0.0)
     """Monotonic seconds, to measure how long something took; set by whoever starts the rule, since rules have none."""
+    steady: bool = False
+    """Set if what it decides about requests of one API and version is always the same, whatever they hold."""
     common: SharedNumbers | None = None
     """State that it shares with the same rule in other processes, where there are any; set like `seed`."""
 
