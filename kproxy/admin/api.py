@@ -1,8 +1,7 @@
 """Admin application: `/livez`, `/readyz`, `/readyz/CLUSTER`, `/metrics`, and the API below `/api`.
 
 `/livez` and `/readyz` tell little and are open, since probes rarely carry tokens; all else passes the guard
-(`guard.py`). What the API can do is in the tables of `rules.py`, `connections.py`, `about.py`, `tail.py` and
-`captures.py`.
+(`guard.py`). What the API can do is in the tables of `rules.py`, `resources.py` and `tail.py`.
 """
 
 from __future__ import annotations

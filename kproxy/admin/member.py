@@ -184,7 +184,7 @@ def recycle(connection: Connection) -> None:
 
 
 async def show_cluster(upstream: Upstream) -> ClusterShown:
-    """Return a cluster with its nodes. Controllers are named by ids below -1, see `core.addresses`."""
+    """Return a cluster with its nodes. Controllers are named by ids below -1, see `core.rewrite.addresses`."""
     nodes: list[NodeShown] = []
 
     def add() -> Iterator[None]:

@@ -74,7 +74,7 @@ async def get_topology(backend: Backend, call: OperationCall) -> TopologyShown:
 
 
 def key_of(node: NodeShown) -> int:
-    """Return the id by which a node is told from brokers and controllers alike, see `core.addresses`."""
+    """Return the id by which a node is told from brokers and controllers alike, see `core.rewrite.addresses`."""
     return node.id if node.role == "broker" else controller_id(node.id)
 
 

@@ -69,7 +69,7 @@ class WrittenTotals:
 class CaptureWriter:
     """Writer into `file`, which stays the caller's. `wall` converts the exchanges' times to seconds since 1970.
 
-    `begun`: another process has begun the file, and will end it. `names_from`: see `sinks.shared_file.CapturePart`.
+    `begun`: another process has begun the file, and will end it. `names_from`: see `sinks.capture_file.CapturePart`.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ Strategy. The bytes go through the two sides (side.py); here is what happens sel
                reset, and that can destroy what the client has not read yet
     CLOSED
 
-and never goes back. What lasts too long in its state is ended from outside (sweep.py).
+and never goes back. A phase that lasts too long is ended from outside (sweep.py).
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class LaneState(Protocol):
 
 
 class DrivenLogins(Protocol):
-    """Part of `core.logins.Logins` that a driver uses."""
+    """Part of `core.sasl.logins.Logins` that a driver uses."""
 
     def computed(self, result: Any, now: float) -> None: ...
     def versions_known(self, answer: bytes, now: float) -> None: ...

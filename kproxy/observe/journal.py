@@ -56,7 +56,7 @@ class Journal(Protocol):
 
     @property
     def standing(self) -> object:
-        """Return an object that stays the same as long as lines that were learnt are right."""
+        """Return a token; when it is another object, all lines that were learnt are out of date."""
         ...
 
     def learn(self, seen: ObservedExchange, asked: LearntFrame, answered: LearntFrame) -> Any:

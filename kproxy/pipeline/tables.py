@@ -1,6 +1,6 @@
 """Tables of the lake as data: bronze's, which hold lines as they were written, and silver's, which hold what happened.
 
-The columns are `kproxy.events.Column`, so a table repeats the names, types, units and meanings of the events that it is
+The columns are `events.column.Column`, so a table repeats the names, types, units and meanings of the events that it is
 made of. Spark's schema (`schema.py`) and the reference page come from these declarations; nothing is ever inferred.
 
 Silver has one table per kind of thing. One row is one event, or one partition of it. What comes from a single request

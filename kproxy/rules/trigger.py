@@ -102,7 +102,7 @@ class When(Model):
 
 
 BLOCK = 1 << 12
-"""Chances that come from one generator. Whoever has to begin in the middle (`rules.shared_trigger`) passes over fewer
+"""Chances that come from one generator. A trigger that workers share may begin in the middle, and passes over fewer
 than that, which takes 20 µs at most; to make the next generator takes 10 µs."""
 MOST_COUNTS = 10_000
 """Connections or client ids with a count of their own; beyond that the one that was quiet for the longest

@@ -1,4 +1,4 @@
-"""The page about the architecture: what it names is there, and each word of the glossary is explained once."""
+"""What pages and docstrings say of the code is there, and each word of the glossary is explained once."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ PAGES = (
 FILES = re.compile(r"(?<![\w/.-])((?:\w[\w-]*/)+\w[\w-]*\.(?:py|yaml|md|toml)|(?:\w[\w-]*/){2,})(?![\w/*-])")
 
 
+MODULES = sorted((ROOT / "kproxy").rglob("*.py"))
+MODULE = re.compile(r"(?<![\w./])((?:\w+/)*\w+\.py)\b")
+DOTTED = re.compile(r"`(?:kproxy\.)?([a-z_]+(?:\.[A-Za-z_]+)+)`")
+TOP = {path.stem for path in (ROOT / "kproxy").iterdir() if path.name[0] != "_"}
+FILE_NAMES = {path.name for folder in ("kproxy", "tests", "docs") for path in (ROOT / folder).rglob("*.py")}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.stem))
 def test_files_that_a_page_names_are_there(page: Path) -> None:
     """Below the repository, `kproxy/` or `tests/`. Code on a page may make files that are not there yet."""
@@ -24,6 +31,44 @@ def test_files_that_a_page_names_are_there(page: Path) -> None:
 
     for name in FILES.findall(text):
         assert any((folder / name).exists() for folder in FOLDERS), f"{page.name} names {name}"
+    for name in MODULE.findall(text):
+        assert "/" in name or name in FILE_NAMES, f"{page.name} names {name}"
+
+
+def test_modules_that_docstrings_name_are_there() -> None:
+    """A bare file name is one of any folder; a path begins below the repository or `kproxy/`, or beside the module."""
+    lost = []
+    for path in MODULES:
+        lines = path.read_text().splitlines()
+        for number, line in enumerate(lines, 1):
+            dotted = [name for name in DOTTED.findall(line) if not is_there(name.split("."))]
+            files = [
+                name
+                for name in MODULE.findall(line)
+                if not (
+                    any((folder / name).exists() for folder in (*FOLDERS, path.parent))
+                    if "/" in name
+                    else name in FILE_NAMES
+                )
+            ]
+            lost += [f"{path.relative_to(ROOT)}:{number}: {name}" for name in dotted + files]
+    assert lost == []
+
+
+def is_there(names: list[str]) -> bool:
+    """Return True if a dotted name begins with no package of kproxy, or leads to a module, or to a name in one."""
+    if names[0] not in TOP or names[-1] in {"py", "yaml", "md", "json"}:
+        return True
+    folder = ROOT / "kproxy"
+    for at, name in enumerate(names):
+        if (folder / name).is_dir():
+            folder /= name
+            continue
+        module = folder / f"{name}.py"
+        rest = names[at + 1 :] if module.exists() else names[at:]
+        text = (module if module.exists() else folder / "__init__.py").read_text()
+        return not rest or re.search(rf"\b{rest[0]}\b", text) is not None
+    return True
 
 
 def test_every_package_is_in_the_table_of_packages() -> None:

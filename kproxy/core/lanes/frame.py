@@ -124,7 +124,7 @@ class ResponseView(FrameView):
         return self.entry[3]
 
     def under(self, entry: FifoEntry) -> ResponseView:
-        """Return the same response as that to another entry, which has taken the place of its own in the FIFO."""
+        """Return this response as the one to `entry`, which has replaced its own entry in the FIFO."""
         return ResponseView(entry, self.buf, self.start, self.have, self.end - self.start - 4, self.now)
 
     @property

@@ -146,8 +146,10 @@ class Engine:
         drawn: dict[Running, bool] | None = None,
         template: FrameTemplate | None = None,
     ) -> RequestEvaluation | Watched | Wait | None:
-        """Evaluate the rules about a request of which as much is here as its step's program wants. `drawn` says for
-        rules whose triggers were asked before if they fire; `template` knows what requests are about that begin so.
+        """Evaluate the rules about a request; its first bytes, as many as the step's rule program needs, are here.
+
+        `drawn`: rules whose triggers were asked before → whether they fire. `template`: what is known of requests with
+        the same beginning.
 
         Return None if no rule applies, Watched if only its answer is looked at, Wait if something has to be found out
         first. Raises DecodeError.
@@ -192,8 +194,8 @@ class Engine:
     def selection(
         self, frame: RequestView, exchange: EvaluatedExchange, every: RuleProgram, template: FrameTemplate | None
     ) -> Selection | SessionSelection | int | None:
-        """Return what the request is about by the rules of `every`, or the error code that a request of an unknown
-        session is answered by. None: a name has to be asked for. Raises DecodeError."""
+        """Return what the request is about, as far as the rules of the program `every` select it, or the error code
+        that a request of an unknown session is answered by. None: a name has to be asked for. Raises DecodeError."""
         if not exchange.program.reads_entities:
             return Selection(every, ())
         selection = None if template is None else template.selection(frame)
@@ -399,8 +401,7 @@ class Engine:
             evaluation.frame = encode(exchange.request)
 
     def hides(self, exchange: EvaluatedExchange, selection: Selection | SessionSelection) -> bool:
-        """Return True if an access rule, which keeps entities from the broker, selects one that a fault before it has
-        failed."""
+        """Return True if an access rule forbids an entity that a fault rule before it has answered with an error."""
         for number, part in enumerate(selection.program.parts):
             if part.running.rule.family == "access" and not part.running.observes:
                 excluded = part.matcher.holds(exchange)

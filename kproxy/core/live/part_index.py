@@ -39,7 +39,7 @@ NOBODY: Numbers = frozenset()
 
 class FieldIndex:
     """Index of the rules that select on one field. `lenient` are those that may hold where a request lacks it,
-    `doubting` those that may hold for a topic id that nobody has named."""
+    `doubting` those that may hold for a topic whose id has no known name yet."""
 
     __slots__ = ("doubting", "exact", "lenient", "numbers", "patterns", "remembered")
 
@@ -80,8 +80,8 @@ class FieldIndex:
 
 class PartIndex:
     """Index over the rules of one (api, version). `general` can apply to any request; `tests` are those of entities, by
-    rule, `tested` of rules that no field of entities is the index of, `excluding` those of `not:`; `scanned` are those
-    of `general` that bytes tell of (`core/live/name_scan.py`)."""
+    rule; `tested` the tests of rules that no entity field indexes; `excluding` those of `not:`; `scanned` those of
+    `general` that are found by searching the frame's bytes (`core/live/name_scan.py`)."""
 
     __slots__ = ("by_entity", "excluding", "fields", "general", "parts", "scanned", "tested", "tests")
 
@@ -119,7 +119,7 @@ class PartIndex:
         return sorted(numbers)
 
     def about(self, entity: Entity) -> list[int]:
-        """Return the numbers of the rules that select entities, and this one among them; `not:` apart."""
+        """Return the numbers of the rules that select entities and that select this one; `not:` is not looked at."""
         found = [number for number, test in self.tested if test(entity)]
         for name, field in self.by_entity:
             for number in field.about(getattr(entity, name)):

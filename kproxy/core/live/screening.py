@@ -25,13 +25,13 @@ from .rule_part import Part
 MOST_IDS = 10_000
 """Ids that a connection has to ask for; an answer with more new ones is not believed."""
 MOST_CURSORS = 16
-"""Places at which lists go on, of one connection."""
+"""Cursors of paged answers that one connection may use: names after which a list continues."""
 PLACE = "?"
-"""In front of the number of such a place; not legal in names of topics."""
+"""First letter of the word that stands for a cursor's name; not legal in names of topics."""
 
 
 class Screening:
-    """Screening of one connection's answers: the topic ids to ask for, and the names at which lists go on."""
+    """Screening of one connection's answers: the topic ids to ask for, and the cursors given to it."""
 
     __slots__ = ("cluster", "context", "cursors", "given", "ids")
 
@@ -94,7 +94,7 @@ class Screening:
         return screen
 
     def place(self, name: str) -> str:
-        """Return a word that stands for a name at which a list goes on."""
+        """Return a word that stands for the name of a cursor, which the client must not see."""
         self.given += 1
         word = f"{PLACE}{self.given}"
         remember(self.cursors, word, name, MOST_CURSORS)

@@ -128,7 +128,7 @@ class Rewrite(Protocol):
 
     @property
     def wanted(self) -> frozenset[str]:
-        """Return the paths of the fields it reads, for `wire.walk`."""
+        """Return the paths of the fields it reads, for `wire.scan.walk`."""
 
     def bind(self, walk: Walk) -> Apply:
         """Return the function that puts the edits, given the walk whose mark numbers the hits carry."""

@@ -24,10 +24,11 @@ LONGEST_TOKEN = 65536
 
 
 class Identity:
-    """Identity of one connection's client. Whole frames of the APIs above and bare tokens are shown to it, in order; it
-    decodes as little as it can.
+    """Identity of one connection's client. Whole frames of the APIs in `ASKED` and `ANSWERED` and bare tokens are shown
+    to it, in order; it decodes as little as it can.
 
-    `on_change` is called before anything is shown, for who has drawn conclusions from what was known.
+    `on_change` is called before anything is shown, so that whoever remembers a result that depends on the identity can
+    drop it.
     """
 
     __slots__ = ("_library", "_watch", "certificate", "counters", "on_change")

@@ -1,10 +1,10 @@
 """SASL in the broker's place: a listener's clients authenticate to kproxy, and the broker hears nothing of it.
 
 Strategy. Until a client has authenticated, its frames go through `scan` one by one: ApiVersions is answered as the
-broker would (hello.py), SaslHandshake and SaslAuthenticate are answered here, anything else closes the connection, as
-at a broker (SaslServerAuthenticator). Answers stand in the FIFO like all of kproxy's own. No broker is dialled before:
-the first request afterwards does that. Then the request lane is as fast as without it; it leads back here with a
-SaslHandshake (KIP-368), and when the session has ended.
+broker would (early_versions.py), SaslHandshake and SaslAuthenticate are answered here, anything else closes the
+connection, as at a broker (SaslServerAuthenticator). Answers stand in the FIFO like all of kproxy's own. No broker is
+dialled before: the first request afterwards does that. Then the request lane is as fast as without it; it leads back
+here with a SaslHandshake (KIP-368), and when the session has ended.
 
     HANDSHAKE ── SaslHandshake ──▶ TOKEN ── the last token ──▶ OPEN ── the session ends ──▶ ENDED
                                     │  ▲ ◀──────── SaslHandshake ───────┴──────────────────────┘
@@ -41,9 +41,10 @@ from .lane_logins import ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED, answer_
 UNSUPPORTED_SASL_MECHANISM: Final = 33
 LONGEST: Final = 16384
 """Bytes of a frame before authentication. Brokers allow 512 KiB (sasl.server.max.receive.size), for Kerberos; with
-PLAIN and SCRAM it is some hundred. So little is not taken from the memory for held frames: that is for who is known."""
+PLAIN and SCRAM it is some hundred. These few bytes are not counted as held memory, which is for clients
+that have authenticated."""
 SMALLEST: Final = 10
-"""Bytes of a request, as in requests.py."""
+"""Bytes of a request, as in core/lanes/request_scan.py."""
 TOO_SOON: Final = 1.0
 """Seconds after which a client may authenticate again at the soonest, as at a broker (KafkaChannel)."""
 WAITS = "authentication"

@@ -57,7 +57,7 @@ class Dialler(Protocol):
 
 
 class Topology:
-    """Map of node id → (host, port). Ids below -1 are controllers (`core.addresses.controller_id`).
+    """Map of node id → (host, port). Ids below -1 are controllers (`core.rewrite.addresses.controller_id`).
 
     Of more than `most` nodes, those that were named longest ago are forgotten: connections to them go to a bootstrap
     server.

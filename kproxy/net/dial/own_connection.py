@@ -108,7 +108,7 @@ async def send_request(sock: socket.SocketType, request: bytes, longest: int) ->
 
 
 class OwnCredentials:
-    """Credentials of a cluster's `sasl`, ready for use: a `core.login.Credentials`."""
+    """Credentials of a cluster's `sasl`, ready for use: a `core.sasl.login.Credentials`."""
 
     def __init__(self, config: UpstreamSasl) -> None:
         self.config, self.mechanism = config, str(config.mechanism)

@@ -1,4 +1,4 @@
-"""Ids that have come, as bits (`columnar/task.py`): duplicates found without comparing all rows, and what is missing.
+"""Ids that have come, as bits (`pipeline/columnar/task.py`): finds duplicates without comparing all rows, and gaps.
 
 A source numbers its events from 1 on without gaps. So between the first and the last id that have come, what has not
 come was lost, is in a file that has not been taken over yet, or was deleted by retention.

@@ -2,7 +2,7 @@
 
 Only decimal numbers, true, false and null are taken for what they look like; dates, base-60 (`1:30`) and octal
 numbers of YAML 1.1 stay text. `yes`, `no`, `on` and `off` become booleans as YAML 1.1 has them; where text is
-wanted, or as a key, they are a mistake (see `explain.py`), because they are rarely meant.
+wanted, or as a key, they are a mistake (see `model.py`), because they are rarely meant.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class NameMap:
 
     @classmethod
     def of(cls, *renames: Mapping[str, str], space: Namespace = TOPIC) -> NameMap:
-        """Return the map of one or more rename rules, in file order. Nothing is checked: see `names/checks.py`."""
+        """Return the map of one or more rename rules, in file order; `rules/names/checks.py` has checked them."""
         return cls([Layer.of(one, space) for one in renames], space)
 
     @property

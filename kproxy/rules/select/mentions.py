@@ -1,4 +1,4 @@
-"""Names in messages that no entity stands for: subscriptions, assignments, topologies, places where a list goes on.
+"""Names in messages that no entity stands for: subscriptions, assignments, topologies, cursors of paged answers.
 
 Strategy. `wire/shapes.yaml` says which fields tell entities apart; rules judge these one by one. Every other field that
 the protocol's table calls a name is found here, by its kind, so that a new API is covered before anybody thinks of it:
@@ -112,7 +112,7 @@ def mentioned(key: int, version: int, direction: str) -> FieldPaths:
 
 @cache
 def texts(key: int, version: int) -> FieldPaths:
-    """Return the paths of texts in this answer that name topics nobody asked for."""
+    """Return the paths of free text (error messages) in this answer that may name topics nobody asked for."""
     paths = TEXTS.get(schema.load(key).name, frozenset())
     if not paths or version not in schema.load(key).versions:
         return frozenset()

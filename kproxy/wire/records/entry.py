@@ -111,7 +111,7 @@ class Batch:
 
     @property
     def is_control(self) -> bool:
-        """Return True if it holds a control record (`control.py`) and nothing that a user wrote."""
+        """Return True if it holds a control record (`record.Control`) and nothing that a user wrote."""
         return bool(self.attributes & CONTROL)
 
     @property

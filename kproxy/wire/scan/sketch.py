@@ -3,8 +3,8 @@
     body = decode_sketch(frame, 0, 12, "request")     # as decode_request, but records are a RecordsDigest
     sketcher = Sketcher(1, 17, "response")            # for a frame that comes in chunks: keeps all but records' insides
 
-Strategy: the compiled decoder of a layout (`make_decoder.py`), in which a `records` field is a call of `read_digest`.
-What a sketched field holds is said in `records/digest.py`; a Sketcher makes it.
+Strategy: the compiled decoder of a layout (`wire/codec/decoder.py`), in which a `records` field is a call of
+`read_digest`. What a sketched field holds is said in `wire/records/digest.py`; a Sketcher makes it.
 """
 
 from __future__ import annotations

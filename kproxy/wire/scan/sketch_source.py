@@ -80,7 +80,7 @@ def far_number(
 
 
 def records(out: bytearray, size: int, buf: Buffer, p: int, end: int, m: int) -> Generator[int, Chunk, ChunkState]:
-    """Go over a `records` field of `size` bytes, and keep of it what `records/digest.py` says."""
+    """Go over a `records` field of `size` bytes, and keep of it what `wire/records/digest.py` says."""
     while size > MAGIC_AT:
         breathe()
         if end - p >= BATCH.size:

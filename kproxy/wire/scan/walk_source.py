@@ -5,7 +5,7 @@ Strategy. The generated function holds one position, `p`. Fields of fixed width 
 index (`buf[p + 14]`). Where branches meet, `behind` must be the same in both; so a branch that moves `p` ends with as
 much behind. Arrays and strings that nobody wants are one table look-up (`walk_support.near`); an array of structs
 without variable parts is a multiplication; other arrays of structs are a loop, over those of its elements that are not
-laid out like others before (`alike.py`) where nothing in them is wanted.
+laid out like others before (`walk_support.py`) where nothing in them is wanted.
 
 Bounds. `p` only grows, every byte that was looked at lies before it in the end, and a count is measured against the
 bytes that remain before its loop starts; so a single comparison with `end` after the last field tells whether the
