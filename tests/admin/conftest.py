@@ -113,7 +113,7 @@ class Api:
 
         async def give() -> Message:
             if not parts and receive is not None:
-                return await receive()  # type: ignore[no-any-return]
+                return await receive()
             part = parts.pop(0)
             return {"type": "http.request", "body": part, "more_body": bool(parts) or receive is not None}
 

@@ -101,7 +101,7 @@ def place() -> Iterator[Place]:
     for at in range(CONNECTIONS):
         here, peer = socket.socketpair()
         here.setblocking(False)
-        listener.begin(here, ("127.0.0.1", at + 1), None)  # type: ignore[arg-type]
+        listener.begin(here, ("127.0.0.1", at + 1), None)
         peers.append(peer)
     proxy.server.upstreams["main"].topology.learn(
         {node: (f"broker-{node}.example.com", 9092) for node in range(Limits().max_nodes)}

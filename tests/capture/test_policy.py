@@ -9,7 +9,7 @@ from tests.support.capture_files import client, metadata, produce, request
 
 
 def kept(payload: str, seen: ObservedExchange, head: int = 20) -> tuple[bytes, bytes]:
-    policy = Policy(payload, head)  # type: ignore[arg-type]
+    policy = Policy(payload, head)
     assert seen.request and seen.response
     return policy.kept(seen, seen.request, response=False), policy.kept(seen, seen.response, response=True)
 

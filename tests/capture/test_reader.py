@@ -247,7 +247,7 @@ def test_policies_of_kproxys_own_captures(tmp_path: Path) -> None:
     """With less payload there are the same exchanges, sizes and times; what is kept says how much it is."""
     exchanges = [metadata(1), produce(2, size=200_000), produce(3, acks=0, size=70_000), metadata(4)]
     for payload, head in (("full", 0), ("head", 20), ("none", 0)):
-        path = written(tmp_path / payload, exchanges, Policy(payload, head))  # type: ignore[arg-type]
+        path = written(tmp_path / payload, exchanges, Policy(payload, head))
 
         found = sorted(read(path), key=lambda seen: seen.number)
 

@@ -97,7 +97,7 @@ def test_any_bytes_keep_their_length_or_are_batches(data: bytes, codec: int) -> 
 
 def captured(seen: ObservedExchange) -> ObservedExchange:
     """As if it came from a capture."""
-    seen.who = CapturedConnection(3, "client", "192.168.7.1", 51000, "172.16.0.1", 9092, 0.0, TopicIdNames(),  # type: ignore[assignment]
+    seen.who = CapturedConnection(3, "client", "192.168.7.1", 51000, "172.16.0.1", 9092, 0.0, TopicIdNames(),
                         principal="User:alice", broker="kafka-1:9092")  # fmt: skip
     return seen
 

@@ -59,7 +59,7 @@ def check(one: Frame | None, other: Frame | None, policy: Policy) -> None:
 def test_the_same_exchanges_come_back(tmp_path: Path, seed: int, payload: str) -> None:
     """All of them, of three connections mixed: ids, versions, sizes, times, outcomes, and all bytes that were kept."""
     random = Random(seed)
-    policy = Policy(payload, 50)  # type: ignore[arg-type]
+    policy = Policy(payload, 50)
     depth = max(Depth.SKETCH, policy.depth)
     seen = [watched(random, number, depth) for number in (1, 2, 3)]
     mixed = [one for some in zip(*(random.sample(seen, 3)), strict=False) for one in some]

@@ -65,7 +65,7 @@ def test_none_is_written(tmp_path: Path, payload: str) -> None:
         observer.to_client(told, len(told), 1000.5)
     observer.end(1001.0)
 
-    path = written(tmp_path / "c.pcapng", seen, Policy(payload, 5000))  # type: ignore[arg-type]
+    path = written(tmp_path / "c.pcapng", seen, Policy(payload, 5000))
 
     assert SECRET not in path.read_bytes()
     found = list(Capture(path))

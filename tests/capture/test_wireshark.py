@@ -66,7 +66,7 @@ def test_heads_name_the_requests(tmp_path: Path) -> None:
     """With less payload Wireshark still tells API, version, correlation id and client of every request."""
     sent = [*exchanges(), produce(8, who=client(9), size=200_000), metadata(9, who=client(9))]
     for payload in ("head", "none"):
-        path = written(tmp_path / f"{payload}.pcapng", sent, Policy(payload, 40))  # type: ignore[arg-type]
+        path = written(tmp_path / f"{payload}.pcapng", sent, Policy(payload, 40))
         assert asked(path) == [[str(seen.key), str(seen.version), str(seen.correlation_id), "shop"] for seen in sent]
 
 

@@ -78,7 +78,7 @@ def test_two_interfaces_are_two_streams(tmp_path: Path) -> None:
         writer.finish(1002.0, "asked")
 
     def topics(side: str) -> list[object]:
-        return [seen.request_body and seen.request_body["topics"][0]["name"] for seen in read(path, side=side)]  # type: ignore[arg-type]
+        return [seen.request_body and seen.request_body["topics"][0]["name"] for seen in read(path, side=side)]
 
     assert ["orders"] * 2 == topics("client")
     assert ["prod.orders"] * 2 == topics("broker")
@@ -123,7 +123,7 @@ def test_connections_that_are_remembered_are_bounded(monkeypatch: object) -> Non
     assert MOST_KNOWN >= 10_000
     writer = CaptureWriter(BytesIO(), Policy("none"))
     for number in range(MOST_KNOWN + 10):
-        writer.open[0, number] = None  # type: ignore[assignment]
+        writer.open[0, number] = None
     writer.write(metadata(1, who=client(-1)), SERVER)
     assert MOST_KNOWN == len(writer.open)
 

@@ -54,7 +54,7 @@ def test_names_are_others(source: Path, tmp_path: Path) -> None:
         == [("client-1", "10.0.0.1", "host-1:9092", "User:user-1")] * 4
         + [("client-2", "10.0.0.3", "host-2:9092", None)] * 2
     )
-    assert next(iter(read(target))).request.first == NOON + 1  # type: ignore[union-attr]
+    assert next(iter(read(target))).request.first == NOON + 1
 
 
 def test_both_sides_of_a_capture_of_kproxy(tmp_path: Path) -> None:
@@ -70,10 +70,9 @@ def test_both_sides_of_a_capture_of_kproxy(tmp_path: Path) -> None:
 
     assert b"user-2" not in target.read_bytes()
     for side in ("client", "broker"):
-        shown = [(one.api, one.client_id, one.outcome) for one in read(target, side=side)]  # type: ignore[arg-type]
+        shown = [(one.api, one.client_id, one.outcome) for one in read(target, side=side)]
         assert [(api, outcome) for api, _, outcome in shown] == [
-            (one.api, one.outcome)
-            for one in read(source, side=side)  # type: ignore[arg-type]
+            (one.api, one.outcome) for one in read(source, side=side)
         ]
         assert {client for _, client, _ in shown} == {"client-1", "client-2"}
 

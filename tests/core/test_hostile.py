@@ -202,7 +202,7 @@ def test_a_client_id_of_32_kilobytes_is_read_in_a_few_steps(dialogue: Any) -> No
     def counted(*args: Any) -> int | None:
         nonlocal looks
         looks += 1
-        return acks(*args)  # type: ignore[no-any-return]
+        return acks(*args)
 
     talk.session.plan[9].acks = counted
     talk.client(asked, 100)

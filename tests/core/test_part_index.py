@@ -47,7 +47,7 @@ def indexed(rules: list[dict[str, Any]]) -> PartIndex:
 def candidates(index: PartIndex, *entities: Entity) -> list[str]:
     """Names of the rules that can be about a request with these entities."""
     groups = {number for entity in entities for number in index.about(entity)}
-    return [index.parts[number].running.name for number in index.candidates(Asked(), groups)]  # type: ignore[arg-type]
+    return [index.parts[number].running.name for number in index.candidates(Asked(), groups)]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_patterns_are_tried_once_for_each_name(monkeypatch: pytest.MonkeyPatch) 
     """What they said is remembered, up to a number of names, and for names that are not far too long."""
     tried: list[str] = []
     matching = PatternSet.matching
-    monkeypatch.setattr(PatternSet, "matching", lambda self, text: tried.append(text) or matching(self, text))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(PatternSet, "matching", lambda self, text: tried.append(text) or matching(self, text))
     field = FieldIndex()
     field.add(7, indexed(RULES).parts[1].running.rule, ["o*", "orders"])
     for _ in range(3):

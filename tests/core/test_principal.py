@@ -62,7 +62,7 @@ def test_real_clients(label: str) -> None:
             key, version = asked[-1].api.key, asked[-1].version
             seen.response(key, version, decode_response(frame, key, version).body)
 
-    expected = Principal("alice", SOURCES[mechanism]) if outcome == "ok" else None  # type: ignore[arg-type]
+    expected = Principal("alice", SOURCES[mechanism]) if outcome == "ok" else None
     assert seen.principal == expected
     assert seen.absent == ("" if outcome == "ok" else REFUSED)
     assert not seen.counters.events
@@ -85,7 +85,7 @@ def test_raw_tokens_after_a_handshake_of_version_0(mechanism: str) -> None:
         assert seen.principal is None
         seen.raw_token(BROKER, said)
 
-    assert seen.principal == Principal("alice", SOURCES[mechanism])  # type: ignore[arg-type]
+    assert seen.principal == Principal("alice", SOURCES[mechanism])
 
 
 def test_a_scram_server_that_says_no() -> None:

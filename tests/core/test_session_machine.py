@@ -449,7 +449,7 @@ class SessionMachine(RuleBasedStateMachine):
         memory = self.shared.requests if requests else self.shared.responses
         size = memory.limit - memory.used - left
         if not memory.waiting and size > 0:
-            assert memory.reserve(object(), size)  # type: ignore[arg-type]
+            assert memory.reserve(object(), size)
             self.hogged.append((memory, size))
 
     @precondition(lambda self: self.hogged)

@@ -72,7 +72,7 @@ def test_an_answer_without_produce_keeps_its_features() -> None:
 def test_the_same_answer_is_cut_once() -> None:
     """What became of an answer is kept by its bytes; the correlation id is each request's own."""
     asked: list[int] = []
-    answers = VersionsAnswers(lambda key: asked.append(key) or (0, 5))  # type: ignore[func-returns-value]
+    answers = VersionsAnswers(lambda key: asked.append(key) or (0, 5))
     keys = [{"api_key": 3, "min_version": 0, "max_version": 9}]
     counters = Counters()
 

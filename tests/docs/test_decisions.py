@@ -35,7 +35,7 @@ def test_a_decision_has_title_date_status_and_three_parts(file: Path) -> None:
     words = re.sub(r"[^a-z0-9]+", "-", found["title"].lower().replace("'", "")).strip("-")
     assert file.name == f"{file.name[:3]}-{words}.md"
     assert len(found["title"].split()) >= 4
-    assert date.fromisoformat(found["date"]) <= date.fromisoformat(FORM.match(FILES[-1].read_text())["date"])  # type: ignore[index]
+    assert date.fromisoformat(found["date"]) <= date.fromisoformat(FORM.match(FILES[-1].read_text())["date"])
     if found["status"] != "in force":
         other = re.fullmatch(r"replaced by \[(\d+)\]\((\S+)\)", found["status"])
         assert other is not None

@@ -364,7 +364,7 @@ async def test_sent_is_told_and_sleepers_are_woken(net: Any, driver: str) -> Non
 
         def sent(self, token: int, now: float) -> None:
             assert token == 7
-            self.commands.append(Wake((sleeper,)))  # type: ignore[arg-type]
+            self.commands.append(Wake((sleeper,)))
 
     sessions = iter((sleeper, Waker()))
     async with (
@@ -391,7 +391,7 @@ async def test_sleepers_are_woken_though_their_waker_has_nothing_else_to_do(net:
             return 0
 
         def sent(self, token: int, now: float) -> None:
-            self.commands.append(Wake((sleeper,)))  # type: ignore[arg-type]
+            self.commands.append(Wake((sleeper,)))
 
     sleeper = Sleeper()
     sessions = iter((sleeper, Waker()))
@@ -419,7 +419,7 @@ async def test_one_that_cannot_be_woken_does_not_keep_the_others_asleep(net: Any
 
     class Waker(PassingSession):
         def from_client(self, view: memoryview, n: int, now: float) -> int:
-            self.commands.append(Wake((broken, sleeper)))  # type: ignore[arg-type]
+            self.commands.append(Wake((broken, sleeper)))
             return 0
 
     broken, sleeper = Broken(), Sleeper()

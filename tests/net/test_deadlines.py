@@ -6,14 +6,14 @@ from kproxy.net.loop.deadlines import FEW, Deadlines
 
 
 def names(deadlines: Deadlines, now: float) -> list[object]:
-    return [call() for call in deadlines.take(now)]  # type: ignore[func-returns-value]
+    return [call() for call in deadlines.take(now)]
 
 
 def test_calls_come_in_order_of_time_and_equal_times_in_order_of_setting() -> None:
     """What is due is taken out, earliest first, and nothing else."""
     deadlines = Deadlines()
     for when, name in ((3.0, "c"), (1.0, "a"), (3.0, "d"), (2.0, "b"), (9.0, "late")):
-        deadlines.add(when, lambda name=name: name)  # type: ignore[misc]
+        deadlines.add(when, lambda name=name: name)
 
     assert names(deadlines, 3.0) == ["a", "b", "c", "d"]
     assert deadlines.next() == 9.0

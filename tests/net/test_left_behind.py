@@ -88,7 +88,7 @@ async def test_an_end_while_the_first_bytes_leave(net: Any, driver: str) -> None
             return 0
 
         def sent(self, token: int, now: float) -> None:
-            self.commands.append(Wake((self,)))  # type: ignore[arg-type]
+            self.commands.append(Wake((self,)))
 
         def granted(self, now: float) -> None:
             self.commands.append(CloseBoth("weary", "it has had enough", reset=True))
@@ -110,7 +110,7 @@ async def test_an_end_that_ends_another_one(net: Any, driver: str, monkeypatch: 
 
     class Attached(PassingSession):
         def end(self, now: float) -> None:
-            self.commands.append(Wake(tuple(one for one in sessions if one is not self)))  # type: ignore[arg-type]
+            self.commands.append(Wake(tuple(one for one in sessions if one is not self)))
 
         def granted(self, now: float) -> None:
             self.commands.append(CloseBoth("bereft", "the other one has gone", reset=True))

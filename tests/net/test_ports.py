@@ -14,7 +14,7 @@ class Table:
     def __init__(self, first: int, last: int, remembered: dict[int, int] | None = None, busy: set[int] | None = None):
         self.bound: dict[int, int] = {}
         self.busy = busy or set()
-        self.ports = PortPool(first, last, remembered or {}, self.bind, self.bound.pop)  # type: ignore[arg-type]
+        self.ports = PortPool(first, last, remembered or {}, self.bind, self.bound.pop)
 
     def bind(self, port: int, node: int) -> bool:
         if port in self.bound or port in self.busy:

@@ -105,9 +105,7 @@ def test_headers_are_written_as_published() -> None:
     assert own() == SIGNATURE + bytes.fromhex("2000 0000")
 
 
-addresses = st.ip_addresses().filter(
-    lambda one: one.version == 4 or (one.ipv4_mapped is None and one.scope_id is None)  # type: ignore[union-attr]
-)
+addresses = st.ip_addresses().filter(lambda one: one.version == 4 or (one.ipv4_mapped is None and one.scope_id is None))
 ends = st.tuples(addresses.map(str), st.integers(0, 65535))
 
 

@@ -57,7 +57,7 @@ async def test_those_who_have_gone_take_no_memory(net: Any) -> None:
     async with net.serving(net.config(9)) as running:
         line: SlowWork = running.server.slow_work
         for gate in gates:
-            line.add("10.0.0.2", JobOwner("slow", turns), lambda gate=gate: gate.wait(60))  # type: ignore[misc]
+            line.add("10.0.0.2", JobOwner("slow", turns), lambda gate=gate: gate.wait(60))
         for number in range(1000):
             gone = JobOwner(f"gone{number}", turns)
             line.add("10.0.0.1", gone, lambda: 1)
@@ -81,7 +81,7 @@ async def test_work_that_raises(net: Any, driver: str, where: str) -> None:
     async with net.serving(net.config(9), driver=driver) as running:
         line, bad = running.server.slow_work, JobOwner("bad", turns)
         if where == "computed":
-            bad.computed = fails  # type: ignore[method-assign]
+            bad.computed = fails
         line.add("10.0.0.1", bad, fails if where == "work" else lambda: 1)
         line.add("10.0.0.1", JobOwner("good", turns), lambda: 1)
         await running.until(lambda: not line.busy)

@@ -232,8 +232,8 @@ async def test_who_watches_sees_what_is_wanted_and_no_more(
     assert produce.request is not None and fetched.response is not None
     assert (produce.request.size, fetched.response.size) == (len(asked), len(said))
     assert (produce.outcome, fetched.outcome) == ("answered", "answered")
-    digests = [one["records"] for one in produce.request_body["topic_data"][0]["partition_data"]]  # type: ignore[index]
-    digests += [one["records"] for one in fetched.response_body["responses"][0]["partitions"]]  # type: ignore[index]
+    digests = [one["records"] for one in produce.request_body["topic_data"][0]["partition_data"]]
+    digests += [one["records"] for one in fetched.response_body["responses"][0]["partitions"]]
     assert [(one.records, one.size) for one in digests] == [(1, len(records))] * 4
     if depth is Depth.FULL:  # the watcher keeps the first MB
         assert len(produce.request.data) == len(fetched.response.data) == 1 << 20

@@ -189,7 +189,7 @@ def test_a_summary_counts_every_exchange_whoever_else_listens() -> None:
         case = Case(seed, True, list(KINDS), summary=summary)
         lines = summary.drain(case.talk.now + 1, everything=True)
         for line in lines:
-            assert mistakes(SUMMARY_EVENT, summary_event(line, case.tap.who)[1]) == []  # type: ignore[union-attr]
+            assert mistakes(SUMMARY_EVENT, summary_event(line, case.tap.who)[1]) == []
         of_apis = [line for line in lines if line.partition is None]
         assert sum(line.count for line in of_apis) == len(case.sink.seen)
         written = [written_records(seen) for seen in case.sink.seen if seen.key == PRODUCE]

@@ -145,7 +145,7 @@ def poor_docstrings(modules: dict[str, Module]) -> dict[str, list[str]]:
         for node, text in docstrings(module):
             first = text.split("\n", 1)[0]
             place = f"{module.path}:{getattr(node, 'lineno', 1)} {getattr(node, 'name', '')}: {first}"
-            if re.match(r"\W*(\w+)", text)[1] in POOR_BEGINNINGS:  # type: ignore[index]
+            if re.match(r"\W*(\w+)", text)[1] in POOR_BEGINNINGS:
                 found["beginning"].append(place)
             elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and len(text.split()) < LEAST_WORDS:
                 found["short"].append(place)

@@ -22,7 +22,7 @@ ID = UUID(VALUES["topic_id"])
 
 
 def exchange(key: int = METADATA, client: str = "tester") -> Exchange:
-    view = ConnectionView(Facts("main", "main", "10.0.0.1"), 1, None)  # type: ignore[arg-type]
+    view = ConnectionView(Facts("main", "main", "10.0.0.1"), 1, None)
     return Exchange(view, schema.load(key), 4, 1, client, 10, 0.0)
 
 

@@ -24,9 +24,9 @@ def innermost(message: Message, levels: tuple[Level, ...], lets: object = None) 
     def count(depth: int, parent: object) -> int:
         found = 0
         for name in levels[depth].arrays:
-            array = parent[name] or []  # type: ignore[index]
+            array = parent[name] or []
             for index, element in enumerate(array):
-                if lets is None or lets(array, index):  # type: ignore[operator]
+                if lets is None or lets(array, index):
                     deeper = depth + 1 < len(levels) and levels[depth + 1].elements(element)
                     found += count(depth + 1, element) if deeper else 1
         return found

@@ -53,7 +53,7 @@ class Frame:
 )
 def test_selectors_of_frames(selectors: dict[str, Any], frame: dict[str, Any], holds: bool) -> None:
     """All lines must hold; what a frame lacks does not match."""
-    assert match(**selectors).holds_frame(Frame(**frame)) is holds  # type: ignore[arg-type]
+    assert match(**selectors).holds_frame(Frame(**frame)) is holds
 
 
 ID = UUID(int=7)

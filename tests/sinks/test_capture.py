@@ -39,7 +39,7 @@ def sink(wanted: str = "", side: str = "both", payload: str = "full") -> tuple[C
         return ExchangeView(seen, lambda one: {})
 
     made = CaptureSink(
-        file, Policy(payload), Filter(wanted), side, lambda who: ("127.0.0.1", 9092), view  # type: ignore[arg-type]
+        file, Policy(payload), Filter(wanted), side, lambda who: ("127.0.0.1", 9092), view
     )  # fmt: skip
     made.opened(WHO, 999.0)
     return made, file

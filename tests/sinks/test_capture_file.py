@@ -25,7 +25,7 @@ class Begun:
     def __init__(self, path: Path, limits: CaptureLimits = CaptureLimits(), payload: str = "full") -> None:  # noqa: B008
         self.over = threading.Event()
         self.path = path
-        self.file = CaptureFile(path, Policy(payload), limits, float, self.over.set, {})  # type: ignore[arg-type]
+        self.file = CaptureFile(path, Policy(payload), limits, float, self.over.set, {})
 
     def put(self, seen: ObservedExchange) -> None:
         self.file.exchange(seen, SERVER, None, behind=False)

@@ -58,7 +58,7 @@ def test_a_function_that_raises_is_one(kproxy: Kproxy, produce: Callable[..., No
     produce(kproxy.bootstrap_servers, "orders", b"one")
     (problem,) = rule.problems
     assert problem.startswith("hook_failed, once: ") and "ValueError: so it is" in problem
-    rule.running.effect.failed.count = 0  # type: ignore[union-attr]  # or it would be a warning of this test
+    rule.running.effect.failed.count = 0
 
 
 def test_nothing_is_called_unreadable(kproxy: Kproxy, produce: Callable[..., None]) -> None:

@@ -157,7 +157,7 @@ class Changes:
         for slot in struct.tagged:
             if self.rng.random() < 0.1:
                 self.edits.drop_tag(hit, slot.tag)
-                self.last.append(lambda slot=slot: container.__setitem__(slot.name, slot.default()))  # type: ignore[misc]
+                self.last.append(lambda slot=slot: container.__setitem__(slot.name, slot.default()))
 
 
 @pytest.mark.parametrize(("key", "version", "direction"), SAMPLE)

@@ -96,9 +96,9 @@ def test_nothing_is_every_exchange() -> None:
 
 def test_backslashes_in_quotes_are_themselves() -> None:
     """Expressions are full of them; before a quote or another backslash they take its meaning."""
-    assert parse(r'topic ~ "\d+\.x"').value == r"\d+\.x"  # type: ignore[union-attr]
-    assert parse(r'topic == "a\"b\\"').value == 'a"b\\'  # type: ignore[union-attr]
-    assert parse(r"topic == 'a\'b'").value == "a'b"  # type: ignore[union-attr]
+    assert parse(r'topic ~ "\d+\.x"').value == r"\d+\.x"
+    assert parse(r'topic == "a\"b\\"').value == 'a"b\\'
+    assert parse(r"topic == 'a\'b'").value == "a'b"
 
 
 @pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)

@@ -63,7 +63,7 @@ class Hall:
             "listeners": [{"name": "main", "bind": "127.0.0.1:1", "cluster": "c"}],
         })  # fmt: skip
         self.topology, self.counts = Topology(), ConnectionCounts()
-        self.dispatcher = Dispatcher(config, self.pool, {"c": self.topology}, self.counts, log)  # type: ignore[arg-type]
+        self.dispatcher = Dispatcher(config, self.pool, {"c": self.topology}, self.counts, log)
         self.sockets: list[socket.socket] = []
 
     def arrive(self, host: str = "a", node: int | None = None) -> socket.socket:

@@ -106,7 +106,7 @@ async def test_the_load_is_told_when_it_changes(quiet_log: Any) -> None:
     told: list[Load] = []
     async with both(quiet_log) as ends:
         ends.supervisor.on_notice(Load, told.append)
-        reporter = Reporter(ends.worker, ends.reactor, Server(), lambda: 7)  # type: ignore[arg-type]
+        reporter = Reporter(ends.worker, ends.reactor, Server(), lambda: 7)
         for host in ("a", "b", None):
             reporter.changed(host)
         await until(lambda: told)
@@ -128,7 +128,7 @@ async def test_who_is_answered_knows_the_load(quiet_log: Any) -> None:
     async with both(quiet_log) as ends:
         ends.supervisor.on_notice(Load, told.append)
         ends.worker.on_question(HowMany, lambda question: 3)
-        reporter = Reporter(ends.worker, ends.reactor, Server(), lambda: 7)  # type: ignore[arg-type]
+        reporter = Reporter(ends.worker, ends.reactor, Server(), lambda: 7)
         for _ in range(100):
             reporter.changed("a")
             told.clear()

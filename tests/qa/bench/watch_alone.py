@@ -152,7 +152,7 @@ def cost(depth: Depth, asked: bytes, answered: bytes, together: int) -> float:
     else:
         summary = Summary(lambda key, version: True) if depth is Depth.ROWS else None
         observer = ConnectionObserver(
-            None,  # type: ignore[arg-type]
+            None,
             lambda key, version: depth,
             lambda seen: taken.clear(),
             summary=summary,

@@ -25,7 +25,7 @@ def instrument_made_programs() -> None:
         made = build(self, function, label)
         return atheris.instrument_func(made) if len(self.lines) <= MOST_LINES else made
 
-    SourceCode.build = build_counted  # type: ignore[method-assign]
+    SourceCode.build = build_counted
 
 
 def main() -> None:

@@ -42,7 +42,7 @@ def test_numbering_anew() -> None:
     (batch,) = whole_entries(encode_batch([Record(5, 3, b"k", b"a")], codec=4, partition_leader_epoch=9))[0]
     (made,) = entries(renumbered(batch, [*stored(batch, RecordBudget()), *stored(batch, RecordBudget())]))
     assert [record.offset for record in decode(made)] == [5, 6]
-    assert (made.codec, made.partition_leader_epoch) == (4, 9)  # type: ignore[union-attr]
+    assert (made.codec, made.partition_leader_epoch) == (4, 9)
 
     (wrapper,) = whole_entries(encode_message_set([Record(0, 3, b"k", b"a")], 1, codec=1))[0]
     (made,) = entries(renumbered(wrapper, [*stored(wrapper, RecordBudget()), *stored(wrapper, RecordBudget())]))

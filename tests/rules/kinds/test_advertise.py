@@ -97,4 +97,4 @@ def test_fixed_nodes_are_found_by_their_hosts() -> None:
 def test_it_cannot_be_changed() -> None:
     """Rules are shared by all connections."""
     with pytest.raises(ValidationError, match="frozen"):
-        make().host = "h"  # type: ignore[misc]
+        make().host = "h"

@@ -51,7 +51,7 @@ def test_what_comes_of_it_can_be_written(kind: str, hand: Any) -> None:
     for api in schema.apis():
         for version in api.versions:
             for direction in ("request", "response"):
-                if rule.depth(direction, api.key, version) != FrameDepth.BODY:  # type: ignore[arg-type]
+                if rule.depth(direction, api.key, version) != FrameDepth.BODY:
                     continue
                 for number in range(ROUNDS):
                     effect = rule.start()

@@ -40,7 +40,7 @@ class Audit:
     def __init__(self, folder: Path, on_unblocked: Callable[[], None] = lambda: None, **settings: Any) -> None:
         self.folder, self.log = folder, Log()
         self.identity = WriterIdentity("host", str(uuid4()))
-        self.outlet = FileOutlet(FileSettings(folder, self.identity, **settings), self.log)  # type: ignore[arg-type]
+        self.outlet = FileOutlet(FileSettings(folder, self.identity, **settings), self.log)
         self.counters = self.outlet.counters
         self.recorder = Recorder(self.identity.source, [self.outlet], on_unblocked)
         self.number = 0

@@ -42,7 +42,7 @@ def counted(partitions: int) -> tuple[AuditSink, LiveFake, Kept]:
     kept, who = Kept(), LiveFake()
     sink = AuditSink(AuditConfig(dir="events"), EventGate(kept, lambda: None), wall)
     rows = [("t", at, 0, 10, 1, 1, "", False, at, None) for at in range(partitions)]
-    sink.account(who).summary.count((0, 9, None, WELL, 1), 1.0, 2.0, 100, 50, 1.0, rows)  # type: ignore[arg-type]
+    sink.account(who).summary.count((0, 9, None, WELL, 1), 1.0, 2.0, 100, 50, 1.0, rows)
     return sink, who, kept
 
 
@@ -64,7 +64,7 @@ def test_what_is_left_is_told_before_the_end() -> None:
     looks: list[int] = []
     before = breath.use(lambda: looks.append(1))
     try:
-        list(sink.put_summaries(sink.account(who), 3601.0, everything=True))  # type: ignore[arg-type]
+        list(sink.put_summaries(sink.account(who), 3601.0, everything=True))
     finally:
         breath.use(before)
     assert len(kept.events) == 301

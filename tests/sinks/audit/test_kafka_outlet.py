@@ -27,7 +27,7 @@ class Audit:
     def __init__(self, bootstrap: str, on_unblocked: Callable[[], None] = lambda: None, **settings: Any) -> None:
         self.log = Log()
         own = KafkaSettings(bootstrap, TOPIC, SOURCE, **{"retry": 0.1, **settings})
-        self.outlet = KafkaOutlet(own, self.log)  # type: ignore[arg-type]
+        self.outlet = KafkaOutlet(own, self.log)
         self.counters = self.outlet.counters
         self.recorder = Recorder(SOURCE, [self.outlet], on_unblocked)
         self.number = 0
@@ -180,4 +180,4 @@ def test_without_confluent_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names what to install."""
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(MissingExtra, match=r"pip install '\.\[kafka\]'"):
-        KafkaOutlet(KafkaSettings("localhost:1", TOPIC, SOURCE), Log())  # type: ignore[arg-type]
+        KafkaOutlet(KafkaSettings("localhost:1", TOPIC, SOURCE), Log())

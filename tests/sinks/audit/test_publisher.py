@@ -16,7 +16,7 @@ from .conftest import Audit, Log
 
 def publisher() -> tuple[Publisher, OutletCounters, Log]:
     counters, log = OutletCounters(), Log()
-    own = Publisher(counters, log, 0.01)  # type: ignore[arg-type]
+    own = Publisher(counters, log, 0.01)
     own.start()
     return own, counters, log
 

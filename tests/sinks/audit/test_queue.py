@@ -8,7 +8,7 @@ from kproxy.sinks.audit.queue import BATCH_BYTES, OVERSHOOT, LineQueue
 
 def queue(when_full: str = "drop", events: int = 10, size: int = 1 << 30) -> tuple[LineQueue[bytes], list[str]]:
     told: list[str] = []
-    return LineQueue(OutletCounters(), when_full, events, size, lambda: told.append("unblocked")), told  # type: ignore[arg-type]
+    return LineQueue(OutletCounters(), when_full, events, size, lambda: told.append("unblocked")), told
 
 
 def fill(own: LineQueue[bytes], first: int, last: int) -> None:

@@ -73,10 +73,10 @@ class Audited:
         self.sink = AuditSink(AuditConfig(dir="audit", detail="requests"), gate, wall)
         fanout = Fanout(structlog.get_logger())
         fanout.add(self.sink)
-        self.journal = self.sink.journal_for(self.who)  # type: ignore[arg-type]  # it has no end
+        self.journal = self.sink.journal_for(self.who)
         write = self.journal.write
         journal = Spy(self, write) if fast else None
-        summary = self.sink.summary_for(self.who)  # type: ignore[arg-type]  # as above
+        summary = self.sink.summary_for(self.who)
         self.observer = ConnectionObserver(self.who, fanout.depth, fanout.take, summary=summary, journal=journal)
         self.fanout = fanout
         self.buffer = bytearray(1 << 18)
