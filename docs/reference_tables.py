@@ -61,8 +61,7 @@ def families() -> Iterator[Metric]:
     from kproxy.core.counters import Counters
     from kproxy.rules.store import RuleStore
     from kproxy.sinks.metrics import TrafficCollector
-    from kproxy.sinks.part_metrics import AuditCollector, RuleCollector, WorkerCollector
-    from kproxy.sinks.process_metrics import ProcessCollector
+    from kproxy.sinks.part_metrics import AuditCollector, ProcessCollector, RuleCollector, WorkerCollector
 
     nothing = cast("Any", Nothing())
     yield from TrafficCollector(Counters(), nothing, tuple, nothing, nothing).collect()

@@ -28,7 +28,7 @@ from types import ModuleType
 import yaml
 
 from kproxy.core.phase import TRANSITIONS, SessionPhase
-from kproxy.events import reference as events
+from kproxy.events import json_schema as events
 from kproxy.events.column import EventType
 from kproxy.events.json_schema import json_schema
 from kproxy.events.schema import EVENT_TYPES

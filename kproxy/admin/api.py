@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from kproxy.errors import KproxyError
 from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.sinks.metrics import exposition, registry_of
-from kproxy.sinks.process_metrics import CertificateFiles, ProcessCollector
+from kproxy.sinks.part_metrics import CertificateFiles, ProcessCollector
 
 from . import resources, rules, tail
 from .backend import Backend

@@ -21,9 +21,8 @@ from kproxy.wire.scan.head import acks_of
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import API_VERSIONS, CONTROLLED_SHUTDOWN, METADATA, PRODUCE, SASL_HANDSHAKE
 
-from .captured_connection import CapturedConnection
+from .captured_connection import CapturedConnection, Note
 from .framing import CutFrame
-from .notes import Note
 
 MOST_WAITING = 10_000
 """Requests of a connection without an answer; clients have 5 in flight, some have hundreds."""

@@ -18,13 +18,11 @@ from pathlib import Path
 
 from kproxy.observe.exchange import ObservedExchange
 
-from .captured_connection import CapturedConnection, TopicIdNames
-from .connection import TcpConnection
-from .notes import NOTHING, packet_note
+from .captured_connection import NOTHING, CapturedConnection, TopicIdNames, packet_note
+from .connection import FlowKey, KeptSegment, TcpConnection, UndecidedConnections
 from .packet_file import Packet, PacketFile
 from .policy import CaptureSide
 from .segments import ACK, SYN, Segment, segment_of
-from .undecided_connections import FlowKey, KeptSegment, UndecidedConnections
 
 KAFKA_PORT = 9092
 MOST_FRAME = 1 << 20

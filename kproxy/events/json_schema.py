@@ -1,14 +1,15 @@
-"""JSON Schema (2020-12) of a line: the CloudEvents envelope, and in it the data of one event type.
+"""Declared events for readers: JSON Schema (2020-12) of the lines of one type, and tables for the reference page.
 
-Additional properties are allowed everywhere, since columns are added; a reader that checks lines against the schema of
-an older kproxy goes on working. No column of the data is required: what is absent is null.
+A line is the CloudEvents envelope, and in it the data of one event type. Additional properties are allowed everywhere,
+since columns are added; a reader that checks lines against the schema of an older kproxy goes on working. No column of
+the data is required: what is absent is null.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from .column import Column, EventType
+from .column import Column, EventType, walk_columns
 from .schema import ENVELOPE
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -53,3 +54,13 @@ def column_schema(column: Column) -> dict[str, Any]:
     annotations = {"description": column.meaning, "x-unit": column.unit, "x-since": column.since}
     form = {"type": "array", "items": element} if column.array else element
     return form | {name: text for name, text in annotations.items() if text}
+
+
+def markdown_table(columns: EventType | tuple[Column, ...]) -> str:
+    """Return the columns as a table in Markdown, those of structs below them under their paths."""
+    lines = ["| column | type | unit | since | |", "|---|---|---|---|---|"]
+    for path, column in walk_columns(columns.columns if isinstance(columns, EventType) else columns):
+        kind = f"{column.type}[]" if column.array else column.type
+        meaning = column.meaning.replace("|", "&#124;")
+        lines.append(f"| `{path}` | {kind} | {column.unit} | {column.since} | {meaning} |")
+    return "\n".join(lines) + "\n"

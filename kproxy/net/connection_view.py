@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.core.sasl.principal import LoginOutcome
-from kproxy.sinks.audit.connection_event import Ended
+from kproxy.sinks.audit.state_events import Ended
 
 from .driven import HostPort, host_port, show
 from .reporting import LogThrottle
 
 if TYPE_CHECKING:
     from kproxy.rules.names.composed import NameMap
-    from kproxy.sinks.cluster_metadata import ClusterMetadata
+    from kproxy.sinks.fanout import ClusterMetadata
 
     from .connection import Connection
 

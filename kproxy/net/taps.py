@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from kproxy.net.socket.side import RECORDING
-from kproxy.sinks.audit.connection_event import Ended
+from kproxy.sinks.audit.state_events import Ended
 from kproxy.sinks.fanout import Fanout
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from kproxy.config.document import AdminConfig
-    from kproxy.sinks.process_metrics import CertificateFiles
+    from kproxy.sinks.part_metrics import CertificateFiles
 
 MISTAKES = 20
 """Mistakes of a config that is read again which the log tells; the others are counted."""
@@ -117,7 +117,7 @@ async def open_admin(
 
 def certificates_of(config: Config) -> CertificateFiles:
     """Return the files of the certificates that kproxy shows to clients and to brokers."""
-    from kproxy.sinks.process_metrics import certificate_files
+    from kproxy.sinks.part_metrics import certificate_files
 
     return certificate_files(
         [(one.name, one.tls.cert if one.tls else None) for one in config.listeners],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.capture.notes import packet_note
+from kproxy.capture.captured_connection import packet_note
 from kproxy.capture.pcapng import note, read_note
 
 

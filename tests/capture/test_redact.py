@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.capture.pseudonyms import Pseudonyms
 from kproxy.capture.reader import read
-from kproxy.capture.redact import Redaction
-from kproxy.capture.redact_records import RedactionCounts, redact_records
+from kproxy.capture.redact import Redaction, RedactionCounts, redact_records
 from kproxy.observe.exchange import Form, ObservedExchange
 from kproxy.observe.records import records_of
 from kproxy.wire import decode_request, decode_response

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.capture import undecided_connections
+from kproxy.capture import connection as undecided_connections
+from kproxy.capture.connection import MOST_SEGMENTS, FlowKey, KeptSegment, UndecidedConnections
 from kproxy.capture.packet_file import Packet
 from kproxy.capture.segments import Segment
-from kproxy.capture.undecided_connections import MOST_SEGMENTS, FlowKey, KeptSegment, UndecidedConnections
 from tests.support.capture_files import metadata, response
 
 A, B = (b"\1\1\1\1", 1000), (b"\2\2\2\2", 2000)

@@ -6,8 +6,8 @@ import json
 import sys
 from pathlib import Path
 
-from kproxy.events.compatibility import broken_promises, release_of
 from kproxy.events.schema import EVENT_TYPES
+from tests.support.event_compatibility import broken_promises, release_of
 
 FILE = Path(__file__).parent / "released.json"
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from kproxy.events.column import Column, EventType
-from kproxy.events.compatibility import broken_promises, release_of
 from kproxy.events.schema import EVENT_TYPES
+from tests.support.event_compatibility import broken_promises, release_of
 
 from .release import FILE
 

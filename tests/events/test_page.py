@@ -10,8 +10,8 @@ from jsonschema import Draft202012Validator
 
 from kproxy.events.json_schema import json_schema
 from kproxy.events.schema import EVENT_TYPES, LATENCY_BOUNDS_MS
-from kproxy.events.validation import mistakes
 from kproxy.sinks.audit.lines import LONGEST
+from tests.support.event_validation import mistakes
 
 from .test_json_schema import DOCS
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kproxy.events.column import Column, EventType
-from kproxy.events.validation import mistakes
+from tests.support.event_validation import mistakes
 
 PART = Column("parts", "struct", "parts", array=True, columns=(Column("weight", "int", "weight"),))
 TYPE = EventType(

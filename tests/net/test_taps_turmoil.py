@@ -19,7 +19,6 @@ import pytest
 
 from kproxy.core.shared import Shared
 from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
-from kproxy.events.validation import mistakes
 from kproxy.observe.exchange import Depth, Form, ObservedExchange
 from kproxy.observe.observer import ConnectionObserver
 from kproxy.observe.summary import Summary
@@ -27,6 +26,7 @@ from kproxy.rules.kinds import KINDS
 from kproxy.sinks.audit.request_event import request_event, summary_event
 from kproxy.wire.table.api_keys import PRODUCE
 from tests.support.chaos_session import Turmoil
+from tests.support.event_validation import mistakes
 from tests.support.random_peers import Broker, Manners, random_traffic
 from tests.support.random_rules import frame_kinds, random_rules
 from tests.support.tapped_session import Hungry, Tapped

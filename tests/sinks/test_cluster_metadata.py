@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from kproxy.sinks.cluster_metadata import ClusterMetadata, KnownNode, KnownTopic
+from kproxy.sinks.fanout import ClusterMetadata, KnownNode, KnownTopic
 
 ORDERS, CLICKS = UUID(int=1), UUID(int=2)
 

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kproxy.distribution import own_version
 from kproxy.sinks.metrics import exposition, registry_of
-from kproxy.sinks.process_metrics import ProcessCollector, certificate_files
+from kproxy.sinks.part_metrics import ProcessCollector, certificate_files
 
 DAY = 86400.0
 

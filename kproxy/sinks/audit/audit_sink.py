@@ -24,10 +24,10 @@ from kproxy.wire.table.api_keys import (
     SASL_HANDSHAKE,
 )
 
-from .connection_event import LiveWho, authenticated, closed, opened
 from .event_sink import EventGate
 from .request_event import request_event, summary_event
 from .request_lines import RequestLines
+from .state_events import LiveWho, authenticated, closed, opened
 
 if TYPE_CHECKING:
     from kproxy.capture.writer import ToWallTime

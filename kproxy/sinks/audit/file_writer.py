@@ -16,11 +16,9 @@ from pathlib import Path
 
 from structlog.typing import FilteringBoundLogger
 
-from .event_files import OpenFile, ProcessMark
+from .event_files import OpenFile, ProcessMark, WriterIdentity, file_stem
 from .event_sink import WhenFull
-from .file_names import WriterIdentity, file_stem
-from .publish import publish
-from .publisher import Publisher, reason_of
+from .publisher import Publisher, publish, reason_of
 from .queue import QUEUE_BYTES, Gap, LineBatch, LineQueue
 
 MOST_UNPUBLISHED = 2

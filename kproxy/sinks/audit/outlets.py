@@ -15,8 +15,8 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.config.audit import AuditConfig, KafkaTopic
 from kproxy.events.column import EventData
 
+from .event_files import WriterIdentity
 from .event_sink import OutletCounters, Unblocked, ignore_unblocked
-from .file_names import WriterIdentity
 from .file_writer import FileSettings, FileWriter
 from .kafka_outlet import KafkaOutlet, KafkaSettings
 from .publisher import Publisher

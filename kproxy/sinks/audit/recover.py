@@ -37,10 +37,9 @@ import msgspec
 
 from kproxy.events.column import EventData
 
-from .event_files import lock_if_ended
-from .file_names import BAD, NEW_SESSION, OPEN, PACKED, SESSION, hidden, session_of, stem_of
+from .event_files import BAD, NEW_SESSION, OPEN, PACKED, SESSION, hidden, lock_if_ended, session_of, stem_of
 from .lines import id_of
-from .publish import publish
+from .publisher import publish
 
 _FILE = re.compile(r"\..+-[0-9a-f]{8}-\d+-\d{12,}\.ndjson\.(tmp|gz)")
 

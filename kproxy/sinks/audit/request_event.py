@@ -12,9 +12,9 @@ from kproxy.observe.exchange import Form, ObservedExchange, Who
 from kproxy.observe.response_errors import LISTS, LONGEST_LIST
 from kproxy.observe.summary_rows import SummaryRow
 
-from .connection_event import connection_columns
 from .extract.exchange import column_extractor, error_columns
 from .lines import milliseconds, plain, stamp
+from .state_events import connection_columns
 
 if TYPE_CHECKING:
     from kproxy.capture.writer import ToWallTime

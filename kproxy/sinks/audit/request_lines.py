@@ -23,10 +23,10 @@ from kproxy.observe.number_template import RECORDS_AT, LearntFrame, holders
 from kproxy.wire.records.entry import OVERHEAD
 from kproxy.wire.scan.sketch import decode_sketch
 
-from .connection_event import LiveWho
 from .event_sink import EventGate
 from .lines import byte_stamp, milliseconds
 from .request_event import request_event
+from .state_events import LiveWho
 
 if TYPE_CHECKING:
     from kproxy.capture.writer import ToWallTime

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from kproxy.sinks.audit.file_names import WriterIdentity
+from kproxy.sinks.audit.event_files import WriterIdentity
 from kproxy.sinks.audit.file_writer import FileSettings
 from kproxy.sinks.audit.outlets import FileOutlet
 from kproxy.sinks.audit.recorder import Recorder

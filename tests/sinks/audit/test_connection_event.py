@@ -8,8 +8,8 @@ import msgspec
 
 from kproxy.core.sasl.principal import LoginOutcome
 from kproxy.events.schema import CONNECTION_EVENT
-from kproxy.events.validation import mistakes
-from kproxy.sinks.audit.connection_event import Ended, authenticated, closed, opened
+from kproxy.sinks.audit.state_events import Ended, authenticated, closed, opened
+from tests.support.event_validation import mistakes
 
 from .exchanges import FakeWho
 

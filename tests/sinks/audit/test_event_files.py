@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.sinks.audit import event_files
-from kproxy.sinks.audit.event_files import OpenFile, ProcessMark, lock, lock_if_ended
-from kproxy.sinks.audit.file_names import WriterIdentity
+from kproxy.sinks.audit.event_files import OpenFile, ProcessMark, WriterIdentity, lock, lock_if_ended
 
 LIMITED = """
 import resource

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.sinks.audit.file_names import WriterIdentity, file_stem, hidden, published, session_of, stem_of
+from kproxy.sinks.audit.event_files import WriterIdentity, file_stem, hidden, published, session_of, stem_of
 from kproxy.sinks.audit.recover import _FILE
 
 BOOT = "5b0c1e2f-1111-4222-8333-444455556666"

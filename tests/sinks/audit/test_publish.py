@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kproxy.sinks.audit import publish as module
+from kproxy.sinks.audit import publisher as module
 from kproxy.sinks.audit.event_files import OpenFile
-from kproxy.sinks.audit.publish import publish
+from kproxy.sinks.audit.publisher import publish
 
 STEM, DAY = "host-5b0c1e2f-0-000000000001", "2026-11-21"
 LINES = b"".join(b'{"number":%d}\n' % number for number in range(50_000))
@@ -23,7 +23,7 @@ class Stopped(Exception):
 
 
 class Steps:
-    """Stands in for `os`, as publish.py sees it: stops before the n-th call that changes or syncs something."""
+    """Stands in for `os`, as publisher.py sees it: stops before the n-th call that changes or syncs something."""
 
     def __init__(self, left: int) -> None:
         self.left = left

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from kproxy.events.schema import REQUEST_EVENT
-from kproxy.events.validation import mistakes
 from kproxy.sinks.audit.request_event import request_event
 from kproxy.wire.table import layout, schema
+from tests.support.event_validation import mistakes
 from tests.support.random_values import random_struct
 
 from .exchanges import FakeWho, seen, wall

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kproxy.events.schema import CONNECTION, SUMMARY_EVENT
-from kproxy.events.validation import mistakes
 from kproxy.observe.summary_rows import BOUNDS, SummaryRow
 from kproxy.sinks.audit.request_event import summary_event
+from tests.support.event_validation import mistakes
 
 from .exchanges import FakeWho, wall
 

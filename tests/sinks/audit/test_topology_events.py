@@ -7,7 +7,7 @@ from typing import Any
 
 from kproxy.sinks.audit.event_sink import EventGate
 from kproxy.sinks.audit.state_events import MOST_LEADERS, TopologyEvents, topology_events
-from kproxy.sinks.cluster_metadata import ClusterMetadata, KnownNode, KnownTopic
+from kproxy.sinks.fanout import ClusterMetadata, KnownNode, KnownTopic
 
 
 class Kept:

@@ -31,8 +31,9 @@ from kproxy.wire.table.errors import error_name
 from kproxy.wire.table.layout import Slot, Struct
 from kproxy.wire.table.shapes import Level, Shape, shape
 
+from .column_fields import REQUEST, RESPONSE, present, put
 from .resources import ApiResources
-from .topic_reader import REQUEST, RESPONSE, TopicElement, present, put, topic_reader
+from .topic_reader import TopicElement, topic_reader
 from .topics import TopicTable
 
 WORDS = ("error_message", "acknowledge_error_message")
