@@ -199,7 +199,7 @@ def _words(source: Source, where: Where, error: ErrorDetails, key: bool) -> Iter
         yield f"{_WANTED[kind]}, found {found(value)}"
     elif kind in _COMPARED:
         sign = _COMPARED[kind]
-        yield f"must be {_COMPARISON[sign]} {context[sign]}, found {value}"
+        yield f"must be {_COMPARISON[sign]} {context[sign]}{_unit(value)}, found {value}"
     elif kind == "literal_error":
         yield _choice(value, context["expected"])
     elif kind == "too_short":
@@ -209,6 +209,15 @@ def _words(source: Source, where: Where, error: ErrorDetails, key: bool) -> Iter
     else:
         message = error["msg"]
         yield f"{message[0].lower()}{message[1:]}, found {found(value)}"
+
+
+def _unit(value: Any) -> str:
+    """Return the unit in which a bound counts that this value is compared with: text has a unit of its own."""
+    if not isinstance(value, str):
+        return ""
+    if "/" in value:
+        return " per second"
+    return " bytes" if value.strip().endswith("B") else " s"
 
 
 def _quote_it(value: Any, written: str) -> str:
