@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
+from kproxy.cli.explain.findings import explain_selectors
 from kproxy.cli.explain.target import of_frame
 from kproxy.core.shared import Shared
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import entities
-from kproxy.rules.select.findings import explain_selectors
 from kproxy.testing.cases.connection import CaseConnection
 from kproxy.testing.cases.model import ClientConnection
 from kproxy.testing.dialogue import sized

@@ -30,6 +30,8 @@ def found(*rules: str, listeners: dict[str, ListenerTraits] | None = None) -> li
         ("kind: delay, delay: 1s, match: {api: Heartbeat, version: '>=9'}", "Heartbeat has no such versions"),
         ("kind: delay, delay: 1s, match: {topic: a, member: m, api: [Produce, Heartbeat]}",
          "no version of Produce, Heartbeat says member and topic together"),
+        ("kind: move_coordinator, match: {api: Produce}",
+         "move_coordinator, as it is written here, does nothing with Produce"),
         ("kind: drop, what: request, match: {error: any}",
          'it acts on requests, and "error" is known only when the response has come'),
     ],

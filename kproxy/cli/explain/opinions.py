@@ -18,11 +18,12 @@ from kproxy.rules.kinds.base.rule import Direction, Rule
 from kproxy.rules.kinds.limit_versions import LimitVersions, spelled
 from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.running import Running
-from kproxy.rules.select.findings import SelectorFinding, SelectorFindings, explain_selectors
 from kproxy.rules.trigger import When
 from kproxy.wire.table.api_keys import (
     PRODUCE,
 )
+
+from .findings import SelectorFinding, SelectorFindings, explain_selectors
 
 Word = Literal["acts", "depends", "not now", "observes", "no", "never"]
 DIRECTIONS: tuple[Direction, ...] = ("request", "response")

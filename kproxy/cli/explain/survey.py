@@ -17,11 +17,12 @@ from kproxy.rules.kinds.base.rule import Rule
 from kproxy.rules.kinds.limit_versions import LimitVersions, VersionLimits
 from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.rule_set import RuleSet
-from kproxy.rules.select.findings import OF_CONNECTION, explain_selectors, finding
 from kproxy.testing.cases.compare import check_untouched, describe
 from kproxy.testing.cases.connection import CaseConnection
 from kproxy.testing.cases.model import ClientConnection
 from kproxy.testing.dialogue import response, sized
+
+from .findings import OF_CONNECTION, explain_selectors, finding
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ from uuid import UUID
 
 from kproxy.rules.entity import KEY_TYPES, Entity, entities
 from kproxy.rules.exchange import ConnectionView, Exchange, Facts
-from kproxy.rules.select.findings import OF_CONNECTION, KnownRequest
 from kproxy.rules.select.frame_match import OF_ENTITY
 from kproxy.wire import Message, decode_request, encode
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import PRODUCE
 from kproxy.wire.table.shapes import Level, shape
+
+from .findings import OF_CONNECTION, KnownRequest
 
 
 class NoCluster:

@@ -88,7 +88,7 @@ def read_json(text: str) -> YamlNode:
             if count > MAX_NODES:
                 raise YamlMistake(line, column, f"more than {MAX_NODES} keys and values")
             node = _node(kind, word, line, column)
-            _put(stack[-1], node)
+            stack[-1].add(node)
             if not isinstance(node, Scalar):
                 stack.append(node)
                 if len(stack) > MAX_DEPTH + 1:
@@ -104,13 +104,3 @@ def _node(kind: str | None, word: str, line: int, column: int) -> YamlNode:
     if "e" in word.lower() and word[-1].isdigit():  # in YAML a number with an exponent has a point
         word = re.sub(r"^(-?\d+)e", r"\1.e", repr(json.loads(word)))
     return Scalar(line, column, word, plain=True)
-
-
-def _put(parent: Sequence | Mapping, node: YamlNode) -> None:
-    if isinstance(parent, Sequence):
-        parent.items.append(node)
-    elif parent.key is None:
-        parent.key = node
-    else:
-        parent.pairs.append((parent.key, node))
-        parent.key = None

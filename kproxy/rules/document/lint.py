@@ -178,7 +178,7 @@ def why_never(rule: LiveRule) -> str:
     """Return the first reason for which a rule never acts, in words."""
     match = rule.match
     if match is None:
-        return f"{rule.kind}, as it is parsed_rules here, does nothing with any API"
+        return f"{rule.kind}, as it is written here, does nothing with any API"
     keys = sorted(schema.paths() if match._keys is None else match._keys)
     versions = [(key, version) for key in keys for version in schema.load(key).versions]
     about = [pair for pair in versions if match.about_frame(*pair)]
@@ -193,7 +193,7 @@ def why_never(rule: LiveRule) -> str:
         return f"no version of {apis} says {' and '.join(sorted(match.of_entities)).replace('_', ' ')} together"
     if rule.selects_errors and any(acts(rule, pair, DIRECTIONS) for pair in about):
         return 'it acts on requests, and "error" is known only when the response has come'
-    return f"{rule.kind}, as it is parsed_rules here, does nothing with {apis}"
+    return f"{rule.kind}, as it is written here, does nothing with {apis}"
 
 
 def of_names(match: FrameMatch, names: NameMaps | None) -> Iterator[LintMessage]:

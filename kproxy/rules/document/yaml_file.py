@@ -20,8 +20,6 @@ MAX_DEPTH = 50
 """Nesting allowed; the deepest document in use has seven levels."""
 MAX_NODES = 200_000
 """Keys and values in one document, aliases written out: some 20 MB of memory."""
-
-
 LONGEST_TEXT = 1 << 20
 """Characters of one key or value: a record's largest value by default."""
 TOO_LONG = f"a key or value of more than {LONGEST_TEXT} characters"
@@ -72,6 +70,9 @@ class Sequence:
     items: list[YamlNode] = field(default_factory=list)
     weight: int = 1
 
+    def add(self, node: YamlNode) -> None:
+        self.items.append(node)
+
 
 @dataclass(slots=True)
 class Mapping:
@@ -84,6 +85,14 @@ class Mapping:
     weight: int = 1
     by_text: dict[str, tuple[YamlNode, YamlNode]] = field(default_factory=dict, compare=False, repr=False)
     indexed: int = 0
+
+    def add(self, node: YamlNode) -> None:
+        """Take a node as the key of the next pair, or as the value of the key before it."""
+        if self.key is None:
+            self.key = node
+        else:
+            self.pairs.append((self.key, node))
+            self.key = None
 
     def find(self, text: str) -> tuple[YamlNode, YamlNode] | None:
         """Return the value and the key of the first pair whose key has this text."""
@@ -193,13 +202,7 @@ class _Builder:
         parent.weight += node.weight
         if parent.weight > MAX_NODES:
             raise YamlMistake(node.line, node.column, f"more than {MAX_NODES} keys and values, aliases written out")
-        if isinstance(parent, Sequence):
-            parent.items.append(node)
-        elif parent.key is None:
-            parent.key = node
-        else:
-            parent.pairs.append((parent.key, node))
-            parent.key = None
+        parent.add(node)
 
 
 def _place(mark: Any) -> tuple[int, int]:

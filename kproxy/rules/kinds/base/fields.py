@@ -107,7 +107,7 @@ class FieldFinder:
             else:
                 assert slot.struct is not None, f"{slot.path} has no fields"
                 if parent.get(step.name) is None:  # a struct that may be null gets its defaults, to be set in
-                    parent[step.name] = fresh(slot.struct)
+                    parent[step.name] = slot.struct.defaults()
                 yield from self.below(slot.struct, parent[step.name], depth + 1, lets)
             return
         array = parent.get(step.name) or []
@@ -119,11 +119,6 @@ class FieldFinder:
             else:
                 assert slot.struct is not None, f"elements of {slot.path} have no fields"
                 yield from self.below(slot.struct, array[index], depth + 1, lets)
-
-
-def fresh(struct: Struct) -> dict[str, Any]:
-    """Return a struct of which each field has its default."""
-    return struct.defaults()
 
 
 BITS = {"int8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32, "int64": 64}

@@ -14,12 +14,11 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.base.rule import Rule
+from kproxy.rules.select.frame_match import OF_ENTITY, OF_FRAME, FrameMatch, carries
+from kproxy.rules.select.match import ConnectionMatch
 from kproxy.wire.table import errors as error_codes
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import PRODUCE
-
-from .frame_match import OF_ENTITY, OF_FRAME, FrameMatch, carries
-from .match import ConnectionMatch
 
 SelectorState = Literal["holds", "fails", "open"]
 OF_CONNECTION = (*ConnectionMatch.model_fields, "node")
