@@ -25,6 +25,7 @@ from kproxy.errors import DecodeError
 from kproxy.rules.names.composed import NameMap
 from kproxy.wire import Message, encode
 from kproxy.wire.breath import drop, each
+from kproxy.wire.scan.frames import framed
 from kproxy.wire.scan.head import body_start
 from kproxy.wire.scan.walk import Walk, read_string, walk
 from kproxy.wire.table import schema
@@ -72,8 +73,7 @@ def _request(version: int, topics: list[dict[str, Any]] | None, **fields: bool) 
         "include_topic_authorized_operations": False,
         **fields,
     }
-    frame = encode(Message(schema.load(METADATA), version, header, body))
-    return len(frame).to_bytes(4, "big") + frame
+    return framed(encode(Message(schema.load(METADATA), version, header, body)))
 
 
 @cache

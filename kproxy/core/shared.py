@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 from kproxy.core.live.partition_session import Room
 from kproxy.core.rewrite.rewriter import MOST_NODES
+from kproxy.wire.scan.frames import framed
 from kproxy.wire.table.api_keys import API_VERSIONS
 
 from .counters import Counters
@@ -94,7 +95,7 @@ class CircleMark:
         """Return an ApiVersions request of version 0, with its size, which asks if that cluster leads back here."""
         name = self.client_id(cluster.encode())
         body = API_VERSIONS.to_bytes(2, "big") + bytes(6) + len(name).to_bytes(2, "big") + name
-        return len(body).to_bytes(4, "big") + body
+        return framed(body)
 
     def cluster_of(self, frame: bytes) -> str:
         """Return the cluster that this kproxy sent the client's ApiVersions request to; empty: it did not send it."""

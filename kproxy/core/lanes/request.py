@@ -26,10 +26,11 @@ from kproxy.core.sasl.identity import ANSWERED
 from kproxy.core.step import HEAD, LIVE, STOP, Step
 from kproxy.errors import DecodeError
 from kproxy.wire.breath import rest
+from kproxy.wire.scan.frames import framed
 from kproxy.wire.table.api_keys import API_VERSIONS, SASL_HANDSHAKE
 
 from .frame import IDENTITY, PASS, Disposition, Need, Pass, Reject, Replace, RequestView, Wait
-from .request_rules import RequestRules, sized
+from .request_rules import RequestRules
 from .request_scan import RequestScan
 
 
@@ -213,7 +214,7 @@ class RequestLane(RequestScan):
             rules.leave()
         elif evaluation.answer is not None:
             if evaluation.exchange.acks != 0:
-                self.answer(frame.correlation, sized(evaluation.answer), frame.now)
+                self.answer(frame.correlation, framed(evaluation.answer), frame.now)
             rules.leave()
             if evaluation.throttle:
                 session.flow.mute(evaluation.throttle, frame.now, session.timers)
@@ -224,7 +225,7 @@ class RequestLane(RequestScan):
     def forward_other(self, frame: RequestView, evaluation: RequestEvaluation) -> Disposition:
         """Send other bytes than those that came: their names are rewritten first, then rules change them."""
         buf, start, end = frame.buf, frame.start, frame.end
-        data = bytes(buf[start:end]) if evaluation.frame is None else sized(evaluation.frame)
+        data = bytes(buf[start:end]) if evaluation.frame is None else framed(evaluation.frame)
         disposition = self.rewrite_evaluated(RequestView.of(frame.step, data, frame.now), frame.step.plain)
         if disposition is PASS:
             frame.step.tally.requests += 1
@@ -243,7 +244,7 @@ class RequestLane(RequestScan):
         session.mark(BROKER, [running])
         if session.observer is not None:
             session.observer.acted(correlation, (running.name,), older=session.inflight.count(correlation))
-        answer = sized(correlation.to_bytes(4, "big", signed=True) + settled.content)
+        answer = framed(correlation.to_bytes(4, "big", signed=True) + settled.content)
         self.answer(correlation, answer, frame.now)
         return self.replace(frame, [])
 

@@ -222,11 +222,6 @@ class RequestRules:
                 running.held[:] = [one for one in running.held if getattr(one, "func", None) != self.let_go]
 
 
-def sized(frame: bytes) -> bytes:
-    """Return the frame with its size in front."""
-    return len(frame).to_bytes(4, "big") + frame
-
-
 def remembered_bytes(entry: FifoEntry) -> int:
     """Return the bytes of the request of which rules remember something until its response has come."""
     note = entry[3]

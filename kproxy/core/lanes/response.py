@@ -21,13 +21,11 @@ from kproxy.wire.table.api_keys import SASL_HANDSHAKE
 
 from .frame import PASS, Disposition, LongFrame, Need, Reject, Replace, ResponseView, Streaming, Wait
 from .response_rules import ResponseRules
-from .response_scan import ResponseScan
+from .response_scan import LONGEST_HEAD, ResponseScan
 from .tail_stream import TailStream
 
 STREAM_HEAD = 16
 """Enough of a streamed response for its header: size, correlation id, an empty tag buffer, and some."""
-LONGEST_HEAD = 65536
-"""No tags make a header longer than this."""
 NO_ERROR = b"\x00\x00"
 
 

@@ -14,17 +14,16 @@ from kproxy.core.live.subjects import SESSION_HEAD
 from kproxy.core.step import LIVE, Step
 from kproxy.rules.decision import FrameDepth
 from kproxy.wire.breath import freeing, rest
+from kproxy.wire.scan.frames import framed
 from kproxy.wire.table.api_keys import SASL_HANDSHAKE
 
 from .forwarder import joined
 from .frame import PASS, Disposition, Need, Reject, Replace, ResponseView, Wait
-from .request_rules import Noted, sized
-from .response_scan import ResponseScan
+from .request_rules import Noted
+from .response_scan import LONGEST_HEAD, ResponseScan
 
 HEAD = 32
 """Bytes in which a leading throttle_time_ms and a session id stand, if the header has no tags (brokers put none)."""
-LONGEST_HEAD = 65536
-"""No tags make a header longer than this."""
 
 
 class ResponseRules:
@@ -190,7 +189,7 @@ class ResponseRules:
         if evaluation.drop is not None:
             out = b""
         else:
-            out = sized(frame.content() if evaluation.frame is None else evaluation.frame)
+            out = framed(frame.content() if evaluation.frame is None else evaluation.frame)
         for change in evaluation.changes if out else ():
             rest()
             out = change(out)

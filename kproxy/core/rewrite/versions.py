@@ -15,6 +15,7 @@ from typing import Any, Final
 from kproxy.core.counters import Counters
 from kproxy.errors import DecodeError
 from kproxy.wire import decode_response, encode
+from kproxy.wire.scan.frames import framed
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import API_VERSIONS
 
@@ -74,8 +75,7 @@ def unsupported(correlation: int, newest: int | None = None) -> bytes:
     newest = schema.load(API_VERSIONS).versions.last if newest is None else newest
     body = UNSUPPORTED_VERSION.to_bytes(2, "big") + (1).to_bytes(4, "big")
     body += API_VERSIONS.to_bytes(2, "big") + (0).to_bytes(2, "big") + newest.to_bytes(2, "big")
-    frame = correlation.to_bytes(4, "big", signed=True) + body
-    return len(frame).to_bytes(4, "big") + frame
+    return framed(correlation.to_bytes(4, "big", signed=True) + body)
 
 
 class VersionsAnswers:

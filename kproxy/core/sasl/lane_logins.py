@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol
 
 from kproxy.core.step import Step
 from kproxy.wire import Message, encode
+from kproxy.wire.scan.frames import framed
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import SASL_HANDSHAKE
 
@@ -42,8 +43,7 @@ def answer_to(key: int, version: int, correlation: int, **values: Any) -> bytes:
     struct = layout.body(key, version, "response")
     body = struct.defaults()
     body |= {name: value for name, value in values.items() if name in body}
-    frame = encode(Message(schema.load(key), version, {"correlation_id": correlation}, body))
-    return len(frame).to_bytes(4, "big") + frame
+    return framed(encode(Message(schema.load(key), version, {"correlation_id": correlation}, body)))
 
 
 class LaneLogins:

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 from kproxy.errors import DecodeError, LoginFailed, LoginRefused
 from kproxy.sasl.client import Tokens
 from kproxy.wire import Message, decode_response, encode
+from kproxy.wire.scan.frames import framed
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
@@ -101,8 +102,7 @@ def request_frame(key: int, version: int, body: dict[str, Any]) -> bytes:
         "correlation_id": CORRELATION,
         "client_id": "kproxy",
     }
-    frame = encode(Message(schema.load(key), version, header, body))
-    return len(frame).to_bytes(4, "big") + frame
+    return framed(encode(Message(schema.load(key), version, header, body)))
 
 
 def read_response(frame: bytes, key: int, version: int) -> dict[str, Any]:

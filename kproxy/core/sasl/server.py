@@ -32,6 +32,7 @@ from kproxy.sasl.server import Accepted, Checker, Denied, LoginSteps, LoginWork
 from kproxy.sasl.users import Users
 from kproxy.wire import decode_request
 from kproxy.wire.primitives import Buffer
+from kproxy.wire.scan.frames import framed
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
@@ -268,7 +269,7 @@ class SaslServer:
             session.commands.append(Compute(token.work))
         elif request is None:
             session.identity.watch.raw_token(BROKER, token)
-            session.inflight.fifo.append((0, ANSWER, now, len(token).to_bytes(4, "big") + token))
+            session.inflight.fifo.append((0, ANSWER, now, framed(token)))
             session.has_pending = True
         else:
             lifetime = int(self.terms.session * 1000) if self.open else 0
