@@ -31,7 +31,7 @@ PARTS = {
     "tests/kafka/": (2, 2),
     "tests/net/": (2, 2),
     "tests/pipeline/": (2, 2),
-    "tests/quota/": (2, 2),
+    "tests/quota/": (2, 3),
     "tests/rules/test_large_documents.py": (2, 2),
     "tests/": (24, 4),
 }
@@ -46,6 +46,7 @@ TURNS = (
     (2, ("tests/pipeline/jobs/test_clean.py", "tests/pipeline/jobs/test_compact.py::",
          "tests/pipeline/whatif/test_job.py")),
     (2, ("tests/kafka/test_secrets.py::",)),
+    (2, ("tests/replay/test_to_kafka.py::",)),
     (2, ("tests/kafka/test_audit_topic.py::", "tests/kafka/test_brokers.py::test_a_broker_stops")),
 )  # fmt: skip
 """What takes long and is about one thing: of each group one in so many is taken. A file is taken or left as a whole,
