@@ -1,4 +1,4 @@
-"""What a process tells of its connections: counters, and log lines of which there are never too many.
+"""Counters of connections, as plain integers, and a logger that never writes too many lines about them.
 
 Clients can cause lines of the log at will, and must not fill a disk. So a line is left out when there was one with the
 same event and key, or when there were very many with the same event and any key, in the last seconds. What was left out

@@ -1,8 +1,8 @@
 """Preread: clients have to say something before it is known who they are or which listener they want.
 
-Strategy. Their first bytes are looked at and stay in the kernel until all of what is kind is there (MSG_PEEK), so
-that whoever comes next finds the connection as it was. The kernel is told to wake us when more has come (SO_RCVLOWAT).
-All of it is callbacks of the reactor; a client that says nothing is refused in the end.
+Strategy. Their first bytes are looked at and stay in the kernel until all that is wanted of them is there (MSG_PEEK),
+so that whoever comes next finds the connection as it was. The kernel is told to wake us when more has come
+(SO_RCVLOWAT). All of it is callbacks of the reactor; a client that says nothing is refused in the end.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class ReadOnlyRule(AccessRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse APIs that change nothing."""
+        """Refuse APIs that change nothing of what the rule protects."""
         offsets = raw.get("offsets") is True
         for choice in chosen(raw):
             line = permissions()[choice.api.key]

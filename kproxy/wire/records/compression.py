@@ -7,7 +7,7 @@ pages that the kernel clears when they are first written to: to clear a hundred 
 
 Framings: gzip and zstd are their own. Snappy on the wire is raw (librdkafka) or in xerial's framing (Java, Python
 clients); both are read, xerial is written. lz4 is the frame format with independent blocks, as Java refuses linked
-ones; see `py` for what magic 0 does to its header.
+ones; see `break_lz4_header` for what magic 0 does to its header.
 """
 
 from __future__ import annotations
