@@ -12,7 +12,7 @@ kept, and what becomes of an exchange that is over. `streams.py` cuts bytes into
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, MutableSequence
 
 from kproxy.core.observer import NO_ANSWER
 from kproxy.core.sasl.raw_tokens import RawTokens
@@ -50,7 +50,7 @@ class ExchangeBuilder:
     the session has looked at them, and has told what rules did. None: no session tells that.
     """
 
-    silent: list[tuple[OpenExchange, float]] | None = None
+    silent: list[OpenEntry] | None = None
 
     def __init__(
         self, who: Who, interest: Interest, take: TakeExchange, *, most: int = 1 << 20, summary: Summary | None = None
@@ -97,20 +97,26 @@ class ExchangeBuilder:
         if seen is None:
             return
         seen.outcome = outcome
-        if self.silent is None or outcome != "no_answer_due":
+        if outcome == "no_answer_due":
+            self.end_silently((exchange.correlation, exchange, now, 0, 0))
+        else:
             self.hand_out(exchange, seen, now)
+
+    def end_silently(self, entry: OpenEntry) -> None:
+        """End an exchange that is due no response; its entry has the time of the end."""
+        if self.silent is None:
+            entry[1].end_silently(self, entry)
             return
-        self.silent.append((exchange, now))
+        self.silent.append(entry)
         if len(self.silent) > MOST_SILENT:
             self.let_go(1)
 
     def let_go(self, most: int = MOST_SILENT) -> None:
-        """Hand out the oldest `most` exchanges that are due no response."""
+        """Count and hand out the oldest `most` exchanges that are due no response."""
         if self.silent:
             oldest, self.silent[:most] = self.silent[:most], ()
-            for exchange, now in oldest:
-                if exchange.seen is not None:
-                    self.hand_out(exchange, exchange.seen, now)
+            for entry in oldest:
+                entry[1].end_silently(self, entry)
 
     def hand_out(self, exchange: OpenExchange, seen: ObservedExchange, now: float) -> None:
         wanted = exchange.wanted
@@ -163,15 +169,21 @@ class ExchangeBuilder:
 
     def find_silent(self, correlation: int) -> ObservedExchange | None:
         """Return the exchange with this id that is due no response, and was over before the session looked at it."""
-        return next((one.seen for one, _ in reversed(self.silent or ()) if one.correlation == correlation), None)
+        silent = self.silent or []
+        at = next((at for at, entry in reversed([*enumerate(silent)]) if entry[0] == correlation), -1)
+        return self.seen_at(silent, at) if at >= 0 else None
 
     def find_exchange(self, correlation: int, older: int) -> ObservedExchange | None:
         """Return the exchange with this id that has `older` ones with it before it; None if it is over, or not kept."""
         at = self.open.place(correlation, older)
         if at < 0:
             return self.find_under_way(correlation)
-        exchange = self.materialise(self.open[at])
-        self.open[at] = (correlation, exchange, *self.open[at][2:])
+        return self.seen_at(self.open, at)
+
+    def seen_at(self, entries: MutableSequence[OpenEntry], at: int) -> ObservedExchange | None:
+        """Return the exchange of `entries[at]`, made if its request only matched a template; None if it is not kept."""
+        exchange = self.materialise(entries[at])
+        entries[at] = (exchange.correlation, exchange, *entries[at][2:])
         return exchange.seen
 
     def find_under_way(self, _correlation: int) -> ObservedExchange | None:

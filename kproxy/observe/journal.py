@@ -19,13 +19,12 @@ from kproxy.wire.breath import rest
 from kproxy.wire.primitives import Buffer
 
 from .credentials import REQUEST, RESPONSE
-from .exchange import Form, Frame, ObservedExchange, TakeExchange, Who
+from .exchange import Form, Frame, ObservedExchange, Who
 from .exchange_builder import ExchangeBuilder, Interest
 from .frames import SIZE_BYTES
 from .number_template import LearntFrame, NumberTemplate, has_one_place, learn_frame
 from .observation import SMALL, Observation, code_of
 from .open_exchanges import OpenEntry, OpenExchange
-from .summary import Summary
 from .template_cache import Learner, make_room
 
 CODE = Struct(">I").unpack_from
@@ -103,14 +102,11 @@ class JournalTemplate:
 class JournalRecorder(ExchangeBuilder):
     """Builder of one connection's exchanges that gives the journal those that match templates, without building them.
 
-    `recorded`: templates by API key << 16 | version. `learnt`: lines that they were learnt with.
+    `journal`: takes, in place of `take`, exchanges of which only lines are wanted. `recorded`: templates by API key <<
+    16 | version. `learnt`: lines that they were learnt with.
     """
 
-    def __init__(self, who: Who, interest: Interest, take: TakeExchange, *, most: int, summary: Summary | None,
-                 journal: Journal | None) -> None:  # fmt: skip
-        """Begin without templates. `journal`: takes, in place of `take`, exchanges of which only lines are wanted."""
-        self.journal = journal
-        super().__init__(who, interest, take, most=most, summary=summary)
+    journal: Journal | None = None
 
     def refocus(self, interest: Interest) -> None:
         super().refocus(interest)

@@ -33,7 +33,7 @@ from .request_templates import RequestTemplates
 from .response_templates import find_response_template
 from .streams import LARGEST, FrameStream, RequestStream, ResponseStream
 from .summary import Summary
-from .summary_templates import BATCH, FOLD_AT, PLAIN, PRODUCED, LongResponse, RequestTemplate, ResponseTemplate
+from .summary_templates import BATCH, FOLD_AT, PLAIN, PRODUCED, LongResponse, RequestTemplate
 from .whole_frames import take_request, take_response
 
 HEADER = REQUEST_BEGINS.unpack_from
@@ -63,7 +63,8 @@ class ConnectionObserver(JournalRecorder):
         `most`: bytes of a frame that are kept at FULL depth. `summary`: counts exchanges beside `take`. `journal`:
         takes, in place of `take`, exchanges that match templates and of which only lines are wanted.
         """
-        super().__init__(who, interest, take, most=most, summary=summary, journal=journal)
+        super().__init__(who, interest, take, most=most, summary=summary)
+        self.journal = journal
         self.incoming, self.outgoing = RequestStream(self), ResponseStream(self)
 
     def refocus(self, interest: Interest) -> None:
@@ -111,7 +112,7 @@ class ConnectionObserver(JournalRecorder):
                 if template.silent is None:
                     opened.append((correlation, template, now, size, count))
                 else:
-                    self.count_silent(template.silent, size, count, now)
+                    self.end_silently((correlation, template, now, size, count))
                 pos = end
                 number += 1
             if pos >= n:
@@ -306,18 +307,3 @@ class ConnectionObserver(JournalRecorder):
         """Have both streams tell whether the next byte begins a frame that a template may match."""
         self.incoming.look_ahead()
         self.outgoing.look_ahead()
-
-    def count_silent(self, silent: ResponseTemplate, size: int, count: int, now: float) -> None:
-        """Count a Produce request of `size` bytes and `count` records with acks=0, which is due no response."""
-        summary = self.summary
-        if summary is None or not silent.counted:
-            return
-        if now >= summary.until:
-            summary.roll(now)
-        if not silent.count:
-            silent.begun = now
-            summary.waiting.append(silent)
-        silent.count += 1
-        silent.last = now
-        silent.request_sizes += size
-        silent.records += count

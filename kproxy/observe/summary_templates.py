@@ -18,7 +18,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from struct import Struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kproxy.wire.records.entry import OVERHEAD
 
@@ -27,9 +27,13 @@ from .exchange import Frame, ObservedExchange, Who
 from .frames import SIZE_BYTES
 from .observation import Observation
 from .open_exchanges import OpenEntry, OpenExchange
+from .partition_rows import produce_rows
 from .summary import Summary
-from .summary_rows import BOUNDS, WELL, ApiKey, PartitionKey
+from .summary_rows import BOUNDS, SILENT, WELL, ApiKey, PartitionKey
 from .template_cache import TemplateCache
+
+if TYPE_CHECKING:
+    from .exchange_builder import ExchangeBuilder
 
 PLAIN, BATCH, EXACT = 0, 1, 2
 """Kinds of templates: no part of the body is counted; the header of the one record batch is read; the body is
@@ -117,6 +121,26 @@ class RequestTemplate:
         exchange = OpenExchange(correlation, wanted, seen)
         exchange.asked = self.asked(size, count)
         return exchange
+
+    def end_silently(self, builder: ExchangeBuilder, entry: OpenEntry) -> None:
+        """Count a request that matched this template and is due no response."""
+        _, _, now, size, count = entry
+        summary, silent = builder.summary, self.silent
+        if summary is None or not self.wanted.counted:
+            return
+        if now >= summary.until:
+            summary.roll(now)
+        if silent is None:
+            key = self.wanted.key, self.wanted.version, self.client_id, SILENT, 0
+            summary.count(key, now, now, size + SIZE_BYTES, 0, None, produce_rows(count, {}))
+            return
+        if not silent.count:
+            silent.begun = now
+            summary.waiting.append(silent)
+        silent.count += 1
+        silent.last = now
+        silent.request_sizes += size
+        silent.records += count
 
 
 class ResponseTemplate:

@@ -23,7 +23,7 @@ from .partition_rows import produce_rows, read_rows
 from .request_templates import RequestTemplates
 from .response_errors import error_at, errors_in, in_order
 from .streams import ERROR_HEAD
-from .summary_rows import SILENT, WELL, Ending
+from .summary_rows import WELL, Ending
 
 HEADER = REQUEST_HEAD.unpack_from
 """Size, API key << 16 | version, correlation id, length of the client id of a request."""
@@ -57,9 +57,8 @@ def take_request(
     builder.requests += 1
     if acks:
         builder.open.append((correlation, template, now, size, rows))
-    elif builder.summary is not None:
-        key = PRODUCE, family.wanted.version, template.client_id, SILENT, 0
-        builder.summary.count(key, now, now, size + 4, 0, None, produce_rows(rows, {}))
+    else:
+        builder.end_silently((correlation, template, now, size, rows))
     return end
 
 

@@ -11,12 +11,14 @@ from kproxy.core.commands import BROKER, CLIENT
 from kproxy.observe.exchange import Depth
 from kproxy.observe.summary import Summary
 from kproxy.testing.dialogue import request, response, sized
+from kproxy.wire.records import Record, encode_batch
 from tests.support.frames import produce, produced
 from tests.support.tapped_session import Hungry, Tapped
 
 PRODUCE, FETCH, METADATA, HEARTBEAT, HANDSHAKE = 0, 1, 3, 12, 17
 CHUNK = 23
 """Bytes that come at once: most frames come in several pieces, and some pieces end one frame and begin another."""
+BATCH = encode_batch([Record(0, 0, b"k", b"v" * 30)])
 WAIT = 2
 Step = tuple[int, Any]
 """(side, bytes) that come, or (WAIT, seconds) that pass."""
@@ -103,24 +105,27 @@ def test_a_sink_that_comes_at_any_byte_changes_nothing(case: str, depth: Depth) 
         assert max(told) == told[0]
 
 
+@pytest.mark.parametrize("depth", [Depth.ROWS, Depth.SKETCH])
 @pytest.mark.parametrize("chunk", [1, 23, 1000])
-def test_the_wait_of_a_request_without_an_answer_is_in_the_summary(chunk: int) -> None:
-    """Like that of all others, though the observer had seen the request's end before the rule did anything."""
-    summary, sink = Summary(lambda key, version: True), Hungry(most=Depth.SKETCH)
+def test_waits_of_requests_without_an_answer_are_in_the_summary(chunk: int, depth: Depth) -> None:
+    """Like those of all others, though the observer had seen a request's end before the rule did anything."""
+    summary, sink = Summary(lambda key, version: True), Hungry(broker_side=False, most=depth)
     rules = "rules: [{name: slow, kind: delay, match: {api: Produce}, delay: 500ms}]"
     talk = Tapped(rules, chances=Random(0), first=[sink], summary=summary)
-    talk.feed(CLIENT, produce(1, acks=0), chunk)
-    assert not talk.to_broker
-    assert not sink.seen
-    talk.later(1.0)
-    assert talk.to_broker == produce(1, acks=0)
-    talk.feed(CLIENT, request(HEARTBEAT, 4, 2), chunk)  # what is sent by command is handed out with the next bytes
+    for number in (1, 2, 3):
+        talk.feed(CLIENT, produce(number, ("orders", 0, BATCH), acks=0), chunk)
+        assert len(sink.seen) == (number - 1 if depth is Depth.SKETCH else 0)
+        talk.later(1.0)
+    talk.feed(CLIENT, request(HEARTBEAT, 4, 4), chunk)  # what is sent by command is handed out with the next bytes
     talk.end()
     lines = summary.drain(talk.now + 1, everything=True)
 
-    (seen,) = [seen for seen in sink.seen if seen.key == PRODUCE]
     (line,) = [line for line in lines if line.api == "Produce" and line.partition is None]
-    assert (seen.outcome, seen.rules) == ("no_answer_due", ["slow"])
-    assert line.count == 1
-    assert line.rule_ms == pytest.approx(1000 * sum(seen.rule_wait))
-    assert line.rule_ms >= 500
+    assert (line.outcome, line.count, line.acks) == ("no_answer_due", 3, 0)
+    assert line.rule_ms == pytest.approx(1500)
+    (part,) = [line for line in lines if line.api == "Produce" and line.partition is not None]
+    assert (part.count, part.records) == (3, 3)
+    if depth is Depth.SKETCH:
+        seen = [seen for seen in sink.seen if seen.key == PRODUCE]
+        assert [(one.outcome, one.rules) for one in seen] == [("no_answer_due", ["slow"])] * 3
+        assert line.rule_ms == pytest.approx(1000 * sum(sum(one.rule_wait) for one in seen))
