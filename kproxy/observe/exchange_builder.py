@@ -105,7 +105,7 @@ class ExchangeBuilder:
     def end_silently(self, entry: OpenEntry) -> None:
         """End an exchange that is due no response; its entry has the time of the end."""
         if self.silent is None:
-            entry[1].end_silently(self, entry)
+            self.count_silent(entry)
             return
         self.silent.append(entry)
         if len(self.silent) > MOST_SILENT:
@@ -116,7 +116,17 @@ class ExchangeBuilder:
         if self.silent:
             oldest, self.silent[:most] = self.silent[:most], ()
             for entry in oldest:
-                entry[1].end_silently(self, entry)
+                self.count_silent(entry)
+
+    def count_silent(self, entry: OpenEntry) -> None:
+        """Count and hand out one exchange that is due no response."""
+        exchange, now = entry[1], entry[2]
+        if not isinstance(exchange, OpenExchange):
+            if self.summary is not None:
+                exchange.count_silent(self.summary, entry)
+        elif exchange.seen is not None:
+            exchange.seen.outcome = "no_answer_due"
+            self.hand_out(exchange, exchange.seen, now)
 
     def hand_out(self, exchange: OpenExchange, seen: ObservedExchange, now: float) -> None:
         wanted = exchange.wanted

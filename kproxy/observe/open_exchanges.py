@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .credentials import REQUEST, RESPONSE, header_end, take_out
 from .exchange import Depth, Form, Frame, ObservedExchange, Who
 from .frames import SIZE_BYTES, PartialFrame
 from .observation import Observation
 from .partition_rows import ProducedRow
-
-if TYPE_CHECKING:
-    from .exchange_builder import ExchangeBuilder
 
 MOST_OPEN = 2000
 """Requests that may be open at a time; kproxy itself lets a client have `max_in_flight` (1,000) and what came with them
@@ -42,12 +39,6 @@ class OpenExchange:
     def materialise(self, _who: Who, _entry: OpenEntry) -> OpenExchange:
         """Return the open exchange itself, as templates return one that they make of an entry."""
         return self
-
-    def end_silently(self, builder: ExchangeBuilder, entry: OpenEntry) -> None:
-        """Have the exchange counted and handed out, which is due no response."""
-        if self.seen is not None:
-            self.seen.outcome = "no_answer_due"
-            builder.hand_out(self, self.seen, entry[2])
 
     def take_request(self, now: float) -> None:
         """Put into the exchange as much as was kept of the request under way, which ends or is cut at `now`."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kproxy.wire.records.entry import OVERHEAD
 
@@ -31,9 +31,6 @@ from .partition_rows import produce_rows
 from .summary import Summary
 from .summary_rows import BOUNDS, SILENT, WELL, ApiKey, PartitionKey
 from .template_cache import TemplateCache
-
-if TYPE_CHECKING:
-    from .exchange_builder import ExchangeBuilder
 
 PLAIN, BATCH, EXACT = 0, 1, 2
 """Kinds of templates: no part of the body is counted; the header of the one record batch is read; the body is
@@ -122,11 +119,11 @@ class RequestTemplate:
         exchange.asked = self.asked(size, count)
         return exchange
 
-    def end_silently(self, builder: ExchangeBuilder, entry: OpenEntry) -> None:
+    def count_silent(self, summary: Summary, entry: OpenEntry) -> None:
         """Count a request that matched this template and is due no response."""
         _, _, now, size, count = entry
-        summary, silent = builder.summary, self.silent
-        if summary is None or not self.wanted.counted:
+        silent = self.silent
+        if not self.wanted.counted:
             return
         if now >= summary.until:
             summary.roll(now)
