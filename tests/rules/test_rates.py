@@ -40,7 +40,7 @@ def test_a_number_in_a_time(text: Any, rate: float) -> None:
         ("produce: 10MB/d", 'a rate is wanted, such as 10MB/s (per: s, m, min, h), found text "10MB/d"'),
         ("produce: 10/s", "a size is wanted, such as 64KiB"),
         ("requests: 10kB/s", 'a rate is wanted, such as 200/s, found text "10kB/s"'),
-        ("requests: 0/s", "must be more than 0, found 0/s"),
+        ("requests: 0/s", "must be more than 0 per second, found 0/s"),
         ("requests: true", "a number is wanted, found true"),
     ],
 )

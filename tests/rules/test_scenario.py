@@ -67,7 +67,7 @@ def test_there_is_a_stage_at_any_time(lengths: list[float], elapsed: float) -> N
             'r:1:21: "for" is missing: this stage would never end, and others follow',
         ),
         ("repeat: true, stages: [{rules: []}]", 'r:1:35: "for" is missing: this stage would never end, and it is'),
-        ("stages: [{for: 0s, rules: []}]", "r:1:27: must be at least 0.1, found 0"),
+        ("stages: [{for: 0s, rules: []}]", "r:1:27: must be at least 0.1 s, found 0s"),
         ("stages: [{for: 1s}]", 'r:1:21: "rules" is missing'),
         ("stages: [{for: 1s, rules: {}}]", "r:1:38: a list is wanted, found a mapping"),
         ("stages: [{for: 1s, rules: [{name: x}]}]", 'r:1:39: "kind" is missing'),
