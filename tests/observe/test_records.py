@@ -13,11 +13,11 @@ from kproxy.observe.records import NotKept, records_of
 from kproxy.wire import records
 from kproxy.wire.records import Record, encode_batch
 from tests.support.exchange_factory import Somebody, exchange
+from tests.support.frames import produce_body
 
 
 def produced(*records: Record, form: Form = Form.WHOLE) -> ObservedExchange:
-    topic = {"name": "orders", "partition_data": [{"index": 0, "records": encode_batch(records)}]}
-    return exchange("Produce", 9, {"acks": 1, "topic_data": [topic]}, {}, form=form)
+    return exchange("Produce", 9, produce_body("orders", records=encode_batch(records), acks=1), {}, form=form)
 
 
 def test_records_of_a_compressed_fetch() -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 from kproxy.replay.recorded_responses import RecordedResponses
 from kproxy.wire.records import Record, encode_batch
+from tests.support.frames import produce_body
 
 
 def produce(tools: Any, at: float, value: bytes, when: int, codec: int = 0) -> Any:
     records = encode_batch([Record(0, when, None, value)], codec=codec)
-    topics = [{"name": "t", "partition_data": [{"index": 0, "records": records}]}]
-    return tools.seen(0, 9, {"acks": 1, "topic_data": topics}, {"throttle_time_ms": int(at)}, at=at)
+    return tools.seen(0, 9, produce_body("t", records=records, acks=1), {"throttle_time_ms": int(at)}, at=at)
 
 
 def asked(tools: Any, seen: Any) -> Any:

@@ -9,6 +9,7 @@ import pytest
 
 from kproxy.replay.routing import RequestRouter, subject_of
 from kproxy.replay.target import GROUP, TRANSACTION, TargetCluster
+from tests.support.frames import produce_body
 
 
 @pytest.fixture
@@ -23,8 +24,7 @@ def places() -> RequestRouter:
 
 
 def produce(tools: Any, *partitions: int) -> Any:
-    parts = [{"index": number, "records": None} for number in partitions]
-    return tools.exchange(0, 9, {"acks": 1, "topic_data": [{"name": "t", "partition_data": parts}]}, {})
+    return tools.exchange(0, 9, produce_body(*(("t", number, None) for number in partitions), acks=1), {})
 
 
 def test_a_request_is_cut_into_parts_by_leaders(tools: Any, places: RequestRouter) -> None:

@@ -14,6 +14,7 @@ from kproxy.observe.filter.view import EventView, ExchangeView
 from kproxy.observe.records import records_of
 from kproxy.wire.records import Record, encode_batch
 from tests.support.exchange_factory import Somebody, exchange
+from tests.support.frames import produce_body
 
 PRODUCE: Mapping[str, Any] = {
     "connection": 7, "cluster": "main", "listener": "inner", "client_address": "10.1.2.3", "client_port": 5000,
@@ -109,9 +110,7 @@ def test_what_is_absent_is_not_equal() -> None:
 
 
 def produced(*records: Record, form: Form = Form.WHOLE) -> ObservedExchange:
-    batch = encode_batch(records)
-    topic = {"name": "orders", "partition_data": [{"index": 0, "records": batch}]}
-    return exchange("Produce", 9, {"acks": 1, "topic_data": [topic]}, {}, form=form)
+    return exchange("Produce", 9, produce_body("orders", records=encode_batch(records), acks=1), {}, form=form)
 
 
 def judged(text: str, seen: ObservedExchange) -> bool:

@@ -9,13 +9,14 @@ import pytest
 from kproxy.replay.fixes.producers import UNKNOWN, UNKNOWN_TRANSACTION, ProducerFix
 from kproxy.wire.records import Batch, Producer, Record, encode_batch, entries
 from kproxy.wire.table.api_keys import INIT_PRODUCER_ID
+from tests.support.frames import produce_body
 
 
 def produce(tools: Any, *producers: Producer, at: float = 1) -> Any:
     """A Produce with a batch of two records of each of these."""
     records = [Record(0, 0, None, b"a"), Record(1, 0, None, b"b")]
-    parts = [{"index": n, "records": encode_batch(records, producer=one)} for n, one in enumerate(producers)]
-    return tools.exchange(0, 9, {"acks": -1, "topic_data": [{"name": "orders", "partition_data": parts}]}, {}, at=at)
+    places = [("orders", n, encode_batch(records, producer=one)) for n, one in enumerate(producers)]
+    return tools.exchange(0, 9, produce_body(*places), {}, at=at)
 
 
 def sent(asked: Any) -> list[tuple[int, int, int]]:

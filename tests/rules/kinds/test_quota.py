@@ -8,6 +8,7 @@ import pytest
 
 from kproxy.rules.decision import Close, Delay, Edit, FrameDepth, Throttle
 from kproxy.wire.records import Record, encode_batch
+from tests.support.frames import fetch_body, fetched_body, produce_body
 
 PRODUCE, FETCH, METADATA, HEARTBEAT, API_VERSIONS, SHARE_FETCH = 0, 1, 3, 12, 18, 78
 
@@ -20,19 +21,15 @@ def produce(
     hand: Any, version: int = 9, client_id: str | None = "tester", connection: Any = None, **topics: int
 ) -> Any:
     """A Produce request with so many bytes for partition 0 of each topic."""
-    data = [{"name": name, "partition_data": [{"index": 0, "records": records(size)}]} for name, size in topics.items()]
-    return hand.exchange(PRODUCE, version, {"acks": -1, "topic_data": data}, {}, connection, client_id)
+    body = produce_body(*((name, 0, records(size)) for name, size in topics.items()))
+    return hand.exchange(PRODUCE, version, body, {}, connection, client_id)
 
 
 def fetch(hand: Any, version: int = 12, max_bytes: int = 50 << 20, min_bytes: int = 1, **topics: int) -> Any:
     """A Fetch of partition 0 of each topic, and the response with so many bytes of each."""
-    asked = [{"topic": name, "partitions": [{"partition": 0}]} for name in topics]
-    found = [
-        {"topic": name, "partitions": [{"partition_index": 0, "records": records(size)}]}
-        for name, size in topics.items()
-    ]
     limits = {"max_bytes": max_bytes, "min_bytes": min_bytes} if version >= 3 else {}
-    return hand.exchange(FETCH, version, {**limits, "topics": asked}, {"responses": found})
+    found = fetched_body(*((name, 0, records(size)) for name, size in topics.items()))
+    return hand.exchange(FETCH, version, fetch_body(*topics, **limits), found)
 
 
 def waits(decisions: Any) -> tuple[float, float]:

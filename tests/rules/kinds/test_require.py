@@ -10,6 +10,7 @@ import pytest
 from kproxy.testing.dialogue import Dialogue, request, response
 from kproxy.wire.records import Producer, Record, encode_batch
 from kproxy.wire.records.entry import BATCH, OVERHEAD, crc_of
+from tests.support.frames import produce as produce_frame
 
 TOO_LARGE, ACKS, POLICY, COMPRESSION, INVALID = 10, 21, 44, 76, 87
 ZSTD, LZ4, GZIP = 4, 3, 1
@@ -36,8 +37,8 @@ def wrong_checksum(value: bytes) -> bytes:
 
 
 def produce(*parts: bytes | None, acks: int = -1, version: int = 9, client_id: str | None = "team-a") -> bytes:
-    data = [{"name": "t", "partition_data": [{"index": index, "records": one} for index, one in enumerate(parts)]}]
-    return request(0, version, 1, client_id, acks=acks, topic_data=data)
+    places = [("t", index, one) for index, one in enumerate(parts)]
+    return produce_frame(1, *places, version=version, client_id=client_id, acks=acks)
 
 
 def errors(talk: Dialogue, version: int = 9) -> list[int]:
