@@ -13,9 +13,11 @@
     │   ├── FilterError             a filter that cannot be read; says where
     │   ├── CaptureError            a file that is no capture, or a damaged one; says where
     │   ├── NoSuchRule              a rule is named that is not there
-    │   └── RuleInUse               a rule that cannot be changed in this way, because of where it comes from
+    │   ├── RuleInUse               a rule that cannot be changed in this way, because of where it comes from
+    │   └── LakeError               a path, a source or a table of the pipeline that cannot be used as asked
     └── InternalError               a bug or an environment that cannot be worked with
-        └── NotEverywhere           rules that some worker process could not take in, so that none has
+        ├── NotEverywhere           rules that some worker process could not take in, so that none has
+        └── UnknownTable            code asks for a table or column that is not declared
 
 Messages are lower case, without a full stop, and carry both numbers: what was found and what was expected.
 """
@@ -104,9 +106,17 @@ class RuleInUse(InputError):
     """A rule that cannot be added, changed or removed in this way, because of where it or its namesake comes from."""
 
 
+class LakeError(InputError):
+    """Error for a path, a source or a table that cannot be used as asked; the message says which and why."""
+
+
 class InternalError(KproxyError):
     """A bug, or an environment that kproxy cannot work with."""
 
 
 class NotEverywhere(InternalError):
     """Rules that some worker process could not take in, so that all go on with those that were in force."""
+
+
+class UnknownTable(InternalError):
+    """Error for code that asks for a table or a column which is not declared."""

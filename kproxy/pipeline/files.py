@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from kproxy.pipeline.errors import LakeError
+from kproxy.errors import LakeError
 
 
 @dataclass(frozen=True, slots=True)

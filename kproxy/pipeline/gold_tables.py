@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kproxy.errors import UnknownTable
 from kproxy.events.column import Column
 from kproxy.pipeline.answer import GoldAnswer
 from kproxy.pipeline.answers_health import ERRORS_AND_DENIALS, GROUP_HEALTH, GROUP_LAG, LATENCY, RULES_EFFECT, STORMS
@@ -16,7 +17,6 @@ from kproxy.pipeline.answers_use import (
     WHO_READS,
     WHO_WRITES,
 )
-from kproxy.pipeline.errors import UnknownTable
 
 ANSWERS = (
     TRAFFIC,

@@ -9,24 +9,73 @@
 
 Strategy: the rows of a batch are written to `_staging/<batch>` (Spark passes over names that begin with `_`), what an
 earlier try has left of the batch is deleted, and each day's folder is renamed into its place. Killed anywhere, the same
-batch written again gives the same tables; a reader sees a day's part of a batch whole or not at all.
+batch written again gives the same tables; a reader sees a day's part of a batch whole or not at all. Spark's schemas of
+events and tables are made from their declarations; nothing is inferred.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import date
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
-from kproxy.pipeline.errors import LakeError
+from kproxy.errors import LakeError
+from kproxy.events.column import Column
 from kproxy.pipeline.files import Files
-from kproxy.pipeline.schema import on_disk
 from kproxy.pipeline.tables import BRONZE, BRONZE_CORRUPT, IDS, LakeTable
+
+_PLAIN: dict[str, DataType] = {
+    "string": StringType(),
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "double": DoubleType(),
+    "timestamp": TimestampType(),
+}
+
+DT = StructField("dt", DateType())
+BATCH = StructField("batch", StringType())
+
+
+def struct(columns: Iterable[Column]) -> StructType:
+    """Return the columns as a struct, all of them nullable."""
+    return StructType([StructField(column.name, spark_type(column)) for column in columns])
+
+
+def spark_type(column: Column) -> DataType:
+    """Return Spark's type of one column."""
+    element = struct(column.columns) if column.type == "struct" else _PLAIN[column.type]
+    return ArrayType(element) if column.array else element
+
+
+def rows_of(table: LakeTable) -> StructType:
+    """Return the schema of the rows that transforms make for a table: its columns, and dt."""
+    return StructType([*struct(table.columns).fields, DT])
+
+
+def on_disk(table: LakeTable) -> StructType:
+    """Return the schema of what is read from disk: the table's columns, dt, batch and, if there is one, `split`."""
+    split = [] if table.split is None else [StructField(table.split.name, spark_type(table.split))]
+    return StructType([*rows_of(table).fields, BATCH, *split])
+
 
 _ABOVE = {BRONZE.name: "", BRONZE_CORRUPT.name: "", IDS.name: ""}
 WORK = "_compact"

@@ -1,7 +1,7 @@
 """Tables of the lake as data: bronze's, which hold lines as they were written, and silver's, which hold what happened.
 
 The columns are `events.column.Column`, so a table repeats the names, types, units and meanings of the events that it is
-made of. Spark's schema (`schema.py`) and the reference page come from these declarations; nothing is ever inferred.
+made of. Spark's schema (`lake.py`) and the reference page come from these declarations; nothing is ever inferred.
 
 Silver has one table per kind of thing. One row is one event, or one partition of it. What comes from a single request
 has `detail` request and `count` 1; what comes from a minute of summary has `detail` summary and sums, with `count`
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kproxy.errors import UnknownTable
 from kproxy.events.column import Column, EventType
 from kproxy.events.schema import (
     CONNECTION,
@@ -24,7 +25,6 @@ from kproxy.events.schema import (
     SUMMARY_EVENT,
     TOPOLOGY_EVENT,
 )
-from kproxy.pipeline.errors import UnknownTable
 
 SOURCE = Column("source", "string", "who recorded the event: instance/boot/worker")
 EVENT_ID = Column("event_id", "long", "number of the event in its source, from 1 on; absent: it is not a number")
@@ -73,7 +73,7 @@ def of_event(event: EventType, *names: str) -> tuple[Column, ...]:
     return tuple(find(event.columns, name, event.name) for name in names)
 
 
-KIND = Column("kind", "string", "which silver tables it is for: see `transforms/kinds.py`")
+KIND = Column("kind", "string", "which silver tables it is for: see `transforms/bronze.py`")
 
 _LINE = (
     Column("line", "string", "the event as written, with all columns, known or not"),

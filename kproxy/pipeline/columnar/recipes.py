@@ -28,9 +28,10 @@ from kproxy.events.schema import (
 )
 from kproxy.pipeline import tables
 from kproxy.pipeline.columnar.columns import ArrowColumns, all_the_same, list_elements, of_each, shaped
-from kproxy.pipeline.columnar.reading import read
 from kproxy.pipeline.tables import READ_APIS, LakeTable
-from kproxy.pipeline.transforms import kinds
+from kproxy.pipeline.transforms import bronze as kinds
+
+from .columns import read
 
 OF_BRONZE = ("source", "event_id", "time")
 """Columns that every table has from bronze."""

@@ -22,15 +22,13 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from kproxy.errors import KproxyError
-from kproxy.pipeline.errors import LakeError
+from kproxy.errors import KproxyError, LakeError
 from kproxy.pipeline.files import Files
 from kproxy.pipeline.lake import BatchLedger
 from kproxy.pipeline.sources import EventSource
 from kproxy.pipeline.spark import SPARK_FAILED, Run, rate
 from kproxy.pipeline.tables import BRONZE, BRONZE_CORRUPT
-from kproxy.pipeline.transforms.bronze import corrupt, events, with_envelope
-from kproxy.pipeline.transforms.kinds import kinds_known
+from kproxy.pipeline.transforms.bronze import corrupt, events, kinds_known, with_envelope
 
 STREAM_NAME = "kproxy bronze"
 LOOK_EVERY = 0.2

@@ -16,11 +16,10 @@ from datetime import date
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
-from kproxy.pipeline.gold_lake import GoldLake, GoldState, revision
+from kproxy.pipeline.gold_lake import ANSWER_TRANSFORMS, GoldLake, GoldState, conform, revision
 from kproxy.pipeline.gold_tables import ANSWERS
 from kproxy.pipeline.spark import Run
 from kproxy.pipeline.tables import TABLES
-from kproxy.pipeline.transforms.gold.answers import ANSWER_TRANSFORMS, conform
 from kproxy.pipeline.transforms.gold.bases import Bases, bases
 
 DAYS_AT_ONCE = 31

@@ -18,13 +18,11 @@ from pyspark.sql import functions as F
 
 from kproxy.pipeline.columnar.recipes import kinds_of
 from kproxy.pipeline.columnar.task import LINES, WRITTEN, giving, giving_ids, writing
-from kproxy.pipeline.lake import BatchLedger
-from kproxy.pipeline.schema import rows_of
+from kproxy.pipeline.lake import BatchLedger, rows_of
 from kproxy.pipeline.spark import Run, rate
 from kproxy.pipeline.tables import BRONZE, IDS, KIND, TABLES, LakeTable
-from kproxy.pipeline.transforms.bronze import reread
+from kproxy.pipeline.transforms.bronze import KINDS, kinds_known, reread
 from kproxy.pipeline.transforms.ids import doubled, without_duplicates
-from kproxy.pipeline.transforms.kinds import KINDS, kinds_known
 
 ON_DISK = "file:"
 """Beginning of a lake's path that every worker reaches as a folder, as Spark itself requires of such paths."""

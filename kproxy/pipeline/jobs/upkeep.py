@@ -25,8 +25,7 @@ from datetime import date
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from kproxy.pipeline.lake import WORK, BatchLedger, BatchSwap, Lake, swaps
-from kproxy.pipeline.schema import rows_of
+from kproxy.pipeline.lake import WORK, BatchLedger, BatchSwap, Lake, rows_of, swaps
 from kproxy.pipeline.spark import Run
 from kproxy.pipeline.tables import BRONZE, BRONZE_CORRUPT, RAW_TABLES, TABLES, LakeTable
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from kproxy.events.column import Column
 from kproxy.pipeline.answer import GoldAnswer
 from kproxy.pipeline.answers_use import TRAFFIC
-from kproxy.pipeline.gold_lake import GoldLake
+from kproxy.pipeline.gold_lake import ANSWER_TRANSFORMS, GoldLake, conform
 from kproxy.pipeline.gold_tables import ANSWERS
 from kproxy.pipeline.report.charts import CHARTS
 from kproxy.pipeline.report.section import (
@@ -32,7 +32,6 @@ from kproxy.pipeline.report.section import (
     size,
 )
 from kproxy.pipeline.tables import IDS
-from kproxy.pipeline.transforms.gold.answers import ANSWER_TRANSFORMS, conform
 from kproxy.pipeline.transforms.ids import completeness
 
 SHOWN = 50

@@ -27,7 +27,7 @@ EACH = 200
 
 
 class ChunkRow(NamedTuple):
-    """Row of the source; see `capture_source.CHUNKS`."""
+    """Row of the source; see `CHUNKS` in job.py."""
 
     what: str
     capture: str

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from kproxy.events.column import Column
 from kproxy.pipeline.columnar.columns import struct as arrow_struct
-from kproxy.pipeline.schema import struct
+from kproxy.pipeline.lake import struct
 from kproxy.pipeline.whatif.candidate import Candidate, RuleTexts
 from kproxy.pipeline.whatif.exchange import (
     CaptureSummary,

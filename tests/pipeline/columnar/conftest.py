@@ -14,7 +14,7 @@ from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.pipeline.columnar.columns import TIMESTAMP
 from kproxy.pipeline.columnar.task import LINES, giving
 from kproxy.pipeline.tables import COMMIT_APIS, GROUP_APIS, READ_APIS, WRITE_APIS
-from kproxy.pipeline.transforms import kinds
+from kproxy.pipeline.transforms import bronze as kinds
 
 _OF_APIS = {
     REQUEST_EVENT.name: {
@@ -28,7 +28,7 @@ _OF_APIS = {
 
 
 def kind_of(event: dict[str, Any]) -> str:
-    """As bronze sorts it (transforms/kinds.py), said in Python."""
+    """As bronze sorts it (transforms/bronze.py), said in Python."""
     name, data = event["type"], event["data"]
     if name == SUMMARY_EVENT.name and not {"topic", "topic_id"} & data.keys():
         return kinds.SUMMARY

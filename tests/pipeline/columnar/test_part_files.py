@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kproxy.pipeline.columnar import part_files
+from kproxy.pipeline.columnar import task as part_files
 from kproxy.pipeline.columnar.columns import TIMESTAMP, shaped
-from kproxy.pipeline.columnar.part_files import PartFiles
-from kproxy.pipeline.columnar.task import days_of
+from kproxy.pipeline.columnar.task import PartFiles, days_of
 from kproxy.pipeline.tables import RECOVERED, RULES
 
 Files = Callable[[], PartFiles]

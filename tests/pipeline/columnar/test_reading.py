@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.events.column import Column
-from kproxy.pipeline.columnar import reading
-from kproxy.pipeline.columnar.reading import read
+from kproxy.pipeline.columnar import columns as reading
+from kproxy.pipeline.columnar.columns import read
 
 COLUMNS = (
     Column("text", "string", ""),

@@ -13,9 +13,9 @@ from kproxy.events.schema import LATENCY_BOUNDS_MS
 from kproxy.pipeline.columnar.columns import arrow_schema
 from kproxy.pipeline.columnar.recipes import RECIPES, buckets
 from kproxy.pipeline.columnar.task import giving
-from kproxy.pipeline.schema import spark_type
+from kproxy.pipeline.lake import spark_type
 from kproxy.pipeline.tables import TABLES
-from kproxy.pipeline.transforms.kinds import KINDS, OTHER
+from kproxy.pipeline.transforms.bronze import KINDS, OTHER
 
 AT = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 

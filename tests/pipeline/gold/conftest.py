@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from kproxy.pipeline.gold_lake import ANSWER_TRANSFORMS, conform
 from kproxy.pipeline.gold_tables import answer_named
-from kproxy.pipeline.schema import on_disk
+from kproxy.pipeline.lake import on_disk
 from kproxy.pipeline.tables import TABLES, LakeTable
-from kproxy.pipeline.transforms.gold.answers import ANSWER_TRANSFORMS, conform
 from kproxy.pipeline.transforms.gold.bases import bases
 
 Row = Mapping[str, Any]

@@ -7,8 +7,8 @@ from datetime import date
 import pytest
 from pyspark.sql import functions as F
 
+from kproxy.pipeline.gold_lake import ANSWER_TRANSFORMS, conform
 from kproxy.pipeline.gold_tables import ANSWERS, answer_named
-from kproxy.pipeline.transforms.gold.answers import ANSWER_TRANSFORMS, conform
 from kproxy.pipeline.transforms.gold.bases import bases
 
 OF_DAYS = ("group_lag", "rules_effect")

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kproxy.pipeline.columnar.task import LINES, giving_ids
-from kproxy.pipeline.schema import rows_of
+from kproxy.pipeline.lake import rows_of
 from kproxy.pipeline.tables import IDS
 from kproxy.pipeline.transforms.ids import WIDE, completeness, doubled, gaps, missing, without_duplicates
 

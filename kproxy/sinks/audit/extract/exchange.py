@@ -33,8 +33,7 @@ from kproxy.wire.table.shapes import Level, Shape, shape
 
 from .column_fields import REQUEST, RESPONSE, present, put
 from .resources import ApiResources
-from .topic_reader import TopicElement, topic_reader
-from .topics import TopicTable
+from .topics import TopicElement, TopicTable, topic_reader
 
 WORDS = ("error_message", "acknowledge_error_message")
 """Fields with what a broker says about a request or a partition; not those that are about single records."""
