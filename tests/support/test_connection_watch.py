@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import socket
 
-from kproxy.testing.process import connections_to, free_ports, sockets_of
+from kproxy.testing.process import free_ports
 from tests.support.connection_watch import ConnectionWatch
+from tests.support.processes import connections_to, sockets_of
 
 
 def test_a_connection_of_somebody_else_is_seen() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from kproxy.testing.process import connections_to, sockets_of
+from tests.support.processes import connections_to, sockets_of
 
 PATIENCE = 60.0
 ALL_PORTS = set(range(1, 65536))

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from kproxy.testing.process import children_of, connections_to, sockets_of
+from tests.support.processes import children_of, connections_to, sockets_of
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
 
