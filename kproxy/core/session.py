@@ -50,8 +50,8 @@ class Session(LanePair):
     @property
     def settled(self) -> bool:
         """Return True if nothing is in flight, no answer can come that nobody waits for (brokers may answer acks=0),
-        and only the client decides when the connection ends."""
-        return self.inflight.unanswered is None and self.phase.takes_requests and self.idle
+        and neither a rule nor a failed login decided how the connection ends."""
+        return self.inflight.unanswered is None and not self.kept_from_client and self.idle
 
     @property
     def waiting_since(self) -> float | None:

@@ -68,6 +68,7 @@ class SessionState:
 
     # What most connections never need stands here, or is made when it is asked for: it costs nothing to set up.
     phase = SessionPhase.NEW
+    kept_from_client = False  # a rule stalled the connection, or a login failed
     ended: frozenset[int] = frozenset()  # sides of which no more will come, though what came is still blocked
     tail_position: int | None = None  # index in `commands` of the last answers; bytes read before go in front
     observer: Observer | None = None  # the driver may put one here

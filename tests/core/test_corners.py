@@ -8,11 +8,12 @@ from uuid import UUID
 import pytest
 
 from kproxy.core.commands import BROKER, CLIENT
+from kproxy.core.phase import CLOSING, STALLED
 from kproxy.core.plan import Bound
 from kproxy.core.rewrite.versions import unsupported
 from kproxy.core.shared import HeldMemory, Shared
 from kproxy.rules.names.composed import NameMap, NameMaps
-from kproxy.testing.dialogue import request, response
+from kproxy.testing.dialogue import Dialogue, request, response, sized
 from kproxy.wire import decode_response
 from tests.support.frames import fetched
 
@@ -295,3 +296,31 @@ def test_a_filler_finds_a_place_among_all_tags(dialogue: Any, tags: tuple[int, .
     assert len(talk.to_client) == len(said)
     assert set(tags) <= {tag for tag, _ in body["_tagged_fields"]}
     assert all(node["host"] == "proxy" for node in body["node_endpoints"])
+
+
+@pytest.mark.parametrize("length", [13, 15, 16, 17, 18])
+@pytest.mark.parametrize("rules", ["", "rules: [{name: q, kind: quota, match: {client_id: other}, produce: 1kB/s}]"])
+def test_acks_is_not_read_from_the_frame_behind(rules: str, length: int) -> None:
+    """A Produce that ends before acks closes the connection, whether the next frame came with it or not."""
+    cut = sized(request(0, 9, 1, "etl-1", acks=1)[4 : 4 + length])
+    for chunk in (0, 5):
+        talk = Dialogue(rules).client(cut + request(12, 4, 2, group_id="g" * 40), chunk)
+        assert talk.to_broker == b""
+        assert talk.closed is not None
+        assert talk.closed.message == f"Produce request of {length} bytes has no acks in its first {length + 4}"
+
+
+def test_a_close_that_needs_no_care_is_known() -> None:
+    """The driver reads what a broker still sends before it closes only where an answer may come that nobody waits for,
+    or a rule or a failed login keeps the client from what it waits for: two system calls less for all others."""
+    talk = Dialogue().client(request(12, 4, 1, group_id="g")).broker(response(12, 4, 1))
+    assert talk.session.settled
+    talk.session.eof(CLIENT, 0.0)
+    assert talk.session.phase is CLOSING
+    assert talk.session.settled
+
+    stalled = Dialogue("rules: [{name: s, kind: disconnect, how: half, match: {api: Heartbeat}}]")
+    stalled.client(request(12, 4, 1, group_id="g"))
+    assert stalled.session.phase is STALLED
+    stalled.session.eof(CLIENT, 0.0)
+    assert not stalled.session.settled

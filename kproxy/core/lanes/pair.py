@@ -136,6 +136,7 @@ class LanePair(LaneHost):
             return
         self.send_last_answers()
         self.phase = self.phase.to(STALLED)
+        self.kept_from_client = True
         self.has_pending = True
         self.marks.settle()
         self.requests.die()

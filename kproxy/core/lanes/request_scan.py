@@ -68,13 +68,15 @@ class RequestScan(Lane):
                 fifo.append((correlation, step, now, None))
             elif how == HEAD:
                 at, acks = pos + HEADER_BYTES + id_length, None
-                if step.flexible and id_length >= 0 and at + 4 <= n:  # in line, for it is nearly every Produce request
+                # In line, for it is nearly every Produce request.
+                if step.flexible and 0 <= id_length <= size - HEADER_BYTES and at + 4 <= n:
                     tags, transactional, acks = SHORT_HEAD(buf, at)
                     acks = None if tags or transactional else acks
                 if acks is None:
-                    acks = step.acks(buf, pos + 4, n, id_length)  # type: ignore[misc]  # HEAD steps have it
+                    end = min(n, pos + 4 + size)  # the next frame's bytes say nothing of this one
+                    acks = step.acks(buf, pos + 4, end, id_length)  # type: ignore[misc]  # HEAD steps have it
                     if acks is None:
-                        return self.stop(self.need_more_head(size, n - pos), pos)
+                        return self.stop(self.need_more_head(size, end - pos), pos)
                 if acks:
                     fifo.append((correlation, step, now, None))
                 else:

@@ -135,6 +135,7 @@ class SaslServer:
         session = self.session
         if session.phase is not STALLED:
             session.phase = session.phase.to(REFUSED)
+            session.kept_from_client = True
         session.has_pending = True
         session.logins.choose_scan()
 
