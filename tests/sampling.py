@@ -33,7 +33,7 @@ PARTS = {
     "tests/pipeline/": (2, 2),
     "tests/quota/": (2, 3),
     "tests/rules/test_large_documents.py": (2, 2),
-    "tests/": (12, 4),
+    "tests/": (12, 6),
 }
 """By how the path begins, the first that fits: from how many sets on one in how many is taken."""
 
