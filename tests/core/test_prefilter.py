@@ -11,7 +11,7 @@ from unittest.mock import patch
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kproxy.core.cluster import CORRELATION
@@ -201,8 +201,14 @@ def let_answer(talk: Dialogue, answered: int) -> int:
 CUTS = st.lists(st.sampled_from((0, 0, 30, 17, 1)), min_size=1).map(tuple)
 
 
+OF_PARTITIONS = {"name": "rule", "kind": "delay", "delay": "10ms", "match": {"client_id": "etl-*", "partition": 0}}
+HIDDEN_IN_A_SESSION: Asked = (FETCH, 13, (("orders", 0), ("orders", 1), ("clicks", 0)), "billing", "tester")
+"""Opens a session with a topic that the rename hides, so that its id has no name; the rule asks for none."""
+
+
 @settings(deadline=None, max_examples=500 if EVERYTHING else 60)
 @given(rules(), TRAFFIC, CUTS, st.sampled_from((1, 1, 3)))
+@example(json.dumps({"rules": [RENAME, OF_PARTITIONS]}), [HIDDEN_IN_A_SESSION], (0,), 1)
 def test_short_cuts_change_nothing(text: str, traffic: list[Asked], cuts: tuple[int, ...], together: int) -> None:
     """Rules of many kinds and selectors, requests by name, by id and in sessions, whole or cut: with a first look, an
     index and what is remembered of beginnings the same leaves and the same is counted as without."""

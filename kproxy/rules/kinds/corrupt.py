@@ -83,10 +83,6 @@ class Corrupt(FrameRule):
         return self.where == "records"
 
     @property
-    def reads_topics(self) -> bool:
-        return self.selects_topics
-
-    @property
     def own_seed(self) -> int | None:
         return self.seed
 

@@ -77,6 +77,10 @@ class FrameRule(LiveRule):
         return self.seen if direction == self.side(key) else FrameDepth.NOTHING
 
     @property
+    def reads_topics(self) -> bool:
+        return self.selects_topics
+
+    @property
     def reads_entities(self) -> bool:
         """False, since bytes are changed whatever they mean."""
         return False
