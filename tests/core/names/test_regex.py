@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import re2
 
+from kproxy.core.rewrite.names.patterns import Matcher, compiled
 from kproxy.core.rewrite.names.regex import MAX_NAME, HeartbeatRegex
 from kproxy.core.rewrite.names.remembered import MAX_REGEXES, REGEXES
 from kproxy.core.rewrite.rewriter import Context
@@ -207,6 +208,13 @@ def test_many_such_patterns_take_little_each(context: Context, through: Through)
     assert context.counters.events["topic_regex_too_dear"] == 50
     context.now += 1
     assert beat(through, "clicks-a+1", epoch=0) == rf"^(?:prod\.clicks-{'a' * 200}1)$"
+
+
+@pytest.mark.parametrize("name", [b"a-b", "aéb".encode(), b"a\xffb", b"a\xc3b"])
+def test_a_name_is_matched_by_its_letters(name: bytes) -> None:
+    """Also one that is no UTF-8, which no broker has: what is no letter counts as one."""
+    assert Matcher(compiled(b"a.b"), {}, "tenant", 0.0).matches(name)
+    assert not Matcher(compiled(b"a..b"), {}, "tenant", 0.0).matches(name)
 
 
 def test_patterns_that_people_write_are_not_too_dear(
