@@ -238,3 +238,16 @@ def test_a_request_like_one_before_is_answered_without_being_decoded() -> None:
     assert decode.call_count == 2
     assert len({frame[4:] for frame in frames(talk.to_client)}) == 1
     assert [int.from_bytes(frame[:4], "big") for frame in frames(talk.to_client)] == list(range(10))
+
+
+def test_what_is_remembered_of_a_connection_is_bounded() -> None:
+    """However many client ids and partitions a client makes up: each answer that is kept takes 2 kB."""
+    talk = Dialogue(text({"kind": "error", "error": 29, "match": {"topic": "orders"}}))
+    for client in range(2 * frame_templates.MOST):
+        for index in range(3):
+            data = [{"name": "orders", "partition_data": [{"index": index, "records": b"r"}]}]
+            talk.client(request(0, 9, index, f"client-{client}", acks=1, topic_data=data))
+    rules = talk.session.requests.rules
+    assert rules is not None
+    assert 0 < len(rules.templates) <= frame_templates.MOST
+    assert 0 < len(rules.templates.selections) <= frame_templates.MOST_SELECTIONS

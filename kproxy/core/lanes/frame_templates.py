@@ -29,8 +29,8 @@ LONGEST = 1024
 """Bytes of a beginning that is remembered. Names and ids are far shorter."""
 MOST = 100
 """Beginnings that are remembered of a connection, 10 to 20 kB; with more of them, all are learnt anew."""
-MOST_PARTITIONS = 100
-"""Partitions of one topic whose entities are remembered."""
+MOST_SELECTIONS = 32
+"""Partitions whose entities are remembered of a connection, all templates together: some 2 kB each, with the answer."""
 ONE_PARTITION, ONE_PARTITION_CLASSIC = b"\x02", b"\0\0\0\1"
 """How the beginning of a Produce for one partition ends, in flexible versions and in others."""
 OF_ONE_TOPIC = frozenset((PRODUCE, FETCH))
@@ -45,7 +45,8 @@ class FrameTemplate:
     a rule can apply to it, by `candidates` those with these numbers. `waiting` are the rules in file order that match
     it, and whose triggers are all that has to be asked; it is empty where more has to be.
 
-    `selections` are the entities of requests about one partition, by the four bytes of its number.
+    `selections` are those of all templates of the connection: the entities of requests about one partition, by template
+    and the four bytes of the partition's number. None where requests may be about more.
     """
 
     __slots__ = (
@@ -53,7 +54,7 @@ class FrameTemplate:
         "waiting",
     )  # fmt: skip
 
-    def __init__(self, step: Step, head: bytes, answered: bool) -> None:
+    def __init__(self, step: Step, head: bytes, answered: bool, selections: Selections) -> None:
         self.step, self.head, self.answered = step, head, answered
         self.end = CLIENT_ID + len(head)
         self.read = reader(len(head))
@@ -64,7 +65,7 @@ class FrameTemplate:
         self.candidates: frozenset[int] | None = None
         compact = step.key in OF_ONE_TOPIC and plain_head(step.key, step.version, "request").compact
         alone = step.key == PRODUCE and head.endswith(ONE_PARTITION if compact else ONE_PARTITION_CLASSIC)
-        self.selections: dict[bytes, Selection] | None = {} if alone else None
+        self.selections = selections if alone else None
 
     def begins(self, frame: RequestView) -> bool:
         """Return True if the request begins so."""
@@ -78,8 +79,12 @@ class FrameTemplate:
 
     def selection(self, frame: RequestView) -> Selection | None:
         """Return what a request that begins so is about; None if it was not met before."""
+        return None if self.selections is None else self.selections.get(self.place(frame))
+
+    def place(self, frame: RequestView) -> tuple[FrameTemplate, bytes]:
+        """Return the key in `selections` of the partition that a request is about."""
         at = frame.start + self.end
-        return None if self.selections is None else self.selections.get(bytes(frame.buf[at : at + 4]))
+        return self, bytes(frame.buf[at : at + 4])
 
     def settled(self, frame: RequestView) -> SettledAnswer | None:
         """Return the answer to a request that begins so, all of which is here, if triggers alone lead to it."""
@@ -89,17 +94,23 @@ class FrameTemplate:
     def remember(self, frame: RequestView, selection: Selection) -> None:
         """Remember what a request that begins so is about, unless that depends on more than its bytes."""
         if self.selections is not None and [entity.topic_id for entity in selection.entities] == [None]:
-            if len(self.selections) >= MOST_PARTITIONS:
+            if len(self.selections) >= MOST_SELECTIONS:
                 self.selections.clear()
-            at = frame.start + self.end
             selection.answers = {}
-            self.selections[bytes(frame.buf[at : at + 4])] = selection
+            self.selections[self.place(frame)] = selection
+
+
+Selections = dict[tuple[FrameTemplate, bytes], Selection]
 
 
 class FrameTemplates(dict[tuple[Step, bytes], FrameTemplate]):
     """Templates of one connection. `last` is that of the last request that was recognised."""
 
     last: FrameTemplate | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.selections: Selections = {}
 
     def recognise(self, frame: RequestView) -> FrameTemplate | None:
         """Return the template of the request, None if it is the first that begins so."""
@@ -112,6 +123,7 @@ class FrameTemplates(dict[tuple[Step, bytes], FrameTemplate]):
     def forget(self) -> None:
         """Drop all templates, since rules or names have changed."""
         self.clear()
+        self.selections.clear()
         self.last = None
 
     def learn(self, frame: RequestView) -> FrameTemplate | None:
@@ -121,7 +133,7 @@ class FrameTemplates(dict[tuple[Step, bytes], FrameTemplate]):
             return None
         if len(self) >= MOST:
             self.forget()
-        template = self[frame.step, head] = FrameTemplate(frame.step, head, frame.answered)
+        template = self[frame.step, head] = FrameTemplate(frame.step, head, frame.answered, self.selections)
         return template
 
     def learn_rules(
