@@ -3,7 +3,8 @@
 The driver reads from a socket into a buffer of its own and calls `from_client` or `from_broker`; the return value is
 how many leading bytes of the buffer go to the other side, as they are then: the session may have changed them, and
 their number. The driver sends those, then obeys and clears `commands`. All bytes given are always taken; the session
-never raises for what they hold, it asks to be closed instead.
+never raises for what they hold, it asks to be closed instead. Both calls are the lanes' own `receive` (lanes/lane.py):
+a method in between would cost every read.
 
     driver                                  session
     from_client(view, n, now)      →        commands: [Dial()]              the first header was good

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from .transparent import Route
 
 
-OPEN, CLOSED = ConnectionPhase.OPEN, ConnectionPhase.CLOSED
+CLOSED = ConnectionPhase.CLOSED  # no literal: what a call in between does to the phase is not seen by the type checker
 
 
 EntryMethod = TypeVar("EntryMethod", bound=Callable[..., None])
@@ -429,7 +429,7 @@ class Connection:
         if side is broker:
             self.listener.upstream.versions.forget(self)
         quiet = client.out is None and broker.out is None and broker.sock is not None
-        if side is client and quiet and session.settled and self.phase is OPEN:
+        if side is client and quiet and session.settled and self.phase is ConnectionPhase.OPEN:
             self.end("client_closed", "client closed")  # the usual end, without the steps that it does not need
             return
         session.eof(side.which, now)

@@ -76,7 +76,7 @@ MAX_PATTERN_MEMORY = 512 << 10
 MOST_STEPS = 10_000_000
 """Instructions times bytes of one text, if RE2 has to try them all: 15 ms."""
 EACH: Final = 10e-6
-"""Seconds of CPU for each text; patterns that people write take 3 to 5 µs."""
+"""Seconds of CPU for each text; patterns that people write take 3 µs."""
 ALLOWANCE: Final = 0.03
 """Seconds of CPU that the patterns of one tenant may take beyond that in one second."""
 LEAST: Final = 0.005
