@@ -7,6 +7,7 @@ process closes in between is not taken for another's.
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Iterable
 from types import TracebackType
@@ -55,4 +56,8 @@ class ConnectionWatch:
 
     def _run(self) -> None:
         while not self._stop.wait(_INTERVAL):
-            self.look()
+            try:
+                self.look()
+            except OSError as error:
+                if error.errno != errno.EMFILE:  # another test of this process has used up its descriptors for a moment
+                    raise

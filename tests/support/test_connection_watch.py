@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+import threading
+
+import pytest
 
 from kproxy.testing.process import free_ports
 from tests.support.connection_watch import ConnectionWatch
@@ -37,6 +41,22 @@ def test_the_thread_looks_by_itself() -> None:
             assert connections_to(set(watch.ports))
 
     assert watch.strangers == set(watch.ports)
+
+
+def test_the_thread_goes_on_when_descriptors_were_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test beside it in the same process may use up all descriptors for a moment: the looks of that moment are
+    left out."""
+    failures = iter([OSError(errno.EMFILE, "Too many open files")] * 2)
+    looked = threading.Event()
+
+    def look(_: ConnectionWatch) -> None:
+        if error := next(failures, None):
+            raise error
+        looked.set()
+
+    monkeypatch.setattr(ConnectionWatch, "look", look)
+    with ConnectionWatch([], []):
+        assert looked.wait(20)
 
 
 def test_free_ports_can_be_bound_and_lie_below_the_ephemeral_range() -> None:
