@@ -14,6 +14,7 @@ from . import frames
 from .frames_phase import FIFTY, MANY, ONE, Case, StandIns
 from .machine import Processes, first_answer
 from .rows import Rows
+from .targets import with_before
 
 PLAIN, SUMMARY, REQUESTS, TOPIC = "kproxy", "audit", "audit-requests", "audit-connections"
 NAMES = (PLAIN, TOPIC, SUMMARY, REQUESTS)
@@ -34,15 +35,16 @@ GOAL = "audit: " + FIFTY
 
 def measure(folder: Path, rows: Rows, *, rounds: int, seconds: float, only: str = "") -> None:
     """All cases whose names have `only` in them, `rounds` times."""
+    names = with_before(NAMES)
     with Processes(folder) as processes:
         stand_ins = StandIns(processes)
         running: dict[str, tuple[subprocess.Popen[Any], int]] = {}
-        for name in NAMES:
+        for name in names:
             running[name] = stand_ins.start(name, stand_ins.small)
             first_answer(running[name][1], frames.api_versions())
         for turn in range(rounds):
             for case in (one for one in CASES if only in one.name):
-                for name in NAMES[turn % len(NAMES) :] + NAMES[: turn % len(NAMES)]:
+                for name in names[turn % len(names) :] + names[: turn % len(names)]:
                     process, port = running[name]
                     rows.add(case.name, name, stand_ins.measured(case, process, port, seconds, turn))
             print(f"audit: round {turn + 1} of {rounds}", file=sys.stderr)

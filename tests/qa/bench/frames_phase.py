@@ -21,7 +21,7 @@ from kproxy.wire.table.api_keys import METADATA
 from . import frames
 from .machine import Meter, Processes, first_answer, free_ports
 from .rows import Row, Rows
-from .targets import HERE, PORTS, RENAMED, TARGETS, tool
+from .targets import HERE, PORTS, RENAMED, TARGETS, tool, with_before
 
 MOST_TARGETS = 30
 WARM_UP = 0.2  # seconds; one second on a new process costs 10 to 20 % more than the next
@@ -148,7 +148,8 @@ def measure(
         running: dict[tuple[str, int], tuple[subprocess.Popen[Any] | None, int]] = {}
         for upstream in (stand_ins.small, stand_ins.large):
             running["direct", upstream] = (None, upstream)
-            for target in ("haproxy", "kproxy", *sorted({name for case in cases for name in case.also}), *extra):
+            also = sorted({name for case in cases for name in case.also})
+            for target in ("haproxy", *with_before(["kproxy", *also]), *extra):
                 running[target, upstream] = stand_ins.start(target, upstream)
                 first_answer(running[target, upstream][1], frames.api_versions())
         if ("rename", stand_ins.small) in running:
@@ -156,7 +157,7 @@ def measure(
         for turn in range(rounds):
             for case in cases:
                 upstream = stand_ins.large if case.frame.endswith("-large") else stand_ins.small
-                names = ["direct", "haproxy", "kproxy", *case.also, *extra]
+                names = ["direct", "haproxy", *with_before(["kproxy", *case.also]), *extra]
                 for name in names[turn % len(names) :] + names[: turn % len(names)]:
                     process, port = running[name, upstream]
                     rows.add(case.name, name, stand_ins.measured(case, process, port, seconds, turn))

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .audit_phase import CASES as AUDIT_CASES
-from .audit_phase import PLAIN, SUMMARY
+from .audit_phase import PLAIN, REQUESTS, SUMMARY
 from .frames_phase import CONNECT, FIFTY, MANY, METADATA_CASE, METADATA_LARGE, ONE, SIXTEEN, TWO_HUNDRED
 from .kafka_phase import CONSUME, LIBRDKAFKA_CONSUME, LIBRDKAFKA_PRODUCE, PRODUCE
 from .latency_phase import case_name as latency
 from .rows import Rows
+from .rules_phase import CASE as RULES_CASE
+from .rules_phase import FIRES, NONE, WAITS
 from .start_phase import CONNECTIONS, MEMORY, START, STORM
 
 Verdict = tuple[str, bool]
@@ -82,6 +84,27 @@ def audit_goal(case: str) -> Goal:
     return Goal(f"audit by summary, {name}: exchanges/s", "≥ 0.9 × without", (case, SUMMARY, PLAIN), judge)
 
 
+def audit_requests_goal(case: str) -> Goal:
+    """An event of every request, against no audit."""
+
+    def judge(rows: Rows) -> Verdict:
+        more, rate = rows.more(case, REQUESTS, PLAIN, "us"), rows.ratio(case, REQUESTS, PLAIN, "rate")
+        return f"{more:.1f} µs (exchanges/s {rate:.2f} ×)", more <= 10
+
+    name = case.removeprefix("audit: ")
+    return Goal(f"audit of every request, {name}: CPU more", "≤ 10 µs", (case, REQUESTS, PLAIN), judge)
+
+
+def rule_goal(rules: str, most: float) -> Goal:
+    """At most so many times an exchange in the session without a rule."""
+
+    def judge(rows: Rows) -> Verdict:
+        each, ratio = rows.median(RULES_CASE, rules, "us"), rows.ratio(RULES_CASE, rules, NONE, "us")
+        return f"{ratio:.2f} × ({each:.1f} µs)", ratio <= most
+
+    return Goal(f"rule on the topic, {rules}: CPU", f"≤ {most:g} × no rule", (RULES_CASE, rules, NONE), judge)
+
+
 def peer_goal(name: str, case: str, target: str, by: str, key: str, least: float) -> Goal:
     """At least so many times what another target has of that, in the same rounds."""
 
@@ -138,4 +161,7 @@ GOALS = (
         for name in (FIFTY, TWO_HUNDRED)
     ),
     *(audit_goal(case.name) for case in AUDIT_CASES),
+    *(audit_requests_goal(case.name) for case in AUDIT_CASES[:5]),
+    rule_goal(WAITS, 3),
+    rule_goal(FIRES, 20),
 )

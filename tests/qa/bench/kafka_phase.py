@@ -30,7 +30,7 @@ from . import frames
 from .machine import Meter, PortWatch, Processes, first_answer, free_ports
 from .perf_client import SIZE
 from .rows import Row, Rows
-from .targets import HERE, HOST, PORTS, RENAMED, TARGETS
+from .targets import HERE, HOST, PORTS, RENAMED, TARGETS, with_before
 from .tool_output import consumed, produced
 
 PRODUCE, CONSUME, PRODUCE_ALL = "produce", "consume", "produce, acks=all"
@@ -61,7 +61,7 @@ class KafkaBench:
     """A broker with all targets in front of it; a context manager."""
 
     def __init__(self, folder: Path, extra: Sequence[str] = ()) -> None:
-        self.folder, self.names = folder, (*NAMES, *extra)
+        self.folder, self.names = folder, (*with_before(NAMES), *extra)
         self.processes = Processes(folder)
         self.stack = ExitStack()
         self.runs = 0
@@ -97,7 +97,7 @@ class KafkaBench:
         own = frozenset({port, *nodes})
         if own & set(broker.ports.values()):
             raise RuntimeError(f"{name} tells clients of the broker's own port: {sorted(nodes)}")
-        return Route(name, port, process.pid, own, RENAMED if name == "rename" else "")
+        return Route(name, port, process.pid, own, RENAMED if name.endswith("rename") else "")
 
     # ---- one run
 

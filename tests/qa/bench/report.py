@@ -17,7 +17,7 @@ from .rows import Rows
 from .rules_phase import CASE as RULES
 from .rules_phase import NONE
 from .start_phase import AT_ONCE, CONNECTIONS, MEMORY, START, STORM
-from .targets import TARGETS
+from .targets import BEFORE, TARGETS, with_before
 from .tls_phase import CASES as TLS_CASES
 
 AUDITED = AUDIT_NAMES[1:]
@@ -43,7 +43,7 @@ def kafka(rows: Rows, extra: Sequence[str]) -> list[str]:
     """Kafka's own tools; for each case MB/s (of direct), and CPU seconds per GB."""
     cases = [case for case in (PRODUCE, CONSUME, PRODUCE_ALL) if rows.has(case, "direct")]
     lines = []
-    for name in (*NAMES, *extra):
+    for name in (*with_before(NAMES), *extra):
         cells = [name]
         for case in cases:
             cells += [speed(rows, case, name, "direct"), figure(rows, case, name, "cpu_gb", 2)]
@@ -128,6 +128,23 @@ def latencies(rows: Rows) -> list[str]:
     return table(("of direct's maximum", "", "requests/s", "p50 ms", "p99 ms", "p99.9 ms"), lines)
 
 
+def changes(rows: Rows) -> list[str]:
+    """What an earlier kproxy took part in: this one's figures by its in the same rounds."""
+    lines = []
+    for case, by_target in rows.cases.items():
+        for name in by_target:
+            before = BEFORE if name == "kproxy" else f"{BEFORE}-{name}"
+            if before in by_target:
+                cells = [case, name]
+                for key in ("mbs", "rate", "us", "cpu_gb", "seconds", "mb", "kb_each"):
+                    known = all(key in by_target[each][0] for each in (name, before))
+                    known &= key != "seconds" or "rate" not in by_target[name][0]  # those of a run of frames are given
+                    cells.append(ratio(rows, case, name, before, key) if known else "")
+                lines.append(cells)
+    figures = ("MB/s", "exchanges/s", "µs", "CPU s/GB", "s", "MB", "kB each")
+    return table(("case", "target", *(f"{word}, now / before" for word in figures)), lines)
+
+
 def starts(rows: Rows) -> list[str]:
     names = list(rows.cases.get(START, {}))
     figures = (
@@ -156,12 +173,13 @@ def tables(rows: Rows, extra: Sequence[str]) -> list[str]:
         ("Rules, CPU in the session", rules(rows)),
         ("Audit, against kproxy without one", audits(rows)),
         ("Start and memory", starts(rows)),
+        ("Against an earlier kproxy", changes(rows)),
     )
     return [line for title, lines in sections if lines for line in (f"## {title}", "", *lines)]
 
 
 def targets(extra: Sequence[str]) -> list[str]:
-    names = ("haproxy", "kproxy", "off", "rename", "rules", "workers", "admin", *AUDITED, *extra)
+    names = with_before(("haproxy", "kproxy", "off", "rename", "rules", "workers", "admin", *AUDITED, *extra))
     return [f"- `{name}`: {TARGETS[name].text}" for name in names]
 
 

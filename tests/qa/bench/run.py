@@ -29,7 +29,7 @@ from . import audit_phase, frames_phase, kafka_phase, kept, latency_phase, repor
 from .machine import description
 from .peers import peers
 from .rows import Rows
-from .targets import HERE, TARGETS, tool
+from .targets import HERE, TARGETS, targets_before, tool
 
 RESULTS = HERE / "RESULTS.md"
 PHASES = (
@@ -141,6 +141,12 @@ def main() -> None:
     parser.add_argument("--only", default="", help="frames, audit, tls: cases whose names have this in them")
     parser.add_argument("--alone", action="store_true", help="measure kproxy's net without its session, too")
     parser.add_argument("--peers", action="store_true", help="other proxies of Kafka's protocol, too (see peers.py)")
+    parser.add_argument(
+        "--before",
+        type=Path,
+        metavar="FILE",
+        help="the kproxy of an earlier checkout takes part: frames, audit, start, kafka",
+    )
     parser.add_argument("--json", type=Path, help="write all figures of all rounds to this file")
     parser.add_argument("--earlier", type=Path, help="take the phases that are not run from this file of --json")
     parser.add_argument("--note", default="", help="a sentence for the top of the report")
@@ -159,6 +165,10 @@ def main() -> None:
         found = {target.name: target for target in peers()}
         TARGETS.update(found)
         extra += found
+    if options.before:
+        if not options.before.is_file():
+            parser.error(f"--before: no file {options.before}")
+        TARGETS.update(targets_before(options.before.absolute()))
     if {"kafka", "latency", "start", "tls", "frames"} & set(options.phases or default):
         tool("haproxy", "haproxy")
     if {"latency", "start", "frames", "audit", "tls"} & set(options.phases or default):

@@ -13,7 +13,7 @@ from . import frames
 from .frames_phase import StandIns
 from .machine import Processes, cpu, first_answer, rss
 from .rows import Rows
-from .targets import most_connections
+from .targets import most_connections, with_before
 
 START, MEMORY, STORM = "start to first answer", "memory", "5,000 connections at once"
 CONNECTIONS = most_connections()
@@ -25,7 +25,7 @@ def measure(folder: Path, rows: Rows, *, rounds: int, extra: Sequence[str]) -> N
     """Each target is started `rounds` times, and holds connections in the last of them."""
     with Processes(folder) as processes:
         stand_ins = StandIns(processes)
-        names = ["haproxy", "kproxy", "admin", *extra]
+        names = ["haproxy", *with_before(["kproxy", "admin"]), *extra]
         for turn in range(rounds):
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
                 start = time.monotonic()

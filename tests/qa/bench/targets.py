@@ -6,12 +6,16 @@ import json
 import resource
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kproxy.net.capacity import EACH, OTHERS
+
 HERE = Path(__file__).parent
 HOST = "127.0.0.1"
+BEFORE = "before"
+"""What the targets of an earlier kproxy begin with."""
 KPROXY = Path(sys.executable).with_name("kproxy")
 PORTS = 30
 """Each target's own; the largest answer names 20 brokers."""
@@ -41,9 +45,10 @@ def tool(name: str, package: str) -> str:
 
 
 def most_connections() -> int:
-    """A proxy has two descriptors for each, and some besides; 10,000 where the hard limit allows."""
+    """A proxy has two descriptors for each, and some besides, of which kproxy keeps most back; 10,000 where the hard
+    limit allows."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return min(10_000, (most - 500) // 2)
+    return min(10_000, (most - OTHERS - 100) // EACH)
 
 
 def haproxy(folder: Path, listen: int, upstream: int) -> list[object]:
@@ -141,3 +146,23 @@ TARGETS = {
         Target("alone", "kproxy's `net` with a session that does not look at the bytes", True, net_alone),
     )
 }
+
+
+def targets_before(program: Path) -> dict[str, Target]:
+    """Return what is compared with an older checkout, run by its `kproxy`, by the names `before` and `before-NAME`."""
+    found = {}
+    for name in ("kproxy", "rename", "rules", "workers", "admin", "audit", "audit-requests"):
+        now = TARGETS[name]
+        key = BEFORE if name == "kproxy" else f"{BEFORE}-{name}"
+
+        def command(folder: Path, listen: int, upstream: int, now: Target = now) -> list[object]:
+            return [program, *now.command(folder, listen, upstream)[1:]]
+
+        found[key] = Target(key, f"an earlier kproxy as `{name}`", now.plain, command)
+    return found
+
+
+def with_before(names: Sequence[str]) -> list[str]:
+    """Return these names and those of the same targets of an earlier kproxy, where one takes part."""
+    before = [BEFORE if name == "kproxy" else f"{BEFORE}-{name}" for name in names]
+    return [*names, *(name for name in before if name in TARGETS)]
