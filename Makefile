@@ -1,5 +1,5 @@
 # One verb a line. Each makes .venv and fetches what it needs by itself. Types are checked while jars come.
-.PHONY: demo quick test check compiled test-all docs fuzz soak bench bench-check matrix java jars tools house
+.PHONY: demo quick test check compiled test-all docs fuzz soak bench bench-check matrix java jars tools house vendor
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -82,6 +82,11 @@ java:
 
 tools:  # tests that need one of them are left out where they cannot be had, and the last lines say how many
 	@tests/bring-tools
+	@tests/bring-axe
+
+vendor: $(READY)  ## fetch the libraries of the live view's page again, as vendor.json names them, and compare their hashes
+	@command -v npm >/dev/null || { echo "no npm found (Debian: apt-get install npm)" >&2; exit 1; }
+	$(BIN)/python -m tests.support.vendor
 
 .venv/pyvenv.cfg:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11; say which to take: make PYTHON=python3.11 ..." >&2; exit 1; }

@@ -75,6 +75,7 @@ PROCESS = (
     "tests/testing/test_process.py",
     "tests/testing/test_pytest_plugin.py",
     "tests/testing/test_reports.py",
+    "tests/view/page/",
     "tests/wire/test_compression.py",
 )
 TOOLS = {
@@ -91,6 +92,7 @@ TOOLS = {
     "tests/net/test_transparent.py": ("nft", "ip", "unshare"),
     "tests/test_docs.py": ("jq", "tshark"),
     "tests/test_howto_pages.py": ("jq",),
+    "tests/view/page/": ("chromium",),
 }
 """Programs of the system by the tests that call them."""
 JVM = ("java", "javac", "mvn")
@@ -109,8 +111,9 @@ def needs_of(nodeid: str) -> dict[str, tuple[str, ...]]:
         found["kafka"] = JVM
     if file.startswith(PROCESS) or found:
         found["process"] = ()
-    if file in TOOLS:
-        found["tools"] = TOOLS[file]
+    for place, programs in TOOLS.items():
+        if file.startswith(place):
+            found["tools"] = programs
     return found
 
 

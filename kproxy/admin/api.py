@@ -1,7 +1,8 @@
 """Admin application: `/livez`, `/readyz`, `/readyz/CLUSTER`, `/metrics`, and the API below `/api`.
 
-`/livez` and `/readyz` tell little and are open, since probes rarely carry tokens; all else passes the guard
-(`guard.py`). What the API can do is in the tables of `rules.py`, `resources.py` and `tail.py`.
+`/livez` and `/readyz` tell little and are open, since probes rarely carry tokens, and so are the files of the live view
+(`assets.py`), which hold no data; all else passes the guard (`guard.py`). What the API can do is in the tables of
+`rules.py`, `resources.py` and `tail.py`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from kproxy.sinks.metrics import exposition, registry_of
 from kproxy.sinks.part_metrics import CertificateFiles, ProcessCollector
 
 from . import resources, rules, tail
+from .assets import PAGE, make_page_guard, page_file, to_page
 from .backend import Backend
 from .guard import JSON, Guard, make_guard
 from .long_answer import LongAnswer
@@ -54,6 +56,7 @@ def make_app(
 ) -> Starlette:
     """Make the application. `host` is the name that the port is bound to."""
     guard = make_guard(token, host)
+    page_guard = make_page_guard(token is not None, host)
     process = ProcessCollector(certificates)
     process_registry = registry_of(process)
 
@@ -91,6 +94,8 @@ def make_app(
         Route("/readyz/{cluster}", readyz_of),
         Route("/metrics", guarded(guard, backend, scrape)),
         Route(DESCRIPTION, guarded(guard, backend, openapi)),
+        Route(PAGE.rstrip("/"), guarded(page_guard, backend, to_page)),
+        Route(PAGE + "{file:path}", guarded(page_guard, backend, page_file)),
     ]
     by_path: dict[str, dict[str, Operation]] = defaultdict(dict)
     for operation in OPERATIONS:

@@ -1,0 +1,92 @@
+// The view of connections: those that are open, asked for every two seconds while they are shown.
+
+import { get, send } from "./api.mjs";
+import { changed, html } from "./dom.mjs";
+import { bytes, clock, number } from "./format.mjs";
+import { mayUse, use } from "./keys.mjs";
+import { begin, history } from "./live.mjs";
+import { closeDialog, command, commands, complain, openDialog, say, view } from "./registry.mjs";
+import { dot } from "./list.mjs";
+import { go, state } from "./state.mjs";
+
+const EVERY = 2000;
+const AT_ONCE = 500;
+const shown = { list: [], chosen: null, timer: null, most: AT_ONCE };
+
+view({ name: "connections", title: "Connections", order: 20, draw, badge: () => history.last?.connections ?? null,
+  enter: () => { clearInterval(shown.timer); ask(); shown.timer = setInterval(ask, EVERY); }, leave: () => clearInterval(shown.timer) });
+
+async function ask() {
+  if (document.hidden) return;
+  try {
+    shown.list = (await get("/api/connections")).connections;
+    changed();
+  } catch (error) {
+    complain(error);
+  }
+}
+
+function choose(id) {
+  shown.chosen = id;
+  changed();
+}
+
+function move(step) {
+  const at = shown.list.findIndex((one) => one.id === shown.chosen);
+  const next = shown.list[Math.min(shown.list.length - 1, Math.max(0, at + step))];
+  if (next) choose(next.id);
+  requestAnimationFrame(() => document.querySelector(".table [aria-selected=true]")?.scrollIntoView({ block: "nearest" }));
+}
+
+const HEADS = ["#", "client", "library", "principal", "listener", "goes to", "since", "in flight", "from client", "from broker", "names", ""];
+
+function draw() {
+  return html`<main class="page" aria-label="Connections"><div class="tools"><h2>${number(shown.list.length)} connections</h2>${tools()}</div>
+    <div class="scroll" tabindex="0" role="region" aria-label="Open connections"><table class="table" role="grid" aria-label="Connections"><thead><tr role="row">${HEADS.map((text) => html`<th role="columnheader" scope="col">${text}</th>`)}</tr></thead>
+    <tbody>${shown.list.slice(0, shown.most).map((one) => html`<tr role="row" key=${one.id} aria-selected=${String(one.id === shown.chosen)} onClick=${() => choose(one.id)} onDblClick=${() => followIt(one.id)}>
+      <td role="gridcell"><i class=${dot(one.id)}></i>${one.id}</td><td role="gridcell">${one.client}</td><td role="gridcell">${one.software ?? ""}</td><td role="gridcell">${one.principal ?? ""}</td><td role="gridcell">${one.listener}</td>
+      <td role="gridcell">${one.node === null ? "bootstrap" : `node ${one.node}`} <span class="dim">${one.broker ?? "not connected yet"}</span></td><td role="gridcell">${clock(Date.parse(one.since) / 1000)}</td>
+      <td role="gridcell" class="r">${number(one.in_flight)}</td><td role="gridcell" class="r">${bytes(one.client_bytes)}</td><td role="gridcell" class="r">${bytes(one.broker_bytes)}</td>
+      <td role="gridcell">${one.rules.map((name) => html`<em class="tag">${name}</em>`)}</td><td role="gridcell">${one.leaving ? "leaving" : one.outdated ? html`<span class="slow">outdated names</span>` : ""}</td></tr>`)}</tbody></table>
+    ${shown.list.length > shown.most && html`<button onClick=${() => { shown.most += AT_ONCE; changed(); }}>${number(shown.list.length - shown.most)} more</button>`}</div></main>`;
+}
+
+function tools() {
+  return commands.filter((one) => one.place === "connections" && mayUse(one)).map((one) => html`
+    <button class=${one.warns ? "warns" : ""} disabled=${shown.chosen === null && !one.all} onClick=${() => use(one)}>${one.title}<kbd>${one.keys[0]}</kbd></button>`);
+}
+
+function followIt(id) {
+  state.crumbs = [{ title: `connection ${id}`, text: `connection == ${id}`, lanes: true }];
+  begin();
+  go("exchanges");
+}
+
+function confirm(words, act) {
+  openDialog(() => html`<p class="text">${words}</p><p class="foot"><button class="warns" autofocus onClick=${async () => {
+    closeDialog();
+    await act().catch(complain);
+    ask();
+  }}>Yes</button><button class="last" onClick=${closeDialog}>Cancel<kbd>esc</kbd></button></p>`, { title: "Are you sure?" });
+}
+
+export function recycle(id) {
+  confirm(`Connection ${id} is closed once what is in flight is answered; its client comes back under the rules of now.`,
+    async () => { await send("POST", `/api/connections/${id}/recycle`); say(`connection ${id} is being recycled`); });
+}
+
+export function close(id) {
+  confirm(`Connection ${id} is closed now, with ${shown.list.find((one) => one.id === id)?.in_flight ?? "some"} requests in flight.`,
+    async () => { await send("DELETE", `/api/connections/${id}`); say(`connection ${id} was closed`); });
+}
+
+const here = { group: "page", view: "connections" };
+command({ ...here, key: "j down", title: "Down", help: "connections: down", act: () => move(1) });
+command({ ...here, key: "k up", title: "Up", help: "connections: up", act: () => move(-1) });
+command({ ...here, key: "c enter", title: "Follow", help: "connections: its exchanges", place: "connections", when: () => true, act: () => shown.chosen !== null && followIt(shown.chosen) });
+command({ ...here, key: "r", title: "Recycle…", help: "connections: recycle", place: "connections", writes: true, act: () => shown.chosen !== null && recycle(shown.chosen) });
+command({ ...here, key: "X", title: "Close…", help: "connections: close", place: "connections", writes: true, warns: true, act: () => shown.chosen !== null && close(shown.chosen) });
+
+const rail = { group: "exchange", place: "connection", view: "exchanges", when: ({ row }) => row !== null };
+command({ ...rail, key: "", title: "Recycle", writes: true, act: ({ row }) => recycle(row.connection) });
+command({ ...rail, key: "", title: "Close", writes: true, warns: true, act: ({ row }) => close(row.connection) });

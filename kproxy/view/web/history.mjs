@@ -1,0 +1,103 @@
+// What the ticks said, one value a second for an hour: all exchanges, whatever the list leaves out.
+
+import { family, quantile } from "./format.mjs";
+
+export const SECONDS = 3600;
+const MOST_SERIES = 60;
+const MINUTE = 60;
+
+export class History {
+  constructor() {
+    this.clear();
+  }
+  clear() {
+    this.series = new Map();
+    this.length = 0; // ticks that came so far; the newest is at (length - 1) % SECONDS
+    this.minute = []; // the newest ticks whole
+    this.bounds = [];
+    this.last = null;
+  }
+  // Return the values of a series; it is made when it is first set.
+  of(name) {
+    let found = this.series.get(name);
+    if (!found && this.series.size < MOST_SERIES) {
+      this.series.set(name, found = new Float64Array(SECONDS).fill(NaN));
+    }
+    return found;
+  }
+  add(tick, time) {
+    const at = this.length++ % SECONDS;
+    for (const values of this.series.values()) values[at] = NaN;
+    const put = (name, value) => {
+      const values = value === null || value === undefined ? null : this.of(name);
+      if (values) values[at] = value;
+    };
+    const seconds = tick.seconds || 1;
+    this.last = tick;
+    this.minute.push(tick);
+    if (this.minute.length > MINUTE) this.minute.shift();
+    const rates = { data: 0, group: 0, other: 0 };
+    let into = 0, out = 0, all = [], failed = 0;
+    for (const [api, [count, errors, bytesIn, bytesOut, buckets]] of Object.entries(tick.apis ?? {})) {
+      const kind = family(api);
+      rates[kind === "data" || kind === "group" ? kind : "other"] += count;
+      into += bytesIn;
+      out += bytesOut;
+      failed += errors;
+      if (api !== "Fetch") all = buckets.map((value, index) => value + (all[index] ?? 0));
+      for (const q of [0.5, 0.9, 0.99]) put(`p${q * 100} ${api}`, quantile(this.bounds, buckets, q));
+    }
+    put("time", time);
+    for (const kind in rates) put(kind, rates[kind] / seconds);
+    put("passed", tick.passed / seconds);
+    put("matched", tick.matched / seconds);
+    put("bytes in", into / seconds);
+    put("bytes out", out / seconds);
+    for (const q of [0.5, 0.9, 0.99]) put(`p${q * 100}`, quantile(this.bounds, all, q));
+    const named = Object.values(tick.errors ?? {}).reduce((sum, count) => sum + count, 0);
+    put("errors", Math.max(named, failed) / seconds);
+    for (const [name, count] of Object.entries(tick.errors ?? {})) put(`error ${name}`, count / seconds);
+    put("throttle", tick.throttle_ms);
+    put("connections", tick.connections);
+    put("held memory", tick.held_bytes);
+    put("audit waiting", tick.audit?.waiting);
+    put("audit lost", tick.audit?.lost);
+    for (const [name, [, fired]] of Object.entries(tick.rules ?? {})) put(`rule ${name}`, fired);
+  }
+  // Return the newest `most` values of a series, oldest first; null where there are none.
+  values(name, most = SECONDS) {
+    const series = this.series.get(name);
+    const count = Math.min(this.length, SECONDS, most);
+    if (!series) return new Array(count).fill(null);
+    const found = new Array(count);
+    for (let index = 0; index < count; index++) {
+      const value = series[(this.length - count + index) % SECONDS];
+      found[index] = Number.isNaN(value) ? null : value;
+    }
+    return found;
+  }
+  // Return what the last minute says of each API: a second's exchanges and three quantiles, busiest first.
+  table() {
+    const found = new Map();
+    let seconds = 0;
+    for (const tick of this.minute) {
+      seconds += tick.seconds || 1;
+      for (const [api, [count, errors, , , buckets]] of Object.entries(tick.apis ?? {})) {
+        const sum = found.get(api) ?? { api, count: 0, errors: 0, buckets: [] };
+        sum.count += count;
+        sum.errors += errors;
+        buckets.forEach((value, index) => { sum.buckets[index] = (sum.buckets[index] ?? 0) + value; });
+        found.set(api, sum);
+      }
+    }
+    return [...found.values()]
+      .map(({ api, count, errors, buckets }) => ({
+        api, count, errors, rate: seconds ? count / seconds : 0,
+        p50: quantile(this.bounds, buckets, 0.5),
+        p90: quantile(this.bounds, buckets, 0.9),
+        p99: quantile(this.bounds, buckets, 0.99),
+      }))
+      .filter((row) => row.count)
+      .sort((a, b) => b.count - a.count);
+  }
+}

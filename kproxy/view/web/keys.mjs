@@ -1,0 +1,84 @@
+// Keys: each command's, wherever the focus is but in a field that takes text; and the help that lists them.
+
+import { access } from "./api.mjs";
+import { html } from "./dom.mjs";
+import { closeDialog, commands, complain, dialogs, openDialog, views } from "./registry.mjs";
+import { state } from "./state.mjs";
+
+const NAMES = { " ": "space", ArrowDown: "down", ArrowUp: "up", ArrowLeft: "left", ArrowRight: "right",
+  Enter: "enter", Escape: "esc", Tab: "tab", PageDown: "pagedown", PageUp: "pageup", Home: "home", End: "end" };
+const OWN = new Set(["enter", "space", "up", "down", "left", "right", "home", "end", "pageup", "pagedown"]);
+
+let context = () => ({ row: null, detail: null });
+
+// Take the function that says what commands are about.
+export function aboutWhat(find) {
+  context = find;
+}
+
+export function mayUse(command) {
+  return (!command.writes || access.mayWrite) && (!command.view || command.view === state.view)
+    && (command.when?.(context()) ?? true);
+}
+
+export async function use(command) {
+  try {
+    await command.act(context());
+  } catch (error) {
+    complain(error);
+  }
+}
+
+// Use the command of a key, if there is one that may be used now.
+function pressed(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+  const target = event.target;
+  const key = NAMES[event.key] ?? event.key;
+  if (dialogs.length) return;
+  if (target.matches?.("input, textarea, select, [contenteditable]")) {
+    if (key === "esc") target.blur();
+    return;
+  }
+  if (OWN.has(key) && target.closest?.("button, a, [role=tab], [role=separator], [role=tree], summary, .hx, dialog")) return;
+  const found = commands.find((command) => command.keys.includes(key) && mayUse(command));
+  if (!found) return;
+  event.preventDefault();
+  use(found);
+}
+
+export function listen() {
+  document.addEventListener("keydown", pressed);
+}
+
+// Draw the button of a command, with its key.
+export function button(command, extra = {}) {
+  if (!mayUse(command)) return null;
+  const kind = [command.primary ? "primary" : "", command.warns ? "warns" : ""].join(" ").trim();
+  return html`<button key=${command.title} class=${kind} onClick=${() => use(command)}
+    aria-pressed=${command.pressed ? String(Boolean(command.pressed())) : null} ...${extra}>
+    ${typeof command.title === "function" ? command.title() : command.title}
+    ${command.keys[0] && html`<kbd>${command.keys[0]}</kbd>`}</button>`;
+}
+
+export function buttons(place) {
+  return commands.filter((command) => command.place === place).map((command) => button(command));
+}
+
+const GROUPS = { list: "List", filter: "Filter and search", exchange: "The chosen exchange", held: "Held", rules: "Rules",
+  page: "The page" };
+
+export function help() {
+  const order = Object.keys(GROUPS);
+  const groups = new Map(order.map((name) => [name, []]));
+  for (const command of commands) {
+    if (command.keys.length && (!command.writes || access.mayWrite)) {
+      (groups.get(command.group) ?? groups.get("page")).push(command);
+    }
+  }
+  openDialog(() => html`<div class="keys">${[...groups].filter(([, list]) => list.length).map(([name, list]) => html`
+    <section><h3>${GROUPS[name]}</h3><dl>${list.map((command) => html`
+      <dt>${command.keys.map((key) => html`<kbd>${key}</kbd>`)}</dt>
+      <dd>${command.help ?? (typeof command.title === "function" ? command.title() : command.title)}</dd>`)}</dl></section>`)}</div>
+    <p class="foot"><span class="dim">Views: ${[...views.values()].map((one) => one.title).join(", ")}.</span>
+    <button class="last" onClick=${closeDialog}>Close<kbd>esc</kbd></button></p>`, { title: "Keys", wide: true });
+}

@@ -1,0 +1,318 @@
+// The list of exchanges: only rows in sight are elements, whatever the number of rows.
+//
+// While it follows, the newest row is at the bottom. Else nothing moves: rows that go at the top, since there are too
+// many, are taken off what is scrolled.
+
+import { Component, changed, html } from "./dom.mjs";
+import { bytes, duration, family, fine, ms, number } from "./format.mjs";
+import { live, rows } from "./live.mjs";
+import { marks } from "./marks.mjs";
+import { select, state } from "./state.mjs";
+
+export const HEIGHT = 19;
+const HEAD = 20;
+const SLOW = 200;
+export const SCALES = [0.5, 1, 2, 5, 10, 30, 60];
+
+const right = (place, name, show) => html`<span role="gridcell" class="r">${show(rows.number(place, name))}</span>`;
+const plain = (name) => (place) => html`<span role="gridcell">${rows.text(place, name)}</span>`;
+
+// Columns by name: title, width in CSS, and how a cell is drawn. Widths are those of a wide window.
+export const COLUMNS = {
+  id: { title: "#", width: "58px", cell: (place) => html`<span role="gridcell" class="o">${shortId(place)}</span>` },
+  time: { title: "time", width: "52px", head: () => hour(), cell: (place) => html`<span role="gridcell" class="o" title=${fine(rows.number(place, "time"))}>${fine(rows.number(place, "time"), true)}</span>` },
+  connection: { title: "conn", width: "46px", cell: (place) => html`<span role="gridcell"><i class=${dot(rows.number(place, "connection"))}></i>${number(rows.number(place, "connection"))}</span>` },
+  client: { title: "client", width: "84px", cell: plain("client") },
+  api: { title: "API", width: "158px", cell: (place) => html`<span role="gridcell" class="api"><i class=${`m ${family(rows.text(place, "api"))}`}></i>${rows.text(place, "api")} <span class="o">v${rows.number(place, "version")}</span></span>` },
+  about: { title: "about", width: "minmax(96px,1fr)", cell: (place) => html`<span role="gridcell" title=${rows.text(place, "about")}>${rows.text(place, "about")}</span>` },
+  records: { title: "records", width: "54px", right: true, cell: (place) => right(place, "records", number) },
+  request: { title: "request", width: "58px", right: true, cell: (place) => right(place, "request", bytes) },
+  response: { title: "response", width: "62px", right: true, cell: (place) => right(place, "response", bytes) },
+  latency: { title: "latency", width: "62px", right: true, cell: latency },
+  throttle: { title: "throttle", width: "56px", right: true, cell: (place) => right(place, "throttle", (value) => (value ? ms(value) : "")) },
+  outcome: { title: "outcome", width: "minmax(120px,190px)", cell: outcome },
+  rules: { title: "rules", width: "130px", cell: rulesOf },
+  waterfall: { title: "time", width: "168px", cell: waterfall },
+  principal: { title: "principal", width: "80px", cell: plain("principal") },
+  address: { title: "address", width: "130px", cell: plain("address") },
+  software: { title: "software", width: "130px", cell: plain("software") },
+  listener: { title: "listener", width: "70px", cell: plain("listener") },
+  node: { title: "node", width: "44px", cell: plain("node") },
+  group: { title: "group", width: "90px", cell: plain("group") },
+  member: { title: "member", width: "110px", cell: plain("member") },
+  codec: { title: "codec", width: "50px", cell: plain("codec") },
+  producer_id: { title: "producer", width: "60px", right: true, cell: (place) => right(place, "producer_id", (value) => (Number.isNaN(value) ? "" : String(value))) },
+  depth: { title: "depth", width: "56px", cell: plain("depth") },
+};
+const SHOWN = ["id", "time", "connection", "client", "api", "about", "records", "request", "response", "latency",
+  "throttle", "outcome", "rules", "waterfall"];
+const LEFT_OUT_WHEN_NARROW = new Set(["throttle", "rules"]);
+
+// What others say of a row: functions of its place that return {class, outcome} or null, as for one that is held now.
+export const decorators = [];
+
+export function shownColumns() {
+  const kept = (localStorage.getItem("kproxy-columns") ?? "").split(" ").filter((name) => name in COLUMNS);
+  const names = kept.length ? kept : SHOWN;
+  return kept.length || innerWidth > 1500 ? names : names.filter((name) => !LEFT_OUT_WHEN_NARROW.has(name));
+}
+
+export function showColumns(names) {
+  if (names === null) localStorage.removeItem("kproxy-columns");
+  else localStorage.setItem("kproxy-columns", names.join(" "));
+  changed();
+}
+
+export const dot = (connection) => `c c${Number.isNaN(connection) || connection === null ? 0 : connection % 6}`;
+
+function shortId(place) {
+  const process = rows.columns.process[place % rows.size];
+  if (process < 0) return rows.id(place);
+  const text = number(rows.number(place, "number"));
+  return (live.hello?.workers ?? 1) > 1 ? `${process}·${text}` : text;
+}
+
+function hour() {
+  const last = rows.count ? rows.number(rows.next - 1, "time") : Date.now() / 1000;
+  return fine(last).slice(0, 5);
+}
+
+export const longPoll = (place) => {
+  const wait = rows.number(place, "max_wait"), broker = rows.number(place, "broker_ms");
+  return wait > 0 && broker >= 10 && broker <= wait * 1.2 + 50;
+};
+
+function latency(place) {
+  const value = rows.number(place, "latency");
+  if (rows.text(place, "outcome") === null) {
+    const since = Date.now() / 1000 - rows.number(place, "time");
+    return html`<span role="gridcell" class="r dim">${since > 0.95 ? duration(since) : ""}</span>`;
+  }
+  const slow = value >= SLOW && !longPoll(place);
+  return html`<span role="gridcell" class=${slow ? "r slow" : "r"}>${ms(value)}</span>`;
+}
+
+const OUTCOMES = { answered: "", no_answer_due: "acks 0", unanswered: "no answer", closed: "closed by kproxy" };
+
+function outcome(place) {
+  const told = decorated(place)?.outcome;
+  if (told) return html`<span role="gridcell" class="held">${told}</span>`;
+  const errors = rows.list(place, "errors");
+  if (errors.length) return html`<span role="gridcell" class="bad" title=${errors.join(", ")}>${errors.join(", ")}</span>`;
+  const how = rows.text(place, "outcome");
+  if (how === null) return html`<span role="gridcell" class="dim">under way</span>`;
+  const bad = how === "unanswered" || how === "closed";
+  return html`<span role="gridcell" class=${bad ? "bad" : "dim"}>${OUTCOMES[how] ?? how}</span>`;
+}
+
+function rulesOf(place) {
+  const names = rows.list(place, "rules");
+  return html`<span role="gridcell" title=${names.join(", ")}>${names.map((name) => html`<em key=${name}>${name}</em>`)}</span>`;
+}
+
+// Parts of a row's time from its beginning, in milliseconds: [class, from, to].
+export function parts(place) {
+  const whole = rows.number(place, "latency");
+  const begun = rows.number(place, "time") * 1000;
+  const held = rows.number(place, "rule_ms") || 0;
+  if (rows.text(place, "outcome") === null) {
+    const now = Date.now() - begun;
+    return [[decorated(place) ? "h" : rows.number(place, "max_wait") > 0 ? "w" : "b", 0, Math.max(now, 1)]];
+  }
+  if (Number.isNaN(whole)) return [[rows.text(place, "answered_by") === "kproxy" ? "k" : "b", 0, 0]];
+  if (rows.text(place, "answered_by") === "kproxy") return held ? [["h", 0, held], ["k", held, whole]] : [["k", 0, whole]];
+  const rest = [longPoll(place) ? "w" : "b", held, whole];
+  return held > 0.05 ? [["h", 0, held], rest] : [rest];
+}
+
+const frame = { from: 0, span: 2 }; // what the waterfall shows, seconds since 1970
+
+function waterfall(place) {
+  const begun = rows.number(place, "time");
+  return html`<span role="gridcell" class="wf" aria-hidden="true">${parts(place).map(([kind, from, to]) => {
+    const left = Math.min(99, Math.max(0, ((begun - frame.from + from / 1000) / frame.span) * 100));
+    const end = Math.min(100, Math.max(left, ((begun - frame.from + to / 1000) / frame.span) * 100));
+    return html`<s class=${kind} style=${{ left: `${left.toFixed(2)}%`, width: `${(end - left).toFixed(2)}%` }}></s>`;
+  })}</span>`;
+}
+
+// Set the scale of the waterfall, the same for all rows in sight.
+function setFrame(places) {
+  let from = Infinity, to = -Infinity;
+  for (const place of places) {
+    const begun = rows.number(place, "time");
+    if (rows.isNote(place) || Number.isNaN(begun)) continue;
+    from = Math.min(from, begun);
+    to = Math.max(to, begun + Math.min(60, (rows.number(place, "latency") || 0) / 1000));
+  }
+  if (from === Infinity) return;
+  frame.from = from;
+  frame.span = state.scale ?? SCALES.find((scale) => scale >= to - from) ?? 60;
+}
+
+function decorated(place) {
+  for (const tell of decorators) {
+    const found = tell(place);
+    if (found) return found;
+  }
+  return null;
+}
+
+function rowClass(place) {
+  const names = ["row"];
+  const how = rows.text(place, "outcome");
+  const told = decorated(place);
+  if (told) names.push(told.class);
+  else if (rows.columns.errors[place % rows.size] || how === "unanswered" || how === "closed") names.push("failed");
+  if (rows.text(place, "answered_by") === "kproxy") names.push("by-kproxy");
+  if (how === "no_answer_due") names.push("no-answer");
+  const id = rows.id(place);
+  if (id === state.selected) names.push("selected");
+  if (marks.has(id)) names.push(`mark${marks.get(id)}`);
+  return names.join(" ");
+}
+
+// What the list shows: all rows, or those of the time that is chosen. `at(index)` is the place of a row.
+export function shown() {
+  if (state.range === null) {
+    return { count: rows.count, at: (index) => rows.first + index, index: (place) => place - rows.first };
+  }
+  const key = `${rows.first} ${rows.next} ${rows.cleared} ${state.range}`;
+  if (shown.key !== key) {
+    shown.key = key;
+    shown.places = [];
+    const [from, to] = state.range;
+    for (let place = rows.first; place < rows.next; place++) {
+      const time = rows.number(place, "time");
+      if (time >= from && time <= to) shown.places.push(place);
+    }
+  }
+  const places = shown.places;
+  return { count: places.length, at: (index) => places[index], index: (place) => places.indexOf(place) };
+}
+
+// Choose the row that is `step` rows from the chosen one, or the first or the last one.
+export function move(step) {
+  const { count, at, index } = shown();
+  if (!count) return;
+  const now = index(rows.find(state.selected));
+  let next = now < 0 || !Number.isFinite(step) ? (step > 0 ? count - 1 : 0) : Math.min(count - 1, Math.max(0, now + step));
+  if (now < 0 && Number.isFinite(step)) next = count - 1;
+  const down = step > 0 ? 1 : -1;
+  while (next > 0 && next < count - 1 && rows.isNote(at(next))) next += down;
+  if (rows.isNote(at(next))) return;
+  state.follow = false;
+  bring.place = at(next);
+  select(rows.id(at(next)));
+  changed();
+}
+
+// Bring a row into sight when the list is drawn next.
+export function bring(place) {
+  state.follow = false;
+  bring.place = place;
+  changed();
+}
+bring.place = null;
+
+export function follow(wanted = !state.follow) {
+  state.follow = wanted;
+  changed();
+}
+
+export class List extends Component {
+  constructor() {
+    super();
+    this.room = 400;
+    this.top = 0;
+    this.keep = (element) => { this.element = element; };
+    this.scrolled = () => {
+      const top = this.element.scrollTop;
+      if (state.follow && top < this.top - 2) state.follow = false;
+      this.top = top;
+      changed();
+    };
+    this.clicked = (event) => {
+      const place = Number(event.target.closest("[data-place]")?.dataset.place ?? -1);
+      if (!rows.has(place) || rows.isNote(place)) return;
+      state.follow = false;
+      select(rows.id(place));
+      changed();
+    };
+  }
+  componentDidMount() {
+    this.watch = new ResizeObserver(() => { this.room = this.element.clientHeight; changed(); });
+    this.watch.observe(this.element);
+    this.settle();
+  }
+  componentDidUpdate() {
+    this.settle();
+  }
+  componentWillUnmount() {
+    this.watch.disconnect();
+  }
+  // Scroll to where this list has to be, behind each drawing.
+  settle() {
+    const element = this.element;
+    if (state.follow) {
+      element.scrollTop = element.scrollHeight;
+    } else if (rows.gone > this.gone && state.range === null) {
+      element.scrollTop -= (rows.gone - this.gone) * HEIGHT;
+    }
+    this.gone = rows.gone;
+    if (bring.place !== null) {
+      const at = shown().index(bring.place) * HEIGHT;
+      bring.place = null;
+      if (at >= 0 && at < element.scrollTop) element.scrollTop = at;
+      else if (at + HEIGHT > element.scrollTop + this.room - HEAD) element.scrollTop = at + HEIGHT - this.room + HEAD;
+    }
+    this.top = element.scrollTop;
+  }
+  render() {
+    const { count, at } = shown();
+    const most = Math.ceil(this.room / HEIGHT) + 1;
+    const end = Math.max(0, count * HEIGHT + HEAD - this.room);
+    const top = state.follow ? end : Math.min(end, Math.max(0, this.top - (rows.gone - (this.gone ?? 0)) * HEIGHT));
+    const first = Math.max(0, Math.floor(top / HEIGHT) - 1);
+    const places = [];
+    for (let index = first; index < Math.min(count, first + most + 1); index++) places.push(at(index));
+    setFrame(places);
+    const names = shownColumns();
+    const columns = { "--columns": names.map((name) => COLUMNS[name].width).join(" ") };
+    return html`<div class="list" ref=${this.keep} onScroll=${this.scrolled} onClick=${this.clicked} style=${columns}
+      role="grid" aria-label="Exchanges" aria-rowcount=${count + 1} tabindex="0"
+      aria-activedescendant=${state.selected && places.includes(rows.find(state.selected)) ? "chosen" : null}>
+      <div role="row" class="row head" aria-rowindex="1">${names.map((name) => head(name))}</div>
+      <div role="presentation" class="rows" style=${{ height: `${count * HEIGHT}px` }}>
+        <div role="presentation" style=${{ transform: `translateY(${first * HEIGHT}px)` }}>
+        ${places.map((place, index) => line(place, first + index, names))}</div></div>
+      ${!count && html`<div role="row" class="empty"><p role="gridcell">${empty()}</p></div>`}</div>`;
+  }
+}
+
+function head(name) {
+  if (name !== "waterfall") {
+    const { title, right: toRight, head: own } = COLUMNS[name];
+    return html`<span role="columnheader" key=${name} class=${toRight ? "r" : ""}>${own ? own() : title}</span>`;
+  }
+  const step = frame.span / 4;
+  const marksAt = [0, 1, 2, 3].map((part) => html`<span>${fine(frame.from + part * step, true).slice(0, frame.span < 4 ? 4 : 2)}</span>`);
+  return html`<span role="columnheader" key=${name} class="scale" aria-label="time">${marksAt}</span>`;
+}
+
+function line(place, index, names) {
+  if (rows.isNote(place)) {
+    return html`<div role="row" key=${place} class="row note" aria-rowindex=${index + 2}><span role="gridcell">⋯ ${rows.text(place, "about")}</span></div>`;
+  }
+  const chosen = rows.id(place) === state.selected;
+  return html`<div role="row" key=${place} data-place=${place} class=${rowClass(place)} aria-rowindex=${index + 2}
+    aria-selected=${chosen ? "true" : "false"} id=${chosen ? "chosen" : null}>${names.map((name) => COLUMNS[name].cell(place))}</div>`;
+}
+
+function empty() {
+  if (live.state === "refused") return live.error?.message ?? "The stream was refused.";
+  if (live.state === "lost") return "kproxy cannot be reached. The page tries again by itself.";
+  const filtered = state.filter || state.chips.size || state.crumbs.length;
+  if (state.range) return "Nothing here is of the chosen time.";
+  return filtered ? "The filter is at work, and nothing has fitted so far." : "Nothing has passed so far.";
+}

@@ -1,0 +1,8 @@
+// The parts of the page. Each registers its views, sections and commands with registry.mjs.
+
+import "./exchanges.mjs";
+import "./connections.mjs";
+import "./topology.mjs";
+import "./charts.mjs";
+import "./follow.mjs";
+import "./rail.mjs";

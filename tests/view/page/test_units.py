@@ -1,0 +1,158 @@
+"""Parts of the page by themselves, imported in the browser: rows, stream, times and sizes, tree, hex, lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.fake_view import FakeView
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser) -> Iterator[Page]:
+    """A page without the program: an empty document of the same origin."""
+    with FakeView() as fake:
+        page = browser.new_page()
+        page.goto(f"{fake.page}icon.svg")
+        yield page
+        page.close()
+
+
+def run(page: Page, module: str, code: str) -> Any:
+    """Return what an expression over a module `m` gives."""
+    return page.evaluate(f"async () => {{ const m = await import('/view/{module}.mjs'); {code} }}")
+
+
+def test_rows_keep_their_places_and_texts_once(page: Page) -> None:
+    """The oldest go; a row that was under way takes its old place; ids and lists come back as they were."""
+    found = run(page, "store", """
+        const names = ["id", "time", "client", "api", "outcome", "errors", "kept", "latency"];
+        const rows = new m.Rows(100);
+        for (let n = 0; n < 250; n++) rows.add([`0-${n}`, n, `c${n % 3}`, "Fetch", n === 200 ? null : "answered", [], true, 1], names);
+        rows.add(["0-200", 200, "c2", "Fetch", "answered", ["A", "B"], true, 9], names);
+        rows.add(["s1x", 1, "", "Produce", "answered", [], false, null], names);
+        const place = rows.find("0-200");
+        return [rows.count, rows.first, rows.gone, rows.id(place), rows.row(place).errors, rows.row(place).latency,
+          rows.find("0-150"), rows.row(rows.find("s1x")).client, rows.texts.all.length, rows.open.size];""")  # fmt: skip
+
+    assert found == [100, 151, 151, "0-200", ["A", "B"], 9, -1, None, 9, 0]
+
+
+def test_texts_that_no_row_has_are_given_up(page: Page) -> None:
+    """A million different names do not stay."""
+    found = run(
+        page,
+        "store",
+        """
+        const rows = new m.Rows(1000);
+        for (let n = 0; n < 300000; n++) rows.add([`0-${n}`, `client ${n}`, "answered"], ["id", "client", "outcome"]);
+        return [rows.count, rows.texts.all.length < 120000, rows.row(rows.next - 1).client, rows.row(rows.first).client];""",
+    )
+
+    assert found == [1000, True, "client 299999", "client 299000"]
+
+
+def test_events_are_read_from_any_pieces(page: Page) -> None:
+    """A piece may end anywhere, in the middle of a line end too."""
+    found = run(page, "stream", r"""
+        const text = ": all is well\n\nid: 3f.0-7\nevent: rows\ndata: {\"rows\":[1]}\r\n\r\nevent: tick\ndata: {}\n\n";
+        const told = [];
+        for (let size = 1; size < 9; size++) {
+          const take = m.reader((event, data, id) => told.push([event, data, id]));
+          for (let at = 0; at < text.length; at += size) take(text.slice(at, at + size));
+        }
+        return told;""")  # fmt: skip
+
+    assert found == [["rows", '{"rows":[1]}', "3f.0-7"], ["tick", "{}", "3f.0-7"]] * 8
+
+
+def test_a_stream_rests_longer_each_time(page: Page) -> None:
+    """And tells how it is doing; a refusal ends it."""
+    found = run(page, "stream", """
+        const { ApiError } = await import("/view/api.mjs");
+        const turns = [];
+        let tries = 0;
+        const stream = new m.Stream({ rest: 5, tell() {}, turned: (state, error) => turns.push([state, error?.message ?? null]),
+          open: async () => { throw ++tries < 3 ? new Error("no") : new ApiError(422, { message: "bad filter" }); } });
+        stream.start();
+        while (!stream.closed) await new Promise((go) => setTimeout(go, 5));
+        return turns;""")  # fmt: skip
+
+    lost = [["connecting", None], ["lost", "no"]]
+    assert found == [*lost, *lost, ["connecting", None], ["refused", "bad filter"]]
+
+
+def test_numbers_are_short(page: Page) -> None:
+    """Milliseconds, bytes, durations, quoted values."""
+    found = run(page, "format", """
+        return [[0, 0.61, 3.14, 52.83, 253, 1500, 12345].map(m.ms), [0, 999, 4100, 1_100_000].map(m.bytes), [7.6, 42, 540].map(m.duration),
+          [null, undefined, NaN].map(m.ms), m.quoted("a b\\"c"), m.exactly("a.b*"), m.family("Fetch"), m.family("DeleteTopics"),
+          m.quantile([1, 2, 4], [0, 10, 10, 0], 0.5), m.quantile([1], [0, 0], 0.5)];""")  # fmt: skip
+
+    assert found == [
+        ["0.00 ms", "0.61 ms", "3.1 ms", "52.8 ms", "253 ms", "1.50 s", "12.3 s"],
+        ["0", "999", "4.1 kB", "1.1 MB"], ["7.6 s", "42 s", "9 min"], ["", "", ""], '"a b\\"c"', r'"^a\\.b\\*$"',
+        "data", "admin", 2000, None,
+    ]  # fmt: skip
+
+
+def test_steps_become_a_tree(page: Page) -> None:
+    """With a node for each name above; bytes as text where they are text."""
+    found = run(page, "tree", """
+        const data = new TextEncoder().encode("xxxxhello");
+        const nodes = m.nodesOf([[0, 2, 0, "header.request_api_key", "value", "INT16", 0, "Produce"], [2, 3, 1, "topic_data", "count", "ARRAY", 1],
+          [3, 4, 3, "topic_data[0].name", "value", "COMPACT_STRING", "a\\nb"], [4, 9, 3, "topic_data[0].raw", "value", "BYTES", { bytes: 5 }],
+          [9, 9, 2, "topic_data[0]", "tags", "TAG_BUFFER", 0]]);
+        return nodes.map((node) => [node.name, node.depth, node.children, m.valueText(node, data), node.word]);""")  # fmt: skip
+
+    assert found == [
+        ["header", 0, 1, "", ""], ["request_api_key", 1, 0, "0", "Produce"], ["topic_data", 0, 1, "1 element", ""],
+        ["[0]", 1, 2, "", ""], ["name", 2, 0, '"a\\nb"', ""], ["raw", 2, 0, '"hello"', ""],
+    ]  # fmt: skip
+
+
+def test_a_byte_belongs_to_the_innermost_field(page: Page) -> None:
+    """And to none where no field is; a field beyond what was kept does not matter."""
+    found = run(page, "hex", "return [...m.owners([[0, 4, 0], [1, 3, 1], [6, 99, 0]], 8)];")
+
+    assert found == [0, 1, 1, 0, -1, -1, 2, 2]
+
+
+def test_completion_offers_what_fits_there(page: Page) -> None:
+    """Fields, and behind a field and its operator values of it, in quotes where they need them."""
+    found = run(page, "filterbar", """
+        const known = { fields: [{ name: "topic", short: "t", meaning: "" }, { name: "latency", short: "lat", meaning: "" }], values: { t: ["orders", "or ders"], topic: ["orders"] } };
+        const texts = (text, caret = text.length) => m.offers(text, caret, known).list.map((one) => one.text);
+        return [texts("la"), texts("~t or"), texts("topic == o"), texts("la and x", 2), texts(""), texts("topic == orders")];""")  # fmt: skip
+
+    assert found == [["latency"], ["orders", '"or ders"'], ["orders"], ["latency"], [], []]
+
+
+def test_what_is_out_of_order_is_named(page: Page) -> None:
+    """Sequence numbers that come twice or are missing, epochs, offsets, generations."""
+    found = run(page, "breaks", """
+        const produce = (sequence, epoch = 2, records = 2) => ({ api: "Produce", connection: 1, topics: [{ topic: "o", partitions: [{ partition: 3, producer_id: 7, producer_epoch: epoch, base_sequence: sequence, records }] }] });
+        const fetch = (offset, last) => ({ api: "Fetch", connection: 1, topics: [{ topic: "o", partitions: [{ partition: 0, fetch_offset: offset, last_offset: last }] }] });
+        const list = [produce(0), produce(2), produce(2), produce(8), produce(0, 3), fetch(10, 14), fetch(15, 15), fetch(5),
+          { api: "Heartbeat", group: "g", generation: 4 }, { api: "Heartbeat", group: "g", generation: 5 }];
+        return [...m.breaks(list.map((event, index) => [index, event]))];""")  # fmt: skip
+
+    assert found == [
+        [2, ["sequence 2 twice"]], [3, ["sequence 4 to 7 missing"]], [4, ["epoch 2 → 3"]], [7, ["o[0] back to 5 from 16"]],
+        [9, ["generation 4 → 5"]],
+    ]  # fmt: skip
+
+
+def test_a_lane_has_room_for_requests_at_the_same_time(page: Page) -> None:
+    """Pipelined requests stand beside each other; one that is under way has no end."""
+    found = run(page, "follow", """
+        const row = (id, time, latency) => ({ id, connection: 1, time, latency, outcome: latency === null ? null : "answered" });
+        const { lanes, moments, bars } = m.layout([row("a", 0, 3000), row("b", 1, 4000), row("c", 4, null)]);
+        return [lanes, moments.map((one) => one.row.id + (one.down ? "↓" : "↑")), bars.map((one) => [one.slot, one.from, one.to])];""")  # fmt: skip
+
+    assert found == [[1], ["a↓", "b↓", "a↑", "c↓", "b↑"], [[0, 0, 2], [1, 1, 4], [0, 3, 5]]]
