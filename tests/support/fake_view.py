@@ -10,6 +10,7 @@ Files of the page come with the headers that kproxy gives them; filters are read
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -56,8 +57,7 @@ class FakeView:
         self.stream = "3f9c"
         self.may_write = True
         self.token: str | None = None
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(self))
-        self.server.daemon_threads = True
+        self.server = QuietServer(("127.0.0.1", 0), handler_of(self))
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
         self.page = f"{self.url}/view/"
 
@@ -144,6 +144,16 @@ class FakeView:
                 return 200, {"version": "5f2c9a01b7e4", "killed": False, "rules": [], "scenarios": [], "seed": 1,
                              "loaded": {}, "rejected": {}, "last_rejection": None}  # fmt: skip
         return 404, problem("not_found", f"there is no {path} here")
+
+
+class QuietServer(ThreadingHTTPServer):
+    """Server that says nothing of browsers that are gone in the middle of an answer."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 def handler_of(fake: FakeView) -> type[BaseHTTPRequestHandler]:  # noqa: C901  # a class of short methods

@@ -38,7 +38,7 @@ function move(step) {
   requestAnimationFrame(() => document.querySelector(".table [aria-selected=true]")?.scrollIntoView({ block: "nearest" }));
 }
 
-const HEADS = ["#", "client", "library", "principal", "listener", "goes to", "since", "in flight", "from client", "from broker", "names", ""];
+const HEADS = ["#", "client", "library", "principal", "listener", "goes to", "since", "in flight", "from client", "from broker", "names", "state"];
 
 function draw() {
   return html`<main class="page" aria-label="Connections"><div class="tools"><h2>${number(shown.list.length)} connections</h2>${tools()}</div>

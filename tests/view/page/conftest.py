@@ -17,6 +17,8 @@ CHROMIUM = os.environ.get("KPROXY_CHROMIUM", "/usr/bin/chromium")
 PATIENCE = 15_000  # milliseconds; much less is usual
 WIDE = {"width": 1680, "height": 1000}
 
+REFUSAL = "Failed to load resource"
+"""What browsers themselves write of each answer that is no success, and of a server that is gone."""
 OpenPage = Callable[..., "Page"]
 
 
@@ -38,16 +40,15 @@ def open_page(browser: Browser) -> Iterator[OpenPage]:
     said: list[str] = []
     contexts = []
 
-    def open_page(url: str, *, theme: str = "light", silent: bool = True, **context: Any) -> Page:
+    def open_page(url: str, *, theme: str = "light", **context: Any) -> Page:
         made = browser.new_context(
             viewport=context.pop("viewport", WIDE), color_scheme=theme, timezone_id="UTC", **context
         )
         contexts.append(made)
         page = made.new_page()
         page.set_default_timeout(PATIENCE)
-        if silent:
-            page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
-            page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("console", lambda one: None if REFUSAL in one.text else said.append(f"{one.type}: {one.text}"))
+        page.on("pageerror", lambda error: said.append(str(error)))
         origin = url.split("/view/", maxsplit=1)[0]
         page.on("request", lambda one: None if own(one.url, origin) else said.append(f"asks {one.url}"))
         page.goto(url)

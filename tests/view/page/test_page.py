@@ -75,9 +75,9 @@ def test_a_filter_is_judged_before_it_is_in_force(fake: FakeView, open_page: Ope
     page.wait_for_selector(".offers li:not([hidden])")
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    page.wait_for_function("location.hash.includes('f=')")
+    page.wait_for_function("() => location.hash.includes('f=')")
     page.get_by_role("button", name="errors", exact=True).click()
-    page.wait_for_function("document.querySelector('.chip').getAttribute('aria-pressed') === 'true'")
+    page.wait_for_function("() => document.querySelector('.chip').getAttribute('aria-pressed') === 'true'")
     page.wait_for_selector(".stream.live")
 
     assert fake.filters[1] == "~k Produce"
@@ -149,7 +149,7 @@ def test_the_stream_is_taken_up_again(fake: FakeView, open_page: OpenPage) -> No
     fake.tell("rows", {"rows": [fake.row(2)]}, "3f9c.0-7712")
     shown(page, 2)
     fake.cut()
-    page.wait_for_function("document.querySelector('.stream.live') === null")
+    page.wait_for_function("() => document.querySelector('.stream.live') === null")
     page.wait_for_selector(".stream.live")
     fake.rows([fake.row(3)])
 
@@ -163,14 +163,14 @@ def test_a_time_is_chosen_in_the_strip(fake: FakeView, open_page: OpenPage) -> N
     page = open_page(fake.page)
     shown(page, 100)
     fake.tick()
-    page.wait_for_selector(".strip polygon")
+    page.wait_for_selector(".strip polygon", state="attached")
     box = page.locator(".strip svg").bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] * 0.8, box["y"] + 20)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + 20)
     page.mouse.up()
-    page.wait_for_function("+document.querySelector('.list').getAttribute('aria-rowcount') < 60")
+    page.wait_for_function("() => +document.querySelector('.list').getAttribute('aria-rowcount') < 60")
     assert 25 < page.evaluate("+document.querySelector('.list').getAttribute('aria-rowcount')") < 35
 
     page.get_by_role("button", name="chosen time ×").click()
@@ -198,7 +198,7 @@ def test_a_token_is_asked_for_once(fake: FakeView, open_page: OpenPage) -> None:
     """It stays in the tab, in no address; a wrong one is told."""
     fake.token = "secret"
     fake.rows_kept = [fake.row(1)]
-    page = open_page(fake.page, silent=False)  # the browser itself writes 401 on the console
+    page = open_page(fake.page)
     page.wait_for_selector("dialog.login")
     page.keyboard.type("wrong")
     page.keyboard.press("Enter")
