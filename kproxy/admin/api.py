@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from string import printable
 from types import MappingProxyType
@@ -29,22 +29,26 @@ from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.sinks.metrics import exposition, registry_of
 from kproxy.sinks.part_metrics import CertificateFiles, ProcessCollector
 
-from . import resources, rules, tail
+from . import capture_download, check, completion, resources, rules, sources, tail
 from .assets import PAGE, make_page_guard, page_file, to_page
 from .backend import Backend
-from .guard import JSON, Guard, make_guard
+from .guard import JSON, AdminTokens, Guard, make_guard
 from .long_answer import LongAnswer
 from .openapi import describe
-from .operation import SLASH, Operation
+from .operation import SLASH, Operation, OperationCall
 from .problem import Problem, answer, problem_of
 
 OPEN_METRICS = "text/plain; version=0.0.4; charset=utf-8"
 OPERATIONS: tuple[Operation, ...] = (
     *rules.OPERATIONS,
+    *check.OPERATIONS,
+    *completion.OPERATIONS,
     *resources.CONNECTION_OPERATIONS,
     *resources.ABOUT_OPERATIONS,
     *tail.OPERATIONS,
     *resources.CAPTURE_OPERATIONS,
+    *capture_download.OPERATIONS,
+    *sources.OPERATIONS,
 )
 DESCRIPTION = "/api/openapi.json"
 
@@ -52,11 +56,12 @@ RequestHandler = Callable[[Request], Awaitable[Response]]
 
 
 def make_app(
-    backend: Backend, token: str | None, host: str, certificates: CertificateFiles = MappingProxyType({})
-) -> Starlette:
+    backend: Backend, tokens: AdminTokens, host: str, certificates: CertificateFiles = MappingProxyType({}), *,
+    operations: Sequence[Operation] = OPERATIONS,
+) -> Starlette:  # fmt: skip
     """Make the application. `host` is the name that the port is bound to."""
-    guard = make_guard(token, host)
-    page_guard = make_page_guard(token is not None, host)
+    guard = make_guard(tokens, host)
+    page_guard = make_page_guard(tokens.full is not None, host)
     process = ProcessCollector(certificates)
     process_registry = registry_of(process)
 
@@ -98,7 +103,7 @@ def make_app(
         Route(PAGE + "{file:path}", guarded(page_guard, backend, page_file)),
     ]
     by_path: dict[str, dict[str, Operation]] = defaultdict(dict)
-    for operation in OPERATIONS:
+    for operation in operations:
         by_path[operation.path][operation.method] = operation
     for path, methods in by_path.items():
         routes.append(Route(path, guarded(guard, backend, endpoint(backend, methods)), methods=list(methods)))
@@ -136,7 +141,12 @@ def endpoint(backend: Backend, methods: dict[str, Operation]) -> RequestHandler:
 
     async def handle(request: Request) -> Response:
         operation = methods["GET" if request.method == "HEAD" else request.method]
-        shown = await operation.handle(backend, await operation.call(request))
+        if operation.writes and not request.state.may_write:
+            raise Problem(403, "read_only", f"the token is for reading, and {operation.name} changes something")
+        call = await operation.call(request)
+        shown = await operation.handle(backend, call)
+        if operation.writes:
+            tell_change(backend, request, operation, call)
         if isinstance(shown, LongAnswer):
             return await shown.response(operation.status)
         if isinstance(shown, Response):
@@ -146,12 +156,19 @@ def endpoint(backend: Backend, methods: dict[str, Operation]) -> RequestHandler:
     return handle
 
 
+def tell_change(backend: Backend, request: Request, operation: Operation, call: OperationCall) -> None:
+    """Log a change with the address that it came from, and who says to have made it."""
+    peer = "" if request.client is None else f"{request.client.host}:{request.client.port}"
+    of = "/".join(call.path.values()) or None
+    backend.log.info("admin change", operation=operation.name, of=of, peer=peer, who=call.who or None)
+
+
 def guarded(guard: Guard, backend: Backend, inner: RequestHandler) -> RequestHandler:
     """Return `inner` for those who may use it, with every refusal in the same form."""
 
     async def handle(request: Request) -> Response:
         try:
-            guard(request)
+            request.state.may_write = guard(request)
             return await inner(request)
         except Problem as problem:
             return answer(problem)

@@ -23,7 +23,7 @@ from starlette.responses import RedirectResponse, Response
 
 from kproxy.net.rules.keeper import DOCUMENTS
 
-from .guard import LOCAL, Guard, hostname
+from .guard import Guard, check_host
 from .problem import Problem
 
 PAGE = "/view/"
@@ -67,10 +67,10 @@ def make_page_guard(has_token: bool, host: str) -> Guard:
     """Return the guard of the page's files. `has_token`: a token guards the data, so the page may be open under any
     name, behind a reverse proxy too. A link to the page on some other page may be followed."""
 
-    def check(request: Request) -> None:
-        named = hostname(request.headers.get("host", ""))
-        if not has_token and named not in LOCAL and named != host:
-            raise Problem(403, "foreign_host", f"host {named!r} is not this machine")
+    def check(request: Request) -> bool:
+        if not has_token:
+            check_host(request, host)
+        return False
 
     return check
 

@@ -22,6 +22,7 @@ from kproxy.net.readiness import ClusterNeed, Readiness
 from kproxy.net.rules.keeper import RuleKeeper
 from kproxy.net.server import Server
 from kproxy.sinks.captures import Captures
+from kproxy.view.sources import OpenedCaptures
 
 from .capture_store import CaptureStore, ProcessCaptures
 from .member import Member, MemberGone, ProcessMember
@@ -44,6 +45,7 @@ class Backend:
     log: FilteringBoundLogger
     need: ClusterNeed = "any"
     began: float = field(default_factory=monotonic)
+    sources: OpenedCaptures = field(default_factory=OpenedCaptures)
     listeners: set[int] = field(default_factory=set)
     """Numbers of those who listen to a tail; `numbers` gives them out."""
     numbers: count[int] = field(default_factory=count)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, Protocol
@@ -15,7 +14,7 @@ from kproxy.rules.document.quantities import parse_size
 from kproxy.sinks.capture_file import CaptureLimits
 from kproxy.sinks.captures import STOP_TIMEOUT, Captures, NoSuchCapture, StartedCapture, usable
 
-from .models import Shown
+from .models import Shown, iso_time
 from .problem import Problem
 from .queries import Query, Timeout
 
@@ -170,7 +169,7 @@ def show_capture(capture: StartedCapture) -> CaptureShown:
         filter=str(capture.sink.wanted) if capture.sink.wanted else "",
         payload=capture.sink.policy.payload,
         side=capture.sink.side,
-        since=datetime.fromtimestamp(capture.since, UTC).isoformat(timespec="milliseconds"),
+        since=iso_time(capture.since),
         seconds=round(file.seconds, 3),
         exchanges=written.exchanges,
         broker_exchanges=written.broker_exchanges,

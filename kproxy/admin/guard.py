@@ -6,43 +6,79 @@ The address is for loopback unless a token is set (the config sees to that). Aga
   token the token decides instead, which such a page does not have.
 - An Origin header must be that of this address itself. Nothing else answers with CORS headers here, so a page of
   another origin can read nothing and send nothing but what a form can send, and
-- a form cannot send `application/json`, which every POST and PUT must be, with or without a body.
+- a form cannot send `application/json`, which every POST and PUT must be, with or without a body (but for a capture's
+  bytes, which are `application/octet-stream`: no form can send that either).
+- Browsers say in Sec-Fetch-Site whose page has sent a request. Where they do, it must be this address's own, or a
+  person who has typed the address.
+
+Whoever shows the token for reading may ask for everything, and change nothing.
 """
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from starlette.requests import Request
 
 from .problem import Problem
 
 LOCAL = frozenset(("localhost", "127.0.0.1", "[::1]", "::1"))
-JSON, YAML = "application/json", "application/yaml"
+JSON, YAML, BYTES = "application/json", "application/yaml", "application/octet-stream"
+OWN_SITES = frozenset(("same-origin", "none"))
+"""Values of Sec-Fetch-Site of a page of this address, and of a person who has typed it or opened a bookmark."""
 
-Guard = Callable[[Request], None]
+
+@dataclass(frozen=True, slots=True)
+class AdminTokens:
+    """Tokens of the admin address. `full`: for everything; None: this machine may do everything without one. `read`:
+    for whoever may look and change nothing; it is only of use beside the other."""
+
+    full: str | None = None
+    read: str | None = None
 
 
-def make_guard(token: str | None, host: str) -> Guard:
-    """Return a function that raises Problem for requests that may not be. `host` is the name that the port is bound
-    to."""
+NO_TOKENS = AdminTokens()
 
-    def check(request: Request) -> None:
+Guard = Callable[[Request], bool]
+"""Returns whether a request may change something. Raises Problem when it may not be at all."""
+
+
+def make_guard(tokens: AdminTokens, host: str) -> Guard:
+    """Return the guard of an address that asks for these tokens. `host` is the name that the port is bound to."""
+
+    def check(request: Request) -> bool:
         headers = request.headers
-        if token is not None:
-            given = headers.get("authorization", "")
-            if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+        may_write = True
+        if tokens.full is not None:
+            given = headers.get("authorization", "").encode()
+            may_write = is_bearer(given, tokens.full)
+            if not may_write and not is_bearer(given, tokens.read):
                 raise Problem(401, "unauthorized", "a bearer token is needed", headers={"WWW-Authenticate": "Bearer"})
         else:
-            named = hostname(headers.get("host", ""))
-            if named not in LOCAL and named != host:
-                raise Problem(403, "foreign_host", f"host {named!r} is not this machine")
+            check_host(request, host)
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != headers.get("host"):
             raise Problem(403, "foreign_origin", f"origin {origin!r} is not this address")
+        site = headers.get("sec-fetch-site")
+        if site is not None and site not in OWN_SITES:
+            raise Problem(403, "foreign_site", f"a page of another site has sent this (Sec-Fetch-Site: {site!r})")
+        return may_write
 
     return check
+
+
+def is_bearer(given: bytes, token: str | None) -> bool:
+    """Return True if an Authorization header shows this token; the time it takes tells nothing about the token."""
+    return token is not None and hmac.compare_digest(given, f"Bearer {token}".encode())
+
+
+def check_host(request: Request, host: str) -> None:
+    """Check that the Host header names this machine, or `host`. Raises Problem."""
+    named = hostname(request.headers.get("host", ""))
+    if named not in LOCAL and named != host:
+        raise Problem(403, "foreign_host", f"host {named!r} is not this machine")
 
 
 def hostname(header: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from time import monotonic
 from typing import Literal, Protocol
 
@@ -14,8 +14,11 @@ from kproxy.net.driven import ConnectionPhase, show
 from kproxy.net.loop.turns import in_turns
 from kproxy.net.rules.keeper import RuleKeeper
 from kproxy.net.server import Server
+from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.filter import Filter
 
+from .kept_matches import MatchesShown, rehearse
+from .kept_names import KeptNamesShown, names_in
 from .models import ClusterShown, ConnectionShown, ListenerShown, NodeShown, Role, TopologyShown, calendar_time
 from .problem import Problem
 from .tail_lines import TailLines
@@ -68,6 +71,12 @@ class Member(Protocol):
 
     def tail(self, number: int, text: str) -> TailSource:
         """Return the source of lines for a listener with this number and filter."""
+
+    async def rehearse(self, text: str) -> MatchesShown:
+        """Return the matches of rules, a JSON document without mistakes, among the exchanges that are kept here."""
+
+    async def names(self) -> KeptNamesShown:
+        """Return the names that the exchanges kept here have."""
 
 
 class ProcessMember:
@@ -130,6 +139,16 @@ class ProcessMember:
 
     def tail(self, number: int, text: str) -> TailLines:
         return TailLines(self.server.taps.fanout, self.server.reactor.notify, Filter(text))
+
+    async def rehearse(self, text: str) -> MatchesShown:
+        return await rehearse(text, self.kept())
+
+    async def names(self) -> KeptNamesShown:
+        return await names_in(self.kept())
+
+    def kept(self) -> Sequence[ObservedExchange]:
+        """Return the exchanges that are kept for the view, the latest first."""
+        return ()
 
     # ---- connections
 

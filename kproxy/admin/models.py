@@ -219,6 +219,11 @@ class VersionShown(Shown):
     rules: str = Field(description="version of the rules in force")
 
 
+def iso_time(when: float) -> str:
+    """Convert seconds since 1970 to ISO 8601."""
+    return datetime.fromtimestamp(when, UTC).isoformat(timespec="milliseconds")
+
+
 def calendar_time(when: float) -> str:
     """Convert a time of `monotonic()` to one of the calendar, in ISO 8601."""
     return (datetime.now(UTC) - timedelta(seconds=monotonic() - when)).isoformat(timespec="milliseconds")

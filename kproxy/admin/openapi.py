@@ -11,20 +11,24 @@ from pydantic.json_schema import models_json_schema
 from kproxy.distribution import own_version
 from kproxy.rules.document.reference import document_schema
 
-from .guard import JSON, YAML
+from .guard import BYTES, JSON, YAML
 from .models import FailureShown
 from .operation import Operation
 from .problem import CODES
 
 SCHEMAS = "#/components/schemas/{model}"
-ALWAYS = ("unauthorized", "foreign_host", "foreign_origin", "invalid_query", "internal")
+ALWAYS = ("unauthorized", "foreign_host", "foreign_origin", "foreign_site", "invalid_query", "internal")
 """Codes that any operation may answer with."""
 
 DESCRIPTION = """\
 Rules and connections of a running kproxy. Every refusal has the same form; `error.code` is stable.
 
 On loopback no token is needed, and the Host header must name this machine. POST and PUT need a Content-Type of
-`application/json`, with a body or without; documents of rules may also be `application/yaml`.
+`application/json`, with a body or without; documents of rules may also be `application/yaml`, and captures are
+`application/octet-stream`.
+
+With the token for reading all is refused that changes something (403 `read_only`). What changes something is logged,
+with the address it came from, and with the name in the header `Kproxy-Who` where that is sent.
 """
 
 
@@ -63,7 +67,10 @@ def _operation(operation: Operation) -> dict[str, Any]:
         ] + list(_query(operation.query)),
         "responses": {str(operation.status): _answer(operation)} | _refusals(operation),
     }  # fmt: skip
-    if operation.body is not None:
+    if operation.body == "bytes":
+        content = {BYTES: {"schema": {"type": "string", "format": "binary"}}}
+        description["requestBody"] = {"required": True, "content": content}
+    elif operation.body is not None:
         schema = {"$ref": SCHEMAS.format(model="Rule" if operation.body == "rule" else "Document")}
         description["requestBody"] = {"required": True, "content": {kind: {"schema": schema} for kind in (JSON, YAML)}}
     return description
@@ -76,8 +83,8 @@ def _answer(operation: Operation) -> dict[str, Any]:
 
 def _refusals(operation: Operation) -> dict[str, Any]:
     """Describe the refusals by status; several codes of one status share a description."""
-    writes = ("unsupported_media_type", "too_slow", "too_many_bodies") if operation.method in ("POST", "PUT") else ()
-    wanted = {*ALWAYS, *operation.refusals, *writes}
+    sent = ("unsupported_media_type", "too_slow", "too_many_bodies") if operation.method in ("POST", "PUT") else ()
+    wanted = {*ALWAYS, *operation.refusals, *sent, *(("read_only",) if operation.writes else ())}
     failure = {"schema": {"$ref": SCHEMAS.format(model=FailureShown.__name__)}}
     by_status = {}
     for status, codes in CODES.items():

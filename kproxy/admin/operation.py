@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from kproxy.rules.document.model import unknown
 from kproxy.rules.document.source import Source
 
 from .backend import Backend
-from .guard import JSON, YAML, media_type
+from .guard import BYTES, JSON, YAML, media_type
 from .long_answer import LongAnswer
 from .models import Shown
 from .problem import Problem
@@ -35,6 +35,10 @@ API = "<api>"
 """Text in place of a file's name where a mistake is in the body of a request."""
 
 
+ReceiveBody = Callable[[], AsyncGenerator[bytes, None]]
+"""Gives the pieces of a body of bytes, as they come."""
+
+
 @dataclass(frozen=True, slots=True)
 class OperationCall:
     """Request of an operation: its path parameters, its query as the operation's model, its body as a document."""
@@ -42,6 +46,12 @@ class OperationCall:
     path: Mapping[str, str]
     query: Any
     body: Source | None
+    may_write: bool = True
+    """True if whoever asks may also change something."""
+    who: str = ""
+    """Name in the header `Kproxy-Who`, empty without one. It is for people to read, and proves nothing."""
+    receive: ReceiveBody | None = None
+    """For operations with a body of bytes only."""
 
 
 OperationHandler = Callable[[Backend, OperationCall], Awaitable["Shown | LongAnswer | Response"]]
@@ -53,10 +63,12 @@ class NoQuery(BaseModel, extra="forbid"):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Operation of the API. `body`: what is sent, a rule or a document of rules. `refusals`: codes beside those that
-    any request may get.
+    """Operation of the API. `body`: what is sent, a rule, a document of rules, or bytes. `refusals`: codes beside those
+    that any request may get.
 
-    `media`: of the answer; for another than JSON `handle` gives the whole response.
+    `media`: of the answer; for another than JSON `handle` gives the whole response. `changes`: whether it changes
+    something, so that a token for reading is not enough, and the log says who asked; None: unless it is a GET.
+    `longest`: bytes of a body of bytes, which the operation takes as they come.
     """
 
     method: HttpMethod
@@ -66,17 +78,28 @@ class Operation:
     handle: OperationHandler
     answer: type[Shown]
     query: type[BaseModel] = NoQuery
-    body: Literal["rule", "document"] | None = None
+    body: Literal["rule", "document", "bytes"] | None = None
     status: int = 200
     refusals: Sequence[str] = field(default=())
     media: str = JSON
+    changes: bool | None = None
+    longest: int = LONGEST_BODY
+
+    @property
+    def writes(self) -> bool:
+        """Return True if it changes something."""
+        return self.method != "GET" if self.changes is None else self.changes
 
     async def call(self, request: Request) -> OperationCall:
-        """Read the path, query and body of a request. Raises Problem."""
+        """Read the path, query and body of a request that the guard has let in. Raises Problem."""
         path = {name: value.replace(SLASH, "/") for name, value in request.path_params.items()}
         query = self._query(request)
-        body = None
-        if self.body is not None:
+        body = receive = None
+        if self.body == "bytes":
+            media_type(request, (BYTES,))
+            check_length(request, self.longest)
+            receive = request.stream
+        elif self.body is not None:
             kind = media_type(request, (JSON, YAML))
             data = await read_body(request)
             read = json_source if kind == JSON else Source
@@ -84,7 +107,8 @@ class Operation:
         elif self.method in ("POST", "PUT"):
             media_type(request, (JSON,))
             await read_body(request)
-        return OperationCall(path, query, body)
+        may_write = getattr(request.state, "may_write", True)
+        return OperationCall(path, query, body, may_write, who_of(request), receive)
 
     def _query(self, request: Request) -> BaseModel:
         given = dict(request.query_params)
@@ -97,6 +121,16 @@ class Operation:
         if wrong:
             raise Problem(422, "invalid_query", "; ".join(wrong))
         return query
+
+
+LONGEST_WHO = 60
+"""Characters of a name in `Kproxy-Who` that are kept."""
+
+
+def who_of(request: Request) -> str:
+    """Return the name in the header `Kproxy-Who`: printable, short, and empty if there is none."""
+    name = request.headers.get("kproxy-who", "")[:LONGEST_WHO]
+    return "".join(char if char.isprintable() else "?" for char in name).strip()
 
 
 SLASH = "\x00"
@@ -115,9 +149,7 @@ _bodies = Bodies()
 
 async def read_body(request: Request) -> bytes:
     """Read the body. Raises Problem when it is too long, without reading on, and when it does not come."""
-    length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length) > LONGEST_BODY:
-        raise _too_large(int(length))
+    check_length(request, LONGEST_BODY)
     data = bytearray()
     try:
         with trio.move_on_after(LONGEST_READ) as limit:
@@ -132,20 +164,28 @@ async def read_body(request: Request) -> bytes:
     return bytes(data)
 
 
+def check_length(request: Request, most: int) -> None:
+    """Check the length of a body that is to come, as far as it is said. Raises Problem."""
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > most:
+        raise too_large(int(length), most)
+
+
 async def _read(request: Request, data: bytearray) -> None:
     async with aclosing(request.stream()) as stream:
         async for piece in stream:
             data += piece
             _bodies.size += len(piece)
             if len(data) > LONGEST_BODY:
-                raise _too_large(len(data))
+                raise too_large(len(data), LONGEST_BODY)
             if _bodies.size > ALL_BODIES:
                 raise Problem(429, "too_many_bodies", f"bodies of more than {ALL_BODIES} bytes are being read already",
                               headers={"Connection": "close"})  # fmt: skip
 
 
-def _too_large(length: int) -> Problem:
-    return Problem(413, "too_large", f"the body has {length} bytes or more, at most {LONGEST_BODY} are taken",
+def too_large(length: int, most: int) -> Problem:
+    """Return the refusal of a body with so many bytes, or more."""
+    return Problem(413, "too_large", f"the body has {length} bytes or more, at most {most} are taken",
                    headers={"Connection": "close"})  # fmt: skip
 
 

@@ -306,7 +306,7 @@ OPERATIONS = (
     Operation("POST", "/api/rules/{name}/release", "release_rule", "Let go the requests that it holds.",
               release_rule, ReleasedShown, refusals=(*NAMED, "not_counted")),
     Operation("POST", "/api/rules/{name}/wait", "wait_for_rule", "Answer once its counter has reached a number.",
-              wait_for_rule, WaitShown, WaitQuery, refusals=(*NAMED, "not_counted")),
+              wait_for_rule, WaitShown, WaitQuery, refusals=(*NAMED, "not_counted"), changes=False),
     Operation("POST", "/api/kill", "kill", "All faults off, at once, whatever is loaded afterwards.",
               kill, KilledShown, refusals=("not_everywhere",)),
     Operation("DELETE", "/api/kill", "unkill", "All faults as they were.",

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from kproxy.capture.losses import losses
 from kproxy.capture.packet_file import opened, standard_input
 from kproxy.capture.reader import MOST_FRAME, Capture
 from kproxy.errors import InputError
@@ -97,19 +98,8 @@ class Trouble:
 
 def said_of(capture: Capture) -> Iterator[str]:
     """Yield in words what is missing in a capture, a line for each kind of loss."""
-    counts, name = capture.counts, capture.file.path
-    if capture.file.torn:
-        yield f"{name}: its last packet is not all there"
-    if capture.file.dropped:
-        yield f"{name}: its writer lost {capture.file.dropped} packets"
-    if counts.gaps:
-        yield f"{name}: {counts.lost_bytes} bytes are missing in {counts.gaps} places"
-    if counts.not_kafka:
-        yield f"{name}: {counts.not_kafka} of {counts.connections} connections are not Kafka, or encrypted"
-    if counts.unread:
-        yield f"{name}: {counts.unread} frames without a beginning"
-    if counts.strangers:
-        yield f"{name}: {counts.strangers} responses without requests"
+    for text in losses(capture):
+        yield f"{capture.file.path}: {text}"
 
 
 def kind_of(path: str) -> InputKind:

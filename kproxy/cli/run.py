@@ -95,8 +95,7 @@ def _from_file(file: str, rules: tuple[str, ...], admin: str | None) -> Config:
     config = load_config(file)
     changes: dict[str, object] = {"rules": [*config.rules, *rules]}
     if admin is not None:
-        token = config.admin.token if config.admin is not None else None
-        changes["admin"] = _flag("--admin", lambda text: admin_from(text, token), admin)
+        changes["admin"] = _flag("--admin", lambda text: admin_from(text, config.admin), admin)
     return config.model_copy(update=changes)
 
 

@@ -32,7 +32,7 @@ from .limits import Limits
 from .network import MARK, HostPattern, Mark, MaybeTransparent, ProxyProtocol, ProxyVersion
 from .ports import circles, overlaps
 from .sasl import ListenerSasl, UpstreamSasl
-from .tls import FileName, ListenerTls, Secret, UpstreamTls
+from .tls import FileName, ListenerTls, Secret, SecretFile, UpstreamTls
 
 __all__ = [
     "Address",
@@ -167,6 +167,11 @@ class AdminConfig(Model):
     token: Secret | None = Field(
         default=None, description="asked for as a bearer token; better as ${VARIABLE} or file:NAME"
     )
+    read_token: SecretFile | None = Field(
+        default=None,
+        alias="read_token_file",
+        description="file with a second token, for whoever may look at everything and change nothing",
+    )
     ready: Literal["any", "all"] = Field(
         default="any",
         description="clusters whose brokers have to answer for /readyz to be 200. With any, a cluster that is lost "
@@ -175,13 +180,21 @@ class AdminConfig(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Check that an address that others can reach has a token."""
+        """Check that an address that others can reach has a token, and that whoever may only look is told apart."""
+        if raw.get("token") is None and raw.get("read_token_file") is not None:
+            yield ("read_token_file",), "without a token anyone on this machine may change things, set token, too"
         try:
             bind = Address.parse(raw.get("bind"))
         except ValueError:
             return
         if raw.get("token") is None and (problem := exposed(bind)) is not None:
             yield ("bind",), problem
+
+    @model_validator(mode="after")
+    def _tokens_differ(self) -> AdminConfig:
+        if self.token is not None and self.read_token == self.token:
+            raise ValueError("the token for reading is the same as the other one, and tells nobody apart")
+        return self
 
 
 class LogConfig(Model):

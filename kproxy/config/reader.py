@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from pydantic import SecretStr
-
 from kproxy.rules.document.address import Address, PortRange, check_host
 from kproxy.rules.document.model import found, validate
 from kproxy.rules.document.source import Source, raise_mistakes
@@ -57,12 +55,13 @@ def config_from_flags(
     )
 
 
-def admin_from(text: str, token: SecretStr | None = None) -> AdminConfig:
-    """Return the config of an admin address given as a flag. Raises ValueError with what is wrong."""
+def admin_from(text: str, config: AdminConfig | None = None) -> AdminConfig:
+    """Return the config of an admin address given as a flag, all else as in `config`. Raises ValueError with what is
+    wrong."""
     bind = Address.parse(text)
-    if token is None and (problem := exposed(bind)) is not None:
+    if (config is None or config.token is None) and (problem := exposed(bind)) is not None:
         raise ValueError(problem)
-    return AdminConfig(bind=bind, token=token)
+    return AdminConfig(bind=bind) if config is None else config.model_copy(update={"bind": bind})
 
 
 def advertise_from(text: str) -> Advertise:

@@ -63,6 +63,12 @@ def _secret(value: Any, info: ValidationInfo) -> Any:
     return SecretStr(value)
 
 
+def _secret_file(value: Any, info: ValidationInfo) -> Any:
+    if isinstance(value, str) and value and not value.startswith("file:"):
+        value = f"file:{value}"
+    return _secret(value, info)
+
+
 def _read_secret(path: Path) -> str:
     try:
         data = read_named(path, MAX_SECRET)
@@ -80,6 +86,8 @@ ExistingFile = Annotated[str, BeforeValidator(_existing, json_schema_input_type=
 """A path as text of a file that exists and can be read when the config is."""
 Secret = Annotated[SecretStr, BeforeValidator(_secret, json_schema_input_type=str)]
 """A secret, which is never shown: not in errors, logs or `repr`."""
+SecretFile = Annotated[SecretStr, BeforeValidator(_secret_file, json_schema_input_type=str)]
+"""A secret of which only the file is named, absolute or relative to the document's folder."""
 TlsVersion = Annotated[Literal["1.2", "1.3"], BeforeValidator(str)]
 """A version of TLS; `1.2` without quotes is a number in YAML, and is taken, too."""
 

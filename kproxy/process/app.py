@@ -49,7 +49,7 @@ from .main import (
     sweep,
     tell_changes,
     tell_start,
-    token_of,
+    tokens_of,
 )
 
 if TYPE_CHECKING:
@@ -316,7 +316,7 @@ class ProxyProcess:
             self.keeper, self.server, lambda: self.readiness, lambda: exposition(collected), self.log,
             captures=self.make_captures(), need=admin.ready,
         )  # fmt: skip
-        app = make_app(backend, token_of(admin), admin.bind.host, certificates_of(self.config))
+        app = make_app(backend, tokens_of(admin), admin.bind.host, certificates_of(self.config))
         await open_admin(nursery, app, admin, self.log, self.reactor)
 
     def collectors(self) -> list[Collector]:

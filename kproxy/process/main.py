@@ -30,6 +30,7 @@ from . import garbage
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
+    from kproxy.admin.guard import AdminTokens
     from kproxy.config.document import AdminConfig
     from kproxy.sinks.part_metrics import CertificateFiles
 
@@ -125,9 +126,14 @@ def certificates_of(config: Config) -> CertificateFiles:
     )
 
 
-def token_of(admin: AdminConfig) -> str | None:
-    """Return the token that clients of the admin API must show; None if they need none."""
-    return None if admin.token is None else admin.token.get_secret_value()
+def tokens_of(admin: AdminConfig) -> AdminTokens:
+    """Return the tokens of which clients of the admin API must show one."""
+    from kproxy.admin.guard import AdminTokens
+
+    full, read = admin.token, admin.read_token
+    return AdminTokens(
+        None if full is None else full.get_secret_value(), None if read is None else read.get_secret_value()
+    )
 
 
 def need_of(config: Config) -> ClusterNeed:

@@ -65,7 +65,7 @@ from .main import (  # fmt: skip
     sweep,
     tell_changes,
     tell_start,
-    token_of,
+    tokens_of,
 )
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class Supervisor:
         self.pool.on_worker.append(metrics.worker_begins)
         await nursery.start(metrics.follow)
         await nursery.start(self.captures.follow)
-        app = make_app(backend, token_of(admin), admin.bind.host, certificates_of(self.config))
+        app = make_app(backend, tokens_of(admin), admin.bind.host, certificates_of(self.config))
         await open_admin(nursery, app, admin, self.log, self.reactor)
 
     async def readiness(self) -> Readiness:

@@ -16,6 +16,7 @@ from starlette.types import Message
 
 from kproxy.admin.api import make_app
 from kproxy.admin.backend import process_backend
+from kproxy.admin.guard import AdminTokens
 from kproxy.config.document import Config
 from kproxy.process.app import ProxyProcess
 from kproxy.rules.decision import FrameDepth
@@ -36,6 +37,7 @@ CONFIG = {
 class Tiny(LiveRule):
     """Does nothing, and can be counted."""
 
+    example = "- {name: one, kind: tiny}\n"
     kind: Literal["tiny"]
     size: int = 0
 
@@ -50,6 +52,7 @@ class TinyCode(Tiny):
     """The same, as if it ran code."""
 
     family = "code"
+    example = "- {name: one, kind: tiny_code}\n"
     kind: Literal["tiny_code"]
 
 
@@ -71,12 +74,12 @@ class Answer:
 
 
 class Api:
-    """Calls the application. `token` and `host` as in `make_app`."""
+    """Calls the application. `token`, `read`: what it asks for, as in `AdminTokens`."""
 
-    def __init__(self, proxy: ProxyProcess, token: str | None = None) -> None:
+    def __init__(self, proxy: ProxyProcess, token: str | None = None, read: str | None = None) -> None:
         self.proxy, self.closed = proxy, False
         backend = process_backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: [b"metrics"], proxy.log)
-        self.app = make_app(backend, token, "127.0.0.1")
+        self.app = make_app(backend, AdminTokens(token, read), "127.0.0.1")
 
     def close(self) -> None:
         """Its proxy's descriptors; twice is once."""
@@ -94,12 +97,14 @@ class Api:
         self, method: str, path: str, body: Any = None, *, kind: str | None = JSON, pieces: int = 0,
         receive: Callable[[], Any] | None = None, **headers: str,
     ) -> Answer:  # fmt: skip
-        """`body`: text as it is, all else as JSON. `kind`: the Content-Type. `pieces`: so many bytes come at once,
-        without a Content-Length. `receive`: what comes behind the body."""
-        data = b"" if body is None else body.encode() if isinstance(body, str) else json.dumps(body).encode()
+        """`body`: text and bytes as they are, all else as JSON. `kind`: the Content-Type. `pieces`: so many bytes come
+        at once, without a Content-Length. `receive`: what comes behind the body."""
+        if not isinstance(body, bytes):
+            body = (body if isinstance(body, str) else "" if body is None else json.dumps(body)).encode()
+        data: bytes = body
         given = {"host": "127.0.0.1:9190"} | ({"content-type": kind} if kind else {}) | headers
         if not pieces:
-            given["content-length"] = str(len(data))
+            given.setdefault("content-length", str(len(data)))
         raw, _, query = path.partition("?")
         scope = {
             "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
@@ -142,7 +147,7 @@ def make_api(monkeypatch: pytest.MonkeyPatch, logged: list[dict[str, Any]]) -> I
         logged.append({"level": level, **fields})
         raise structlog.DropEvent
 
-    def make(text: str = "rules: []", token: str | None = None) -> Api:
+    def make(text: str = "rules: []", token: str | None = None, read: str | None = None) -> Api:
         config = Config.model_validate(CONFIG)
         wrapper = structlog.make_filtering_bound_logger(0)
         log = structlog.wrap_logger(None, processors=[capture], wrapper_class=wrapper)
@@ -150,7 +155,7 @@ def make_api(monkeypatch: pytest.MonkeyPatch, logged: list[dict[str, Any]]) -> I
         store.replace_files([Source("a.yaml", text)], monotonic())
         proxy = ProxyProcess(config, store.rule_set, log, store=store)
         proxy.keeper.started()
-        api = Api(proxy, token)
+        api = Api(proxy, token, read)
         stack.callback(api.close)
         return api
 

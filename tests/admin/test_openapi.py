@@ -14,7 +14,7 @@ from kproxy.admin.api import DESCRIPTION, OPERATIONS, description
 from kproxy.admin.problem import CODES
 from kproxy.rules.kinds import KINDS
 
-OPEN = {"/livez", "/readyz", "/readyz/{cluster}", "/metrics", DESCRIPTION}
+OPEN = {"/livez", "/readyz", "/readyz/{cluster}", "/metrics", DESCRIPTION, "/view", "/view/{file:path}"}
 
 
 def test_it_is_valid_openapi() -> None:

@@ -22,6 +22,7 @@ import trio
 
 from kproxy.admin.api import OPERATIONS, make_app
 from kproxy.admin.backend import Backend, process_backend
+from kproxy.admin.guard import NO_TOKENS
 from kproxy.admin.long_answer import LongAnswer
 from kproxy.admin.models import ClusterShown, ConnectionShown, ListenerShown, NodeShown, TopologyShown
 from kproxy.admin.operation import LONGEST_BODY, OperationCall
@@ -94,7 +95,7 @@ def place() -> Iterator[Place]:
     api = Api(proxy)
     collected = registry(*proxy.collectors(), RuleCollector(store, proxy.keeper.loads, config.limits.rule_labels))
     backend = process_backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: exposition(collected), log)
-    api.app = make_app(backend, None, "127.0.0.1")
+    api.app = make_app(backend, NO_TOKENS, "127.0.0.1")
     listener = proxy.server.listeners[0]
     proxy.server.on_growth = lambda: None  # would ask the broker, whom nobody needs here
     peers = []
@@ -154,9 +155,20 @@ CALLS: dict[str, tuple[str, str]] = {
     "list_captures": ("/api/captures", ""),
     "get_capture": ("/api/captures/c.pcapng", ""),
     "stop_capture": ("/api/captures/c.pcapng", ""),
+    "download_capture": ("/api/captures/c.pcapng/file", ""),
+    "check_document": ("/api/check", document()),
+    "list_kinds": ("/api/kinds", ""),
+    "read_filter": (f"/api/filter?text={FILTER}", ""),
+    "list_names": ("/api/names", ""),
+    "list_sources": ("/api/sources", ""),
+    "open_source": ("/api/sources?name=none", "no capture, " * 100_000),
+    "get_source": ("/api/sources/s1", ""),
+    "close_source": ("/api/sources/s1", ""),
 }
-REFUSED = ("tail", "start_capture", "get_capture", "stop_capture", "/readyz")
-"""There is no folder for captures here, and no broker; a tail has no end, so its filter is wrong at its end."""
+REFUSED = ("tail", "start_capture", "get_capture", "stop_capture", "download_capture", "/readyz", "open_source",
+           "get_source", "close_source")  # fmt: skip
+"""There is no folder for captures here, no broker, and no file that is one; a tail has no end, so its filter is wrong
+at its end."""
 OTHERS = ("/livez", "/readyz", "/metrics", "/api/openapi.json")
 BY_NAME = {one.name: one for one in OPERATIONS}
 
@@ -173,6 +185,8 @@ def test_no_step_is_long(place: Place, name: str) -> None:
     kind = "application/json" if body.startswith("{") else "application/yaml"
     if not body:
         kind = "application/json"
+    if name == "open_source":
+        kind = "application/octet-stream"
     store = place.proxy.keeper.store
     saved, found = store.saved(), []
     for _ in range(ENOUGH):

@@ -66,15 +66,15 @@ class Variant:
 
 
 class Candidate:
-    """Candidate rules of one capture.
+    """Candidate rules of one capture, as texts or made from them already.
 
     `began`: time of the first exchange, from which triggers such as `after` count. Raises DocumentError.
     """
 
-    def __init__(self, texts: RuleTexts, began: float, topics: Mapping[UUID, str] | None = None, seed: int = 0) -> None:
-        store = RuleStore(seed)
-        store.replace_files([Source(name, text) for name, text in texts], began)
-        rules = store.rule_set
+    def __init__(
+        self, given: RuleTexts | RuleSet, began: float, topics: Mapping[UUID, str] | None = None, seed: int = 0
+    ) -> None:
+        rules = given if isinstance(given, RuleSet) else rules_of(given, began, seed)
         self.topics = topics or {}
         self.all = Variant(rules)
         alone = [rule for rule in rules.rules if not isinstance(rule, LiveRule)]
@@ -125,6 +125,13 @@ class Candidate:
             )
             for running in self.all.rules.live
         ]
+
+
+def rules_of(texts: RuleTexts, began: float, seed: int) -> RuleSet:
+    """Return the rules of these texts, in force since `began`. Raises DocumentError."""
+    store = RuleStore(seed)
+    store.replace_files([Source(name, text) for name, text in texts], began)
+    return store.rule_set
 
 
 def taken_findings(rule: str, rehearsal: Rehearsal) -> Iterator[tuple[str, RehearsalFinding]]:

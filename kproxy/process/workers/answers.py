@@ -54,6 +54,8 @@ class WorkerAnswers:
             "recycle_connection": member.recycle_connection,
             "recycle_connections": member.recycle_connections,
             "topology": member.topology,
+            "rehearse": member.rehearse,
+            "names": member.names,
             "show_capture": shown_captures.show,
             "stop_capture": shown_captures.stop,
         }

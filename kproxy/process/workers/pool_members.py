@@ -13,6 +13,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
 from kproxy.admin.backend import joined
+from kproxy.admin.kept_matches import MatchesShown
+from kproxy.admin.kept_names import KeptNamesShown
 from kproxy.admin.member import Member, MemberGone, RecycleChoice
 from kproxy.admin.models import ConnectionShown, TopologyShown
 from kproxy.admin.problem import Problem
@@ -65,6 +67,12 @@ class ChannelMember:
     def tail(self, number: int, text: str) -> ChannelTail:
         assert self.worker.channel is not None, "only a process that is there is listened to"
         return ChannelTail(self.worker, self.worker.channel, number, text)
+
+    async def rehearse(self, text: str) -> MatchesShown:
+        return MatchesShown(**await self.ask("rehearse", text))
+
+    async def names(self) -> KeptNamesShown:
+        return KeptNamesShown(**await self.ask("names"))
 
     async def ask(self, name: str, *arguments: Any) -> Any:
         """Return the JSON of the worker's answer. Raises the Problem that it is."""

@@ -22,6 +22,7 @@ from starlette.types import Message
 
 from kproxy.admin.api import OPERATIONS, make_app
 from kproxy.admin.backend import process_backend
+from kproxy.admin.guard import NO_TOKENS
 from kproxy.admin.problem import CODES
 from kproxy.config.document import Config
 from kproxy.process.app import ProxyProcess
@@ -61,7 +62,7 @@ def application() -> Iterator[tuple[Any, RuleStore]]:
     proxy.keeper.started()
     backend = process_backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: (b"metrics",), proxy.log)
     try:
-        yield make_app(backend, None, "127.0.0.1"), store
+        yield make_app(backend, NO_TOKENS, "127.0.0.1"), store
     finally:
         proxy.reactor.close()
 
@@ -142,7 +143,7 @@ def seeds() -> Iterator[bytes]:
     document = b'{"rules": [' + rule + b"]}"
     for one in OPERATIONS:
         at, named = bytes((METHODS.index(one.method), 1, PATHS.index(one.path))), "{" in one.path
-        body = {"rule": rule, "document": document, None: b""}[one.body]
+        body = {"rule": rule, "document": document, "bytes": b"none", None: b""}[one.body]
         for name in (0, 1) if named else (0,):
             yield at + (bytes((1, name)) if named else b"") + bytes((0, 0, 0, len(body))) + body + b"\0"
     yield bytes((2, 1, PATHS.index("/api/rules"), 7)) + b"ttl=10s" + bytes((0, 3, len(document))) + document + b"\0"

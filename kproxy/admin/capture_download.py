@@ -1,0 +1,87 @@
+"""`GET /api/captures/{name}/file`: the file of a capture that is over, as it stands in the folder.
+
+Strategy. The file is opened once, as a regular file that is no link, and sent piece by piece from a thread, so that a
+slow disk holds nobody else. A reader who does not read holds one descriptor and one piece of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from functools import partial
+from urllib.parse import quote
+
+import trio
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Send
+
+from kproxy.named_file import check_kind, reason
+
+from .backend import Backend
+from .capture_store import CaptureShown
+from .guard import BYTES
+from .operation import Operation, OperationCall
+from .problem import Problem
+
+PIECE = 256 << 10
+"""Bytes that are read at once."""
+
+
+class FileResponse(StreamingResponse):
+    """Response with the first `size` bytes of an open file, which it closes. `name` is what a browser saves it as."""
+
+    def __init__(self, number: int, size: int, name: str) -> None:
+        self.number, self.size = number, size
+        headers = {
+            "Content-Length": str(size),
+            "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
+            "X-Content-Type-Options": "nosniff",
+        }
+        super().__init__(self.pieces(), media_type=BYTES, headers=headers)
+
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        finally:
+            os.close(self.number)
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Yield the bytes; less of them than announced end the connection."""
+        at = 0
+        while at < self.size:
+            piece = await trio.to_thread.run_sync(os.pread, self.number, min(PIECE, self.size - at), at)
+            if not piece:
+                raise OSError("the file has become shorter while it was sent")
+            at += len(piece)
+            yield piece
+
+
+async def download_capture(backend: Backend, call: OperationCall) -> Response:
+    """Answer with the file. Raises Problem while it is written, and when it cannot be read."""
+    shown = await backend.captures.show(call.path["name"])
+    if shown.state in ("running", "ending"):
+        raise Problem(409, "capture_runs", f'the capture "{shown.name}" is {shown.state}: stop it first')
+    try:
+        number, size = await trio.to_thread.run_sync(partial(opened, shown.file))
+    except OSError as error:
+        raise Problem(409, "capture_failed", f"{shown.file} cannot be read: {reason(error)}") from None
+    return FileResponse(number, size, shown.name)
+
+
+def opened(path: str) -> tuple[int, int]:
+    """Open a regular file that is no link; return its descriptor and its size. Raises OSError."""
+    number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW)
+    try:
+        found = os.fstat(number)
+        check_kind(found.st_mode)
+    except OSError:
+        os.close(number)
+        raise
+    return number, found.st_size
+
+
+OPERATIONS = (
+    Operation("GET", "/api/captures/{name}/file", "download_capture", "The file of a capture that is over.",
+              download_capture, CaptureShown, refusals=("no_such_capture", "capture_runs", "capture_failed"),
+              media=BYTES),
+)  # fmt: skip

@@ -1,0 +1,118 @@
+"""`POST /api/check`: what is wrong with rules, what is warned of, and how many kept exchanges they would be about.
+
+Strategy. The document is read as `POST /api/rules` reads one, and put into a copy of the store, so that a name that is
+taken and rules that cannot be in force together are told, too; the copy is thrown away. Each process rehearses the
+rules on the exchanges that it has kept, in a thread, for a fifth of a second at most.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from time import monotonic
+from typing import Any
+
+import trio
+from pydantic import Field
+
+from kproxy.errors import DocumentError, RuleInUse
+from kproxy.net.rules.keeper import DOCUMENTS
+from kproxy.rules.document.lint import lint_rules
+from kproxy.rules.document.read import Document, read_document
+from kproxy.rules.document.source import Source
+from kproxy.rules.store import RuleStore
+
+from .backend import Backend
+from .kept_matches import MatchesShown, together
+from .models import Shown
+from .operation import API, Operation, OperationCall
+from .queries import Query
+
+MOST_LINTED = 200
+"""Rules of one document that are looked at for warnings; `kproxy check` looks at all."""
+MOST_WARNINGS = 100
+_PLACE = re.compile(r"(.*?):(\d+):(\d+): (.*)", re.DOTALL)
+
+
+class CheckQuery(Query):
+    """Manner of adding the rules that are checked."""
+
+    replace: bool = Field(default=False, description="rules of the same names and origin would be replaced")
+
+
+class PlacedShown(Shown):
+    """Mistake or warning with its place."""
+
+    where: str = Field(description="file:line:column, the body is <api>; empty where it has no place")
+    line: int | None = Field(description="in the body, from 1; null where it is elsewhere")
+    column: int | None = Field(description="in the body, from 1; null where it is elsewhere")
+    message: str
+
+
+class CheckShown(Shown):
+    """Judgement of a document of rules, which changes nothing."""
+
+    mistakes: list[PlacedShown] = Field(description="with any of these it would be refused")
+    warnings: list[PlacedShown] = Field(description="it would be taken, and do something else than one may think")
+    rules: int = Field(description="rules that it has")
+    matches: MatchesShown | None = Field(description="null with mistakes, and for documents of very many rules")
+
+
+async def check_document(backend: Backend, call: OperationCall) -> CheckShown:
+    """Answer with 200 also where there are mistakes."""
+    assert call.body is not None, "the operation has a body"
+    trial, again = backend.keeper.store.trial(), call.query.replace
+    shown, raws = await trio.to_thread.run_sync(check, call.body, trial, again, limiter=DOCUMENTS)
+    if raws is not None:
+        text = json.dumps({"rules": raws})
+        answers = await backend.ask_members(lambda member: member.rehearse(text))
+        shown.matches = together(answers)
+    return shown
+
+
+def check(source: Source, trial: RuleStore, again: bool) -> tuple[CheckShown, Sequence[Mapping[str, Any]] | None]:
+    """Return what is said of a document without looking at traffic, and its rules as they were written if they are to
+    be rehearsed. Changes the store."""
+    from kproxy.pipeline.whatif.kept import MOST_RULES
+
+    document = read_document(source, from_api=True)
+    parsed = document.parsed_rules
+    mistakes = [placed(line) for line in mistakes_of(document, trial, again)]
+    warnings = [placed(str(one)) for one in lint_rules(parsed[:MOST_LINTED], trial.listeners)[:MOST_WARNINGS]]
+    shown = CheckShown(mistakes=mistakes, warnings=warnings, rules=len(parsed), matches=None)
+    if mistakes or len(parsed) > MOST_RULES:
+        return shown, None
+    return shown, [dict(one.raw) for one in parsed if one.stage is None]
+
+
+def mistakes_of(document: Document, trial: RuleStore, again: bool) -> list[str]:
+    """Return what would be wrong if this document was added to the store, which changes."""
+    try:
+        trial.put(document, "api", monotonic(), again=again)
+    except DocumentError as error:
+        return error.mistakes
+    except RuleInUse as error:
+        taken = [one for one in document.parsed_rules if f'"{one.name}"' in str(error)]
+        return [f"{one.source.position((*one.at, 'name'))}: {error}" for one in taken[:1]] or [str(error)]
+    return []
+
+
+def placed(line: str) -> PlacedShown:
+    """Return a `file:line:column: message` with its parts apart."""
+    match = _PLACE.fullmatch(line)
+    if match is None:
+        return PlacedShown(where="", line=None, column=None, message=line)
+    file, row, column, message = match.groups()
+    here = file == API
+    return PlacedShown(
+        where=f"{file}:{row}:{column}", line=int(row) if here else None, column=int(column) if here else None,
+        message=message,
+    )  # fmt: skip
+
+
+OPERATIONS = (
+    Operation("POST", "/api/check", "check_document",
+              "What is wrong with rules, what is warned of, and how many kept exchanges they would be about.",
+              check_document, CheckShown, CheckQuery, "document", refusals=("too_large",), changes=False),
+)  # fmt: skip

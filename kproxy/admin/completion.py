@@ -1,0 +1,186 @@
+"""Help with rules and filters while they are written: kinds, the language of filters, names."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import trio
+from pydantic import Field
+
+from kproxy.errors import FilterError
+from kproxy.net.rules.keeper import DOCUMENTS
+from kproxy.observe.filter.fields import FIELDS
+from kproxy.observe.filter.filter import Filter
+from kproxy.rules.decision import FrameDepth
+from kproxy.rules.document.read import COMMON, read_document
+from kproxy.rules.document.reference import rows, sentence
+from kproxy.rules.document.source import Source
+from kproxy.rules.kinds import KINDS
+from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import Rule, title
+from kproxy.rules.select.frame_match import FrameMatch
+from kproxy.wire.table import errors, schema
+
+from .backend import Backend
+from .kept_names import KeptNamesShown, joined
+from .models import Shown
+from .operation import Operation, OperationCall
+from .queries import Query
+
+LONGEST_FILTER = 10_000
+"""Characters of a filter's text."""
+
+
+class KindFieldShown(Shown):
+    """Field of a kind of rule."""
+
+    name: str
+    what: str = Field(description="what may stand there")
+    default: str = Field(description="empty: it has to be given")
+    text: str = Field(description="what it is for")
+
+
+class KindShown(Shown):
+    """Kind of rule."""
+
+    kind: str
+    group: str
+    family: str
+    text: str = Field(description="what it does, in a sentence")
+    live: bool = Field(description="it acts from the next frame on; else it binds connections when they open")
+    from_files_only: bool = Field(description="it runs code, and is taken from files only")
+    example: str = Field(description="YAML of one rule")
+    parameters: dict[str, Any] = Field(description="what the example says beside name, kind, match, not, when and mode")
+    fields: list[KindFieldShown]
+    apis: list[str] | None = Field(
+        description="that a rule like the example can act on, but for what it selects; null for kinds that bind "
+        "connections"
+    )
+
+
+class KindsShown(Shown):
+    """Kinds of rules in the order of their groups, and what all live rules can select by."""
+
+    kinds: list[KindShown]
+    selectors: list[KindFieldShown]
+
+
+async def list_kinds(backend: Backend, call: OperationCall) -> KindsShown:
+    return await trio.to_thread.run_sync(kinds_shown, limiter=DOCUMENTS)
+
+
+@cache
+def kinds_shown() -> KindsShown:
+    """Return all kinds; the first time takes as long as importing them and looking through the protocol's table."""
+    names = [name for group in KINDS.by_title().values() for name in group]
+    return KindsShown(kinds=[show_kind(name) for name in names], selectors=fields_of(FrameMatch))
+
+
+def show_kind(name: str) -> KindShown:
+    model = KINDS[name]
+    parsed = read_document(Source("example", "rules:\n" + model.example)).parsed_rules[0]
+    return KindShown(
+        kind=name,
+        group=title(model.group),
+        family=model.family,
+        text=sentence(model),
+        live=issubclass(model, LiveRule),
+        from_files_only=bool(getattr(model, "files_only", False)) or model.family == "code",
+        example=model.example,
+        parameters={name: value for name, value in parsed.raw.items() if name not in (*COMMON, "kind")},
+        fields=fields_of(model),
+        apis=apis_of(parsed.rule) if isinstance(parsed.rule, LiveRule) else None,
+    )
+
+
+def fields_of(model: type[Rule] | type[FrameMatch]) -> list[KindFieldShown]:
+    return [KindFieldShown(name=row.key, what=row.what, default=row.default, text=row.text) for row in rows(model)]
+
+
+def apis_of(rule: LiveRule) -> list[str]:
+    """Return the names of the APIs that a rule can act on, whatever it selects."""
+    wide = rule.model_copy(update={"match": None, "not_": None})
+    return sorted(schema.load(key).name for key in schema.paths() if acts_on(wide, key))
+
+
+def acts_on(rule: LiveRule, key: int) -> bool:
+    """Return True if the rule can do something with the newest or the oldest version of this API."""
+    versions = list(schema.load(key).versions)
+    return any(
+        rule.depth(direction, key, version) != FrameDepth.NOTHING
+        for version in (versions[-1], versions[0])
+        for direction in ("request", "response")
+    )
+
+
+class FilterQuery(Query):
+    """Text of a filter, right or not yet."""
+
+    text: str = Field(default="", max_length=LONGEST_FILTER, description="in the filter language")
+
+
+class FilterShown(Shown):
+    """Filter in its long form, or what is wrong with it."""
+
+    filter: str | None = Field(description="in its long form, empty for all exchanges; null with a mistake")
+    column: int | None = Field(description="of the mistake, from 1; null without one")
+    message: str | None = Field(description="what is wrong there; null without a mistake")
+    needs_records: bool = Field(description="it asks about the content of records, which not all exchanges have")
+
+
+async def read_filter(backend: Backend, call: OperationCall) -> FilterShown:
+    """Answer with 200 also where there is a mistake."""
+    try:
+        wanted = Filter(call.query.text)
+    except FilterError as error:
+        return FilterShown(filter=None, column=error.at + 1, message=error.problem, needs_records=False)
+    return FilterShown(
+        filter=str(wanted) if wanted else "", column=None, message=None, needs_records=wanted.needs_records
+    )
+
+
+class FilterFieldShown(Shown):
+    """Field of the filter language."""
+
+    name: str
+    short: str = Field(description="as in ~k; empty for none")
+    group: str
+    meaning: str
+    example: str
+
+
+class NamesShown(Shown):
+    """Names to complete filters and rules with: those of the tables, and those that the kept exchanges have."""
+
+    fields: list[FilterFieldShown] = Field(description="of the filter language")
+    apis: list[str]
+    errors: list[str]
+    kept: KeptNamesShown = Field(description="that the kept exchanges have, the latest first")
+
+
+async def list_names(backend: Backend, call: OperationCall) -> NamesShown:
+    kept = joined(await backend.ask_members(lambda member: member.names()))
+    fields, apis, names = await trio.to_thread.run_sync(constant_names, limiter=DOCUMENTS)
+    return NamesShown(fields=fields, apis=apis, errors=names, kept=kept)
+
+
+@cache
+def constant_names() -> tuple[list[FilterFieldShown], list[str], list[str]]:
+    """Return the fields of the filter language, the names of all APIs, and those of all errors."""
+    fields = [
+        FilterFieldShown(
+            name=field.name, short=field.short, group=field.group, meaning=field.meaning, example=field.example
+        )
+        for field in FIELDS
+    ]
+    return fields, sorted(api.name for api in schema.apis()), sorted(errors.names())
+
+
+OPERATIONS = (
+    Operation("GET", "/api/kinds", "list_kinds", "What rules can do: all kinds, with their fields and examples.",
+              list_kinds, KindsShown),
+    Operation("GET", "/api/filter", "read_filter", "The long form of a filter, or what is wrong with it.",
+              read_filter, FilterShown, FilterQuery),
+    Operation("GET", "/api/names", "list_names", "Names to complete filters and rules with.", list_names, NamesShown),
+)  # fmt: skip

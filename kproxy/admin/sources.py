@@ -1,0 +1,233 @@
+"""Operations on sources: captures that somebody opens in the view, of kproxy, tcpdump or dumpcap.
+
+Strategy. The bytes go into a file without a name as they come, written by a thread, so that a slow disk holds nobody.
+A process of its own reads it (`kproxy.view.reading`), one at a time, into a spool, which is a file without a name, too;
+the capture itself is not kept. Whatever goes wrong, both are gone when their descriptors are closed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import aclosing, suppress
+from time import monotonic
+from typing import IO
+
+import msgspec
+import trio
+from pydantic import Field
+from starlette.requests import ClientDisconnect
+
+from kproxy.named_file import reason
+from kproxy.view.reading import ReadingResult
+from kproxy.view.sources import OpenedCapture, OpenedCaptures, read_places
+from kproxy.view.spool import Spool
+
+from .backend import Backend
+from .models import Shown, iso_time
+from .operation import Operation, OperationCall, ReceiveBody, too_large
+from .problem import Problem
+from .queries import Query
+
+LONGEST = 256 << 20
+"""Bytes of a file."""
+PIECE = 1 << 20
+"""Bytes that are gathered before a thread writes them."""
+LONGEST_SILENCE = 30.0
+"""Seconds without a byte, after which the rest of a file is not waited for."""
+LONGEST_UPLOAD = 1800.0
+"""Seconds for a whole file: 256 MiB over a line of 1.2 Mbit/s."""
+LOOK = 60.0
+"""Seconds between two looks for sources whose time is over."""
+COMMAND = (sys.executable, "-P", "-m", "kproxy.view.reading")
+READERS = trio.CapacityLimiter(1)
+"""Files are read one at a time."""
+
+CLOSE = {"Connection": "close"}
+"""Headers of a refusal behind which the rest of the body is not read."""
+
+
+class SourceQuery(Query):
+    """Name of a file that is opened."""
+
+    name: str = Field(default="capture", min_length=1, max_length=255, description="what the file is called, to show")
+
+
+class SourceShown(Shown):
+    """Capture that is open in the view."""
+
+    source: str = Field(description="its id, for `?source=`")
+    name: str
+    size: int = Field(description="bytes of the file")
+    exchanges: int
+    written_by: str = Field(description="the program that has written it, as it says itself; empty: unknown")
+    counts: dict[str, int | float | None] = Field(description="what was met in it: packets, connections, gaps, …")
+    missing: list[str] = Field(description="in words, what is not in it or could not be read")
+    since: str = Field(description="when it was opened, ISO 8601")
+    ttl_left: float | None = Field(description="seconds after which it goes if nobody looks at it; null: it stays")
+
+
+class SourcesShown(Shown):
+    """Captures that are open in the view."""
+
+    sources: list[SourceShown]
+    most: int = Field(description="that may be open at a time")
+    live: bool = Field(description="there is also what passes; false for `kproxy view --web`, which has files only")
+    may_open: bool = Field(description="whoever asks may open files, and close them")
+
+
+def show_source(source: OpenedCapture, *, stays: bool = False) -> SourceShown:
+    """Return a source as the API shows it."""
+    result = source.result
+    return SourceShown(
+        source=source.id,
+        name=source.name,
+        size=source.size,
+        exchanges=result.exchanges,
+        written_by=result.written_by,
+        counts=result.counts,
+        missing=result.missing,
+        since=iso_time(source.opened),
+        ttl_left=None if stays else round(source.left, 3),
+    )
+
+
+async def list_sources(backend: Backend, call: OperationCall) -> SourcesShown:
+    sources = backend.sources
+    sources.expire()
+    shown = [show_source(one, stays=sources.stay) for one in sources.by_id.values()]
+    return SourcesShown(sources=shown, most=sources.most, live=not sources.stay, may_open=call.may_write)
+
+
+async def get_source(backend: Backend, call: OperationCall) -> SourceShown:
+    return show_source(source_of(backend, call.path["id"]), stays=backend.sources.stay)
+
+
+async def open_source(backend: Backend, call: OperationCall) -> SourceShown:
+    """Take in a file and read it. Raises Problem."""
+    assert call.receive is not None, "the operation has a body of bytes"
+    sources = backend.sources
+    if sources.full:
+        raise Problem(429, "too_many_sources", f"{sources.most} files are open already: close one",
+                      headers=CLOSE)  # fmt: skip
+    sources.opening += 1
+    try:
+        with await trio.to_thread.run_sync(nameless) as file:
+            size = await received(call.receive, file)
+            source = await opened(sources, file, call.query.name, size)
+    except OSError as error:
+        raise Problem(409, "source_failed", f"the file cannot be kept: {reason(error)}", headers=CLOSE) from None
+    finally:
+        sources.opening -= 1
+    look_later(backend)
+    backend.log.info("capture opened", source=source.id, exchanges=source.result.exchanges, bytes=size)
+    return show_source(source, stays=sources.stay)
+
+
+def look_later(backend: Backend) -> None:
+    """Close sources when their time is over, though nobody asks; one look is planned while there are any."""
+    sources, reactor = backend.sources, backend.keeper.reactor
+
+    def look() -> None:
+        sources.expire()
+        if sources.by_id:
+            reactor.call_at(monotonic() + LOOK, look)
+        else:
+            sources.looks = False
+
+    if not sources.looks and not sources.stay:
+        sources.looks = True
+        reactor.call_at(monotonic() + LOOK, look)
+
+
+async def close_source(backend: Backend, call: OperationCall) -> SourceShown:
+    source = source_of(backend, call.path["id"])
+    backend.sources.remove(source)
+    return show_source(source)
+
+
+def source_of(backend: Backend, identifier: str) -> OpenedCapture:
+    """Return the source of this id, and note that somebody looks at it. Raises Problem."""
+    source = backend.sources.find(identifier)
+    if source is None:
+        raise Problem(404, "no_such_source", f'there is no source "{identifier}": it was closed, or its time is over')
+    return source
+
+
+def nameless() -> IO[bytes]:
+    """Return a new file without a name, in the folder for files of a moment. Raises OSError."""
+    return tempfile.TemporaryFile(prefix="kproxy-")
+
+
+async def received(receive: ReceiveBody, file: IO[bytes]) -> int:
+    """Write a body into a file as it comes; return how many bytes it has. Raises Problem, OSError."""
+    size, waiting = 0, bytearray()
+    try:
+        with trio.move_on_after(LONGEST_UPLOAD) as whole, trio.move_on_after(LONGEST_SILENCE) as silence:
+            async with aclosing(receive()) as pieces:
+                async for piece in pieces:
+                    silence.deadline = trio.current_time() + LONGEST_SILENCE
+                    size += len(piece)
+                    if size > LONGEST:
+                        raise too_large(size, LONGEST)
+                    waiting += piece
+                    if len(waiting) >= PIECE:
+                        await trio.to_thread.run_sync(file.write, bytes(waiting))
+                        waiting.clear()
+    except ClientDisconnect:
+        raise Problem(408, "too_slow", f"the connection ended after {size} bytes of the file") from None
+    if whole.cancelled_caught or silence.cancelled_caught:
+        raise Problem(408, "too_slow", f"{size} bytes of the file came, and no end", headers=CLOSE)
+    await trio.to_thread.run_sync(file.write, bytes(waiting))
+    await trio.to_thread.run_sync(file.flush)
+    return size
+
+
+async def opened(sources: OpenedCaptures, file: IO[bytes], name: str, size: int) -> OpenedCapture:
+    """Read a capture from its beginning, and add it to the sources. Raises Problem, OSError."""
+    os.lseek(file.fileno(), 0, os.SEEK_SET)
+    spool = await trio.to_thread.run_sync(nameless)
+    number = os.dup(spool.fileno())
+    spool.close()
+    try:
+        async with READERS:
+            result = await read_by_process(file, number)
+        if result.problem:
+            status, code = (409, "source_failed") if result.no_room else (422, "no_capture")
+            raise Problem(status, code, f"{name}: {result.problem}")
+        places = await trio.to_thread.run_sync(read_places, number, result)
+    except BaseException:
+        os.close(number)
+        raise
+    return sources.add(name, size, result, Spool(number, places, result.topics))
+
+
+async def read_by_process(file: IO[bytes], spool: int) -> ReadingResult:
+    """Have a process read the file into a spool, and return what it says. Raises Problem, OSError."""
+    process = subprocess.Popen(  # noqa: ASYNC220 - not in a thread, since it ends with the one that has started it
+        [*COMMAND, f"parent={os.getpid()}", f"spool={spool}"], stdin=file, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, pass_fds=(spool,), start_new_session=True,
+    )  # fmt: skip
+    try:
+        said, error = await trio.to_thread.run_sync(process.communicate, abandon_on_cancel=True)
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+    if process.returncode:
+        why = error.decode(errors="replace").strip().rpartition("\n")[2][-500:] or f"exit code {process.returncode}"
+        raise Problem(422, "no_capture", f"the file cannot be read: {why}")
+    return msgspec.json.decode(said, type=ReadingResult)
+
+
+OPERATIONS = (
+    Operation("GET", "/api/sources", "list_sources", "Captures that are open in the view.", list_sources, SourcesShown),
+    Operation("POST", "/api/sources", "open_source", "Open a capture in the view; it is the body.",
+              open_source, SourceShown, SourceQuery, "bytes", 201,
+              ("too_large", "too_many_sources", "source_failed", "no_capture"), longest=LONGEST),
+    Operation("GET", "/api/sources/{id}", "get_source", "One of them.", get_source, SourceShown,
+              refusals=("no_such_source",)),
+    Operation("DELETE", "/api/sources/{id}", "close_source", "Close one of them; what was read of it is gone.",
+              close_source, SourceShown, refusals=("no_such_source",)),
+)  # fmt: skip
