@@ -14,7 +14,7 @@ const WORDS = { connecting: "connecting", live: "live", lost: "lost, trying agai
 
 command({ key: "p", title: () => (live.paused ? "Go on" : "Pause"), help: "stop to add rows, or go on", place: "head",
   order: 20, pressed: () => live.paused, act: () => pause() });
-command({ key: "?", title: "Keys", help: "this list", act: help });
+command({ key: "?", title: "Keys", help: "this list", short: "all keys", act: help });
 command({ key: "D", title: "◐", help: "dark or light", act: turnTheme });
 command({ key: "R", title: "Rail", help: "the rail on the right, where there is no room for it", act: () => {
   state.drawer = !state.drawer;

@@ -88,5 +88,5 @@ command({ ...here, key: "r", title: "Recycle…", help: "connections: recycle", 
 command({ ...here, key: "X", title: "Close…", help: "connections: close", place: "connections", writes: true, warns: true, act: () => shown.chosen !== null && close(shown.chosen) });
 
 const rail = { group: "exchange", place: "connection", view: "exchanges", when: ({ row }) => row !== null };
-command({ ...rail, key: "", title: "Recycle", writes: true, act: ({ row }) => recycle(row.connection) });
-command({ ...rail, key: "", title: "Close", writes: true, warns: true, act: ({ row }) => close(row.connection) });
+command({ ...rail, key: "", title: "Recycle", order: 60, writes: true, act: ({ row }) => recycle(row.connection) });
+command({ ...rail, key: "", title: "Close", order: 61, writes: true, warns: true, act: ({ row }) => close(row.connection) });

@@ -149,7 +149,7 @@ function paired(from, to, step = shown.marked) {
   return at < 0 ? null : at;
 }
 
-const size = (frame) => (frame.kept < frame.bytes ? `first ${number(frame.kept)} of ${number(frame.bytes)} bytes` : `${number(frame.bytes)} bytes`);
+const size = (frame) => (frame.form !== "whole" ? `first ${number(frame.kept)} of ${number(frame.bytes)} bytes` : `${number(frame.bytes)} bytes`);
 
 function missing(name, half) {
   if (name === "response") return half === null ? "There is no response: none was due, or none has come." : "The response was not kept.";

@@ -38,12 +38,12 @@ function context() {
 aboutWhat(context);
 
 const list = { group: "list", view: "exchanges" };
-command({ ...list, key: "j down", title: "Down", help: "move", act: () => move(1) });
-command({ ...list, key: "k up", title: "Up", act: () => move(-1) });
-command({ ...list, key: "space pagedown", title: "A page down", act: () => move(20) });
-command({ ...list, key: "pageup", title: "A page up", act: () => move(-20) });
-command({ ...list, key: "g home", title: "The first row", act: () => move(-Infinity) });
-command({ ...list, key: "G end", title: "The last row", act: () => move(Infinity) });
+command({ ...list, key: "j down", title: "Down", help: "down", short: "move", act: () => move(1) });
+command({ ...list, key: "k up", title: "Up", help: "up", act: () => move(-1) });
+command({ ...list, key: "space pagedown", title: "A page down", help: "a page down", act: () => move(20) });
+command({ ...list, key: "pageup", title: "A page up", help: "a page up", act: () => move(-20) });
+command({ ...list, key: "g home", title: "The first row", help: "the first row", act: () => move(-Infinity) });
+command({ ...list, key: "G end", title: "The last row", help: "the last row", act: () => move(Infinity) });
 command({ ...list, key: "F", title: "Follow", help: "keep the newest row in sight", place: "head", order: 10,
   pressed: () => state.follow, act: () => follow() });
 command({ ...list, key: "z", title: "Clear", help: "forget the rows that are here", act: clear });
@@ -51,14 +51,14 @@ command({ ...list, key: "<", title: "Shorter scale", help: "a shorter scale of t
 command({ ...list, key: ">", title: "Longer scale", help: "a longer scale of the waterfall", act: () => scale(1) });
 command({ ...list, key: "C", title: "Columns", help: "choose columns and their order", act: askColumns });
 command({ ...list, key: "enter l", title: "Details", help: "details", act: openDetails });
-command({ ...list, key: "esc h q", title: "Close the details", when: () => state.selected !== null, act: () => {
+command({ ...list, key: "esc h q", title: "Close the details", help: "close the details", when: () => state.selected !== null, act: () => {
   select(null);
   document.querySelector(".list")?.focus();
 } });
 command({ ...list, key: "f", title: "Filter", group: "filter", help: "filter", act: focusFilter });
 command({ ...list, key: "/", title: "Search", group: "filter", help: "search", act: () => search.ask() });
 command({ ...list, key: "n", title: "Next match", group: "filter", help: "next match", act: () => search.go(1) });
-command({ ...list, key: "N", title: "Match before", group: "filter", act: () => search.go(-1) });
+command({ ...list, key: "N", title: "Match before", help: "match before", group: "filter", act: () => search.go(-1) });
 
 function openDetails() {
   if (state.selected === null) move(Infinity);

@@ -12,7 +12,7 @@ import { CHIPS, keepAddress, state } from "./state.mjs";
 
 const KEPT = "kproxy-filters";
 const TOKENS = /("(?:\\.|[^"\\])*"?|'(?:\\.|[^'\\])*'?)|(~[A-Za-z_]+)|\b(and|or|not|in)\b|(==|!=|<=|>=|!~|=~|[<>~=!&|()])|([^\s"'~<>=!&|()]+)|(\s+)/g;
-const KINDS = ["", "string", "field", "word", "operator", "plain", ""];
+const KINDS = ["", "of-string", "of-field", "of-word", "of-operator", "of-string", ""];
 const MOST_OFFERED = 12;
 
 const names = { fields: [], values: {}, asked: false };

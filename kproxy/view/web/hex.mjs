@@ -65,7 +65,7 @@ export class Hex extends Component {
     const textOf = (from, to) => Array.from(data.subarray(from, to), letter).join("");
     const line = (index) => {
       const from = index * WIDTH, to = Math.min(data.length, from + WIDTH);
-      return html`<div key=${index} class="bytes"><span class="o">${String(from).padStart(5)}</span>  ${run(from, to, bytesOf)}${" ".repeat((WIDTH - (to - from)) * 3)} ${run(from, to, textOf)}</div>`;
+      return html`<div key=${index} class="bytes"><span class="o">${String(from).padStart(5)}</span>  ${run(from, to, bytesOf)}${" ".repeat((WIDTH - (to - from)) * 3)}${run(from, to, textOf)}</div>`;
     };
     return html`<div class="hex"><h3>${title} <span>${note}</span></h3>
       <${Lines} class="hx" role="group" tabindex="0" aria-label=${`Bytes: ${title}`} count=${count} height=${LINE} look=${look} of=${frame}

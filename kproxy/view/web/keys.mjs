@@ -80,5 +80,5 @@ export function help() {
       <dt>${command.keys.map((key) => html`<kbd>${key}</kbd>`)}</dt>
       <dd>${command.help ?? (typeof command.title === "function" ? command.title() : command.title)}</dd>`)}</dl></section>`)}</div>
     <p class="foot"><span class="dim">Views: ${[...views.values()].map((one) => one.title).join(", ")}.</span>
-    <button class="last" onClick=${closeDialog}>Close<kbd>esc</kbd></button></p>`, { title: "Keys", wide: true });
+    <button class="last" autofocus onClick=${closeDialog}>Close<kbd>esc</kbd></button></p>`, { title: "Keys", wide: true });
 }

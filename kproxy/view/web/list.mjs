@@ -100,7 +100,10 @@ function outcome(place) {
   const errors = rows.list(place, "errors");
   if (errors.length) return html`<span role="gridcell" class="bad" title=${errors.join(", ")}>${errors.join(", ")}</span>`;
   const how = rows.text(place, "outcome");
-  if (how === null) return html`<span role="gridcell" class="dim">under way</span>`;
+  if (how === null) {
+    const long = Date.now() / 1000 - rows.number(place, "time") > 3 && !(rows.number(place, "max_wait") > 0);
+    return html`<span role="gridcell" class=${long ? "bad" : "dim"}>${long ? "no answer so far" : "under way"}</span>`;
+  }
   const bad = how === "unanswered" || how === "closed";
   return html`<span role="gridcell" class=${bad ? "bad" : "dim"}>${OUTCOMES[how] ?? how}</span>`;
 }
@@ -296,7 +299,7 @@ function head(name) {
     return html`<span role="columnheader" key=${name} class=${toRight ? "r" : ""}>${own ? own() : title}</span>`;
   }
   const step = frame.span / 4;
-  const marksAt = [0, 1, 2, 3].map((part) => html`<span>${fine(frame.from + part * step, true).slice(0, frame.span < 4 ? 4 : 2)}</span>`);
+  const marksAt = [0, 1, 2, 3].map((part) => html`<span>${fine(frame.from + part * step, true).slice(0, step % 1 ? 4 : 2)}</span>`);
   return html`<span role="columnheader" key=${name} class="scale" aria-label="time">${marksAt}</span>`;
 }
 

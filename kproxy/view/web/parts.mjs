@@ -5,4 +5,5 @@ import "./connections.mjs";
 import "./topology.mjs";
 import "./charts.mjs";
 import "./follow.mjs";
+import "./save.mjs";
 import "./rail.mjs";

@@ -32,7 +32,7 @@ export function flat(partitions) {
 function batchLine(part, batch) {
   const words = [`${part.topic}[${part.partition}]`];
   if (batch.cut !== undefined) return [...words, `cut after ${bytes(batch.cut)}`];
-  words.push(`offsets ${batch.offset}${batch.last_offset !== undefined ? `–${batch.last_offset}` : ""}`, `codec ${batch.codec}`, `${bytes(batch.bytes)}`);
+  words.push(`offsets ${batch.offset}${batch.last_offset !== undefined ? `–${batch.last_offset}` : ""}`, `codec ${batch.codec}`, `${batch.bytes < 1000 ? `${batch.bytes} bytes` : bytes(batch.bytes)}`);
   if (batch.producer_id >= 0) words.push(`producer ${batch.producer_id}, epoch ${batch.producer_epoch}, sequence ${batch.base_sequence}`);
   if (batch.transactional) words.push("in a transaction");
   if (batch.control) words.push("control batch");

@@ -1,7 +1,8 @@
 // Timing, rules and event of an exchange.
 
-import { html } from "./dom.mjs";
-import { ms } from "./format.mjs";
+import { get } from "./api.mjs";
+import { changed, html } from "./dom.mjs";
+import { ms, number } from "./format.mjs";
 
 const PLACES = [["request_in", "the request's first bytes were read"], ["request_out", "it went to the broker"],
   ["response_in", "the response's first bytes were read"], ["response_out", "its last bytes were handed to the socket"]];
@@ -26,14 +27,37 @@ export function Timing({ event, row }) {
     ${event.throttle_ms > 0 && html`<tr><th scope="row">throttle</th><td class="r">${ms(event.throttle_ms)}</td><td>for which the response told the client to wait</td></tr>`}</tbody></table></div>`;
 }
 
-// Show which rules acted on it, and who answered.
+const known = { rules: [], asked: 0 };
+
+// Ask for the rules, unless that was done a moment ago.
+async function learn() {
+  if (Date.now() - known.asked < 5000) return;
+  known.asked = Date.now();
+  known.rules = (await get("/api/rules").catch(() => ({ rules: [] }))).rules;
+  changed();
+}
+
+// Return why a rule did not act, as far as its state now tells it.
+function whyNot(rule) {
+  if (!rule.enabled) return "it is off";
+  if (!rule.in_force) return rule.stage ? `its stage ${rule.stage} is not in force` : "it is not in force: all faults are off";
+  if (rule.binds === "connection") return "it binds connections when they open, and changes names, addresses or versions";
+  if (!rule.matched) return "its selectors have held for no request so far";
+  if (!rule.fired) return `its selectors have held ${number(rule.matched)} times, its trigger never`;
+  return `its selectors or its trigger did not hold; it has fired ${number(rule.fired)} of ${number(rule.matched)} times`;
+}
+
+// Show which rules acted on it, who answered, and of all other rules why they did not.
 export function Ruled({ event, row }) {
+  learn();
   const names = event.rules ?? row?.rules ?? [];
   const by = event.answered_by ?? row?.answered_by;
-  return html`<div class="ruled"><p>${names.length ? `${names.length === 1 ? "One rule" : `${names.length} rules`} acted on it:` : "No rule acted on it."}</p>
-    <ul>${names.map((name) => html`<li key=${name}><em class="tag">${name}</em></li>`)}</ul>
-    ${event.rule_ms > 0 && html`<p>Rules held it for ${ms(event.rule_ms)}.</p>`}
-    <p>${by === "kproxy" ? "kproxy answered in the broker's place." : by === "broker" ? "The broker answered." : ""}</p></div>`;
+  const others = known.rules.filter((rule) => !names.includes(rule.name));
+  return html`<div class="ruled"><p>${names.length ? `${names.length === 1 ? "One rule" : `${names.length} rules`} acted on it:` : "No rule acted on it."}
+    ${names.map((name) => html` <em class="tag" key=${name}>${name}</em>`)} ${event.rule_ms > 0 && `Rules held it for ${ms(event.rule_ms)}.`}
+    ${by === "kproxy" ? "kproxy answered in the broker's place." : by === "broker" ? "The broker answered." : ""}</p>
+    ${others.length > 0 && html`<table><thead><tr><th scope="col">not this time</th><th scope="col">kind</th><th scope="col">since</th></tr></thead>
+    <tbody>${others.map((rule) => html`<tr key=${rule.name}><th scope="row">${rule.name}</th><td>${rule.kind}</td><td>${whyNot(rule)}</td></tr>`)}</tbody></table>`}</div>`;
 }
 
 // Show the event as the audit has it.

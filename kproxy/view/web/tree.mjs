@@ -41,7 +41,7 @@ function joined(parts) {
 
 // Return a value as it stands in the tree: strings in quotes, bytes as text where they are text, else as hex.
 // `data`: the frame's bytes.
-export function valueText({ value, kind, end, step }, data) {
+export function valueText({ value, kind, type, end, step }, data) {
   if (step === null || value === undefined) return "";
   if (kind === "count") return value === -1 || value === null ? "null" : `${value} element${value === 1 ? "" : "s"}`;
   if (kind === "present") return value ? "" : "null";
@@ -50,6 +50,7 @@ export function valueText({ value, kind, end, step }, data) {
   if (kind === "batch") return batchText(value);
   if (value === null) return "null";
   if (typeof value === "string") return JSON.stringify(value);
+  if (type.endsWith("RECORDS")) return `${value.bytes} bytes`;
   if (typeof value.bytes === "number") return bytesText(value.bytes, end, data);
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
