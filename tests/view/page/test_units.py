@@ -162,13 +162,17 @@ def test_a_lane_has_room_for_requests_at_the_same_time(page: Page) -> None:
 
 def test_a_million_rows_take_no_more_room_than_the_last_ones(page: Page) -> None:
     """Ten minutes of 2,000 rows a second, of which each has texts of its own, go through the columns."""
-    found = run(page, "store", """
+    found = run(
+        page,
+        "store",
+        """
         const names = ["id", "time", "connection", "client", "api", "about", "outcome", "errors", "rules", "latency", "kept"];
         const rows = new m.Rows();
         for (let n = 0; n < 1_200_000; n++) {
           rows.add([`0-${n}`, n / 2000, n % 300, `c${n % 300}`, "Fetch", `topic-${n}[0]`, n % 99 ? "answered" : null, [], [], 1.5, true], names);
         }
-        return [rows.count, rows.gone, rows.texts.all.length < 200_000, rows.open.size < 4000, performance.memory.usedJSHeapSize / 1e6];""")
+        return [rows.count, rows.gone, rows.texts.all.length < 200_000, rows.open.size < 4000, performance.memory.usedJSHeapSize / 1e6];""",
+    )
 
     *counts, megabytes = found
     assert counts == [50_000, 1_150_000, True, True]
@@ -179,7 +183,9 @@ def test_the_keys_on_the_page_of_documentation(browser: Browser) -> None:
     """docs/view.md has every key of the page, and no other one."""
     text = (Path(__file__).parents[3] / "docs" / "view.md").read_text()
     table = text.partition("### Keys of the page")[2].partition("###")[0]
-    told = {key for row in table.splitlines() if row.startswith("| ") for key in re.findall(r"`([^`])`", row.split("|")[1])}
+    told = {
+        key for row in table.splitlines() if row.startswith("| ") for key in re.findall(r"`([^`])`", row.split("|")[1])
+    }
     with FakeView() as fake:
         page = browser.new_page()
         page.goto(fake.page)
