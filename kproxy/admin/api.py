@@ -29,7 +29,7 @@ from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.sinks.metrics import exposition, registry_of
 from kproxy.sinks.part_metrics import CertificateFiles, ProcessCollector
 
-from . import capture_download, check, completion, resources, rules, sources, tail
+from . import capture_download, check, completion, held, resources, rules, sources, tail
 from .assets import PAGE, make_page_guard, page_file, to_page
 from .backend import Backend
 from .guard import JSON, AdminTokens, Guard, make_guard
@@ -46,6 +46,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *resources.CONNECTION_OPERATIONS,
     *resources.ABOUT_OPERATIONS,
     *tail.OPERATIONS,
+    *held.OPERATIONS,
     *resources.CAPTURE_OPERATIONS,
     *capture_download.OPERATIONS,
     *sources.OPERATIONS,

@@ -10,12 +10,12 @@ from pydantic import Field
 
 from kproxy.errors import FilterError
 from kproxy.net.rules.keeper import DOCUMENTS
-from kproxy.observe.filter.fields import FIELDS
 from kproxy.observe.filter.filter import Filter
 from kproxy.rules.decision import FrameDepth
 from kproxy.rules.document.read import COMMON, read_document
 from kproxy.rules.document.reference import rows, sentence
 from kproxy.rules.document.source import Source
+from kproxy.rules.filter.fields import FIELDS
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.rule import Rule, title

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from time import monotonic
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from kproxy.core.rewrite.addresses import controller_id
 from kproxy.net.connection import Connection
@@ -17,6 +17,9 @@ from kproxy.net.server import Server
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.filter import Filter
 
+from .held_frames import HeldFrames
+from .held_models import HeldFrameShown, HeldListShown, HeldShown
+from .held_news import HeldNews, HeldNewsShown
 from .kept_matches import MatchesShown, rehearse
 from .kept_names import KeptNamesShown, names_in
 from .models import ClusterShown, ConnectionShown, ListenerShown, NodeShown, Role, TopologyShown, calendar_time
@@ -78,12 +81,29 @@ class Member(Protocol):
     async def names(self) -> KeptNamesShown:
         """Return the names that the exchanges kept here have."""
 
+    async def held(self) -> HeldListShown:
+        """Return the frames that rules hold, oldest first."""
+
+    async def held_frame(self, number: str) -> HeldFrameShown:
+        """Return one of them with its bytes."""
+
+    async def held_action(self, action: str, number: str, body: Mapping[str, Any]) -> HeldShown:
+        """Do one of `held_models.BODIES` to a held frame, and return it as it is then."""
+
+    async def resume_held(self, rule: str | None, who: str) -> int:
+        """Let go what this rule holds, or any; return how many frames that were."""
+
+    async def held_news(self, number: int | None) -> HeldNewsShown:
+        """Return what has become of held frames since the news with this number; None: all that is held."""
+
 
 class ProcessMember:
     """Member in this process: the server with its connections."""
 
     def __init__(self, server: Server, keeper: RuleKeeper, index: int = 0) -> None:
         self.server, self.keeper, self.index = server, keeper, index
+        self.held_frames = HeldFrames(server.desk, server.reactor, server.limits.max_frame_bytes)
+        self.news = HeldNews(self.held_frames)
 
     @property
     def process(self) -> Server:
@@ -149,6 +169,23 @@ class ProcessMember:
     def kept(self) -> Sequence[ObservedExchange]:
         """Return the exchanges that are kept for the view, the latest first."""
         return ()
+
+    # ---- held frames
+
+    async def held(self) -> HeldListShown:
+        return self.held_frames.show_all()
+
+    async def held_frame(self, number: str) -> HeldFrameShown:
+        return await self.held_frames.show_frame(number)
+
+    async def held_action(self, action: str, number: str, body: Mapping[str, Any]) -> HeldShown:
+        return await self.held_frames.call(action, number, body)
+
+    async def resume_held(self, rule: str | None, who: str) -> int:
+        return await self.held_frames.resume_all(rule, who)
+
+    async def held_news(self, number: int | None) -> HeldNewsShown:
+        return self.news.since(number)
 
     # ---- connections
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
@@ -37,7 +37,11 @@ def describe(operations: Sequence[Operation]) -> dict[str, Any]:
     answers: list[type[BaseModel]] = list(
         dict.fromkeys([FailureShown, *(operation.answer for operation in operations)])
     )
-    _, shown = models_json_schema([(model, "serialization") for model in answers], ref_template=SCHEMAS)
+    bodies = dict.fromkeys(one.body for one in operations if isinstance(one.body, type))
+    models: list[tuple[type[BaseModel], Literal["validation", "serialization"]]] = [
+        *((model, "serialization") for model in answers), *((model, "validation") for model in bodies)
+    ]  # fmt: skip
+    _, shown = models_json_schema(models, ref_template=SCHEMAS)
     document, rules = document_schema(SCHEMAS)
     paths: dict[str, Any] = {}
     for operation in operations:
@@ -70,6 +74,9 @@ def _operation(operation: Operation) -> dict[str, Any]:
     if operation.body == "bytes":
         content = {BYTES: {"schema": {"type": "string", "format": "binary"}}}
         description["requestBody"] = {"required": True, "content": content}
+    elif isinstance(operation.body, type):
+        schema = {"$ref": SCHEMAS.format(model=operation.body.__name__)}
+        description["requestBody"] = {"required": True, "content": {JSON: {"schema": schema}}}
     elif operation.body is not None:
         schema = {"$ref": SCHEMAS.format(model="Rule" if operation.body == "rule" else "Document")}
         description["requestBody"] = {"required": True, "content": {kind: {"schema": schema} for kind in (JSON, YAML)}}

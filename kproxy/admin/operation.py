@@ -41,11 +41,12 @@ ReceiveBody = Callable[[], AsyncGenerator[bytes, None]]
 
 @dataclass(frozen=True, slots=True)
 class OperationCall:
-    """Request of an operation: its path parameters, its query as the operation's model, its body as a document."""
+    """Request of an operation: its path parameters, its query as the operation's model, its body as a document or as a
+    model."""
 
     path: Mapping[str, str]
     query: Any
-    body: Source | None
+    body: Any
     may_write: bool = True
     """True if whoever asks may also change something."""
     who: str = ""
@@ -63,8 +64,8 @@ class NoQuery(BaseModel, extra="forbid"):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Operation of the API. `body`: what is sent, a rule, a document of rules, or bytes. `refusals`: codes beside those
-    that any request may get.
+    """Operation of the API. `body`: what is sent, a rule, a document of rules, bytes, or what this model says.
+    `refusals`: codes beside those that any request may get.
 
     `media`: of the answer; for another than JSON `handle` gives the whole response. `changes`: whether it changes
     something, so that a token for reading is not enough, and the log says who asked; None: unless it is a GET.
@@ -78,7 +79,7 @@ class Operation:
     handle: OperationHandler
     answer: type[Shown]
     query: type[BaseModel] = NoQuery
-    body: Literal["rule", "document", "bytes"] | None = None
+    body: Literal["rule", "document", "bytes"] | type[BaseModel] | None = None
     status: int = 200
     refusals: Sequence[str] = field(default=())
     media: str = JSON
@@ -94,11 +95,15 @@ class Operation:
         """Read the path, query and body of a request that the guard has let in. Raises Problem."""
         path = {name: value.replace(SLASH, "/") for name, value in request.path_params.items()}
         query = self._query(request)
-        body = receive = None
+        body: Any = None
+        receive = None
         if self.body == "bytes":
             media_type(request, (BYTES,))
             check_length(request, self.longest)
             receive = request.stream
+        elif isinstance(self.body, type):
+            media_type(request, (JSON,))
+            body = await trio.to_thread.run_sync(read_model, self.body, await read_body(request), limiter=DOCUMENTS)
         elif self.body is not None:
             kind = media_type(request, (JSON, YAML))
             data = await read_body(request)
@@ -133,6 +138,17 @@ def who_of(request: Request) -> str:
     return "".join(char if char.isprintable() else "?" for char in name).strip()
 
 
+def read_model(model: type[BaseModel], data: bytes) -> BaseModel:
+    """Return what a body of JSON says. Raises Problem with all mistakes in it."""
+    try:
+        return model.model_validate_json(data or b"{}")
+    except ValidationError as error:
+        mistakes = [(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors(include_input=False)]
+    count = len(mistakes)
+    raise Problem(422, "invalid_body", f"{count} mistake{'s' if count > 1 else ''}", mistakes[:MOST_MISTAKES])
+
+
+MOST_MISTAKES = 100
 SLASH = "\x00"
 """Stands for a slash within a path parameter, %2F, which is none of the path's own. No name has this character."""
 

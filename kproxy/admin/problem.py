@@ -15,10 +15,10 @@ _PLACE = re.compile(r"(.*?:\d+:\d+): (.*)", re.DOTALL)
 
 
 class Problem(Exception):
-    """Refusal of a request. `mistakes` are `where: message` lines."""
+    """Refusal of a request. `mistakes` are `file:line:column: message` lines, or pairs of where and message."""
 
     def __init__(
-        self, status: int, code: str, message: str, mistakes: Sequence[str] = (),
+        self, status: int, code: str, message: str, mistakes: Sequence[str | tuple[str, str]] = (),
         headers: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(message)
@@ -37,7 +37,8 @@ CODES: Mapping[int, Mapping[str, str]] = {
     404: {"not_found": "there is no such page", "no_such_rule": "there is no rule of that name",
           "no_such_connection": "there is no connection of that number",
           "no_such_capture": "no capture of that name was made since the start",
-          "no_such_source": "no file of that number is open: it was closed, or its hour is over"},
+          "no_such_source": "no file of that number is open: it was closed, or its hour is over",
+          "no_such_held": "no such frame is held; for a minute it is told how it went"},
     405: {"method_not_allowed": "the Allow header says what is"},
     408: {"too_slow": "the body did not come in time"},
     409: {"rule_in_use": "where the rule or its namesake comes from does not allow that",
@@ -47,18 +48,24 @@ CODES: Mapping[int, Mapping[str, str]] = {
           "capture_failed": "the file cannot be written",
           "capture_runs": "its file is not whole yet: stop it first",
           "source_failed": "no room for the file, or none to read it in",
-          "too_many_captures": "as many run as may at a time"},
+          "too_many_captures": "as many run as may at a time",
+          "held_changed": "the held frame is not what was looked at any more",
+          "not_editable": "the held frame cannot be changed so",
+          "no_answer_due": "kproxy cannot give this answer in the broker's place"},
     413: {"too_large": "the body is longer than is taken"},
     415: {"unsupported_media_type": "the Content-Type is none of those that are taken"},
     422: {"invalid_document": "mistakes in the body, each with its line and column",
           "no_capture": "the body is no capture, or a damaged one",
-          "invalid_query": "mistakes in the query or the path"},
+          "invalid_query": "mistakes in the query or the path",
+          "invalid_body": "mistakes in the body, each with its field",
+          "invalid_edit": "mistakes in an edit, each with its path or byte"},
     429: {"too_many_listeners": "as many listen to what passes as may at a time",
           "too_many_bodies": "as much is being read of bodies as may at a time",
           "too_many_sources": "as many files are open as may at a time",
           "too_many_answers": "as much is being sent of long lists as may at a time"},
     500: {"internal": "a mistake of kproxy's own; its log says more"},
-    503: {"not_everywhere": "a worker process could not take it in, and nothing was changed",
+    503: {"worker_gone": "the process that held the frame has ended",
+          "not_everywhere": "a worker process could not take it in, and nothing was changed",
           "too_many_connections": "as many connections are open to this address as may at a time"},
 }  # fmt: skip
 """By status: every code there is, and what it means."""
@@ -91,7 +98,9 @@ def answer(problem: Problem) -> JSONResponse:
     return JSONResponse(shown.model_dump(mode="json"), problem.status, problem.headers)
 
 
-def mistake_of(line: str) -> MistakeShown:
-    """Split `file:line:column: message` into its two parts."""
+def mistake_of(line: str | tuple[str, str]) -> MistakeShown:
+    """Split `file:line:column: message` into its two parts, if it is not in two yet."""
+    if not isinstance(line, str):
+        return MistakeShown(where=line[0], message=line[1])
     match = _PLACE.fullmatch(line)
     return MistakeShown(where=match[1], message=match[2]) if match else MistakeShown(where="", message=line)

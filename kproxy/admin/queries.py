@@ -14,13 +14,14 @@ LONGEST_WAIT = 3600.0
 """Seconds; who wants to wait longer asks again."""
 
 
-def _duration(value: Any) -> Any:
+def duration(value: Any) -> Any:
+    """Return the seconds of a text such as 10s; what is no text stays as it is, to be checked by who asked."""
     return float(value) if isinstance(value, str) and value.isdecimal() else parse_duration(value)
 
 
 AS_TEXT = WithJsonSchema({"type": ["string", "number"], "examples": ["10s", "500ms", 3]})
-Ttl = Annotated[float, BeforeValidator(_duration), Field(gt=0, le=LONGEST_TTL), AS_TEXT]
-Timeout = Annotated[float, BeforeValidator(_duration), Field(ge=0, le=LONGEST_WAIT), AS_TEXT]
+Ttl = Annotated[float, BeforeValidator(duration), Field(gt=0, le=LONGEST_TTL), AS_TEXT]
+Timeout = Annotated[float, BeforeValidator(duration), Field(ge=0, le=LONGEST_WAIT), AS_TEXT]
 
 
 class Query(BaseModel, extra="forbid"):

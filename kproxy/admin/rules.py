@@ -238,7 +238,7 @@ def _live(store: RuleStore, name: str) -> None:
 
 
 def _body(call: OperationCall) -> Source:
-    assert call.body is not None, "the operation has a body"
+    assert isinstance(call.body, Source), "the operation has such a body"
     return call.body
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 
 from kproxy.errors import FilterError
-from kproxy.observe.filter.fields import FIELDS, Field
 from kproxy.observe.filter.filter import Filter
+from kproxy.rules.filter.fields import FIELDS, Field
 from kproxy.terminal import say
 
 FILE_ENDINGS = (".pcapng", ".pcap", ".ndjson", ".gz", ".cap")

@@ -84,9 +84,10 @@ class Session(LanePair):
             self.timers.tick(now)
 
     def released(self, now: float) -> None:
-        """Try the request again that a rule of this connection has released."""
-        if not self.phase.ends:
-            self.requests.try_again(now)
+        """Try the frames again that rules of this connection may have released."""
+        for lane in (self.requests, self.responses):
+            if not self.phase.ends:
+                lane.try_again(now)
 
     def use(self, plan: Plan, now: float) -> None:
         """Use other live rules from the next frame on; what is in flight finishes under those it began with."""
@@ -108,6 +109,9 @@ class Session(LanePair):
             self.close("drained", "connection drained, on which a rule had let nothing pass")
         elif self.phase.takes_requests:
             self.phase = self.phase.to(DRAINING)
+            if self.responses.rules is not None:  # what the broker has answered is answered
+                self.responses.rules.let_all_go("resumed")
+                self.responses.try_again(now)
         self.run_pending(now)
 
     def eof(self, side: int, now: float) -> None:
@@ -141,8 +145,7 @@ class Session(LanePair):
         if self.phase is OVER:
             return
         self.phase = self.phase.to(OVER)
-        if self.requests.rules is not None:
-            self.requests.rules.end()
+        self.let_all_go(getattr(self.owner, "cause", ""))
         if self._engine is not None:
             self._engine.subjects.over()
         self._engine = self._lookups = None

@@ -71,6 +71,7 @@ class SessionState:
     kept_from_client = False  # a rule stalled the connection, or a login failed
     ended: frozenset[int] = frozenset()  # sides of which no more will come, though what came is still blocked
     tail_position: int | None = None  # index in `commands` of the last answers; bytes read before go in front
+    holds = 0  # frames that rules have held so far
     observer: Observer | None = None  # the driver may put one here
     owner: Any = None
 

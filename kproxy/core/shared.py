@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Any, Protocol
 
+from kproxy.core.holding.desk import HoldingDesk
 from kproxy.core.live.partition_session import Room
 from kproxy.core.rewrite.rewriter import MOST_NODES
 from kproxy.wire.scan.frames import framed
@@ -122,3 +123,4 @@ class Shared:
     max_nodes: int = MOST_NODES
     mark: CircleMark = field(default_factory=CircleMark)
     room: Room = field(default_factory=Room)
+    desk: HoldingDesk = field(default_factory=HoldingDesk)

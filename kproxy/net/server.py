@@ -12,6 +12,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.document import Config
+from kproxy.core.holding.desk import HoldingDesk
 from kproxy.errors import InternalError
 from kproxy.net.accept.listener import Listener
 from kproxy.net.accept.port_service import LocalPorts, PortService
@@ -64,6 +65,7 @@ class Server:
         self.debug = self.log.is_enabled_for(logging.DEBUG)
         self.advertise = advertise
         self.gate: Callable[[], Gate] = lambda: NO_GATE
+        self.desk = HoldingDesk()
         """Gives the rules in force about who may connect."""
         self.closes = LogThrottle(self.log)
         self.limits = config.limits

@@ -14,6 +14,7 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.config.changes import FLAGS, Origin
 from kproxy.config.document import Config
 from kproxy.core.counters import ApiTally, Counters, Tallies
+from kproxy.core.holding.desk import HoldingDesk
 from kproxy.core.live.partition_session import Room
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.sasl.lane_logins import NO_SASL
@@ -29,6 +30,7 @@ from kproxy.net.loop.reactor import Reactor
 from kproxy.net.readiness import DRAINING, GOING_TO_END, Probe, Readiness, tell
 from kproxy.net.reporting import ConnectionCounts
 from kproxy.net.rules.files import RuleFiles
+from kproxy.net.rules.held_watch import HeldWatch
 from kproxy.net.rules.keeper import RuleKeeper
 from kproxy.net.server import Server
 from kproxy.rules import rule_set
@@ -39,6 +41,7 @@ from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
 
 from . import garbage
+from .judging import RuleFilters
 from .main import (
     advertising,
     certificates_of,
@@ -84,6 +87,7 @@ class ProxyProcess:
         limits = config.limits
         self.held = {"request": HeldMemory(limits.held_bytes), "response": HeldMemory(limits.held_bytes)}
         self.room = Room(limits.session_partitions)
+        self.desk = HoldingDesk(limits.held_bytes)
         self.shared = {
             name: Shared(
                 counters=self.counters,
@@ -95,6 +99,7 @@ class ProxyProcess:
                 max_nodes=limits.max_nodes,
                 mark=self.mark,
                 room=self.room,
+                desk=self.desk,
             )
             for name in config.clusters
         }
@@ -108,6 +113,9 @@ class ProxyProcess:
         self.reactor = Reactor(log, self.counters.proxy_time.add)
         self.server = self.make_server()
         self.server.gate = self.gate
+        self.server.desk = self.desk
+        self.desk.judge = RuleFilters(self.server)
+        HeldWatch(self.desk, self.reactor)
         self.keeper = RuleKeeper(store or RuleStore(listeners=config.places()), self.swap, self.reactor, log)
         self.files = files or RuleFiles((), log)
         self.circles = {name: CircleCheck(each, self.mark) for name, each in self.server.upstreams.items()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Literal
+from typing import Any, Literal, NewType
 
 from kproxy.rules.entity import Entity
 
@@ -61,6 +61,23 @@ class Delay:
     came."""
 
     seconds: float
+
+
+HeldError = NewType("HeldError", int)
+"""Error code that a held frame is answered with when its time is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Decision to hold the frame until somebody lets it go, for so many seconds at most; `then` it passes, or its
+    connection is closed, or it is answered with this error code. Needs depth BODY.
+
+    `most`: frames that the rule holds at a time in one process; more pass, and are counted.
+    """
+
+    seconds: float
+    then: Literal["pass", "close"] | HeldError = "pass"
+    most: int = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +134,7 @@ class Swallow:
     """Decision to take all that comes on this connection and send it nowhere. For `on_connect` and requests."""
 
 
-Decision = Edit | Fail | LeaveOut | Answer | Delay | Drop | Close | Throttle | Reframe | Repeat | Swap | Swallow
+Decision = Edit | Fail | LeaveOut | Answer | Delay | Hold | Drop | Close | Throttle | Reframe | Repeat | Swap | Swallow
 
 
 class FrameDepth(IntEnum):

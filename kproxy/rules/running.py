@@ -5,12 +5,23 @@ decide together (`common`)."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal, Protocol
 
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.shared_numbers import SharedNumbers
 from kproxy.rules.trigger import Trigger
 
 from .trigger import SharedTrigger
+
+HowGone = Literal["resumed", "edited", "answered", "dropped", "closed", "timed_out", "client_left", "rule_gone"]
+"""Way in which a frame went that a rule had held. closed: its connection was, by whoever it may be."""
+
+
+class HeldByRule(Protocol):
+    """Frame that a rule holds."""
+
+    def let_go(self, how: HowGone = "resumed", who: str = "") -> None:
+        """Let it go on; `who`: the name of whoever wants that, empty for nobody in particular."""
 
 
 class Running:
@@ -34,7 +45,7 @@ class Running:
         self.observes = rule.mode == "observe"
         self.holds = rule.when is not None and rule.when.hold is True
         self.restart(began, common)
-        self.held: list[Callable[[], None]] = []  # releases what waits because of `when: {hold: true}`
+        self.held: list[HeldByRule] = []  # by `when: {hold: true}`, or by a kind that is made for it
         self.on_count: Callable[[], None] | None = None
         self.raised, self.said = 0, ""  # how often the effect raised, and what it said last
 
@@ -79,11 +90,11 @@ class Running:
         self.effect.seed = f"{seed}:draws"  # else trigger and effect would draw the same numbers
         self.effect.common = common
 
-    def release(self) -> int:
-        """Let go what is held, and return how many requests that were."""
+    def release(self, how: HowGone = "resumed") -> int:
+        """Let go what is held, and return how many frames that were."""
         held, self.held = self.held, []
-        for let_go in held:
-            let_go()
+        for one in held:
+            one.let_go(how)
         return len(held)
 
     def reset(self) -> None:

@@ -17,7 +17,7 @@ from kproxy.capture.policy import CaptureSide, Policy
 from kproxy.capture.writer import CaptureEndpoint
 from kproxy.observe.exchange import Depth, Frame, ObservedExchange, Who
 from kproxy.observe.filter.filter import Filter
-from kproxy.observe.filter.view import View
+from kproxy.rules.filter.fields import View
 
 from .capture_file import CaptureFile
 

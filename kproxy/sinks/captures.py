@@ -17,7 +17,7 @@ from kproxy.capture.writer import CaptureEndpoint, ToWallTime
 from kproxy.errors import InputError
 from kproxy.observe.exchange import ObservedExchange, Who
 from kproxy.observe.filter.filter import Filter
-from kproxy.observe.filter.view import View
+from kproxy.rules.filter.fields import View
 
 from .capture import CaptureSink
 from .capture_file import CaptureFile, CaptureLimits, CapturePart, StopReason

@@ -79,6 +79,7 @@ class Api:
     def __init__(self, proxy: ProxyProcess, token: str | None = None, read: str | None = None) -> None:
         self.proxy, self.closed = proxy, False
         backend = process_backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: [b"metrics"], proxy.log)
+        self.backend = backend
         self.app = make_app(backend, AdminTokens(token, read), "127.0.0.1")
 
     def close(self) -> None:

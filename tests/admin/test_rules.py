@@ -9,6 +9,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from tests.support.holding import LetGo
+
 TINY = {"kind": "tiny"}
 YAML = "application/yaml"
 
@@ -249,10 +251,10 @@ async def test_counters_are_reset(api: Any) -> None:
 async def test_held_requests_are_released(api: Any) -> None:
     """By the rule's own release, and when the rule goes."""
     let_go: list[int] = []
-    api.running("base").held = [lambda: let_go.append(1), lambda: let_go.append(2)]
+    api.running("base").held = [LetGo(let_go, 1), LetGo(let_go, 2)]
     assert (await api("GET", "/api/rules/base")).json["held"] == 2
     assert (await api("POST", "/api/rules/base/release")).json == {"released": 2}
-    api.running("base").held = [lambda: let_go.append(3)]
+    api.running("base").held = [LetGo(let_go, 3)]
     await api("POST", "/api/kill")
 
     assert let_go == [1, 2, 3]

@@ -127,6 +127,12 @@ def rule(topics: int = 20_000) -> str:
 
 FILTER = quote("~k produce" + "".join(f" | ~t /x{at}.*y/" for at in range(200)))
 ANY = "api-1"
+CHANGES = {"revision": 1, "set": [{"path": f"topics[{at}].name", "value": "x" * 300} for at in range(10_000)]}
+HELD = {
+    "preview": json.dumps(CHANGES), "resume": json.dumps(CHANGES), "extend": '{"by": "60s"}', "claim": '{"who": "x"}',
+    "answer": json.dumps({"revision": 1, "bytes": "A" * 4_000_000}), "drop": '{"revision": 1}',
+    "close": '{"revision": 1}',
+}  # fmt: skip
 CALLS: dict[str, tuple[str, str]] = {
     "list_rules": ("/api/rules", ""),
     "get_rule": (f"/api/rules/{ANY}", ""),
@@ -164,11 +170,17 @@ CALLS: dict[str, tuple[str, str]] = {
     "open_source": ("/api/sources?name=none", "no capture, " * 100_000),
     "get_source": ("/api/sources/s1", ""),
     "close_source": ("/api/sources/s1", ""),
+    "list_held": ("/api/held", ""),
+    "get_held": ("/api/held/1-1", ""),
+    **{f"{action}_held": (f"/api/held/1-1/{action}", body) for action, body in HELD.items()},
+    "resume_all_held": ("/api/held/resume", "{}"),
 }
-REFUSED = ("tail", "start_capture", "get_capture", "stop_capture", "download_capture", "/readyz", "open_source",
-           "get_source", "close_source")  # fmt: skip
-"""There is no folder for captures here, no broker, and no file that is one; a tail has no end, so its filter is wrong
-at its end."""
+REFUSED = (
+    "tail", "start_capture", "get_capture", "stop_capture", "download_capture", "/readyz", "open_source", "get_source",
+    "close_source", "get_held", *(f"{action}_held" for action in HELD),
+)  # fmt: skip
+"""There is no folder for captures here, no broker, no file that is one, and nothing is held; a tail has no end, so its
+filter is wrong at its end."""
 OTHERS = ("/livez", "/readyz", "/metrics", "/api/openapi.json")
 BY_NAME = {one.name: one for one in OPERATIONS}
 

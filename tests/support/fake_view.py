@@ -22,8 +22,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from kproxy.admin.assets import SAFE, all_assets
 from kproxy.errors import FilterError
-from kproxy.observe.filter.fields import FIELDS
 from kproxy.observe.filter.filter import Filter
+from kproxy.rules.filter.fields import FIELDS
 from kproxy.wire.table import errors, schema
 
 COLUMNS = (

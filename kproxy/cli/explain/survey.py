@@ -9,7 +9,6 @@ from kproxy.cli.explain.opinions import Opinion, opinion
 from kproxy.cli.explain.target import Target
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.plan import Bound, Plan
-from kproxy.core.shared import Shared
 from kproxy.core.step import Step
 from kproxy.rules.kinds.advertise import AdvertiseRule
 from kproxy.rules.kinds.base.name_rule import NameRule
@@ -17,6 +16,7 @@ from kproxy.rules.kinds.base.rule import Rule
 from kproxy.rules.kinds.limit_versions import LimitVersions, VersionLimits
 from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.rule_set import RuleSet
+from kproxy.sinks.offline_judge import judged
 from kproxy.testing.cases.compare import check_untouched, describe
 from kproxy.testing.cases.connection import CaseConnection
 from kproxy.testing.cases.model import ClientConnection
@@ -80,7 +80,7 @@ class Surveyor:
                 certificate=facts.certificate, node=facts.node, principal=known.get("principal"),
                 client_software=known.get("client_software"), advertise=self.advertise,
             )  # fmt: skip
-            self.connection = CaseConnection(spec, RuleSet(self.rules.rules, self.rules.origins), Shared(), 1, {}, 0.0)
+            self.connection = CaseConnection(spec, RuleSet(self.rules.rules, self.rules.origins), judged(), 1, {}, 0.0)
         if self.connection.talk.closed is not None:
             yield "  the connection is closed already"
             return

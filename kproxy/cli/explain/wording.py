@@ -14,6 +14,7 @@ from kproxy.rules.decision import (
     Edit,
     Fail,
     FrameDepth,
+    Hold,
     LeaveOut,
     Reframe,
     Repeat,
@@ -29,6 +30,7 @@ ENDS = {
     "rst": "the connection is reset",
     "half": "kproxy sends nothing more to the client",
 }
+WAYS = {"pass": "goes on", "close": "takes its connection along"}
 AFTER = {"stall": "nothing more comes on the connection", "close": "the connection is closed", "continue": "it goes on"}
 
 
@@ -45,6 +47,13 @@ def words(decision: Decision, matched: Sequence[Entity], direction: str) -> str:
             parts = [f"the response says throttle_time_ms {round(seconds * 1000)}"] if hint else []
             parts += [f"nothing is read from the client for {duration(seconds)}"] if mute else []
             return ", ".join(parts)
+        case Hold(seconds=seconds, then=then):
+            end = (
+                f"is answered {error(then)}"
+                if isinstance(then, int)
+                else {"pass": "goes on", "close": "is closed"}[then]
+            )
+            return f"the {direction} is held until somebody lets it go; after {duration(seconds)} it {end}"
         case Drop(then=then):
             return f"the {direction} is lost, {AFTER[then]}"
         case Close(how=how):

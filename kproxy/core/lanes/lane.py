@@ -14,9 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kproxy.core.holding.held import HeldFrame
+from kproxy.core.live.evaluation import Evaluation
 from kproxy.core.rewrite.names.single_topic import SingleTopicRewriter
 from kproxy.core.sasl.identity import LONGEST_TOKEN
 from kproxy.core.shared import HeldMemory
+from kproxy.rules.kinds.base.rule import Direction
 from kproxy.wire.primitives import Buffer
 
 from .assembler import Assembler
@@ -149,6 +152,15 @@ class Lane(Assembler):
         size = frame.length - 4 + len(name) - (stop - start)
         pieces = [size.to_bytes(4, "big"), frame.buf[frame.start + 4 : start], name]
         return Replace(pieces, stop, rest=frame.end - stop)
+
+    def begin_hold(self, evaluation: Evaluation, at: Direction, size: int, now: float) -> None:
+        """Have the rules hold the frame at hand that are to."""
+        session = self.session
+        evaluation.holds = [
+            HeldFrame(session, self, evaluation, running, at, hold, now, size) for running, hold in evaluation.to_hold
+        ]
+        for held in evaluation.holds:
+            session.shared.desk.enter(held)
 
     def watch_token(self, buf: Buffer, pos: int, n: int, size: int) -> bool:
         """Show a bare token to the identity, which reads the client's name in it. False: the token has to be whole for

@@ -111,6 +111,7 @@ class LanePair(LaneHost):
         if not self.phase.ends:
             self.send_last_answers()
             self.phase = self.phase.to(CLOSING)
+            self.let_all_go(cause)
             self.requests.die()
             self.responses.die()
             self.timers.cancel()
@@ -129,6 +130,12 @@ class LanePair(LaneHost):
             assert isinstance(last, CloseBoth)
             self.commands.append(replace(last, reset=how == "rst"))
 
+    def let_all_go(self, cause: str) -> None:
+        """Note that no rule holds a frame of this connection any more, which ends for this cause."""
+        for rules in (self.requests.rules, self.responses.rules):
+            if rules is not None:
+                rules.let_all_go("client_left" if cause.startswith("client") else "closed")
+
     def stall(self) -> None:
         if self.phase is DRAINING:
             self.close("drained", "connection drained, on which a rule lets nothing pass")
@@ -139,6 +146,7 @@ class LanePair(LaneHost):
         self.kept_from_client = True
         self.has_pending = True
         self.marks.settle()
+        self.let_all_go("rule")
         self.requests.die()
         self.responses.die()
         self.flow.resume_all()  # bytes are thrown away, but the connection's end is seen

@@ -3,17 +3,17 @@ response."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 from kproxy.core.commands import BROKER
+from kproxy.core.holding.held import let_all_go, still_held
 from kproxy.core.inflight import FifoEntry
 from kproxy.core.live.evaluation import EvaluatedExchange, RequestEvaluation, Watched
 from kproxy.core.live.selection import SettledAnswer
 from kproxy.core.step import Step
 from kproxy.errors import DecodeError
 from kproxy.rules.decision import FrameDepth
-from kproxy.rules.running import Running
+from kproxy.rules.running import HowGone, Running
 from kproxy.wire.breath import LONG, freeing
 from kproxy.wire.table.api_keys import PRODUCE
 
@@ -86,7 +86,7 @@ class RequestRules:
             if not isinstance(made, RequestEvaluation):
                 return made
             self.evaluation = evaluation = made
-        if evaluation.held_by:
+        if evaluation.holds and still_held(evaluation.holds, self.lane, self.session, frame):
             return Wait("held")
         if evaluation.until is not None and frame.now < evaluation.until:
             self.session.timers.at(evaluation.until, self.lane.try_again)
@@ -124,8 +124,8 @@ class RequestRules:
         if tells_more:
             self.templates.learn_rules(frame, made.candidates, made.waiting)
             session.identity.on_change = self.forget
-        for running in made.held_by:
-            running.held.append(partial(self.let_go, made, running))
+        if made.to_hold:
+            self.lane.begin_hold(made, "request", made.exchange.request_size, frame.now)
         return made
 
     def none_fires(self, rules: tuple[Running, ...], known: FrameTemplate, frame: RequestView) -> bool:
@@ -168,13 +168,6 @@ class RequestRules:
             need = min(have + 1, frame.length)  # acks has to be here: observers are told if an answer is due
         return Need(need, hold=need == frame.length) if have < need else None
 
-    def let_go(self, evaluation: RequestEvaluation, running: Running) -> None:
-        """Note that a rule does not hold this request any more."""
-        evaluation.held_by.remove(running)
-        owner = self.session.owner
-        if not evaluation.held_by and owner is not None:
-            owner.released()
-
     def entry(self, frame: RequestView, step: Step, note: dict[str, Any] | None) -> FifoEntry:
         """Return the FIFO's entry for the frame that goes on now by this plain step."""
         correlation, now = frame.correlation, frame.now
@@ -215,11 +208,10 @@ class RequestRules:
             self.lane.plan = self.session.plan  # another one may have come while the frame waited
             self.session.mark(BROKER, evaluation.to_count())
 
-    def end(self) -> None:
-        """Take back the calls by which rules would release this connection's request, since the connection is over."""
+    def let_all_go(self, how: HowGone) -> None:
+        """Note that no rule holds this connection's request any more."""
         if self.evaluation is not None:
-            for running in self.evaluation.held_by:
-                running.held[:] = [one for one in running.held if getattr(one, "func", None) != self.let_go]
+            let_all_go(self.evaluation.holds, how)
 
 
 def remembered_bytes(entry: FifoEntry) -> int:
@@ -230,4 +222,4 @@ def remembered_bytes(entry: FifoEntry) -> int:
     if not isinstance(note, Noted) or note.exchange is None:
         return 0
     size = note.exchange.request_size
-    return size // NO_RECORDS if entry[1].key == PRODUCE else size
+    return size // NO_RECORDS if entry[1].key == PRODUCE and note.exchange.content is None else size

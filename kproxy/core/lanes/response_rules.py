@@ -7,12 +7,14 @@ from functools import partial
 from typing import Any
 
 from kproxy.core.commands import CLIENT
+from kproxy.core.holding.held import let_all_go, still_held
 from kproxy.core.live.engine import milliseconds
 from kproxy.core.live.evaluation import EvaluatedExchange, Watched
 from kproxy.core.live.response_evaluation import ResponseEvaluation
 from kproxy.core.live.subjects import SESSION_HEAD
 from kproxy.core.step import LIVE, Step
 from kproxy.rules.decision import FrameDepth
+from kproxy.rules.running import HowGone
 from kproxy.wire.breath import freeing, rest
 from kproxy.wire.scan.frames import framed
 from kproxy.wire.table.api_keys import SASL_HANDSHAKE
@@ -99,6 +101,11 @@ class ResponseRules:
         if evaluation.frame is None and changed:
             evaluation.frame = content
         exchange.end()
+        evaluation.content = None
+        if evaluation.to_hold:
+            self.lane.begin_hold(evaluation, "response", exchange.response_size, frame.now)
+            for held in evaluation.holds:
+                held.late = evaluation.late
         return evaluation
 
     def more_of_head(self, exchange: EvaluatedExchange, frame: ResponseView) -> int:
@@ -139,6 +146,8 @@ class ResponseRules:
     def forward(self, frame: ResponseView, evaluation: ResponseEvaluation) -> Disposition:
         """Return the disposition of a frame by what the rules decided."""
         session = self.session
+        if evaluation.holds and still_held(evaluation.holds, self.lane, session, frame):
+            return Wait("held")
         if evaluation.until is not None and frame.now < evaluation.until:
             session.timers.at(evaluation.until, self.lane.try_again)
             return Wait("delay")
@@ -226,6 +235,11 @@ class ResponseRules:
         content, _ = rewritten
         self.lane.leave(frame)
         return Replace([len(content).to_bytes(4, "big"), content, frame.note.behind], frame.end)
+
+    def let_all_go(self, how: HowGone) -> None:
+        """Note that no rule holds this connection's response any more."""
+        if self.evaluation is not None:
+            let_all_go(self.evaluation.holds, how)
 
     def done(self, evaluation: ResponseEvaluation) -> None:
         self.evaluation = None

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from kproxy.core.cluster import Cluster
 from kproxy.core.commands import CLIENT, Reshape
+from kproxy.core.holding.admission import may_hold, passes_filter
 from kproxy.core.lanes.frame import RequestView, Wait
 from kproxy.core.lanes.frame_templates import FrameTemplate
 from kproxy.core.observer import NO_ANSWER
@@ -30,6 +31,7 @@ from kproxy.rules.decision import (
     Edit,
     Fail,
     FrameDepth,
+    Hold,
     Reframe,
     Swallow,
     Throttle,
@@ -257,6 +259,8 @@ class Engine:
         )
         if program.request == FrameDepth.BODY:
             exchange.read_request = lambda: decode_request(frame.buf[frame.start + 4 : frame.end], trailing=True)
+        if program.filters:
+            exchange.content = frame.content
         exchange.acks = frame.acks
         return exchange
 
@@ -281,20 +285,31 @@ class Engine:
             if unknown:
                 self.begin_anew(evaluation, exchange, unknown)
                 return
-        if part.by_error:
-            exchange.pending.append(Pending(part, matched, judged=False))
-            return
-        if not self.fires(running, exchange, evaluation, now) or running.observes:
-            return
+        filtered = part.wanted and (part.late or not passes_filter(self.session, part, exchange, None, now))
+        if part.by_error or filtered:
+            if part.response:
+                exchange.pending.append(Pending(part, matched, judged=False))
+        elif self.fires(running, exchange, evaluation, now) and not running.observes:
+            self.act(part, matched, selection, evaluation, now)
+
+    def act(
+        self, part: Part, matched: Sequence[Entity], selection: Selection | SessionSelection,
+        evaluation: RequestEvaluation, now: float,
+    ) -> None:  # fmt: skip
+        """Have a rule act that has fired: take what its effect decides, and remember what it does to the response."""
+        running, exchange = part.running, evaluation.exchange
         if running.holds:
-            evaluation.held_by.append(running)
-            evaluation.act(running)
+            evaluation.hold(running, None)
         if part.response:
             exchange.pending.append(Pending(part, matched, judged=True))
         if part.screens:
             self.screening.begin(part, exchange, evaluation, judged=True)
         if part.request:
             for decision in self.asked(running, "on_request", exchange, matched, now):
+                if isinstance(decision, Hold):
+                    if may_hold(self.session, running, decision, exchange.request_size):
+                        evaluation.hold(running, decision)
+                    continue
                 evaluation.act(running)
                 self.take(decision, running, matched, selection, evaluation, now)
 

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from kproxy.core.holding.held import HeldFrame
 from kproxy.core.lanes.frame import FrameView
 from kproxy.core.respond.tree import Failure
 from kproxy.core.step import Step
-from kproxy.rules.decision import AfterDrop, FrameDepth, How
+from kproxy.rules.decision import AfterDrop, FrameDepth, Hold, How
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.running import Running
@@ -45,10 +46,12 @@ class EvaluatedExchange(Exchange):
     they did something: once an exchange, though it be to the request and to the response. `session` is the fetch or
     share session that the request opens or continues, `awaits` that the broker's answer to it is to be noticed,
     `refuses` that a rule other than a fault has failed something; `decided` that no other rule is asked any more.
+    `content` gives the request's bytes without its size where a filter is asked about them.
     """
 
     __slots__ = (
         "awaits",
+        "content",
         "counted",
         "decided",
         "failures",
@@ -76,6 +79,7 @@ class EvaluatedExchange(Exchange):
         self.late: dict[Entity, Failure] = {}
         self.listed: tuple[Entity, ...] = ()  # entities of the request, if it belongs to no session
         self.whole: Failure | None = None
+        self.content: Callable[[], bytes] | None = None
         self.session: PartitionSession | None = None
         self.awaits = self.refuses = self.decided = False
         self.throttle = 0.0  # seconds that the client is told in the response
@@ -108,11 +112,14 @@ class EvaluatedExchange(Exchange):
 
     def outlive(self, frame: FrameView) -> None:
         """Copy the request's frame out of the driver's buffer if it can still be asked for."""
-        if self.read_request is not None and self._request is None and self.response_depth() == FrameDepth.BODY:
+        kept = self.response_depth() == FrameDepth.BODY and (self.content is not None or self._request is None)
+        if self.read_request is not None and kept:
             content = frame.content()
             self.read_request = lambda: decode_request(content, trailing=True)
+            if self.content is not None:
+                self.content = lambda: content
         else:
-            self.read_request = None
+            self.read_request = self.content = None
 
     def answer_is(self, response: Message) -> None:
         """Set the response that rules see from now on."""
@@ -128,6 +135,7 @@ class EvaluatedExchange(Exchange):
             for thing in (self.session, self.listed, self.failures, self.late):
                 keep(thing)
         self._request = self._response = self.read_request = self.find = self._entities = self.session = None
+        self.content = None
         self.pending, self.failures, self.late, self.listed = [], {}, {}, ()
 
     def forget_records(self) -> None:
@@ -168,6 +176,8 @@ class Evaluation:
     changes     made to the bytes that leave, size in front; `then` closes the connection behind them
     throttle    seconds for which the client is not read after the response (for acks=0: now)
     acted       rules that did something, to be counted as applied when it has gone out
+    to_hold     rules that are to hold it, with their decisions; None: `when: {hold: true}`
+    holds       the same once they do, as long as they do
     """
 
     until: float | None = None
@@ -177,6 +187,8 @@ class Evaluation:
     frame: bytes | None = None
     then: How | None = None
     throttle = 0.0
+    to_hold: tuple[tuple[Running, Hold | None], ...] = ()
+    holds: list[HeldFrame] = []  # replaced, never changed, by the lane of a frame that is to be held
 
     def __init__(self, exchange: EvaluatedExchange) -> None:
         self.exchange = exchange
@@ -192,6 +204,11 @@ class Evaluation:
         """Note once that this rule did something to the frame at hand; all its decisions are taken in one go."""
         if not self.acted or self.acted[-1] is not running:
             self.acted.append(running)
+
+    def hold(self, running: Running, hold: Hold | None) -> None:
+        """Have this rule hold the frame; that is something it does to it."""
+        self.act(running)
+        self.to_hold = (*self.to_hold, (running, hold))
 
     def to_count(self) -> list[Running]:
         """Return the rules that acted, and were not counted for it at this exchange's request; count them as told."""
@@ -211,7 +228,6 @@ class Evaluation:
 class RequestEvaluation(Evaluation):
     """Decisions about one request.
 
-    held_by     rules that hold it until they release it
     answer      kproxy's own answer, without the size; the request goes nowhere
     close_after how the connection is closed behind the request
     candidates  numbers of the rules that can apply to all that begin like it; None: names do not tell
@@ -228,7 +244,6 @@ class RequestEvaluation(Evaluation):
         self.exchange, self.drawn = exchange, drawn or {}
         self.changes: list[Change] = []
         self.acted: list[Running] = []
-        self.held_by: list[Running] = []
         self.asked: list[Running] = []
 
     @property

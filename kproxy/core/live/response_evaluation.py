@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kproxy.core.holding.admission import may_hold, passes_filter
+from kproxy.core.respond.answer import fail
 from kproxy.core.respond.listing import leave_out
 from kproxy.core.respond.merge import merge, overwrite, overwrite_top
 from kproxy.core.respond.tree import Failure, errors_of
@@ -15,6 +17,7 @@ from kproxy.rules.decision import (
     Drop,
     Edit,
     Fail,
+    Hold,
     LeaveOut,
     Reframe,
     Repeat,
@@ -23,6 +26,7 @@ from kproxy.rules.decision import (
     Throttle,
 )
 from kproxy.rules.entity import Entity
+from kproxy.rules.kinds.base.denial import can_say
 from kproxy.wire import decode_response, encode
 from kproxy.wire.breath import each, keep
 from kproxy.wire.codec.message import Message
@@ -39,11 +43,15 @@ class ResponseEvaluation(Evaluation):
     repeat, swap   it leaves so many times more; it leaves after the next one
     hint           throttle_time_ms of the response in seconds, where it is patched in place
     whole          it was evaluated with all of it at hand
+    content        its bytes as the client would get them without rules, without the size
+    late           the response with the error that a rule wants to be in it which is to hold it
     """
 
     repeat = 0
     swap = whole = edited = changed = shows = False
     hint = 0.0
+    late: bytes | None = None
+    content: bytes | None = None
     errors: Mapping[Entity, int] | None = None
 
     def __init__(self, engine: Engine, exchange: EvaluatedExchange, now: float) -> None:
@@ -60,7 +68,7 @@ class ResponseEvaluation(Evaluation):
         """Evaluate the response; `frame` is the client's, without its size, or None where rules act on the header only.
         One that cannot be read passes as it is, counted, unless a rule forbids what it may show."""
         exchange = self.exchange
-        exchange.response_size = size
+        exchange.response_size, self.content = size, frame
         if frame is not None and exchange.pending:
             self.shows = self.engine.may_show(exchange.program, frame)
             if exchange.only_leaves_out and not self.shows:
@@ -128,8 +136,8 @@ class ResponseEvaluation(Evaluation):
             self.screen(pending)
             return
         if not pending.judged:
-            found = self.with_error(pending.part, matched)
-            if found is None:
+            found = self.with_error(pending.part, matched) if pending.part.by_error else matched
+            if found is None or not self.passes(pending.part):
                 return
             matched = found
             fired = running.trigger.fires(self.now, self.engine.view.number, self.exchange.client_id)
@@ -137,12 +145,28 @@ class ResponseEvaluation(Evaluation):
             if not fired or running.observes:
                 return
         for decision in self.engine.asked(running, "on_response", self.exchange, matched, self.now):
+            if isinstance(decision, Hold):
+                if may_hold(self.session, running, decision, self.exchange.response_size):
+                    self.hold(running, decision)
+                    self.late = self.late or self.failed(decision)
+                continue
             if isinstance(decision, LeaveOut):
                 if not leave_out(self.exchange.request, self.exchange.response, decision.visible):
                     continue
                 decision = Edit()
             self.act(running)
             self.take(decision, matched)
+
+    def passes(self, part: Part) -> bool:
+        """Return True if the exchange passes the rule's filter, now that its response is there."""
+        return not part.wanted or passes_filter(self.session, part, self.exchange, self.content, self.now)
+
+    def failed(self, hold: Hold) -> bytes | None:
+        """Return the response that says the error which comes when the time of a hold is over; None: there is none."""
+        exchange = self.exchange
+        if not isinstance(hold.then, int) or not can_say(exchange.api.key, exchange.version, None):
+            return None
+        return encode(fail(exchange.request, Failure(hold.then)))
 
     def screen(self, pending: Pending) -> None:
         """Leave out what the rule forbids and the response mentions; count nothing if it mentions no such thing."""

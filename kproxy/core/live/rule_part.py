@@ -64,6 +64,10 @@ class Part(NamedTuple):
     """Answers may mention what it forbids."""
     letters: tuple[bytes, ...] | None = None
     """A frame without any of these names nothing that it selects (`LiveRule.letters`); None: nobody can tell."""
+    wanted: str = ""
+    """Text of the filter that the exchange has to pass, too, empty for none."""
+    late: bool = False
+    """Set if that filter is asked of the response only."""
 
 
 def entity_test(rule: LiveRule) -> EntityTest | None:

@@ -42,6 +42,7 @@ class RuleProgram:
         )
         self.screens = any(part.screens for part in parts)
         self.enforces = any(not part.running.observes for part in parts)
+        self.filters = any(part.wanted for part in parts)
         self.names_client = self.api.header_version("request", version) > 0
         self.reads_topics = any(part.running.rule.reads_topics for part in parts)
         self.request = max(part.request for part in parts)
@@ -95,7 +96,7 @@ class RuleProgram:
 def is_told_by_beginning(part: Part) -> bool:
     """Return True if the beginning of a request tells whether the rule matches it."""
     rule, match = part.running.rule, part.running.rule.match
-    if part.by_error or part.screens or part.matcher.unnamed or part.matcher.excluding is not None:
+    if part.by_error or part.screens or part.wanted or part.matcher.unnamed or part.matcher.excluding is not None:
         return False
     if type(rule).holds_for is not LiveRule.holds_for:
         return False
@@ -136,7 +137,8 @@ def compile_rules(key: int, version: int, live: Sequence[Running]) -> RuleProgra
         if known or not (FrameDepth.BODY in (request, response) or sees_body(rule)):
             shows = known and rule.shows(key, version)
             letters = rule.letters(key, version) if known else None
-            parts.append(Part(running, RuleMatcher(rule, key, version), request, response, late, shows, letters))
+            matcher = RuleMatcher(rule, key, version)
+            parts.append(Part(running, matcher, request, response, late, shows, letters, rule.wanted, rule.acts_late))
     return RuleProgram(key, version, parts) if parts else None
 
 

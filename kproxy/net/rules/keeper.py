@@ -221,7 +221,7 @@ class RuleKeeper:
         for _ in self.swap(self.store.rule_set) or ():
             yield
         for running in change.left:
-            running.release()
+            running.release("rule_gone")
             yield
         self._tell(change.new)
         self.waiters.changed()

@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator
 
 from kproxy.observe.exchange import Depth
 from kproxy.observe.records import NotKept
+from kproxy.rules.filter.fields import BY_NAME, FieldDepth, View
+from kproxy.rules.filter.parse import parse
+from kproxy.rules.filter.tree import All, And, FieldTest, FilterNode, Not, Or, written
 from kproxy.wire.table import schema
 
-from .fields import BY_NAME
-from .parse import parse
-from .tree import All, And, FieldTest, FilterNode, Not, Or, written
-from .view import View
-
+DEPTHS = {FieldDepth.AT_ONCE: Depth.COUNT, FieldDepth.FIELDS: Depth.SKETCH, FieldDepth.RECORDS: Depth.FULL}
 Predicate = Callable[[View], bool]
 _NEGATED = {"!=": "==", "!~": "~"}
 
@@ -33,7 +32,7 @@ class Filter:
         self.tree = parse(text)
         self.unknown, self.why = 0, ""
         self._holds = _predicate(self.tree)
-        self._depth = max((BY_NAME[claim.field].depth for claim in self.claims()), default=Depth.COUNT)
+        self._depth = max((DEPTHS[BY_NAME[claim.field].depth] for claim in self.claims()), default=Depth.COUNT)
 
     def __str__(self) -> str:
         return written(self.tree)

@@ -8,7 +8,7 @@ same of an exchange that passes, of its capture and of its line in the audit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.records import FoundRecord, NotKept, records_of
@@ -16,18 +16,6 @@ from kproxy.observe.records import FoundRecord, NotKept, records_of
 ViewedEvent = Mapping[str, Any]
 """The data of a request event."""
 MakeData = Callable[[ObservedExchange], ViewedEvent]
-
-
-class View(Protocol):
-    """View of one exchange that a filter judges."""
-
-    def get(self, column: str) -> Any:
-        """Return the value of this column of the request event, None where it is absent."""
-        ...
-
-    def records(self) -> Iterable[FoundRecord]:
-        """Return the records of the exchange, up to a limit. Raises NotKept if they were not kept."""
-        ...
 
 
 class EventView:
@@ -49,7 +37,7 @@ def _latency(seen: ObservedExchange) -> float | None:
     return round((seen.response.last - seen.request.first) * 1000, 3)
 
 
-_AT_ONCE: Mapping[str, Callable[[ObservedExchange], Any]] = {
+READ_AT_ONCE: Mapping[str, Callable[[ObservedExchange], Any]] = {
     "api": lambda seen: seen.api,
     "api_key": lambda seen: seen.key,
     "version": lambda seen: seen.version,
@@ -74,9 +62,6 @@ _AT_ONCE: Mapping[str, Callable[[ObservedExchange], Any]] = {
     "software_version": lambda seen: seen.who.software_version,
 }
 
-AT_ONCE = frozenset(_AT_ONCE)
-"""Columns that need no frame to be kept."""
-
 
 class ExchangeView:
     """View of an exchange that an observer saw. `make(seen)`: makes the data of its request event."""
@@ -95,7 +80,7 @@ class ExchangeView:
         return self._data
 
     def get(self, column: str) -> Any:
-        read = _AT_ONCE.get(column)
+        read = READ_AT_ONCE.get(column)
         return self.data.get(column) if read is None else read(self.seen)
 
     def records(self) -> Iterable[FoundRecord]:

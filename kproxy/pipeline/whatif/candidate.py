@@ -22,6 +22,7 @@ from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
+from kproxy.sinks.offline_judge import judged
 
 RuleTexts = Sequence[tuple[str, str]]
 """(name, content) of rule files, in their order."""
@@ -61,7 +62,7 @@ class Variant:
 
     def rehearsal(self, caller: RecordedClient, number: int, topics: Mapping[UUID, str]) -> Rehearsal:
         plan, opaque = self.plan(caller.facts)
-        shared = self.shared.setdefault(caller.facts.cluster, Shared())
+        shared = self.shared.setdefault(caller.facts.cluster, judged())
         return Rehearsal(plan, shared, caller, number, topics, opaque)
 
 

@@ -56,6 +56,11 @@ class WorkerAnswers:
             "topology": member.topology,
             "rehearse": member.rehearse,
             "names": member.names,
+            "held": member.held,
+            "held_frame": member.held_frame,
+            "held_action": member.held_action,
+            "resume_held": member.resume_held,
+            "held_news": member.held_news,
             "show_capture": shown_captures.show,
             "stop_capture": shown_captures.stop,
         }
@@ -121,7 +126,8 @@ class WorkerAnswers:
 
 
 def refused(problem: Problem) -> Operated:
-    return Operated(status=problem.status, code=problem.code, message=problem.message)
+    mistakes = list(problem.mistakes)
+    return Operated(status=problem.status, code=problem.code, message=problem.message, mistakes=mistakes)
 
 
 async def dumped(items: Iterator[Shown]) -> list[dict[str, Any]]:

@@ -125,12 +125,13 @@ def unpack_advertise(packed: bytes) -> Advertise:
 
 
 class Operated(msgspec.Struct, frozen=True):
-    """Answer of an operation: its JSON; or with which status, code and message it was refused."""
+    """Answer of an operation: its JSON; or with which status, code, message and mistakes it was refused."""
 
     shown: Any = None
     status: int = 200
     code: str = ""
     message: str = ""
+    mistakes: list[str | tuple[str, str]] = []
 
 
 class Operate(Question[Operated], frozen=True):

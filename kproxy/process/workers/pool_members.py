@@ -4,7 +4,7 @@ and the workers count, added up over restarts."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import trio
@@ -13,6 +13,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
 from kproxy.admin.backend import joined
+from kproxy.admin.held_models import HeldFrameShown, HeldListShown, HeldShown
+from kproxy.admin.held_news import HeldNewsShown
 from kproxy.admin.kept_matches import MatchesShown
 from kproxy.admin.kept_names import KeptNamesShown
 from kproxy.admin.member import Member, MemberGone, RecycleChoice
@@ -64,6 +66,23 @@ class ChannelMember:
             await trio.lowlevel.checkpoint()
             return TopologyShown(**shown)
 
+    async def held(self) -> HeldListShown:
+        return HeldListShown(**await self.ask("held"))
+
+    async def held_frame(self, number: str) -> HeldFrameShown:
+        return HeldFrameShown(**await self.ask("held_frame", number))
+
+    async def held_action(self, action: str, number: str, body: Mapping[str, Any]) -> HeldShown:
+        shown = await self.ask("held_action", action, number, body)
+        return (HeldFrameShown if "frame" in shown else HeldShown)(**shown)
+
+    async def resume_held(self, rule: str | None, who: str) -> int:
+        count: int = await self.ask("resume_held", rule, who)
+        return count
+
+    async def held_news(self, number: int | None) -> HeldNewsShown:
+        return HeldNewsShown(**await self.ask("held_news", number))
+
     def tail(self, number: int, text: str) -> ChannelTail:
         assert self.worker.channel is not None, "only a process that is there is listened to"
         return ChannelTail(self.worker, self.worker.channel, number, text)
@@ -84,7 +103,7 @@ class ChannelMember:
         except Unanswered as error:
             raise unanswered(self.worker, channel, error) from None
         if answer.code:
-            raise Problem(answer.status, answer.code, answer.message)
+            raise Problem(answer.status, answer.code, answer.message, answer.mistakes)
         return answer.shown
 
 

@@ -25,7 +25,7 @@ from kproxy.errors import InternalError, NotEverywhere
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.rules.keeper import LOOK_AFTER, ApplyRuleSet, RuleKeeper, StoreOperation
 from kproxy.net.rules.waiters import CounterName, RuleWaiters
-from kproxy.rules.running import Running
+from kproxy.rules.running import HowGone, Running
 from kproxy.rules.store import RuleStore, Saved
 from kproxy.rules.stored_rules import RuleOrigin, StoreChange, StoredRule
 
@@ -214,7 +214,7 @@ class PoolRuleKeeper(RuleKeeper):
                 count = counts.get(running.born)
                 if count is not None and count.resets == running.resets:
                     total = added(total, count)
-            running.held = [_nothing] * (0 if total is None else total.held)
+            running.held = [HELD_ELSEWHERE] * (0 if total is None else total.held)
             if total is not None:
                 show(running, total)
 
@@ -324,5 +324,11 @@ def digest(stored_rule: StoredRule) -> bytes:
     return blake2b(stored_rule.content.encode(), digest_size=16).digest()
 
 
-def _nothing() -> None:
-    """Do nothing: the request is held in another process."""
+class HeldElsewhere:
+    """Frame that a rule holds in another process."""
+
+    def let_go(self, how: HowGone = "resumed", who: str = "") -> None:
+        """Do nothing: that process is told."""
+
+
+HELD_ELSEWHERE = HeldElsewhere()

@@ -81,7 +81,7 @@ class WorkerRules:
         staying = set(map(id, self.in_force))
         for running in before:
             if id(running) not in staying:
-                running.release()
+                running.release("rule_gone")
 
     def count(self, question: CountRules) -> list[RuleCount]:
         """Return the counters of the rules that have any: of thousands of rules most have none."""

@@ -13,6 +13,7 @@ from uuid import UUID
 from pydantic import BaseModel, Field, SecretStr, TypeAdapter
 from pydantic.fields import FieldInfo
 
+from kproxy.rules.decision import HeldError
 from kproxy.rules.kinds import KINDS
 
 from .address import Address, PortRange
@@ -69,6 +70,7 @@ _WORDS: dict[Any, str] = {
     Range: "number or range",
     Latency: "duration or distribution",
     UUID: "topic id",
+    HeldError: "`{error: NAME}`",
     SecretStr: "secret",
 }
 

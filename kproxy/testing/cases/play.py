@@ -14,6 +14,7 @@ from kproxy.rules.document.read import Document
 from kproxy.rules.document.source import Where
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
+from kproxy.sinks.offline_judge import judged
 
 from .compare import Difference, check_piece, describe, shown
 from .connection import CaseConnection
@@ -46,7 +47,7 @@ class World:
         """Return the connection of this name, which is opened the first time."""
         if name not in self.connections:
             spec = self.specs.get(name) or self.specs[""]
-            shared = self.shared.setdefault(spec.cluster, Shared())
+            shared = self.shared.setdefault(spec.cluster, judged())
             number = len(self.connections) + 1
             self.connections[name] = CaseConnection(spec, self.store.rule_set, shared, number, self.topics, self.now)
         return self.connections[name]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kproxy.observe.exchange import Depth, Form, ObservedExchange
-from kproxy.observe.filter.fields import FIELDS
 from kproxy.observe.filter.filter import Filter
-from kproxy.observe.filter.view import EventView, ExchangeView
+from kproxy.observe.filter.view import READ_AT_ONCE, EventView, ExchangeView
 from kproxy.observe.records import records_of
+from kproxy.rules.filter.fields import COLUMNS_AT_ONCE, FIELDS
 from kproxy.wire.records import Record, encode_batch
 from tests.support.exchange_factory import Somebody, exchange
 from tests.support.frames import produce_body
@@ -220,3 +220,8 @@ def test_every_field_is_tried() -> None:
     tried = {claim.field for mark in marks for text, _ in mark.args[1] for claim in Filter(text).claims()}
 
     assert tried == {field.name for field in FIELDS}
+
+
+def test_columns_that_need_no_frame_are_those_that_views_read_in_place() -> None:
+    """The table of fields and the view know the same ones."""
+    assert READ_AT_ONCE.keys() == COLUMNS_AT_ONCE

@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kproxy.errors import FilterError
-from kproxy.observe.filter.fields import BY_SHORT, FIELDS
-from kproxy.observe.filter.kinds import ADDRESS, API, ERROR, FLAG, TIME, ChoiceKind, NumberKind
-from kproxy.observe.filter.parse import parse
-from kproxy.observe.filter.tree import All, And, FieldTest, FilterNode, Not, Or, written
+from kproxy.rules.filter.fields import BY_SHORT, FIELDS
+from kproxy.rules.filter.kinds import ADDRESS, API, ERROR, FLAG, TIME, ChoiceKind, NumberKind
+from kproxy.rules.filter.parse import parse
+from kproxy.rules.filter.tree import All, And, FieldTest, FilterNode, Not, Or, written
 from kproxy.wire.table import errors as error_codes
 from kproxy.wire.table import schema
 

@@ -22,6 +22,7 @@ from kproxy.rules.document.source import Source
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
+from tests.support.holding import LetGo
 
 pytestmark = pytest.mark.trio
 
@@ -315,7 +316,7 @@ async def test_what_is_held_anywhere_can_be_released(quiet_log: Any) -> None:
         await pool.put("rules: [{name: gate, kind: delay, delay: 0, when: {hold: true}}]")
         gone: list[int] = []
         for number in range(2):
-            pool.workers[number].running("gate").held.append(lambda number=number: gone.append(number))
+            pool.workers[number].running("gate").held.append(LetGo(gone, number))
         await pool.keeper.count()
         shown = pool.keeper.running("gate")
         assert shown is not None
@@ -331,7 +332,7 @@ async def test_a_rule_that_leaves_lets_go_what_it_holds(quiet_log: Any) -> None:
     async with crew_of_two(quiet_log) as pool:
         await pool.put("rules: [{name: gate, kind: delay, delay: 0, when: {hold: true}}]")
         gone: list[bool] = []
-        pool.workers[1].running("gate").held.append(lambda: gone.append(True))
+        pool.workers[1].running("gate").held.append(LetGo(gone, True))
         await pool.keeper.do_everywhere("removed", lambda store, now: store.remove("gate", now), rule="gate")
 
         assert gone == [True]

@@ -178,6 +178,16 @@ class LiveRule(Rule):
         for all there is apart, or changes the answer; None: it cannot be told by bytes."""
         return None
 
+    @property
+    def wanted(self) -> str:
+        """Return the text of the filter that an exchange has to pass besides the selectors; empty: there is none."""
+        return ""
+
+    @property
+    def acts_late(self) -> bool:
+        """Return True if it acts on responses only, so that its filter is asked when they have come."""
+        return False
+
     def forbids(self, entity: Entity) -> bool:
         """Return True if an answer must not mention the entity."""
         return False

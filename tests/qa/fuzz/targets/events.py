@@ -18,9 +18,9 @@ from kproxy.cli.exchange_rows import Rows
 from kproxy.cli.tally import ExchangeTally
 from kproxy.errors import FilterError
 from kproxy.events.schema import BY_NAME, REQUEST_EVENT
-from kproxy.observe.filter.fields import BY_NAME as FIELDS
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import EventView
+from kproxy.rules.filter.fields import BY_NAME as FIELDS
 
 from ..feed import Feed
 from .captures import path_of

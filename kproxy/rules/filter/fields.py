@@ -8,15 +8,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from enum import IntEnum
+from typing import Any, Protocol
 
-from kproxy.observe.exchange import Depth
 from kproxy.wire.records.compression import CODECS
 
 from .kinds import ACKS, ADDRESS, API, DURATION, ERROR, FLAG, NUMBER, SIZE, TEXT, TIME, ChoiceKind, Kind
-from .view import AT_ONCE, View
+
+
+class View(Protocol):
+    """View of one exchange that a filter judges."""
+
+    def get(self, column: str) -> Any:
+        """Return the value of this column of the request event, None where it is absent."""
+        ...
+
+    def records(self) -> Iterable[Any]:
+        """Return the records of the exchange, up to a limit. Raises NotKept if they were not kept."""
+        ...
+
 
 Read = Callable[[View], Iterable[Any]]
+
+
+class FieldDepth(IntEnum):
+    """Amount of an exchange's frames that a field needs: none, all but the inside of record batches, or all."""
+
+    AT_ONCE, FIELDS, RECORDS = range(3)
+
+
+COLUMNS_AT_ONCE = frozenset((
+    "api", "api_key", "version", "correlation_id", "client_id", "acks", "outcome", "rules", "answered_by",
+    "request_bytes", "response_bytes", "latency_ms", "connection", "cluster", "listener", "client_address",
+    "client_port", "node", "broker", "principal", "software_name", "software_version",
+))  # fmt: skip
+"""Columns that need no frame to be kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +59,10 @@ class Field:
     meaning: str
     example: str
     read: Read
-    depth: Depth
+    depth: FieldDepth
 
 
-def column(*names: str) -> tuple[Read, Depth]:
+def column(*names: str) -> tuple[Read, FieldDepth]:
     """Return a reader of these columns of the request event, and the depth that it needs."""
 
     def read(view: View) -> Iterator[Any]:
@@ -47,10 +73,10 @@ def column(*names: str) -> tuple[Read, Depth]:
             elif value is not None:
                 yield value
 
-    return read, Depth.COUNT if AT_ONCE.issuperset(names) else Depth.SKETCH
+    return read, FieldDepth.AT_ONCE if COLUMNS_AT_ONCE.issuperset(names) else FieldDepth.FIELDS
 
 
-def of_topics(name: str) -> tuple[Read, Depth]:
+def of_topics(name: str) -> tuple[Read, FieldDepth]:
     """Return a reader of one column of an exchange's topics, and the depth that it needs."""
 
     def read(view: View) -> Iterator[Any]:
@@ -58,10 +84,10 @@ def of_topics(name: str) -> tuple[Read, Depth]:
             if topic.get(name) is not None:
                 yield topic[name]
 
-    return read, Depth.SKETCH
+    return read, FieldDepth.FIELDS
 
 
-def of_partitions(name: str) -> tuple[Read, Depth]:
+def of_partitions(name: str) -> tuple[Read, FieldDepth]:
     """Return a reader of one column of the partitions of an exchange's topics, and the depth that it needs."""
 
     def read(view: View) -> Iterator[Any]:
@@ -70,10 +96,10 @@ def of_partitions(name: str) -> tuple[Read, Depth]:
                 if partition.get(name) is not None:
                     yield partition[name]
 
-    return read, Depth.SKETCH
+    return read, FieldDepth.FIELDS
 
 
-def named(first: tuple[Read, Depth], kind: str) -> tuple[Read, Depth]:
+def named(first: tuple[Read, FieldDepth], kind: str) -> tuple[Read, FieldDepth]:
     """Return a reader of the values of `first` and of the names of resources of type `kind`, with its depth."""
 
     def read(view: View) -> Iterator[Any]:
@@ -82,22 +108,22 @@ def named(first: tuple[Read, Depth], kind: str) -> tuple[Read, Depth]:
             if resource.get("type") == kind and resource.get("name") is not None:
                 yield resource["name"]
 
-    return read, Depth.SKETCH
+    return read, FieldDepth.FIELDS
 
 
-def flag(test: Callable[[View], bool], depth: Depth = Depth.COUNT) -> tuple[Read, Depth]:
+def flag(test: Callable[[View], bool], depth: FieldDepth = FieldDepth.AT_ONCE) -> tuple[Read, FieldDepth]:
     """Return a reader that gives True where `test` holds and nothing elsewhere, and the depth that it needs."""
     return lambda view: (True,) if test(view) else (), depth
 
 
-def of_records(values: Callable[[Any], Iterable[Any]]) -> tuple[Read, Depth]:
+def of_records(values: Callable[[Any], Iterable[Any]]) -> tuple[Read, FieldDepth]:
     """Return a reader of `values` of each record of an exchange, and the depth that it needs."""
 
     def read(view: View) -> Iterator[Any]:
         for found in view.records():
             yield from values(found.record)
 
-    return read, Depth.FULL
+    return read, FieldDepth.RECORDS
 
 
 def as_text(data: bytes | None) -> Iterable[str]:
@@ -152,16 +178,17 @@ FIELDS = (
           *named(column("transactional_id"), "transactional_id")),
     Field(WHAT, "resource", "", TEXT, "names of configs, ACLs, users and other things that it was about",
           "resource == alice", lambda view: [one.get("name") for one in view.get("resources") or () if one.get("name")],
-          Depth.SKETCH),
+          FieldDepth.FIELDS),
     Field(WHAT, "acks", "acks", ACKS, "acks of Produce: 0, 1 or all", "~acks 0", *column("acks")),
     Field(WHAT, "correlation_id", "", NUMBER, "the request's number on its connection, as the client counts",
           "correlation_id == 17", *column("correlation_id")),
-    Field(WHAT, "time", "", TIME, "when the request came, in UTC", "time >= 2026-11-21T10:11", _time, Depth.SKETCH),
+    Field(WHAT, "time", "", TIME, "when the request came, in UTC", "time >= 2026-11-21T10:11", _time,
+          FieldDepth.FIELDS),
     Field(WHO, "client_id", "cl", TEXT, "client id", "~cl ^etl", *column("client_id")),
     Field(WHO, "principal", "", TEXT, "whom the broker authenticated, or the subject of the client's certificate",
           "principal == alice", *column("principal")),
     Field(WHO, "software", "sw", TEXT, "the client's library and its version (KIP-511)", '~sw "librdkafka 1"',
-          _software, Depth.COUNT),
+          _software, FieldDepth.AT_ONCE),
     Field(WHO, "client_address", "src", ADDRESS, "the client's address, or its network", "~src 10.0.0.0/8",
           *column("client_address")),
     Field(WHO, "connection", "c", NUMBER, "number of the client's connection", "~c 17", *column("connection")),
@@ -181,7 +208,7 @@ FIELDS = (
     Field(RESULT, "broker_time", "", DURATION, "the broker's part of it", "broker_time > 1s", *column("broker_ms")),
     Field(RESULT, "throttle", "", DURATION, "throttle_time_ms of the response", "throttle", *column("throttle_ms")),
     Field(RESULT, "size", "size", SIZE, "bytes of the frame, of the larger one of the two", "~size > 1MB",
-          _frame_size, Depth.COUNT),
+          _frame_size, FieldDepth.AT_ONCE),
     Field(RESULT, "request_bytes", "", SIZE, "bytes of the request's frame", "request_bytes > 100kB",
           *column("request_bytes")),
     Field(RESULT, "response_bytes", "", SIZE, "bytes of the response's frame", "response_bytes > 100kB",
@@ -191,10 +218,10 @@ FIELDS = (
     Field(DATA, "codec", "codec", ChoiceKind(CODECS.values()), f"codecs of batches: {', '.join(CODECS.values())}",
           "~codec none", *of_partitions("codec")),
     Field(DATA, "producer_id", "", NUMBER, "producer ids, of transaction APIs or of batches", "producer_id == 4000",
-          lambda view: [*column("producer_id")[0](view), *of_partitions("producer_id")[0](view)], Depth.SKETCH),
+          lambda view: [*column("producer_id")[0](view), *of_partitions("producer_id")[0](view)], FieldDepth.FIELDS),
     Field(DATA, "offset", "", NUMBER, "offsets: asked for, committed, or of the first record written or read",
           "offset == 0", lambda view: [value for name in ("fetch_offset", "committed_offset", "base_offset")
-                                       for value in of_partitions(name)[0](view)], Depth.SKETCH),
+                                       for value in of_partitions(name)[0](view)], FieldDepth.FIELDS),
     Field(DATA, "key", "key", TEXT, "keys of records, as text", '~key "^user-1$"',
           *of_records(lambda record: as_text(record.key))),
     Field(DATA, "value", "val", TEXT, "values of records, as text", "~val timeout",
@@ -210,7 +237,7 @@ FIELDS = (
     Field(PROXY, "injected", "inj", FLAG, "kproxy answered in the broker's place", "~inj",
           *flag(lambda view: view.get("answered_by") == "kproxy")),
     Field(PROXY, "unread", "undec", FLAG, "its request or its response could not be read", "~undec",
-          *flag(lambda view: view.get("unread") is not None, Depth.SKETCH)),
+          *flag(lambda view: view.get("unread") is not None, FieldDepth.FIELDS)),
     Field(PROXY, "depth", "", ChoiceKind(DEPTHS), f"how deep kproxy looked at it: {', '.join(DEPTHS)}",
           "depth == full", *column("depth")),
     Field(PROXY, "rule_time", "", DURATION, "time for which rules held it", "rule_time > 0ms", *column("rule_ms")),

@@ -1,0 +1,327 @@
+"""Frames that rules hold in this process, as the admin API shows them and lets decide about them.
+
+Strategy. Whatever looks into a frame runs as a turn of its connection: that takes as long as the frame is long, others
+are served meanwhile, and of two who decide about the same frame one is first.
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import trio
+
+from kproxy.core.holding.desk import HoldingDesk
+from kproxy.core.holding.edit import BadEdit, MessageEdit, answer_of
+from kproxy.core.holding.held import HeldFrame
+from kproxy.net.loop.reactor import Reactor
+from kproxy.observe.credentials import take_out, withheld_body
+from kproxy.rules.select.selected import error_number
+from kproxy.wire.table.errors import error_name
+
+from .held_bytes import show_bytes
+from .held_models import (
+    BODIES,
+    AnswerBody,
+    ClaimBody,
+    CloseBody,
+    DropBody,
+    ExtendBody,
+    HeldBody,
+    HeldBytesShown,
+    HeldExchangeShown,
+    HeldFrameShown,
+    HeldListShown,
+    HeldShown,
+    ResumeBody,
+    RevisedBody,
+)
+from .models import calendar_time
+from .problem import Problem
+
+MOST_LISTED = 1000
+"""Frames in one list: more are not held by all rules that a person looks at."""
+PATIENCE = 10.0
+"""Seconds for a turn of the connection: all others may have theirs before."""
+SHORTEST_REQUEST, SHORTEST_RESPONSE = 10, 4
+"""Bytes of the shortest frames, without their sizes."""
+REQUEST_PARTS: tuple[tuple[int, int, str], ...] = (
+    (0, 2, "the API"),
+    (2, 4, "its version"),
+    (4, 8, "the correlation id"),
+)
+RESPONSE_PARTS: tuple[tuple[int, int, str], ...] = ((0, 4, "the correlation id"),)
+HOW = {"client_left": "gone with its client", "rule_gone": "let go with its rule", "timed_out": "let go by its time"}
+
+T = TypeVar("T")
+
+
+class HeldFrames:
+    """Held frames of one process."""
+
+    def __init__(self, desk: HoldingDesk, reactor: Reactor, most_bytes: int) -> None:
+        self.desk, self.reactor, self.most_bytes = desk, reactor, most_bytes
+
+    # ---- look
+
+    def show_all(self) -> HeldListShown:
+        """Show all that is held, oldest first."""
+        held = sorted(self.desk.held.values(), key=lambda one: one.since)[:MOST_LISTED]
+        return HeldListShown(held=[self.show(one) for one in held], most=0, passed_over=self.desk.passed_over)
+
+    def show(self, held: HeldFrame) -> HeldShown:
+        return HeldShown(**self.fields(held))
+
+    def fields(self, held: HeldFrame) -> dict[str, Any]:
+        """Return what a `HeldShown` has, without looking into the frame."""
+        session, exchange, now = held.session, held.evaluation.exchange, self.desk.clock()
+        why_not = self.why_not(held)
+        return {
+            "id": held.id, "rule": held.running.name, "at": held.at,
+            "exchange": HeldExchangeShown(
+                connection=session.number, listener=session.facts.listener,
+                client_address=session.facts.client_address, client=exchange.client_id,
+                principal=session.identity.principal, api=exchange.api.name, version=exchange.version,
+                correlation_id=exchange.correlation_id,
+            ),
+            "since": calendar_time(held.since),
+            "ends_in": None if held.until is None else round(max(0.0, held.until - now), 3),
+            "then": error_name(held.then) if isinstance(held.then, int) else held.then,
+            "revision": held.revision, "behind": held.behind, "bytes": held.size + 4,
+            "editable": not why_not, "why_not": why_not or None, "claimed_by": held.claimant(now) or None,
+            "gone": held.gone,
+        }  # fmt: skip
+
+    def why_not(self, held: HeldFrame) -> str:
+        """Return why a frame cannot be edited; empty if it can."""
+        if held.gone is not None:
+            return "it is not held any more"
+        if held.at == "request" and held.is_decided:
+            return "another rule answers it"
+        if not held.is_whole:
+            return "not all of it is here: its rule looks at its header only"
+        return ""
+
+    async def show_frame(self, number: str) -> HeldFrameShown:
+        """Show one frame with its bytes. Raises Problem."""
+        held = self.find(number)
+        return await self.in_turn(held, lambda: self.shown_frame(held, held.frame()))
+
+    def shown_frame(self, held: HeldFrame, frame: bytes | None) -> HeldFrameShown:
+        exchange = held.evaluation.exchange
+        key, version = exchange.api.key, exchange.version
+        shown = None if frame is None else show_bytes(frame, "client", key, version, held.at)
+        broker: HeldBytesShown | None = None
+        came = held.came() if held.at == "response" else None
+        if came is not None and came[4:] != frame:
+            broker = show_bytes(came[4:], "broker", key, version, held.at)
+        return HeldFrameShown(**self.fields(held), frame=shown, broker=broker)
+
+    def find(self, number: str) -> HeldFrame:
+        """Return the held frame with this id. Raises Problem, which tells of one that is gone."""
+        held = self.desk.held.get(number)
+        if held is not None:
+            return held
+        now = self.desk.clock()
+        self.desk.forget(now)
+        gone = self.desk.gone.get(number)
+        if gone is None:
+            raise no_such_held(number)
+        by = f" by {gone.who}" if gone.who else ""
+        how = HOW.get(gone.how, gone.how)
+        raise Problem(404, "no_such_held", f'"{number}" was {how}{by} {now - gone.when:.0f} s ago')
+
+    # ---- decide
+
+    async def call(self, action: str, number: str, given: Mapping[str, Any]) -> HeldShown:
+        """Do one of `BODIES` to a held frame. Raises Problem."""
+        body, held = BODIES[action].model_validate(given), self.find(number)
+        return await self.in_turn(held, lambda: self.act(action, held, body))
+
+    def act(self, action: str, held: HeldFrame, body: HeldBody) -> HeldShown:
+        self.find(held.id)  # somebody else may have been first
+        if isinstance(body, RevisedBody) and body.revision != held.revision:
+            who = held.claimant(self.desk.clock())
+            by = f", {who} is at it" if who else ""
+            text = f'"{held.id}" has changed: revision {held.revision} now, not {body.revision}{by}'
+            raise Problem(409, "held_changed", text)
+        match body:
+            case ResumeBody() if action == "preview":
+                return self.shown_frame(held, self.edited(held, body))
+            case ResumeBody():
+                self.resume(held, body)
+            case AnswerBody():
+                answer = self.answer(held, body)
+                self.find(held.id)
+                held.answer(answer)
+                held.let_go("answered", body.who)
+            case DropBody(then=then):
+                held.drop(then)
+                held.let_go("dropped", body.who)
+            case CloseBody(how=how):
+                held.close(how)
+                held.let_go("closed", body.who)
+            case ExtendBody(by=by_seconds):
+                if held.until is None:
+                    raise Problem(409, "not_editable", "it is held without a time, by when: {hold: true}")
+                held.extend(by_seconds)
+            case ClaimBody(who=who):
+                held.claim(who, self.desk.clock())
+        return self.show(held)
+
+    def resume(self, held: HeldFrame, body: ResumeBody) -> None:
+        """Let a frame go on, changed or not. Raises Problem."""
+        if body.set is None and body.bytes is None:
+            held.let_go("resumed", body.who)
+            return
+        frame = self.edited(held, body)
+        self.find(held.id)  # its rule may be gone by now
+        if body.bytes is not None:
+            held.leaves_as(frame)
+        else:
+            held.becomes(frame)
+        held.let_go("edited", body.who)
+
+    async def resume_all(self, rule: str | None, who: str) -> int:
+        """Let all frames go that this rule holds, or any rule; return how many that were."""
+        chosen = [held for held in self.desk.held.values() if rule is None or held.running.name == rule]
+        for held in chosen:
+            held.let_go("resumed", who)
+            await trio.lowlevel.checkpoint()
+        return len(chosen)
+
+    # ---- edits
+
+    def edited(self, held: HeldFrame, body: ResumeBody) -> bytes:
+        """Return the frame with the edit, in the client's names and without its size. Raises Problem."""
+        why_not, frame, exchange = self.why_not(held), held.frame(), held.evaluation.exchange
+        if why_not or frame is None:
+            raise Problem(409, "not_editable", why_not or "not all of it is here")
+        key, version = exchange.api.key, exchange.version
+        if body.bytes is not None:
+            if body.set is not None:
+                raise invalid([("bytes", "fields and bytes cannot be set together")])
+            self.check_hidden(held, frame)
+            return self.checked(held, decoded(body.bytes), frame)
+        if not body.set:
+            return frame
+        try:
+            edit = MessageEdit(frame, key, version, held.at)
+            return self.fitting(edit.made([(one.path, one.value) for one in body.set]))
+        except BadEdit as error:
+            raise invalid(error.mistakes) from None
+
+    def check_hidden(self, held: HeldFrame, frame: bytes) -> None:
+        """Raise Problem if bytes of the frame are not shown, since whoever edits them would overwrite those."""
+        exchange = held.evaluation.exchange
+        key, version = exchange.api.key, exchange.version
+        why = withheld_body(key, version, held.at) or take_out(frame, key, version, held.at)[1]
+        if why:
+            raise Problem(409, "not_editable", f"bytes of it are not shown ({why}): fields can be set, bytes cannot")
+
+    def checked(self, held: HeldFrame, data: bytes, frame: bytes) -> bytes:
+        """Return bytes that are to leave in a frame's place, if its header is still that of its exchange."""
+        mistakes = []
+        if held.at == "request":
+            names, shortest = REQUEST_PARTS, SHORTEST_REQUEST
+        else:
+            names, shortest = RESPONSE_PARTS, SHORTEST_RESPONSE
+        if len(data) < shortest:
+            raise invalid([(f"byte {len(data)}", f"a {held.at} has {shortest} bytes at least")])
+        for start, end, what in names:
+            if data[start:end] != frame[start:end]:
+                mistakes.append((f"byte {start}", f"{what} has to stay as it is"))
+        read = held.evaluation.exchange.step.plain.acks
+        if held.at == "request" and read is not None and not mistakes:
+            acks = read(data, 0, len(data), int.from_bytes(data[8:10], "big", signed=True))
+            if acks is None or (acks == 0) != (held.evaluation.exchange.acks == 0):
+                mistakes.append(("acks", "with acks 0 no answer is due, which has to stay as it is"))
+        if mistakes:
+            raise invalid(mistakes)
+        return self.fitting(data)
+
+    def fitting(self, data: bytes) -> bytes:
+        """Return a frame that is not longer than any may be. Raises Problem."""
+        if len(data) > self.most_bytes:
+            raise Problem(413, "too_large", f"the frame would have {len(data)} bytes, at most {self.most_bytes} may be")
+        return data
+
+    def answer(self, held: HeldFrame, body: AnswerBody) -> bytes:
+        """Return the response, without its size, that is to be given in the broker's place. Raises Problem."""
+        exchange = held.evaluation.exchange
+        if held.at == "response":
+            raise Problem(409, "no_answer_due", "it is a response, resume it with other fields")
+        if not held.is_answered:
+            raise Problem(409, "no_answer_due", "a Produce request with acks 0 is not answered")
+        given = [name for name in ("error", "body", "bytes") if getattr(body, name) is not None]
+        if len(given) != 1:
+            raise invalid([("", "one of error, body and bytes is wanted")])
+        if body.bytes is not None:
+            data = decoded(body.bytes)
+            if data[:4] != exchange.correlation_id.to_bytes(4, "big", signed=True):
+                raise invalid([("byte 0", "the correlation id has to be that of the request")])
+            return self.fitting(data)
+        if body.body is not None:
+            try:
+                return self.fitting(answer_of(exchange.api, exchange.version, exchange.correlation_id, body.body))
+            except BadEdit as error:
+                raise invalid(error.mistakes) from None
+        try:
+            code = error_number(body.error)
+        except ValueError as error:
+            raise invalid([("error", str(error))]) from None
+        if not code:
+            raise invalid([("error", "0 is no error, an answer without one has a body")])
+        said = held.error(code, held.frame())
+        if said is None:
+            raise Problem(409, "no_answer_due", f"a response of {exchange.api.name} has no place for an error, or the "
+                          "request cannot be read")  # fmt: skip
+        return said
+
+    # ---- turns
+
+    async def in_turn(self, held: HeldFrame, work: Callable[[], T]) -> T:
+        """Do `work` as a turn of the frame's connection, and return or raise what it does. Raises Problem."""
+        owner = held.session.owner
+        if owner is None:
+            return work()
+        done, results, errors = trio.Event(), list[T](), list[Exception]()
+
+        def run() -> None:
+            try:
+                results.append(work())
+            except Exception as error:  # noqa: BLE001  # it is the caller's
+                errors.append(error)
+            finally:
+                self.reactor.notify(done)
+
+        owner.watch(run)
+        with trio.move_on_after(PATIENCE):
+            if not (results or errors):
+                await done.wait()
+        if errors:
+            raise errors[0]
+        if not results:
+            self.find(held.id)
+            raise Problem(503, "not_everywhere", f"the connection of {held.id} has had no turn for {PATIENCE:g} s")
+        return results[0]
+
+
+def decoded(text: str) -> bytes:
+    """Return the bytes that base64 stands for. Raises Problem."""
+    try:
+        return b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise invalid([("bytes", "this is no base64")]) from None
+
+
+def invalid(mistakes: Any) -> Problem:
+    """Return the problem of an edit that does not fit; `mistakes` are (where, message)."""
+    count = len(mistakes)
+    return Problem(422, "invalid_edit", f"nothing was changed: {count} mistake{'s' if count > 1 else ''}", mistakes)
+
+
+def no_such_held(number: str) -> Problem:
+    return Problem(404, "no_such_held", f'no frame "{number[:60]}" is held')

@@ -1,0 +1,157 @@
+"""Models of held frames: what the API tells of them, and what it takes to decide about one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field
+
+from kproxy.core.holding.held import LONGEST_HOLD
+from kproxy.rules.decision import AfterDrop
+from kproxy.rules.running import HowGone
+
+from .models import Shown
+from .queries import AS_TEXT, duration
+
+MOST_CHANGES = 10_000
+LONGEST_WHO = 100
+"""Characters of a name that somebody gives."""
+
+By = Annotated[float, BeforeValidator(duration), Field(ge=1.0, le=LONGEST_HOLD), AS_TEXT]
+
+
+class HeldExchangeShown(Shown):
+    """Exchange of a held frame."""
+
+    connection: int
+    listener: str
+    client_address: str
+    client: str | None = Field(description="client id")
+    principal: str | None
+    api: str
+    version: int
+    correlation_id: int
+
+
+class HeldShown(Shown):
+    """Frame that a rule holds."""
+
+    id: str = Field(description="CONNECTION-NUMBER")
+    rule: str
+    at: Literal["request", "response"]
+    exchange: HeldExchangeShown
+    since: str = Field(description="ISO 8601")
+    ends_in: float | None = Field(description="seconds until it goes on by itself, null: it does not")
+    then: str = Field(description="what becomes of it then: pass, close, or the name of an error")
+    revision: int = Field(description="to be named by whoever decides: another one means that it has changed")
+    behind: int = Field(description="frames on its connection that wait behind it")
+    bytes: int = Field(description="with its size")
+    editable: bool
+    why_not: str | None = Field(description="why it is not editable")
+    claimed_by: str | None = Field(description="who is at it")
+    gone: HowGone | None = Field(description="how it went, null while it is held")
+
+
+class HeldListShown(Shown):
+    """Frames that are held now."""
+
+    held: list[HeldShown]
+    most: int = Field(description="frames that rules made for it may hold at a time, in each process")
+    passed_over: int = Field(description="frames that passed since as many or as much was held as may be")
+
+
+class HeldBytesShown(Shown):
+    """Bytes of a frame, with what stands in them."""
+
+    side: Literal["client", "broker"]
+    bytes: int = Field(description="with its size")
+    kept: int = Field(description="bytes in `data`: without the size, and less of a long frame")
+    form: Literal["none", "head", "whole"]
+    withheld: str = Field(description="what is not shown of it, since it is a credential")
+    data: str = Field(description="base64")
+    steps: list[list[Any]] = Field(description="start, end, depth, path, what, type, value")
+    unread: str = Field(description="why it could not be read to its end")
+
+
+class HeldFrameShown(HeldShown):
+    """Frame that a rule holds, with its bytes."""
+
+    frame: HeldBytesShown | None = Field(description="in the client's names; null: not all of it is here")
+    broker: HeldBytesShown | None = Field(description="a response as the broker sent it, null where it is the same")
+
+
+class ResumedShown(Shown):
+    """Count of frames that were let go."""
+
+    resumed: int
+
+
+class HeldBody(BaseModel, extra="forbid"):
+    """Base of what is sent about held frames."""
+
+    who: str = Field(default="", max_length=LONGEST_WHO, description="who does it, as others are told")
+
+
+class RevisedBody(HeldBody):
+    """Decision about one revision of a held frame."""
+
+    revision: int = Field(description="the one that was looked at")
+
+
+class FieldChange(BaseModel, extra="forbid"):
+    """Field and the value to put there."""
+
+    path: str = Field(max_length=1000, description="such as topic_data[0].name")
+    value: Any = Field(description="null where it may be; bytes as text or hex:0a0b")
+
+
+class ResumeBody(RevisedBody):
+    """Way in which a held frame goes on: with other fields, as other bytes, or unchanged."""
+
+    set: list[FieldChange] | None = Field(default=None, max_length=MOST_CHANGES)
+    bytes: str | None = Field(default=None, description="base64, without the size")
+
+
+class AnswerBody(RevisedBody):
+    """Answer to a held request in the broker's place, one of three."""
+
+    error: str | int | None = Field(default=None, description="by name or number")
+    body: dict[str, Any] | None = Field(default=None, description="fields of the response, others have their defaults")
+    bytes: str | None = Field(default=None, description="base64, without the size")
+
+
+class DropBody(RevisedBody):
+    """Fate of a connection whose frame is dropped."""
+
+    then: AfterDrop = "stall"
+
+
+class CloseBody(RevisedBody):
+    """Manner of closing the connection of a held frame."""
+
+    how: Literal["fin", "rst"] = "fin"
+
+
+class ExtendBody(HeldBody):
+    """Time for which a frame is held longer, ten minutes in all at most."""
+
+    by: By
+
+
+class ClaimBody(HeldBody):
+    """Name of whoever is at a held frame, told to others for half a minute."""
+
+    who: str = Field(min_length=1, max_length=LONGEST_WHO)
+
+
+class ResumeAllBody(HeldBody):
+    """Rule whose frames are let go; all that are held if none is named."""
+
+    rule: str | None = None
+
+
+BODIES: dict[str, type[HeldBody]] = {
+    "preview": ResumeBody, "resume": ResumeBody, "answer": AnswerBody, "drop": DropBody, "close": CloseBody,
+    "extend": ExtendBody, "claim": ClaimBody,
+}  # fmt: skip
+"""Models of what is sent for each of the actions on one held frame."""

@@ -1,0 +1,40 @@
+"""Filters of rules, judged by what is known of a connection here. What that takes is imported for the first one."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from kproxy.net.connection_view import ConnectionWho
+from kproxy.net.server import Server
+
+if TYPE_CHECKING:
+    from kproxy.core.session_state import SessionState
+    from kproxy.observe.exchange import Who
+    from kproxy.observe.filter.judge import FilterJudge
+
+
+class RuleFilters:
+    """Filters of all rules of a server, as `HoldingDesk.judge`."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+
+    def __call__(self, *given: Any) -> bool:
+        return self.judge(*given)
+
+    @cached_property
+    def judge(self) -> FilterJudge:
+        """Return the judge, which is made when it is first asked for."""
+        from kproxy.admin.tail_lines import whole
+        from kproxy.observe.filter.judge import FilterJudge
+
+        return FilterJudge(whole, self.who)
+
+    def who(self, session: SessionState) -> Who:
+        """Return what is known of a session's connection."""
+        from kproxy.observe.filter.judge import SessionWho
+
+        if session.owner is None:
+            return SessionWho(session)
+        return ConnectionWho(session.owner, self.server.taps.fanout.picture(session.facts.cluster))

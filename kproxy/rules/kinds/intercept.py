@@ -1,0 +1,168 @@
+"""intercept: frames wait until somebody has looked at them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, GetPydanticSchema
+from pydantic_core import core_schema
+
+from kproxy.errors import FilterError
+from kproxy.rules.decision import FrameDepth, HeldError, Hold
+from kproxy.rules.document.model import Wrong, found
+from kproxy.rules.document.quantities import Seconds
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.filter.fields import BY_NAME, RESULT
+from kproxy.rules.filter.parse import parse
+from kproxy.rules.filter.tree import All, And, FieldTest, FilterNode, Not, Or
+from kproxy.rules.kinds.base.denial import can_say
+from kproxy.rules.kinds.base.live import Decisions, Effect, SelectingRule
+from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.select.selected import chosen, error_number, spans
+
+SHORTEST, LONGEST = 0.1, 600
+"""Seconds; what is shorter is better done by `delay`, and no client waits longer."""
+
+
+WAYS = ("pass", "close")
+_SCHEMA: Any = {
+    "anyOf": [
+        {"enum": list(WAYS)},
+        {"type": "object", "properties": {"error": {"type": ["string", "integer"]}}, "required": ["error"],
+         "additionalProperties": False},
+    ]
+}  # fmt: skip
+
+
+def parse_then(value: Any) -> Literal["pass", "close"] | HeldError:
+    """Read `pass`, `close` or `{error: NAME}`, of which the number is returned. Raises ValueError."""
+    if isinstance(value, dict) and set(value) == {"error"}:
+        code = error_number(value["error"])
+        if not code:
+            raise ValueError("0 is no error (NONE)")
+        return HeldError(code)
+    if isinstance(value, str) and value in WAYS:
+        return value  # type: ignore[return-value]  # one of the two
+    raise ValueError(f"pass, close or {{error: REQUEST_TIMED_OUT}} is wanted, found {found(value)}")
+
+
+ThenField = Annotated[
+    Literal["pass", "close"] | HeldError,
+    GetPydanticSchema(
+        lambda source, handler: core_schema.no_info_plain_validator_function(
+            parse_then, serialization=core_schema.to_string_ser_schema()
+        ),
+        lambda schema, handler: _SCHEMA,
+    ),
+]
+
+
+class InterceptRule(SelectingRule):
+    """Holds frames until somebody lets them go, changes, answers or drops them: in the live view, or at `/api/held`.
+
+    All that follows on the same connection waits behind them; no other connection does. Nothing waits for ever:
+    after `hold_for` a frame goes on by itself, or as `then` says. What is held is let go when its client leaves, and
+    when the rule is removed or turned off. Java clients give up a request after 30 s (`request.timeout.ms`), librdkafka
+    after 60 s, and a member leaves its group after `session.timeout.ms` (45 s) without a word of it.
+    """
+
+    group = "frames"
+    whole: ClassVar[bool] = True
+    example: ClassVar[str] = """\
+- name: hold orders
+  kind: intercept
+  match: {api: Produce, topic: orders}
+  filter: "~val timeout"
+  hold_for: 20s
+"""
+
+    kind: Literal["intercept"] = Field(description="what the rule does")
+    filter: str | None = Field(
+        default=None,
+        description="what else has to hold of the exchange, for what `match` cannot say, as `kproxy filter-help` "
+        "has it",
+    )
+    at: Literal["request", "response", "both"] = Field(default="request", description="which of the two messages waits")
+    hold_for: Annotated[Seconds, Field(ge=SHORTEST, le=LONGEST)] = Field(
+        default=20.0, description="after which it goes on by itself"
+    )
+    then: ThenField = Field(
+        default="pass",
+        description="what becomes of it after that: it passes as it is, its connection is closed, or "
+        "{error: REQUEST_TIMED_OUT} is the answer. Where that cannot be said the connection is closed",
+    )
+    most: int = Field(
+        default=20, ge=1, le=1000, description="frames that it holds at a time, in each process; more pass"
+    )
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """Refuse a filter that is none."""
+        text = raw.get("filter")
+        if isinstance(text, str):
+            try:
+                parse(text)
+            except FilterError as error:
+                yield ("filter",), str(error)
+
+    @property
+    def wanted(self) -> str:
+        return self.filter or ""
+
+    @property
+    def acts_late(self) -> bool:
+        return self.at == "response"
+
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
+        """Return BODY of what it holds, all of which has to be here to be shown and changed, and of requests that a
+        filter or an error in their responses is about."""
+        needed = direction == "request" and (bool(self.filter) or isinstance(self.then, int))
+        return FrameDepth.BODY if needed or self.at in (direction, "both") else FrameDepth.NOTHING
+
+    def warnings(self) -> Iterable[str]:
+        """Yield warnings of requests without an answer, of answers without errors, and of what is known too late."""
+        acks = self.match.acks if self.match is not None else None
+        if acks is not None and 0 in acks and self.at != "request":
+            yield "a Produce request with acks=0 has no response, this rule never holds one"
+        if self.at == "request":
+            for name in dict.fromkeys(claims(parse(self.wanted))):
+                if BY_NAME[name].group == RESULT and name not in ("size", "request_bytes"):
+                    yield f"{name} is not known when the request comes, write at: response"
+        if isinstance(self.then, int):
+            raw = {} if self.match is None else self.match.model_dump(include={"api", "version"}, mode="json")
+            for choice in chosen({"match": raw}) if raw.get("api") else ():
+                lacking = [version for version in choice.versions if not can_say(choice.api.key, version, None)]
+                if lacking:
+                    yield f"{choice.api.name} {spans(lacking)} has no place for an error, its connection is closed"
+
+    def start(self) -> Effect:
+        return InterceptEffect(self)
+
+
+class InterceptEffect(Effect):
+    """Effect that holds whatever it is asked about."""
+
+    def __init__(self, rule: InterceptRule) -> None:
+        self.rule, self.hold = rule, (Hold(rule.hold_for, rule.then, rule.most),)
+
+    def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        return () if self.rule.at == "response" else self.hold
+
+    def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        return () if self.rule.at == "request" else self.hold
+
+
+def claims(node: FilterNode) -> Iterator[str]:
+    """Yield the names of the fields that a filter asks about."""
+    match node:
+        case FieldTest(field=name):
+            yield name
+        case Not(inner=inner):
+            yield from claims(inner)
+        case And(parts=parts) | Or(parts=parts):
+            for part in parts:
+                yield from claims(part)
+        case All():
+            pass

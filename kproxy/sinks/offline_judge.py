@@ -1,0 +1,18 @@
+"""Judge of rules' filters where no proxy runs: in tests of rules, rehearsals and explanations."""
+
+from __future__ import annotations
+
+from kproxy.core.holding.desk import HoldingDesk
+from kproxy.core.shared import Shared
+from kproxy.observe.filter.judge import FilterJudge
+
+from .audit.request_event import request_event
+
+EVERY_PARTITION = 1 << 31
+
+
+def judged() -> Shared:
+    """Return what connections of one cluster share, with somebody who judges the filters of their rules."""
+    desk = HoldingDesk()
+    desk.judge = FilterJudge(lambda seen: request_event(seen, float, EVERY_PARTITION))
+    return Shared(desk=desk)
