@@ -29,7 +29,7 @@ from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.sinks.metrics import exposition, registry_of
 from kproxy.sinks.part_metrics import CertificateFiles, ProcessCollector
 
-from . import capture_download, check, completion, held, resources, rules, sources, tail
+from . import capture_download, check, completion, exchanges, held, resources, rules, sources, tail, view
 from .assets import PAGE, make_page_guard, page_file, to_page
 from .backend import Backend
 from .guard import JSON, AdminTokens, Guard, make_guard
@@ -47,6 +47,8 @@ OPERATIONS: tuple[Operation, ...] = (
     *resources.ABOUT_OPERATIONS,
     *tail.OPERATIONS,
     *held.OPERATIONS,
+    *view.OPERATIONS,
+    *exchanges.OPERATIONS,
     *resources.CAPTURE_OPERATIONS,
     *capture_download.OPERATIONS,
     *sources.OPERATIONS,

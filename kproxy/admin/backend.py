@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
+from secrets import token_hex
 from time import monotonic
 from typing import TypeVar
 
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.config.view import ViewConfig
 from kproxy.net.driven import HostPort
 from kproxy.net.loop.turns import in_turns
 from kproxy.net.readiness import ClusterNeed, Readiness
@@ -25,7 +28,8 @@ from kproxy.sinks.captures import Captures
 from kproxy.view.sources import OpenedCaptures
 
 from .capture_store import CaptureStore, ProcessCaptures
-from .member import Member, MemberGone, ProcessMember
+from .member import Member, MemberGone, ProcessMember, ViewTerms
+from .view_totals import TotalsKeeper
 
 T = TypeVar("T")
 
@@ -49,6 +53,13 @@ class Backend:
     listeners: set[int] = field(default_factory=set)
     """Numbers of those who listen to a tail; `numbers` gives them out."""
     numbers: count[int] = field(default_factory=count)
+    view: ViewConfig = field(default_factory=ViewConfig)
+    stream: str = field(default_factory=partial(token_hex, 4))
+    """Id of all streams of views: places in them mean something as long as this is the same."""
+    totals: TotalsKeeper = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.totals = TotalsKeeper(self)
 
     async def ask_members(self, ask: Callable[[Member], Awaitable[T]]) -> list[T]:
         """Ask all members at the same time; return their answers, in their order. One whose process ends meanwhile is
@@ -76,7 +87,7 @@ class Backend:
 def process_backend(
     keeper: RuleKeeper, server: Server, find_readiness: Callable[[], Readiness],
     metrics: Callable[[], Iterable[bytes]], log: FilteringBoundLogger, *, captures: Captures | None = None,
-    need: ClusterNeed = "any",
+    need: ClusterNeed = "any", view: ViewTerms | None = None,
 ) -> Backend:  # fmt: skip
     """Return the backend of a proxy without workers: a pool with one member, in this process."""
 
@@ -89,8 +100,9 @@ def process_backend(
     def addresses(listener: str, nodes: Mapping[int, HostPort]) -> Mapping[int, HostPort]:
         return server.port_service.known_addresses(listener, nodes)
 
-    members = [ProcessMember(server, keeper)]
-    return Backend(keeper, members, readiness, scraped, ProcessCaptures(captures), addresses, log, need)
+    members = [ProcessMember(server, keeper, view=view)]
+    config = ViewConfig() if view is None else view.config
+    return Backend(keeper, members, readiness, scraped, ProcessCaptures(captures), addresses, log, need, view=config)
 
 
 async def joined(pieces: Iterable[bytes]) -> bytes:

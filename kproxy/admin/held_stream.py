@@ -5,7 +5,7 @@ Strategy. All members are asked four times a second for what is new; a member th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import trio
@@ -45,7 +45,7 @@ class HeldFollower:
         return {"added": news.added, "changed": news.changed, "gone": gone}
 
 
-async def held_changes(backend: Backend) -> AsyncIterator[Mapping[str, Any]]:
+async def held_changes(backend: Backend) -> AsyncGenerator[Mapping[str, Any], None]:
     """Yield what is held now, if anything is, then what becomes of it: `added`, `changed` and `gone`."""
     followers = {member.index: HeldFollower() for member in backend.members}
 

@@ -36,9 +36,7 @@ class LongAnswer:
 
     async def response(self, status: int) -> Response:
         """Write the answer. Raises Problem when too much is being sent already."""
-        if _held.size > MOST_HELD:
-            raise Problem(429, "too_many_answers", f"answers of more than {MOST_HELD} bytes are being sent already",
-                          headers={"Retry-After": "1"})  # fmt: skip
+        room_for_answer()
         text = bytearray(self.shown.model_dump_json().encode())
         assert f'"{self.field}":[]'.encode() in text, "the list is empty, and is put in here"
         at = text.index(f'"{self.field}":[]'.encode()) + len(self.field) + 4
@@ -77,6 +75,13 @@ class Held:
 
 
 _held = Held()
+
+
+def room_for_answer() -> None:
+    """Check that not too much is being sent already. Raises Problem."""
+    if _held.size > MOST_HELD:
+        raise Problem(429, "too_many_answers", f"answers of more than {MOST_HELD} bytes are being sent already",
+                      headers={"Retry-After": "1"})  # fmt: skip
 
 
 class CountedResponse(Response):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from kproxy.config.view import ViewConfig
 from kproxy.core.rewrite.addresses import controller_id
 from kproxy.net.connection import Connection
 from kproxy.net.connection_view import describe
@@ -25,6 +27,13 @@ from .kept_names import KeptNamesShown, names_in
 from .models import ClusterShown, ConnectionShown, ListenerShown, NodeShown, Role, TopologyShown, calendar_time
 from .problem import Problem
 from .tail_lines import TailLines
+
+if TYPE_CHECKING:
+    from kproxy.view.parts import ViewTotals
+    from kproxy.view.watch import ViewWatch
+
+    from .kept import FoundExchanges, KeptExchanges
+    from .view_source import ProcessViewSource, ViewSource
 
 RecycleChoice = Literal["outdated", "all"]
 
@@ -96,12 +105,38 @@ class Member(Protocol):
     async def held_news(self, number: int | None) -> HeldNewsShown:
         """Return what has become of held frames since the news with this number; None: all that is held."""
 
+    # ---- for those who look
+
+    def view(self, number: int, text: str, rows: int, after: int | None) -> ViewSource:
+        """Return the source of rows for a viewer with this number and filter; `after`: the place it has seen."""
+
+    async def view_totals(self) -> ViewTotals:
+        """Return what is told each second, as totals."""
+
+    async def exchanges(self, text: str, before: int | None, limit: int) -> FoundExchanges:
+        """Return the kept exchanges that a filter holds for, the newest first."""
+
+    async def exchange(self, number: int, first: int) -> str:
+        """Return the details of one exchange as JSON, with the steps of its frames from number `first` on."""
+
+    async def exchange_frame(self, number: int, of: str, side: str) -> str:
+        """Return one frame of an exchange in base64."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewTerms:
+    """Terms on which a process is looked at. `make_watch`: begins to look, called once when somebody wants that."""
+
+    config: ViewConfig
+    make_watch: Callable[[], ViewWatch]
+
 
 class ProcessMember:
-    """Member in this process: the server with its connections."""
+    """Member in this process: the server with its connections. `view`: None where nobody can look."""
 
-    def __init__(self, server: Server, keeper: RuleKeeper, index: int = 0) -> None:
-        self.server, self.keeper, self.index = server, keeper, index
+    def __init__(self, server: Server, keeper: RuleKeeper, index: int = 0, view: ViewTerms | None = None) -> None:
+        self.server, self.keeper, self.index, self.view_terms = server, keeper, index, view
+        self._kept: KeptExchanges | None = None
         self.held_frames = HeldFrames(server.desk, server.reactor, server.limits.max_frame_bytes)
         self.news = HeldNews(self.held_frames)
 
@@ -168,7 +203,39 @@ class ProcessMember:
 
     def kept(self) -> Sequence[ObservedExchange]:
         """Return the exchanges that are kept for the view, the latest first."""
-        return ()
+        return [] if self._kept is None else [one.seen for one in self._kept.watch.ring.newest()]
+
+    # ---- for those who look
+
+    @property
+    def kept_exchanges(self) -> KeptExchanges:
+        """Return the exchanges that are kept here; made when somebody looks for the first time."""
+        if self._kept is None:
+            from .kept import KeptExchanges
+
+            if self.view_terms is None:
+                raise Problem(403, "view_off", "there is no view here")
+            self._kept = KeptExchanges(self.view_terms.make_watch(), self.view_terms.config.records)
+        return self._kept
+
+    def view(self, number: int, text: str, rows: int, after: int | None) -> ProcessViewSource:
+        from .view_source import ProcessViewSource
+
+        return ProcessViewSource(self.kept_exchanges.watch, self.server.reactor.notify, Filter(text), rows, after)
+
+    async def view_totals(self) -> ViewTotals:
+        return self.kept_exchanges.watch.totals()
+
+    async def exchanges(self, text: str, before: int | None, limit: int) -> FoundExchanges:
+        return await self.kept_exchanges.find(text, before, limit)
+
+    async def exchange(self, number: int, first: int) -> str:
+        return await self.kept_exchanges.detail(number, first)
+
+    async def exchange_frame(self, number: int, of: str, side: str) -> str:
+        return await self.kept_exchanges.frame(
+            number, "response" if of == "response" else "request", "broker" if side == "broker" else "client"
+        )
 
     # ---- held frames
 

@@ -53,6 +53,8 @@ class OperationCall:
     """Name in the header `Kproxy-Who`, empty without one. It is for people to read, and proves nothing."""
     receive: ReceiveBody | None = None
     """For operations with a body of bytes only."""
+    last_event: str = ""
+    """Id of the event that it saw last, where it takes up a stream: the header `Last-Event-ID`."""
 
 
 OperationHandler = Callable[[Backend, OperationCall], Awaitable["Shown | LongAnswer | Response"]]
@@ -113,7 +115,8 @@ class Operation:
             media_type(request, (JSON,))
             await read_body(request)
         may_write = getattr(request.state, "may_write", True)
-        return OperationCall(path, query, body, may_write, who_of(request), receive)
+        last_event = request.headers.get("last-event-id", "")
+        return OperationCall(path, query, body, may_write, who_of(request), receive, last_event)
 
     def _query(self, request: Request) -> BaseModel:
         given = dict(request.query_params)

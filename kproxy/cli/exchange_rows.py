@@ -8,10 +8,11 @@ answered by kproxy.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kproxy.observe.about import errors, software, topics
 from kproxy.observe.filter.view import ViewedEvent
 from kproxy.terminal import cell_text, say
 
@@ -26,30 +27,6 @@ class Cell:
     head: str
     width: int
     read: Callable[[ViewedEvent], Any]
-
-
-def topics(data: ViewedEvent, most: int | None = None) -> str:
-    """Return the topics and partitions of a request, `orders[0,3] bills[1]`; if it has none, its group or resources.
-
-    These look like `group:billing`. `most`: partitions shown of each topic.
-    """
-    found = " ".join(_topics(data, most))
-    if found:
-        return found
-    if data.get("group"):
-        return f"group:{data['group']}"
-    return " ".join(f"{one.get('type')}:{one.get('name')}" for one in data.get("resources") or ())
-
-
-def _topics(data: ViewedEvent, most: int | None) -> Iterator[str]:
-    for topic in data.get("topics") or ():
-        numbers = [str(one["partition"]) for one in topic.get("partitions") or () if "partition" in one]
-        if most is not None and len(numbers) > most:
-            numbers = [*numbers[:most], f"…{len(numbers) - most} more"]
-        name = topic.get("topic") or topic.get("topic_id") or "?"
-        yield f"{name}[{','.join(numbers)}]" if numbers else name
-    if data.get("omitted_topics") or data.get("omitted_partitions"):
-        yield "…"
 
 
 def milliseconds(value: Any) -> str | None:
@@ -73,19 +50,14 @@ def size(value: int | None) -> str | None:
 
 def _state(data: ViewedEvent) -> str | None:
     """Return the errors of an exchange, else its outcome in words; None if it was answered as usual."""
-    errors = data.get("errors") or ([data["error"]] if data.get("error") else [])
     outcome = data.get("outcome", "answered")
-    return ",".join(errors) or {"answered": None, "no_answer_due": "no answer due"}.get(outcome, outcome)
+    return ",".join(errors(data)) or {"answered": None, "no_answer_due": "no answer due"}.get(outcome, outcome)
 
 
 def _codecs(data: ViewedEvent) -> str | None:
     found = {part["codec"] for topic in data.get("topics") or () for part in topic.get("partitions") or ()
              if "codec" in part}  # fmt: skip
     return ",".join(sorted(found)) or None
-
-
-def _software(data: ViewedEvent) -> str | None:
-    return " ".join(filter(None, (data.get("software_name"), data.get("software_version")))) or None
 
 
 def _node(data: ViewedEvent) -> str:
@@ -124,7 +96,7 @@ WIDE = (
     *TABLE[1:3],
     Cell("address", 21, lambda data: f"{data.get('client_address')}:{data.get('client_port')}"),
     Cell("principal", 12, _column("principal")),
-    Cell("software", 20, _software),
+    Cell("software", 20, software),
     TABLE[3],
     Cell("broker", 20, _column("broker")),
     TABLE[4],

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from kproxy.errors import DecodeError, RecordsError
+from kproxy.observe.credentials import SECRET_KINDS
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.observe.records import MOST_BYTES, RecordsField
 from kproxy.terminal import in_line
@@ -23,7 +24,7 @@ from kproxy.wire.records.compression import CODECS
 from kproxy.wire.table.errors import numbers
 from kproxy.wire.table.schema import Api, load, paths
 
-from .frame_text import SECRET, Row, is_utf8, rows, shown
+from .frame_text import Row, is_utf8, rows, shown
 
 ACROSS = 12
 """Bytes in a line: with the offset they take half of a terminal."""
@@ -64,7 +65,7 @@ def _frame_rows(seen: ObservedExchange, direction: str, frame: Frame) -> Iterato
 
 def brief(step: TraceStep) -> str:
     """Return a value's text beside its bytes: errors and APIs with their names, of bytes only how many there are."""
-    if isinstance(step.value, bytes | memoryview) and (step.slot is None or step.slot.kind not in SECRET):
+    if isinstance(step.value, bytes | memoryview) and (step.slot is None or step.slot.kind not in SECRET_KINDS):
         return "empty" if not step.value else f"{len(step.value)} bytes"
     text = shown(step, secrets=False)
     if step.slot is not None and step.what == "value":

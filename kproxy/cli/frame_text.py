@@ -23,6 +23,7 @@ from uuid import UUID
 import click
 
 from kproxy.errors import DecodeError, InputError
+from kproxy.observe.credentials import SECRET_KINDS, WITHHELD
 from kproxy.wire.codec.message import Message
 from kproxy.wire.codec.structs import header_version
 from kproxy.wire.codec.trace import TraceStep, trace
@@ -97,8 +98,6 @@ def known_version(api: Api, version: int) -> int:
     return version
 
 
-SECRET = frozenset(("secret", "sasl_token", "request_frame", "response_frame"))
-WITHHELD = "(withheld)"
 SHOWN = 48
 """Bytes of a bytes field that a line of the tree shows."""
 
@@ -137,7 +136,7 @@ def withheld(struct: Struct, value: dict[str, Any]) -> dict[str, Any]:
         inner = value[slot.name]
         if inner is None:
             continue
-        if slot.kind in SECRET:
+        if slot.kind in SECRET_KINDS:
             found[slot.name] = [WITHHELD for _ in inner] if slot.array else WITHHELD
         elif (deeper := slot.struct) is not None:
             found[slot.name] = [withheld(deeper, item) for item in inner] if slot.array else withheld(deeper, inner)
@@ -209,7 +208,7 @@ def shown(step: TraceStep, secrets: bool) -> str:
             return f"{step.value} tagged field{'' if step.value == 1 else 's'}"
         case "tag":
             return f"tag {step.value}"
-    if step.value is not None and not secrets and slot is not None and slot.kind in SECRET:
+    if step.value is not None and not secrets and slot is not None and slot.kind in SECRET_KINDS:
         return WITHHELD
     if isinstance(step.value, (bytes, memoryview)):
         return short(step.value)

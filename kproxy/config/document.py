@@ -33,6 +33,7 @@ from .network import MARK, HostPattern, Mark, MaybeTransparent, ProxyProtocol, P
 from .ports import circles, overlaps
 from .sasl import ListenerSasl, UpstreamSasl
 from .tls import FileName, ListenerTls, Secret, SecretFile, UpstreamTls
+from .view import ViewConfig
 
 __all__ = [
     "Address",
@@ -48,6 +49,7 @@ __all__ = [
     "LogConfig",
     "UpstreamSasl",
     "UpstreamTls",
+    "ViewConfig",
 ]  # fmt: skip
 
 MOST_WORKERS = 256
@@ -226,6 +228,7 @@ class Config(Model):
     captures: FileName | None = Field(
         default=None, description="folder in which captures may be made over the admin address; left out for none"
     )
+    view: ViewConfig = Field(default_factory=ViewConfig, description="the live view of the admin address")
     instance: Name | None = Field(
         default=None, description="name of this process in what it records; the host's name if left out"
     )

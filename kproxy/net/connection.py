@@ -548,8 +548,7 @@ class Connection:
             if isinstance(command, Wake):
                 self.server.wake(command.sessions, now)
         self.server.report(self, now)
-        if session.observer is not None:
-            self.server.taps.closed(self, now)
+        self.server.taps.closed(self, now)
         self.server.ended(self)
         client, broker = self.client, self.broker
         client.feed = broker.feed = throw_away

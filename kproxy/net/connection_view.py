@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from structlog.typing import FilteringBoundLogger
@@ -24,8 +25,22 @@ MILD = {"client_reset", "broker_closed", "idle_timeout", "drain_timeout", "admin
 """Causes that are nobody's fault, unless the session blames somebody."""
 
 
+class EndedConnection:
+    """Connection that is over, as far as exchanges that are kept ask who it was: some hundred bytes, no sockets."""
+
+    __slots__ = ("broker_address", "client_address", "facts", "listener", "node", "session")
+
+    def __init__(self, connection: Connection) -> None:
+        session = connection.session
+        self.facts, self.listener, self.node = connection.facts, connection.listener, connection.node
+        self.client_address, self.broker_address = connection.client_address, connection.broker_address
+        known = session.identity
+        identity = SimpleNamespace(principal=known.principal, outcome=known.outcome, software=known.software)
+        self.session = SimpleNamespace(number=session.number, identity=identity, plan=session.plan)
+
+
 class ConnectionWho:
-    """Live connection as an `observe.exchange.Who`; each value is looked up when it is asked for."""
+    """Connection as an `observe.exchange.Who`; each value is looked up when it is asked for, as long as it lives."""
 
     __slots__ = ("connection", "end", "picture", "server", "stood")
 
@@ -36,6 +51,10 @@ class ConnectionWho:
         sock = connection.client.sock
         self.server: HostPort = ("0.0.0.0", 0) if sock is None else host_port(sock.getsockname())
         """The address at kproxy that the client is connected to."""
+
+    def let_go(self) -> None:
+        """Keep what is known, but not the connection, which is over: exchanges may be kept for long."""
+        self.connection = EndedConnection(self.connection)  # type: ignore[assignment]  # has all that is asked for here
 
     @property
     def tls(self) -> bool:

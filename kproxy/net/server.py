@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic
 from typing import Literal
 
@@ -21,6 +22,7 @@ from kproxy.net.dial.resolve import REASON
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.loop.slow_work import SlowWork
+from kproxy.net.loop.turns import work_through
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import BoundRules, Gate
@@ -75,6 +77,7 @@ class Server:
         self.on_growth: Callable[[], object] = lambda: None
         self.connections: set[Connection] = set()
         self.taps = Taps(Fanout(self.log), lambda: self.connections)
+        self.taps.slowly = partial(work_through, reactor)
         self.per_address: Counter[str] = Counter()
         self.slow_work = SlowWork(reactor)
         self.half_open = HalfOpen(self.capacity)

@@ -1,8 +1,8 @@
-"""The taps of all connections: put in place when a sink wants to know what passes, there until the connection ends."""
+"""The taps of all connections: put in place when a sink wants to know what passes, taken away when none does."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -30,16 +30,18 @@ class Taps:
         self.journal_for: JournalFor = lambda who: None
         self.shut = False
         self.by_connection: dict[Connection, Tap] = {}
-        fanout.changed = self.changed
+        fanout.changed, fanout.changed_samplers = self.changed, self.changed_samplers
+        self.slowly: Callable[[Iterator[None]], object] = list
+        """Goes through steps that may be many, some at a time."""
 
     @property
     def needed(self) -> bool:
         """Return True if `opened` must be called for new connections: there are sinks, or reading is shut."""
-        return self.shut or bool(self.fanout.sinks)
+        return self.shut or self.fanout.wanted
 
     def opened(self, connection: Connection) -> None:
         """Watch a connection that begins, on which nothing has passed, if there are sinks."""
-        if self.fanout.sinks:
+        if self.fanout.wanted:
             self.watch(connection, connection.since, late=False)
         if self.shut:
             connection.client.mute(RECORDING)
@@ -56,6 +58,7 @@ class Taps:
             tap.end(now)
             tap.who.end = ended(connection, tap, now)
             self.fanout.closed(tap.who, now)
+            tap.who.let_go()
 
     def stop_reading(self) -> None:
         """Take nothing more from clients; what is in flight is still answered."""
@@ -70,18 +73,39 @@ class Taps:
 
     def changed(self) -> None:
         """Watch all open connections for what the sinks want now, since sinks have come or gone."""
+        for _ in self.follow():
+            pass
+
+    def changed_samplers(self) -> None:
+        """Do so some connections at a time: who takes what there is time for misses nothing by that."""
+        self.slowly(self.follow())
+
+    def follow(self) -> Iterator[None]:
+        """Watch each open connection for what the sinks want, a connection a step."""
         now = monotonic()
         for connection, tap in list(self.by_connection.items()):
-            connection.watch(tap.refocus)
-        if not self.fanout.sinks:
-            return
-        for connection in list(self.connections()):
+            if tap is self.by_connection.get(connection):
+                connection.watch(tap.refocus if self.fanout.wanted else partial(self.forget, connection, tap))
+                yield
+        for connection in list(self.connections()) if self.fanout.wanted else ():
             if connection not in self.by_connection:
                 connection.watch(partial(self.watch_late, connection, now))
+                yield
 
     def watch_late(self, connection: Connection, now: float) -> None:
-        if connection not in self.by_connection and self.fanout.sinks:
+        if connection not in self.by_connection and self.fanout.wanted:
             self.watch(connection, now, late=True)
+
+    def forget(self, connection: Connection, tap: Tap) -> None:
+        """Watch a connection no more, if nobody wants to know; one whose tap cannot be taken away keeps it."""
+        if not self.fanout.wanted and tap.take_away():
+            self.by_connection.pop(connection, None)
+        else:
+            tap.refocus()
+
+    def open_taps(self) -> Iterator[Tap]:
+        """Return an iterator over the taps of connections that are watched now."""
+        return (tap for tap in list(self.by_connection.values()) if not tap.asleep)
 
     def watch(self, connection: Connection, now: float, late: bool) -> None:
         from .tap import Tap  # not before somebody listens: most processes need none of it

@@ -47,6 +47,9 @@ VALUES = {
 }
 """(API key, direction) → paths of config values, which may be passwords."""
 
+SECRET_KINDS = frozenset(("secret", "sasl_token", "request_frame", "response_frame"))
+"""Kinds of fields that hold credentials, by the protocol's table; a text of such a field says no more than that."""
+WITHHELD = "(withheld)"
 CONFIG_VALUES = "config values"
 UNKNOWN_API = "an API that is not known"
 FILLER = b"*"

@@ -175,6 +175,10 @@ class ObservedExchange:
         """Return the response's fields; None if there is no response, it was not kept, or it cannot be read."""
         return self._body(1, self.response)
 
+    def forget_bodies(self) -> None:
+        """Let go of bodies that were decoded: they take many times the room of their frames, and can be had again."""
+        self._bodies = [None, None]
+
     def _body(self, which: int, frame: Frame | None) -> dict[str, Any] | None:
         body = self._bodies[which]
         if body is not None or frame is None or self.unread or (frame.form < Form.SKETCH and not frame.sketch):

@@ -19,7 +19,8 @@ stands in front of the records, so the rest of a long frame is passed over as it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.frames import REQUEST_BEGINS, RESPONSE_BEGINS
@@ -42,6 +43,9 @@ SHORT = RESPONSE_BEGINS.unpack_from
 """Size and correlation id of a response."""
 SMALLEST = 10
 """Bytes of a request header with a client id that is null."""
+MOST_UNDER_WAY = 20
+"""Open exchanges of one connection that are told as under way: clients have five, and none is answered before the
+first."""
 NO_TEMPLATE = RequestTemplate(Observation(-1, -1, Depth.COUNT, counted=False), -1, b"", None)
 """Template that matches no request, since no request has this code: stands where nothing was learnt yet."""
 
@@ -261,6 +265,24 @@ class ConnectionObserver(JournalRecorder):
             self.give_up(self.materialise(self.open.popleft()), now)
         self.let_go()
         del self.incoming.builder, self.outgoing.builder, self.take  # breaks the cycles: no garbage to collect
+
+    def abandon(self) -> None:
+        """End watching in the middle: what is open is not handed out. Nothing may be shown to it from now on."""
+        self.open.clear()
+        self.silent = None
+        del self.incoming.builder, self.outgoing.builder, self.take
+
+    def waits_since(self, when: float) -> bool:
+        """Return True if the oldest exchange that is open began before `when`, as far as its beginning was seen."""
+        return bool(self.open) and 0.0 < self.open[0][2] < when
+
+    def under_way(self, before: float) -> Iterator[ObservedExchange]:
+        """Yield the exchanges that are kept and open, and whose requests came before that time."""
+        for _, exchange, begun, *_ in islice(self.open, MOST_UNDER_WAY):
+            if begun >= before:
+                return
+            if isinstance(exchange, OpenExchange) and exchange.seen is not None and exchange.wanted.taken and begun:
+                yield exchange.seen
 
     # ---- frames that the template at hand does not match
 

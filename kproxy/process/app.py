@@ -58,7 +58,9 @@ from .main import (
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
+    from kproxy.admin.member import ViewTerms
     from kproxy.sinks.captures import Captures
+    from kproxy.view.watch import ViewWatch
 
     from .recording import Audit
 
@@ -70,8 +72,8 @@ class ProxyProcess:
     A worker (worker.py) is a proxy whose ports, rule files and admin address belong to the supervisor.
     """
 
-    index, workers = 0, 1
-    """Number of this process, from 0 on, and how many processes carry traffic."""
+    index, workers, generation = 0, 1, 0
+    """Number of this process, from 0 on, how many processes carry traffic, and how many had its place before it."""
     instance_mark = ""
     """Text that tells this kproxy from others, to notice connections that lead back to it; drawn at random if empty."""
 
@@ -308,6 +310,17 @@ class ProxyProcess:
         self.captures = make_captures(self.config, self.server)
         return self.captures
 
+    def view_terms(self) -> ViewTerms:
+        """Return on which terms this process can be looked at over the admin address."""
+        from kproxy.admin.member import ViewTerms
+
+        def make_watch() -> ViewWatch:
+            from .viewing import make_watch
+
+            return make_watch(self)
+
+        return ViewTerms(self.config.view, make_watch)
+
     async def start_admin(self, nursery: trio.Nursery) -> None:
         """Open the admin address, if the config has one. HTTP is imported only then: it takes a third of the start."""
         admin = self.config.admin
@@ -322,7 +335,7 @@ class ProxyProcess:
         collected = registry(*self.collectors(), rules)
         backend = process_backend(
             self.keeper, self.server, lambda: self.readiness, lambda: exposition(collected), self.log,
-            captures=self.make_captures(), need=admin.ready,
+            captures=self.make_captures(), need=admin.ready, view=self.view_terms(),
         )  # fmt: skip
         app = make_app(backend, tokens_of(admin), admin.bind.host, certificates_of(self.config))
         await open_admin(nursery, app, admin, self.log, self.reactor)

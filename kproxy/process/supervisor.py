@@ -134,8 +134,9 @@ class Supervisor:
         nodes = {name: dict(topology.nodes) for name, topology in self.topologies.items()}
         own = tuple(self.port_service.own.addresses())
         return Start(
-            self.packed, worker.index, self.config.workers, ports, nodes, self.keeper.state(), self.mark.instance, own
-        )
+            self.packed, worker.index, self.config.workers, ports, nodes, self.keeper.state(), self.mark.instance, own,
+            worker.restarts,
+        )  # fmt: skip
 
     def talk(self, worker: PoolWorker) -> None:
         assert worker.channel is not None
@@ -211,7 +212,7 @@ class Supervisor:
         metrics = PoolMetrics(self.keeper, self.pool, own)
         backend = Backend(
             self.keeper, members_of(self.pool), self.readiness, metrics.scraped, self.captures,
-            self.port_service.known_addresses, self.log, need=admin.ready,
+            self.port_service.known_addresses, self.log, need=admin.ready, view=self.config.view,
         )  # fmt: skip
         self.pool.on_worker.append(metrics.worker_begins)
         await nursery.start(metrics.follow)

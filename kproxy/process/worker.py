@@ -83,6 +83,7 @@ class Worker(ProxyProcess):
     ) -> None:  # fmt: skip
         self.start, self.control, self.hand = start, control, hand
         self.index, self.workers, self.instance_mark = start.index, start.workers, start.instance
+        self.generation = start.generation
         super().__init__(config, rules, log)
 
     def make_server(self) -> Server:
@@ -136,7 +137,7 @@ class Worker(ProxyProcess):
         from kproxy.process.workers.answers import WorkerAnswers
 
         self.keeper.store.rule_set = self.rules
-        member = ProcessMember(self.server, self.keeper, self.index)
+        member = ProcessMember(self.server, self.keeper, self.index, self.view_terms())
         WorkerAnswers(member, self.make_captures(), self.collectors(), self.table).listen(self.channel)
 
     def watch_readiness(self, nursery: trio.Nursery) -> None:

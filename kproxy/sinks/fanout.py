@@ -139,12 +139,21 @@ class Sink(Protocol):
 class Fanout:
     """Fan-out of one process's exchanges to its sinks.
 
-    `changed` is called when sinks come or go, after which observers have to be told of `depth` anew.
+    `changed` is called when sinks come or go, after which observers have to be told of `depth` anew;
+    `changed_samplers` when samplers do, for which there is time. `steady` sinks
+    want everything; `samplers` take what there is time for: while not `looking`, nothing is shown to them. `sinks` are
+    those that are shown something now. `turn` counts changes of that, which come too often to go through all
+    connections each time: each learns of them before its next bytes. `spend` is told what looking has cost meanwhile.
     """
 
     def __init__(self, log: FilteringBoundLogger, changed: Callable[[], None] = lambda: None) -> None:
-        self.log, self.changed = log, changed
+        self.log, self.changed, self.changed_samplers = log, changed, changed
         self.sinks: tuple[Sink, ...] = ()
+        self.steady: tuple[Sink, ...] = ()
+        self.samplers: tuple[Sink, ...] = ()
+        self.looking = True
+        self.turn = 0
+        self.spend: Callable[[float], None] = _spend_freely
         self.pictures: dict[str, ClusterMetadata] = {}
         self.failures = 0
         """Number of times that a sink raised, which none should."""
@@ -155,12 +164,40 @@ class Fanout:
 
     def add(self, sink: Sink) -> None:
         """Attach a sink; it gets what begins from now on."""
-        self.sinks = (*self.sinks, sink)
+        self.steady = (*self.steady, sink)
+        self._begin_turn()
         self.changed()
 
+    def add_sampler(self, sink: Sink, spend: Callable[[float], None]) -> None:
+        """Attach a sink that takes what there is time for, until `look(False)`. `spend` gets the seconds that each call
+        of an observer took while it is attached."""
+        self.samplers, self.spend, self.looking = (*self.samplers, sink), spend, True
+        self._begin_turn()
+        self.changed_samplers()
+
     def remove(self, sink: Sink) -> None:
-        self.sinks = tuple(one for one in self.sinks if one is not sink)
-        self.changed()
+        changed = self.changed_samplers if sink in self.samplers else self.changed
+        self.steady = tuple(one for one in self.steady if one is not sink)
+        self.samplers = tuple(one for one in self.samplers if one is not sink)
+        if not self.samplers:
+            self.looking, self.spend = True, _spend_freely
+        self._begin_turn()
+        changed()
+
+    def look(self, looking: bool) -> None:
+        """Show exchanges to samplers from now on, or no more; connections learn of it before their next bytes."""
+        if looking is not self.looking:
+            self.looking = looking
+            self._begin_turn()
+
+    def _begin_turn(self) -> None:
+        self.sinks = (*self.steady, *self.samplers) if self.looking else self.steady
+        self.turn += 1
+
+    @property
+    def wanted(self) -> bool:
+        """Return True if there are sinks, whether they are shown anything now or not."""
+        return bool(self.steady or self.samplers)
 
     def depth(self, key: int, version: int) -> Depth:
         """Return the greatest depth that any sink wants for this API and version."""
@@ -209,3 +246,7 @@ class Fanout:
             self.failures += 1
             if self.failures == 1:
                 self.log.error("a sink raised, which is a mistake in kproxy", exc_info=error)
+
+
+def _spend_freely(seconds: float) -> None:
+    """Do nothing: without samplers nobody counts the time."""

@@ -78,8 +78,9 @@ class Api:
 
     def __init__(self, proxy: ProxyProcess, token: str | None = None, read: str | None = None) -> None:
         self.proxy, self.closed = proxy, False
-        backend = process_backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: [b"metrics"], proxy.log)
-        self.backend = backend
+        backend = process_backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: [b"metrics"], proxy.log,
+                                  view=proxy.view_terms())  # fmt: skip
+        self.backend, self.members = backend, backend.members
         self.app = make_app(backend, AdminTokens(token, read), "127.0.0.1")
 
     def close(self) -> None:

@@ -24,6 +24,7 @@ from kproxy.admin.api import OPERATIONS, make_app
 from kproxy.admin.backend import Backend, process_backend
 from kproxy.admin.guard import NO_TOKENS
 from kproxy.admin.long_answer import LongAnswer
+from kproxy.admin.member import ProcessMember
 from kproxy.admin.models import ClusterShown, ConnectionShown, ListenerShown, NodeShown, TopologyShown
 from kproxy.admin.operation import LONGEST_BODY, OperationCall
 from kproxy.config.document import Config
@@ -37,6 +38,8 @@ from kproxy.rules.document.source import Source
 from kproxy.rules.store import RuleStore
 from kproxy.sinks.metrics import exposition, registry
 from kproxy.sinks.part_metrics import RuleCollector
+from kproxy.view.ring import MOST_KEPT
+from tests.support.exchange_factory import exchange
 
 from .conftest import CONFIG, Answer, Api
 
@@ -94,8 +97,10 @@ def place() -> Iterator[Place]:
     proxy = ProxyProcess(config, store.rule_set, log, store=store)
     api = Api(proxy)
     collected = registry(*proxy.collectors(), RuleCollector(store, proxy.keeper.loads, config.limits.rule_labels))
-    backend = process_backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: exposition(collected), log)
+    backend = process_backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: exposition(collected), log,
+                              view=proxy.view_terms())  # fmt: skip
     api.app = make_app(backend, NO_TOKENS, "127.0.0.1")
+    keep_many(backend)
     listener = proxy.server.listeners[0]
     proxy.server.on_growth = lambda: None  # would ask the broker, whom nobody needs here
     peers = []
@@ -113,6 +118,17 @@ def place() -> Iterator[Place]:
     for peer in peers:
         peer.close()
     api.close()
+
+
+def keep_many(backend: Backend) -> None:
+    """As many exchanges as are kept, the last of which has a frame as long as one may be."""
+    (member,) = backend.members
+    assert isinstance(member, ProcessMember)
+    ring = member.kept_exchanges.watch.ring
+    for number in range(MOST_KEPT - 1):
+        ring.add(exchange("Heartbeat", 4, {"group_id": f"g{number % 100}"}, {}, number=number))
+    topics = [{"name": f"topic-{at}", "partitions": [{"partition_index": 0}]} for at in range(20_000)]
+    ring.add(exchange("Metadata", 12, {"topics": []}, {"topics": topics}))
 
 
 def document(count: int = RULES // 2, word: str = "more") -> str:
@@ -157,6 +173,10 @@ CALLS: dict[str, tuple[str, str]] = {
     "get_topology": ("/api/topology", ""),
     "get_version": ("/api/version", ""),
     "tail": (f"/api/tail?filter={FILTER}%20and", ""),
+    "view": (f"/api/view?filter={FILTER}%20and", ""),
+    "list_exchanges": (f"/api/exchanges?limit=1000&filter={FILTER}%20or%20not%20~t%20x", ""),
+    "get_exchange": (f"/api/exchanges/0-{MOST_KEPT}", ""),
+    "get_frame": (f"/api/exchanges/0-{MOST_KEPT}/frame?of=response", ""),
     "start_capture": (f"/api/captures?file=c.pcapng&filter={FILTER}", ""),
     "list_captures": ("/api/captures", ""),
     "get_capture": ("/api/captures/c.pcapng", ""),
@@ -176,8 +196,8 @@ CALLS: dict[str, tuple[str, str]] = {
     "resume_all_held": ("/api/held/resume", "{}"),
 }
 REFUSED = (
-    "tail", "start_capture", "get_capture", "stop_capture", "download_capture", "/readyz", "open_source", "get_source",
-    "close_source", "get_held", *(f"{action}_held" for action in HELD),
+    "tail", "view", "start_capture", "get_capture", "stop_capture", "download_capture", "/readyz", "open_source",
+    "get_source", "close_source", "get_held", *(f"{action}_held" for action in HELD),
 )  # fmt: skip
 """There is no folder for captures here, no broker, no file that is one, and nothing is held; a tail has no end, so its
 filter is wrong at its end."""

@@ -65,6 +65,7 @@ class Case:
             dumps({"rules": rules}), shared=shared, lazy=random.random() < 0.5, advertise=random.random() < 0.5,
             chances=Random(seed), first=[self.sink] if watched and chances.get("all", True) else [],
             guests=self.guests if watched else [], summary=chances.get("summary"),
+            samples=chances.get("samples", False),
         )  # fmt: skip
         self.story = Turmoil(Random(seed), self.talk, traffic, Broker(Random(seed), manners), [self.talk.session.plan])
         self.story.run()
@@ -85,6 +86,31 @@ def each(seeds: int, check: Callable[[int], None]) -> None:
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_samplers_change_no_byte_and_are_told_no_exchange_twice(beside: bool) -> None:
+    """Whenever their time is over and comes again, alone and beside a sink that is told of everything; what they are
+    told is whole."""
+    woken = [0, 0]
+
+    def check(seed: int) -> None:
+        alone, watched = (Case(seed, one, list(KINDS), samples=True, all=beside) for one in (False, True))
+        assert alone.out == watched.out
+        assert watched.talk.fanout.failures == 0
+        for sink in (watched.sink, *watched.guests):
+            told = {id(seen): seen for seen in sink.seen}
+            assert len(told) == len(sink.seen)
+            for seen in (*sink.seen, *sink.behind):
+                sound(seen)
+        if beside and watched.tap is not None:
+            complete(watched.tap.observer, watched.sink.seen)
+        woken[0] += sum(len(sink.seen) for sink in watched.guests)
+        woken[1] += len(watched.talk.spent)
+
+    each(CASES, check)
+    assert woken[0] > 0  # few: connections that wake begin where no frame is under way, and these are cut at any byte
+    assert woken[1] > CASES
 
 
 @pytest.mark.parametrize("mangle", [0.0, 0.3])

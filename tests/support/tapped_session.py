@@ -71,16 +71,18 @@ class Out(bytearray):
 
 class Tapped(Driver):
     """A random session's driver with taps. `first`: sinks from the beginning on; `guests`: those that come and go at
-    any moment. `summary` counts, too, and exchanges are told to the journals that `journal_for` makes."""
+    any moment. `summary` counts, too, and exchanges are told to the journals that `journal_for` makes. `samples`:
+    guests take only what there is time for, which is over and comes again at any moment."""
 
     def __init__(
         self, *args: Any, chances: Random, first: Iterable[Sink] = (), guests: Iterable[Sink] = (),
-        summary: Summary | None = None, journal_for: JournalFor | None = None, **more: Any,
+        summary: Summary | None = None, journal_for: JournalFor | None = None, samples: bool = False, **more: Any,
     ) -> None:  # fmt: skip
         self.fanout = Fanout(structlog.get_logger())
         self.link: Any = None
         self.taps = Taps(self.fanout, lambda: cast("Any", [] if self.link is None else [self.link]))
-        self.chances, self.guests = chances, list(guests)
+        self.chances, self.guests, self.samples = chances, list(guests), samples
+        self.spent: list[float] = []
         if summary is not None:
             self.taps.summary_for = lambda who: summary
         if journal_for is not None:
@@ -152,11 +154,15 @@ class Tapped(Driver):
         return self
 
     def come_and_go(self) -> None:
-        """Add or remove one of the guests, by chance."""
-        if self.guests and self.chances.random() < 0.3:
+        """Add or remove one of the guests, by chance; or samplers have had their time, or have it again."""
+        if self.guests and self.chances.random() < (0.1 if self.samples else 0.3):
             guest = self.chances.choice(self.guests)
-            if guest in self.fanout.sinks:
+            if self.samples and self.chances.random() < 0.7:
+                self.fanout.look(not self.fanout.looking)
+            elif guest in (*self.fanout.steady, *self.fanout.samplers):
                 self.fanout.remove(guest)
+            elif self.samples:
+                self.fanout.add_sampler(guest, self.spent.append)
             else:
                 self.fanout.add(guest)
 

@@ -12,7 +12,7 @@ is one thread; code that does not call into `breath` is never interrupted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import copy_context
 from time import monotonic, thread_time
 from typing import Any, Protocol
@@ -44,6 +44,12 @@ class WorkOwner(Protocol):
     def thaw(self) -> None: ...
     def over(self) -> None: ...
     def crashed(self, error: Exception) -> None: ...
+
+
+class SoonLoop(Protocol):
+    """Reactor, as far as it calls something a little later."""
+
+    def soon(self, call: Callable[[], None]) -> None: ...
 
 
 class TurnLoop(Protocol):
@@ -264,6 +270,15 @@ def look() -> None:
     current = getcurrent()
     if type(current) is Turn:
         current.look()
+
+
+def work_through(loop: SoonLoop, steps: Iterator[object]) -> None:
+    """Go through the steps of long work, each of which is short, and let callbacks and tasks run now and then."""
+    until = thread_time() + SLICE
+    for _ in steps:
+        if thread_time() > until:
+            loop.soon(lambda: work_through(loop, steps))
+            return
 
 
 async def in_turns(steps: Iterable[object]) -> None:

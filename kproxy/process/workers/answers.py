@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import monotonic, process_time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import ProcessCollector
 from prometheus_client.core import CounterMetricFamily
@@ -22,18 +22,26 @@ from kproxy.net.loop.turns import in_turns
 from kproxy.process.workers.channel import Channel
 from kproxy.process.workers.messages import (
     BeginTail,
+    BeginView,
     EndTail,
+    EndView,
     JoinCapture,
     Lines,
     Measure,
     NextLines,
+    NextPart,
     Operate,
     Operated,
+    TotalView,
 )
 from kproxy.rules.shared_numbers import NumberTable
 from kproxy.sinks.capture_file import CaptureLimits, CapturePart, Totals
 from kproxy.sinks.captures import Captures
 from kproxy.sinks.merged_metrics import GROWING, MetricSamples, collect_samples, samples_of
+from kproxy.view.parts import ViewPart, ViewTotals
+
+if TYPE_CHECKING:
+    from kproxy.admin.view_source import ProcessViewSource
 
 NAMES = 1000
 """Hosts without an address that one worker may name in a capture: brokers, most of the time."""
@@ -61,11 +69,15 @@ class WorkerAnswers:
             "held_action": member.held_action,
             "resume_held": member.resume_held,
             "held_news": member.held_news,
+            "exchanges": member.exchanges,
+            "exchange": member.exchange,
+            "exchange_frame": member.exchange_frame,
             "show_capture": shown_captures.show,
             "stop_capture": shown_captures.stop,
         }
         self.process = ProcessCollector(registry=None)
         self.tails: dict[int, TailLines] = {}
+        self.views: dict[int, ProcessViewSource] = {}
 
     def listen(self, channel: Channel) -> None:
         """Answer the supervisor's questions from now on."""
@@ -74,6 +86,10 @@ class WorkerAnswers:
         channel.on_question(BeginTail, self.begin_tail)
         channel.on_question(NextLines, self.next_lines)
         channel.on_notice(EndTail, self.end_tail)
+        channel.on_question(BeginView, self.begin_view)
+        channel.on_question(NextPart, self.next_part)
+        channel.on_notice(EndView, self.end_view)
+        channel.on_question(TotalView, self.total_view)
         channel.on_question(JoinCapture, self.join_capture)
 
     async def operate(self, question: Operate) -> Operated:
@@ -110,6 +126,25 @@ class WorkerAnswers:
         tail = self.tails.pop(question.number, None)
         if tail is not None:
             tail.end()
+
+    async def begin_view(self, question: BeginView) -> None:
+        """Begin to keep rows. Raises FilterError, which the supervisor has found before."""
+        source = self.member.view(question.number, question.filter, question.rows, question.after)
+        self.views[question.number] = source
+        await source.begin()
+
+    async def next_part(self, question: NextPart) -> ViewPart:
+        """Return the next part of a view; nothing for a viewer that is gone."""
+        source = self.views.get(question.number)
+        return ViewPart(0) if source is None else await source.next()
+
+    def end_view(self, question: EndView) -> None:
+        source = self.views.pop(question.number, None)
+        if source is not None:
+            source.end()
+
+    async def total_view(self, question: TotalView) -> ViewTotals:
+        return await self.member.view_totals()
 
     def join_capture(self, question: JoinCapture) -> None:
         """Write into the supervisor's capture. Raises CaptureRefused."""

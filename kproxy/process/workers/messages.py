@@ -15,6 +15,7 @@ from kproxy.net.driven import HostPort
 from kproxy.net.readiness import Readiness
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.sinks.merged_metrics import MetricSamples
+from kproxy.view.parts import ViewPart, ViewTotals
 
 from .channel import Notice, Question
 
@@ -33,6 +34,8 @@ class Start(Notice, frozen=True):
     """Random id of this start of kproxy, the same in all its workers."""
     own: tuple[HostPort, ...] = ()
     """Addresses at which the supervisor listens."""
+    generation: int = 0
+    """How many processes had the worker's place before this one."""
 
 
 class Listens(Notice, frozen=True):
@@ -175,6 +178,35 @@ class EndTail(Notice, frozen=True):
     """Notice that the listener is gone."""
 
     number: int
+
+
+class BeginView(Question[None], frozen=True):
+    """Question to keep from now on what this filter holds for, at most so many `rows` a second; `number` is the
+    viewer's. `after`: the place up to which it has seen everything; None: it has seen nothing."""
+
+    number: int
+    filter: str
+    rows: int
+    after: int | None
+
+
+class NextPart(Question[ViewPart], frozen=True):
+    """Question for the next part of a view; answered as soon as there is something, or after a while."""
+
+    answer: ClassVar[Any] = ViewPart
+    number: int
+
+
+class EndView(Notice, frozen=True):
+    """Notice that the viewer is gone."""
+
+    number: int
+
+
+class TotalView(Question[ViewTotals], frozen=True):
+    """Question for what is told each second to those who look, as totals."""
+
+    answer: ClassVar[Any] = ViewTotals
 
 
 class JoinCapture(Question[None], frozen=True):

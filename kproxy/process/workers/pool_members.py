@@ -15,17 +15,29 @@ from prometheus_client.registry import Collector
 from kproxy.admin.backend import joined
 from kproxy.admin.held_models import HeldFrameShown, HeldListShown, HeldShown
 from kproxy.admin.held_news import HeldNewsShown
+from kproxy.admin.kept import FoundExchanges
 from kproxy.admin.kept_matches import MatchesShown
 from kproxy.admin.kept_names import KeptNamesShown
 from kproxy.admin.member import Member, MemberGone, RecycleChoice
 from kproxy.admin.models import ConnectionShown, TopologyShown
 from kproxy.admin.problem import Problem
 from kproxy.process.workers.channel import Channel, Unanswered
-from kproxy.process.workers.messages import BeginTail, EndTail, Measure, NextLines, Operate
+from kproxy.process.workers.messages import (
+    BeginTail,
+    BeginView,
+    EndTail,
+    EndView,
+    Measure,
+    NextLines,
+    NextPart,
+    Operate,
+    TotalView,
+)
 from kproxy.process.workers.pool_rule_keeper import PoolRuleKeeper
 from kproxy.process.workers.worker_pool import Recipient, Recipients, ask_all
 from kproxy.sinks.merged_metrics import MergedCollector, MetricSamples, collect_samples, growing_metrics, merge_metrics
 from kproxy.sinks.metrics import exposition
+from kproxy.view.parts import ViewPart, ViewTotals
 
 PATIENCE = 5.0
 """Seconds for an answer of a worker: an operator waits that long."""
@@ -93,6 +105,28 @@ class ChannelMember:
     async def names(self) -> KeptNamesShown:
         return KeptNamesShown(**await self.ask("names"))
 
+    def view(self, number: int, text: str, rows: int, after: int | None) -> ChannelView:
+        assert self.worker.channel is not None, "only a process that is there is looked at"
+        return ChannelView(self.worker, self.worker.channel, BeginView(number, text, rows, after))
+
+    async def view_totals(self) -> ViewTotals:
+        channel = self.worker.channel
+        if channel is None:
+            raise MemberGone(500, "internal", f"worker {self.index} is not running")
+        try:
+            return await channel.ask(TotalView(), PATIENCE)
+        except Unanswered as error:
+            raise unanswered(self.worker, channel, error) from None
+
+    async def exchanges(self, text: str, before: int | None, limit: int) -> FoundExchanges:
+        return FoundExchanges(**await self.ask("exchanges", text, before, limit))
+
+    async def exchange(self, number: int, first: int) -> str:
+        return str(await self.ask("exchange", number, first))
+
+    async def exchange_frame(self, number: int, of: str, side: str) -> str:
+        return str(await self.ask("exchange_frame", number, of, side))
+
     async def ask(self, name: str, *arguments: Any) -> Any:
         """Return the JSON of the worker's answer. Raises the Problem that it is."""
         channel = self.worker.channel
@@ -130,6 +164,28 @@ class ChannelTail:
 
     def end(self) -> None:
         self.channel.tell(EndTail(self.number))
+
+
+class ChannelView:
+    """Rows of one worker for one viewer."""
+
+    def __init__(self, worker: Recipient, channel: Channel, question: BeginView) -> None:
+        self.worker, self.channel, self.question = worker, channel, question
+
+    async def begin(self) -> None:
+        try:
+            await self.channel.ask(self.question, PATIENCE)
+        except Unanswered as error:
+            raise unanswered(self.worker, self.channel, error) from None
+
+    async def next(self) -> ViewPart:
+        try:
+            return await self.channel.ask(NextPart(self.question.number), math.inf)
+        except Unanswered as error:
+            raise MemberGone(500, "internal", f"worker {self.worker.index}: {error}") from None
+
+    def end(self) -> None:
+        self.channel.tell(EndView(self.question.number))
 
 
 def unanswered(worker: Recipient, channel: Channel, error: Unanswered) -> Problem:

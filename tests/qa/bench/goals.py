@@ -14,6 +14,9 @@ from .rows import Rows
 from .rules_phase import CASE as RULES_CASE
 from .rules_phase import FIRES, NONE, WAITS
 from .start_phase import CONNECTIONS, MEMORY, START, STORM
+from .view_phase import CASES as VIEW_CASES
+from .view_phase import CLOSED, LEAST, OPEN
+from .view_phase import PLAIN as NOBODY
 
 Verdict = tuple[str, bool]
 """What was measured, as text, and whether it is enough."""
@@ -95,6 +98,17 @@ def audit_requests_goal(case: str) -> Goal:
     return Goal(f"audit of every request, {name}: CPU more", "≤ 10 µs", (case, REQUESTS, PLAIN), judge)
 
 
+def view_goal(case: str, target: str, least: float) -> Goal:
+    """While a page is open, or after it was closed, against nobody who looks."""
+
+    def judge(rows: Rows) -> Verdict:
+        rate, cpu = (rows.ratio(case, target, NOBODY, key) for key in ("rate", "us"))
+        return f"{rate:.2f} × (CPU {cpu:.2f} ×)", rate >= least
+
+    name, words = case.removeprefix("view: "), "a page is open" if target == OPEN else "a page was closed"
+    return Goal(f"{words}, {name}: exchanges/s", f"≥ {least:g} × without", (case, target, NOBODY), judge)
+
+
 def rule_goal(rules: str, most: float) -> Goal:
     """At most so many times an exchange in the session without a rule."""
 
@@ -162,6 +176,8 @@ GOALS = (
     ),
     *(audit_goal(case.name) for case in AUDIT_CASES),
     *(audit_requests_goal(case.name) for case in AUDIT_CASES[:5]),
+    *(view_goal(case.name, OPEN, LEAST) for case in VIEW_CASES),
+    *(view_goal(case.name, CLOSED, 0.98) for case in VIEW_CASES),
     rule_goal(WAITS, 3),
     rule_goal(FIRES, 20),
 )

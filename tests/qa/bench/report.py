@@ -19,8 +19,11 @@ from .rules_phase import NONE
 from .start_phase import AT_ONCE, CONNECTIONS, MEMORY, START, STORM
 from .targets import BEFORE, TARGETS, with_before
 from .tls_phase import CASES as TLS_CASES
+from .view_phase import CASES as VIEW_CASES
+from .view_phase import NAMES as VIEW_NAMES
+from .view_phase import PLAIN as NOBODY
 
-AUDITED = AUDIT_NAMES[1:]
+AUDITED, VIEWED = AUDIT_NAMES[1:], VIEW_NAMES[1:]
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
@@ -104,6 +107,20 @@ def audits(rows: Rows) -> list[str]:
     return table(head, lines)
 
 
+def views(rows: Rows) -> list[str]:
+    """Exchanges per second and CPU of each while a page is open, and after one was."""
+    head = ["case", "without /s"]
+    shown = [name for name in VIEWED if any(rows.has(case.name, name) for case in VIEW_CASES)]
+    head += [word for name in shown for word in (f"{name}: rate", f"{name}: CPU")]
+    lines = []
+    for case in VIEW_CASES:
+        if shown and rows.has(case.name, NOBODY, *shown):
+            cells = [case.name.removeprefix("view: "), figure(rows, case.name, NOBODY, "rate", 0)]
+            cells += [ratio(rows, case.name, name, NOBODY, key) for name in shown for key in ("rate", "us")]
+            lines.append(cells)
+    return table(head, lines)
+
+
 def borders(rows: Rows) -> list[str]:
     """TLS on both sides."""
     lines = [
@@ -172,6 +189,7 @@ def tables(rows: Rows, extra: Sequence[str]) -> list[str]:
         ("Latency on a real Kafka, open loop", latencies(rows)),
         ("Rules, CPU in the session", rules(rows)),
         ("Audit, against kproxy without one", audits(rows)),
+        ("View, against kproxy that nobody looks at", views(rows)),
         ("Start and memory", starts(rows)),
         ("Against an earlier kproxy", changes(rows)),
     )
@@ -179,7 +197,7 @@ def tables(rows: Rows, extra: Sequence[str]) -> list[str]:
 
 
 def targets(extra: Sequence[str]) -> list[str]:
-    names = with_before(("haproxy", "kproxy", "off", "rename", "rules", "workers", "admin", *AUDITED, *extra))
+    names = with_before(("haproxy", "kproxy", "off", "rename", "rules", "workers", "admin", *VIEWED, *AUDITED, *extra))
     return [f"- `{name}`: {TARGETS[name].text}" for name in names]
 
 

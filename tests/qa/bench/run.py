@@ -2,7 +2,7 @@
 
     python -m tests.qa.bench.run [PHASE …] [--quick | --smoke] [--write | --check]
 
-Phases: kafka latency rules start audit tls frames; all when none is named.
+Phases: kafka latency rules start audit view tls frames; all when none is named.
 
 All takes half an hour, --quick under three minutes; --smoke only shows that `frames` and `start` run. --write
 puts the report in RESULTS.md, and its ratios in results.json: do that on a machine that has nothing else to do. --check
@@ -25,7 +25,18 @@ from statistics import median
 from kproxy.errors import InternalError
 from kproxy.testing.jars import KAFKA_VERSION
 
-from . import audit_phase, frames_phase, kafka_phase, kept, latency_phase, report, rules_phase, start_phase, tls_phase
+from . import (
+    audit_phase,
+    frames_phase,
+    kafka_phase,
+    kept,
+    latency_phase,
+    report,
+    rules_phase,
+    start_phase,
+    tls_phase,
+    view_phase,
+)
 from .machine import description
 from .peers import peers
 from .rows import Rows
@@ -38,6 +49,7 @@ PHASES = (
     "rules",
     "start",
     "audit",
+    "view",
     "tls",
     "frames",
 )  # the last leaves thousands of closed connections for a minute
@@ -73,6 +85,7 @@ clients and broker share the cores.
 - Rules: the session alone, in this process, without sockets: CPU of one exchange (Produce 9, 200 bytes, one partition),
   the median of {rounds} rounds in which all sets take turns. What is more than without rules is the cost of the rules.
 - Audit: as the frames, but each figure is compared with that of kproxy without an audit in the same round.
+- View: as the frames, against kproxy with an admin server that nobody asks. The page is a process that reads all rows.
 - Start: until the stand-in behind the proxy has answered an ApiVersions request, from before the proxy's process is
   started; rounds: {rounds}.
 - Memory: resident, of a process that has been asked once, and with connections that asked once and are silent since.
@@ -90,6 +103,8 @@ def measure(phases: list[str], size: Size, extra: list[str], only: str) -> Rows:
                 frames_phase.measure(folder, rows, cases, rounds=size.rounds, seconds=size.seconds, extra=extra)
             elif phase == "audit":
                 audit_phase.measure(folder, rows, rounds=size.rounds, seconds=size.seconds, only=only)
+            elif phase == "view":
+                view_phase.measure(folder, rows, rounds=size.rounds, seconds=size.seconds, only=only)
             elif phase == "tls":
                 tls_phase.measure(folder, rows, rounds=size.rounds, seconds=size.seconds, only=only)
             elif phase == "latency":
@@ -138,7 +153,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="of everything")
     parser.add_argument("--seconds", type=float, help="of one run of frames")
     parser.add_argument("--records", type=int, help="of one run against Kafka")
-    parser.add_argument("--only", default="", help="frames, audit, tls: cases whose names have this in them")
+    parser.add_argument("--only", default="", help="frames, audit, view, tls: cases whose names have this in them")
     parser.add_argument("--alone", action="store_true", help="measure kproxy's net without its session, too")
     parser.add_argument("--peers", action="store_true", help="other proxies of Kafka's protocol, too (see peers.py)")
     parser.add_argument(
@@ -171,7 +186,7 @@ def main() -> None:
         TARGETS.update(targets_before(options.before.absolute()))
     if {"kafka", "latency", "start", "tls", "frames"} & set(options.phases or default):
         tool("haproxy", "haproxy")
-    if {"latency", "start", "frames", "audit", "tls"} & set(options.phases or default):
+    if {"latency", "start", "frames", "audit", "view", "tls"} & set(options.phases or default):
         tool("gcc", "gcc")
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a thousand connections and some

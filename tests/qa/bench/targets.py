@@ -17,6 +17,8 @@ HOST = "127.0.0.1"
 BEFORE = "before"
 """What the targets of an earlier kproxy begin with."""
 KPROXY = Path(sys.executable).with_name("kproxy")
+ADMIN_AT = 9
+"""The admin address of a target that has one, counted from its first port."""
 PORTS = 30
 """Each target's own; the largest answer names 20 brokers."""
 RENAMED = "prod."
@@ -106,7 +108,7 @@ def kproxy_workers(folder: Path, listen: int, upstream: int) -> list[object]:
 
 
 def kproxy_admin(folder: Path, listen: int, upstream: int) -> list[object]:
-    return [*kproxy(folder, listen, upstream), "--admin", f"{HOST}:{listen + 9}"]
+    return [*kproxy(folder, listen, upstream), "--admin", f"{HOST}:{listen + ADMIN_AT}"]
 
 
 def kproxy_audit(detail: str | None) -> Callable[[Path, int, int], list[object]]:
@@ -140,6 +142,10 @@ TARGETS = {
         Target("rules", "kproxy with a hundred rules that are about other traffic", False, kproxy_rules),
         Target("workers", "kproxy with two worker processes", False, kproxy_workers),
         Target("admin", "kproxy with its admin server", False, kproxy_admin),
+        Target("view", "kproxy with its admin server, and a page open that shows what passes", False, kproxy_admin),
+        Target(
+            "view-closed", "kproxy with its admin server, of which a page was closed a minute ago", False, kproxy_admin
+        ),
         Target("audit-connections", "kproxy with an audit of connections only", False, kproxy_audit("connections")),
         Target("audit", "kproxy with an audit as one starts it: Produce, Fetch by summary", False, kproxy_audit(None)),
         Target("audit-requests", "kproxy with an audit of every request", False, kproxy_audit("requests")),

@@ -1,0 +1,168 @@
+"""`GET /api/exchanges`: the exchanges that are kept for those who look, listed, searched, and one in detail.
+
+Each process keeps its own. A list goes through all of them, the newest first, and takes a fifth of a second at most;
+`next` says where the rest begins.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from collections.abc import Mapping
+from heapq import merge
+from typing import Any, Literal
+
+from pydantic import Field
+from starlette.responses import Response
+
+from kproxy.view.rows import COLUMNS, exchange_id, joined
+
+from .backend import Backend
+from .guard import JSON
+from .kept import FoundExchanges
+from .long_answer import CountedResponse, room_for_answer
+from .member import Member
+from .models import Shown
+from .operation import Operation, OperationCall
+from .problem import Problem
+from .queries import Query
+from .view import filter_of
+
+MOST_LISTED = 1000
+MOST_STEPS = 100_000
+_BEFORE = re.compile(r"\d{1,4}-\d{1,18}(?:\.\d{1,4}-\d{1,18}){0,255}")
+_ONE = re.compile(r"(\d{1,4})-(\d{1,18})")
+BYTES = "application/octet-stream"
+
+
+class ExchangesQuery(Query):
+    """Choice of the exchanges that are listed."""
+
+    source: Literal["live"] = Field(default="live", description="where they were seen: live, in what passes now")
+    filter: str = Field(default="", description="in the filter language; empty: all")
+    before: str = Field(default="", description="an id, or `next` of the answer before: only older ones")
+    limit: int = Field(default=200, ge=1, le=MOST_LISTED, description="how many at most")
+
+
+class DetailQuery(Query):
+    """Part of the details of an exchange."""
+
+    source: Literal["live"] = Field(default="live", description="where it was seen")
+    first: int = Field(
+        default=0, ge=0, le=MOST_STEPS, alias="from", description="number of the first step of each frame that is told"
+    )
+
+
+class FrameQuery(Query):
+    """Choice of one frame of an exchange."""
+
+    source: Literal["live"] = Field(default="live", description="where it was seen")
+    of: Literal["request", "response"] = Field(default="request", description="which of the two")
+    side: Literal["client", "broker"] = Field(default="client", description="as the client, or the broker, saw it")
+
+
+class ExchangesShown(Shown):
+    """Exchanges, the newest first."""
+
+    columns: list[str] = Field(description="what stands where in a row")
+    rows: list[list[Any]]
+    next: str | None = Field(description="`before` of a query for older ones; null: there are none")
+    searched: int = Field(description="exchanges that were looked at for this answer")
+    unknown: int = Field(description="of them, those that the filter could not judge")
+
+
+class ExchangeShown(Shown):
+    """One exchange with all that was kept of it."""
+
+    id: str
+    source: str
+    event: dict[str, Any] = Field(description="the data of its request event, as the audit has it")
+    request: dict[str, Any] | None = Field(description="client, broker (null when it is the same), changed")
+    response: dict[str, Any] | None
+    records: list[dict[str, Any]] = Field(description="by partition: batches with their records, values in base64")
+
+
+async def list_exchanges(backend: Backend, call: OperationCall) -> Response:
+    query = call.query
+    filter_of(backend, call)
+    room_for_answer()
+    before = places(query.before, backend)
+    text, limit = query.filter, query.limit
+
+    async def ask(member: Member) -> tuple[int, FoundExchanges]:
+        at = before.get(member.index)
+        return member.index, await member.exchanges(text, at, limit)
+
+    found = dict(await backend.ask_members(ask))
+    lists = [[(-when, index, number, row) for when, number, row in one.rows] for index, one in found.items()]
+    ordered = [*merge(*lists)][:limit]
+    rows = [row.encode() for _, _, _, row in ordered]
+    last = {index: number for _, index, number, _ in ordered}
+    rest: dict[int, int] = {}
+    over = True
+    for index, one in found.items():
+        told = sum(at == index for _, at, _, _ in ordered)
+        if told < len(one.rows):  # what was found and not told is told next
+            rest[index] = last.get(index, before.get(index, 1 + max((number for _, number, _ in one.rows), default=0)))
+            over = False
+        else:
+            rest[index] = 0 if one.next is None else one.next
+            over &= one.next is None
+    following = None if over else ".".join(exchange_id(index, number) for index, number in sorted(rest.items()))
+    head = ExchangesShown(
+        columns=list(COLUMNS), rows=[], next=following, searched=sum(one.searched for one in found.values()),
+        unknown=sum(one.unknown for one in found.values()),
+    ).model_dump_json().encode()  # fmt: skip
+    return CountedResponse(head.replace(b'"rows":[]', b'"rows":' + joined(rows), 1), media_type=JSON)
+
+
+def places(before: str, backend: Backend) -> Mapping[int, int]:
+    """Return the number before which exchanges are wanted, by process. Raises Problem."""
+    if not before:
+        return {}
+    if not _BEFORE.fullmatch(before):
+        raise Problem(422, "invalid_query", f"before: {before[:80]!r} is no id, such as 0-812")
+    return {int(index): int(number) for index, number in (one.split("-") for one in before.split("."))}
+
+
+async def get_exchange(backend: Backend, call: OperationCall) -> Response:
+    member, number = found_member(backend, call)
+    room_for_answer()
+    return CountedResponse(await member.exchange(number, call.query.first), media_type=JSON)
+
+
+async def get_frame(backend: Backend, call: OperationCall) -> Response:
+    member, number = found_member(backend, call)
+    room_for_answer()
+    data = b64decode(await member.exchange_frame(number, call.query.of, call.query.side))
+    name = f"exchange-{member.index}-{number}-{call.query.of}.bin"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"}
+    return CountedResponse(data, media_type=BYTES, headers=headers)
+
+
+def found_member(backend: Backend, call: OperationCall) -> tuple[Member, int]:
+    """Return the process that an exchange's id names, and its number there. Raises Problem."""
+    if not backend.view.enabled:
+        raise Problem(403, "view_off", "the config has `view: {enabled: false}`")
+    match = _ONE.fullmatch(call.path["id"])
+    if match is None or int(match[1]) >= len(backend.members):
+        raise no_such_exchange(call.path["id"])
+    member = backend.members[int(match[1])]
+    if member.process is None:
+        raise Problem(410, "exchange_gone", f"worker {member.index} is not running, and has kept nothing")
+    return member, int(match[2])
+
+
+def no_such_exchange(name: str) -> Problem:
+    return Problem(404, "no_such_exchange", f"there is no exchange {name[:80]!r}")
+
+
+REFUSALS = ("no_such_exchange", "exchange_gone", "view_off", "too_many_answers")
+OPERATIONS = (
+    Operation("GET", "/api/exchanges", "list_exchanges", "Exchanges that are kept for those who look, newest first.",
+              list_exchanges, ExchangesShown, ExchangesQuery, refusals=("view_off", "too_many_answers")),
+    Operation("GET", "/api/exchanges/{id}", "get_exchange", "One exchange, with its frames field by field.",
+              get_exchange, ExchangeShown, DetailQuery, refusals=REFUSALS),
+    Operation("GET", "/api/exchanges/{id}/frame", "get_frame", "The bytes of one frame.", get_frame, Shown, FrameQuery,
+              refusals=REFUSALS, media=BYTES),
+)  # fmt: skip

@@ -1,0 +1,98 @@
+"""Exchanges that this process has kept for those who look: searched, and told one by one."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+
+import trio
+from pydantic import Field
+
+from kproxy.net.loop.turns import in_turns
+from kproxy.observe.filter.filter import Filter
+from kproxy.view.detail import FrameDirection, FrameSide, detail_of, frame_bytes
+from kproxy.view.ring import KeptExchange
+from kproxy.view.rows import encode, exchange_id
+from kproxy.view.watch import ViewWatch
+
+from .models import Shown
+from .problem import Problem
+
+READERS = trio.CapacityLimiter(2)
+"""Exchanges are read in detail beside the event loop, so many at a time; others wait for their turn."""
+
+
+class FoundExchanges(Shown):
+    """Exchanges of one process that fit, the newest first. `next`: number of the oldest that was looked at, None when
+    there is none before it."""
+
+    rows: list[tuple[float, int, str]] = Field(description="time, number, and the row as JSON")
+    next: int | None
+    searched: int
+    unknown: int
+
+
+class KeptExchanges:
+    """Exchanges that one process has kept. `records`: whether what users wrote may be shown."""
+
+    def __init__(self, watch: ViewWatch, records: bool) -> None:
+        self.watch, self.records = watch, records
+
+    async def find(self, text: str, before: int | None, limit: int) -> FoundExchanges:
+        """Return those that a filter holds for, at most `limit`, with numbers below `before`."""
+        watch, wanted = self.watch, Filter(text)
+        found: list[KeptExchange] = []
+        looked: list[int] = []
+
+        def look() -> Iterator[None]:
+            for number in watch.search(wanted, before, limit, found):
+                looked.append(number)
+                yield
+
+        if wanted.needs_records:  # one exchange may take fifty milliseconds
+            await trio.to_thread.run_sync(partial(deque, look(), 0), limiter=READERS)
+        else:
+            await in_turns(watch.paid(look()))
+        rows: list[tuple[float, int, str]] = []
+
+        def make() -> Iterator[None]:
+            for kept in found:
+                first = kept.seen.request or kept.seen.response
+                rows.append((0.0 if first is None else first.first, kept.number, watch.row(kept).decode()))
+                yield
+
+        await in_turns(watch.paid(make()))
+        last = looked[-1] if looked and looked[-1] > watch.ring.oldest else None
+        return FoundExchanges(rows=rows, next=last, searched=len(looked), unknown=wanted.unknown)
+
+    async def detail(self, number: int, first: int) -> str:
+        """Return the details of one exchange as JSON; of each frame the steps from number `first` on. Raises
+        Problem."""
+        kept, watch = self.get(number), self.watch
+        name, event, seen, behind = exchange_id(watch.process, number), watch.event(kept), kept.seen, kept.behind
+
+        def make() -> str:
+            return encode(detail_of(name, event, seen, behind, first=first, records=self.records)).decode()
+
+        return await trio.to_thread.run_sync(make, limiter=READERS)
+
+    async def frame(self, number: int, of: FrameDirection, side: FrameSide) -> str:
+        """Return what was kept of one frame, in base64. Raises Problem."""
+        kept = self.get(number)
+        make = partial(frame_bytes, kept.seen, kept.behind, of, side, records=self.records)
+        data = await trio.to_thread.run_sync(make, limiter=READERS)
+        if data is None:
+            raise Problem(404, "no_such_exchange", f"exchange {number} has no {of}")
+        return b64encode(data).decode()
+
+    def get(self, number: int) -> KeptExchange:
+        """Return the exchange of this number. Raises Problem."""
+        kept, ring = self.watch.ring.get(number), self.watch.ring
+        name = exchange_id(self.watch.process, number)
+        if kept is not None:
+            return kept
+        if ring.had(number):
+            raise Problem(410, "exchange_gone", f"exchange {name} is not kept any more, others came since")
+        raise Problem(404, "no_such_exchange", f"there is no exchange {name!r}")

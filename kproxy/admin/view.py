@@ -1,0 +1,294 @@
+"""`GET /api/view`: what passes, as a stream of server-sent events for a page or a terminal.
+
+    hello     what the stream is: its id, the filter in its long form, the columns of rows
+    rows      exchanges, a list of values each; the id of the event is a place to go on from
+    left      so many more were left out, by reason: not looked at, too many in a second, the viewer too slow, unknown
+    gap       rows are missing at this place, with the reason
+    tick      each second what has passed in it, all exchanges counted
+    held      what rules hold, and what has become of it
+    rules, captures    they have changed: read the resource again
+
+Strategy. As for a tail, each member is asked for more when what it gave before is on its way, so that a viewer who does
+not read is felt there. Whoever comes back says by `Last-Event-ID` how far it had come in each process: that is told
+first which came meanwhile, or how much of it is gone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import aclosing, suppress
+from typing import Any
+
+import trio
+from pydantic import Field
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Send
+
+from kproxy.core.counters import BROKER_BOUNDS
+from kproxy.errors import FilterError
+from kproxy.observe.filter.filter import Filter
+from kproxy.view.parts import UNKNOWN, ViewPart
+from kproxy.view.rows import COLUMNS, encode
+
+from .backend import Backend
+from .held_stream import held_changes
+from .member import Member, MemberGone
+from .models import Shown
+from .operation import Operation, OperationCall
+from .problem import Problem
+from .queries import Query
+from .tail import LOOK, room_for_another
+from .view_source import ViewSource
+
+EVENTS = "text/event-stream"
+SECOND = 1.0
+COMMENTS = 10
+"""Seconds from one comment to the next: a reader that hears nothing for longer takes the stream for lost."""
+MOST_ROWS, USUAL_ROWS = 2000, 400
+LONGEST_ID = 8192
+"""Characters of a `Last-Event-ID`: 256 processes."""
+_ID = re.compile(r"([0-9a-f]{8})((?:\.\d{1,4}-\d{1,18})*)")
+
+
+class ViewQuery(Query):
+    """Filter of a view, and how much of what fits is shown."""
+
+    filter: str = Field(default="", description="in the filter language, such as `~k produce ~t orders`; empty: all")
+    rows: int = Field(default=USUAL_ROWS, ge=1, le=MOST_ROWS, description="rows in a second at most")
+
+
+class ViewShown(Shown):
+    """Event of the stream: its name, and the data of the one of these that it has."""
+
+    hello: dict[str, Any] | None = Field(default=None, description="stream, filter, workers, rows, columns, may_write")
+    rows: list[list[Any]] | None = Field(default=None, description="rows, in the columns of hello")
+    left: dict[str, Any] | None = Field(
+        default=None, description="how many more were left out: not_looked_at, too_many, too_slow, unknown (why)"
+    )
+    gap: dict[str, Any] | None = Field(default=None, description="why rows are missing here, how many; null: unknown")
+    tick: dict[str, Any] | None = Field(default=None, description="what has passed in a second; rules by name")
+    held: dict[str, Any] | None = Field(default=None, description="added, changed and gone held frames")
+    version: str | None = Field(default=None, description="of rules and captures: another one than before")
+
+
+def event(name: str, data: Any, place: str = "") -> bytes:
+    """Return one server-sent event. JSON has no line ends, so the data is one line."""
+    return written(name, encode(data), place)
+
+
+def written(name: str, data: bytes, place: str = "") -> bytes:
+    """Return one server-sent event whose data is JSON already."""
+    head = f"id: {place}\n" if place else ""
+    return f"{head}event: {name}\ndata: ".encode() + data + b"\n\n"
+
+
+def places_in(last: str, stream: str) -> Mapping[int, int] | None:
+    """Return the place in each process that an event's id names; None if it is of another stream."""
+    match = _ID.fullmatch(last) if len(last) <= LONGEST_ID else None
+    if match is None or match[1] != stream:
+        return None
+    pairs = (part.split("-") for part in match[2].split(".") if part)
+    return {int(process): int(place) for process, place in pairs}
+
+
+class Told:
+    """Source of one process, with the totals of its viewer that were passed on so far."""
+
+    def __init__(self, source: ViewSource) -> None:
+        self.source = source
+        self.last = ViewPart(0)
+
+    def left(self, part: ViewPart) -> dict[str, Any] | None:
+        """Return how much more was left out than before; None: nothing."""
+        last = self.last
+        more = {
+            "not_looked_at": 0,
+            "too_many": part.too_many - last.too_many,
+            "too_slow": part.too_slow - last.too_slow,
+            "unknown": part.unknown - last.unknown,
+            "why": part.why,
+        }
+        return more if any(more[name] for name in ("too_many", "too_slow", "unknown")) else None
+
+
+class ViewStream(StreamingResponse):
+    """Response that streams the rows of all members to one viewer. `last`: the id of the event it saw last."""
+
+    def __init__(self, backend: Backend, call: OperationCall, wanted: Filter) -> None:
+        self.backend, self.call, self.wanted = backend, call, wanted
+        self.log = backend.log.bind(filter=str(wanted) if wanted else "")
+        self.number = next(backend.numbers)
+        self.told: dict[object, Told] = {}  # by the process that it is of
+        self.seen: set[int] = set()  # members that were there
+        self.places: dict[int, int] = {}
+        self.matched = 0
+        super().__init__(iter(()), media_type=EVENTS, headers={"Cache-Control": "no-store"})
+
+    async def stream_response(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        self.backend.listeners.add(self.number)
+        self.log.info("view begins")
+        try:
+            async with trio.open_nursery() as nursery:
+                into, events = trio.open_memory_channel[tuple[int, int, bytes]](0)
+                await self.write(send, self.hello() + self.beginning())
+                await self.begin(nursery, into)
+                nursery.start_soon(self.look, nursery, into)
+                nursery.start_soon(self.count, into)
+                nursery.start_soon(self.hold, into)
+                async for process, place, text in events:
+                    if process >= 0:
+                        self.places[process] = place
+                    await self.write(send, text)
+        finally:
+            self.backend.listeners.discard(self.number)
+            for told in self.told.values():
+                told.source.end()
+            self.log.info("view ends")
+
+    async def write(self, send: Send, text: bytes) -> None:
+        text = text.replace(b"id: @\n", f"id: {self.place()}\n".encode(), 1)
+        await send({"type": "http.response.body", "body": text, "more_body": True})
+
+    # ---- the beginning
+
+    def hello(self) -> bytes:
+        backend = self.backend
+        return event("hello", {
+            "stream": backend.stream,
+            "filter": str(self.wanted) if self.wanted else "",
+            "workers": len(backend.members),
+            "rows": self.call.query.rows,
+            "may_write": backend.view.write and self.call.may_write,
+            "records": backend.view.records,
+            "columns": COLUMNS,
+            "latency_bounds": BROKER_BOUNDS,
+        })  # fmt: skip
+
+    def beginning(self) -> bytes:
+        """Return what a viewer is told who comes back, and finds another stream."""
+        last = self.call.last_event
+        found = places_in(last, self.backend.stream) if last else {}
+        self.places = dict(found or {})
+        return b"" if found is not None else event("gap", {"why": "kproxy has begun anew", "missing": None})
+
+    def place(self) -> str:
+        """Return the place that everything up to which was written."""
+        return ".".join([self.backend.stream, *(f"{process}-{at}" for process, at in sorted(self.places.items()))])
+
+    async def look(self, nursery: trio.Nursery, into: trio.MemorySendChannel[tuple[int, int, bytes]]) -> None:
+        while True:
+            await trio.sleep(LOOK)
+            await self.begin(nursery, into)
+
+    async def begin(self, nursery: trio.Nursery, into: trio.MemorySendChannel[tuple[int, int, bytes]]) -> None:
+        """Look at all processes that are not looked at yet."""
+        for member in self.backend.members:
+            process = member.process
+            if process is None or process in self.told:
+                continue
+            query = self.call.query
+            source = member.view(self.number, query.filter, query.rows, self.places.get(member.index))
+            self.told[process] = told = Told(source)
+            again = member.index in self.seen
+            self.seen.add(member.index)
+            await nursery.start(self.listen, member, told, into, again)
+
+    # ---- what is told
+
+    async def listen(
+        self, member: Member, told: Told, into: trio.MemorySendChannel[tuple[int, int, bytes]], again: bool, *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:  # fmt: skip
+        """Tell what one process has, until it ends."""
+        try:
+            await told.source.begin()
+        except Problem as problem:
+            self.log.warning("view misses a worker", of_worker=member.index, reason=str(problem))
+            return
+        finally:
+            task_status.started()
+        with suppress(MemberGone):
+            while True:
+                part = await told.source.next()
+                text = b""
+                if part.missing:
+                    missing = None if part.missing == UNKNOWN else part.missing
+                    why = f"worker {member.index} has begun anew" if again or missing is None else "too long away"
+                    text += event("gap", {"why": why, "missing": missing})
+                if part.rows:
+                    text += written("rows", b'{"rows":' + part.rows + b"}", "@")
+                if left := told.left(part):
+                    text += event("left", left)
+                self.matched += part.matched - told.last.matched
+                told.last = part
+                if text:
+                    await into.send((member.index, part.place, text))
+
+    async def count(self, into: trio.MemorySendChannel[tuple[int, int, bytes]]) -> None:
+        """Tell what has passed, each second."""
+        keeper = self.backend.totals
+        before = await keeper.latest()
+        await self.tell(into, event("rules", {"version": before.rules_version})
+                        + event("captures", {"version": before.captures_version}))  # fmt: skip
+        ticks = 0
+        while True:
+            await trio.sleep(SECOND)
+            now = await keeper.latest()
+            if now is before or not before.known:  # a process says nothing: it is asked again in a second
+                before = now
+                await self.tell(into, b":\n\n")
+                continue
+            ticks += 1
+            matched, self.matched = self.matched, 0
+            text = event("tick", {**now.tick(before), "matched": matched})
+            missed = now.totals.missed - before.totals.missed
+            if missed > 0:
+                text += event("left", {"not_looked_at": missed, "too_many": 0, "too_slow": 0, "unknown": 0, "why": ""})
+            if now.rules_version != before.rules_version:
+                text += event("rules", {"version": now.rules_version})
+            if now.captures_version != before.captures_version:
+                text += event("captures", {"version": now.captures_version})
+            if ticks % COMMENTS == 0:
+                text += b":\n\n"
+            before = now
+            await self.tell(into, text)
+
+    async def hold(self, into: trio.MemorySendChannel[tuple[int, int, bytes]]) -> None:
+        """Tell what rules hold, and what becomes of it."""
+        async with aclosing(held_changes(self.backend)) as changes:
+            async for changed in changes:
+                await self.tell(into, event("held", changed))
+
+    async def tell(self, into: trio.MemorySendChannel[tuple[int, int, bytes]], text: bytes) -> None:
+        await into.send((-1, 0, text))
+
+
+async def view(backend: Backend, call: OperationCall) -> Response:
+    """Answer with a stream. Raises Problem for a bad filter, and when too many listen already."""
+    wanted = filter_of(backend, call)
+    room_for_another(len(backend.listeners))
+    return ViewStream(backend, call, wanted)
+
+
+def filter_of(backend: Backend, call: OperationCall) -> Filter:
+    """Return the filter of a query. Raises Problem: for a bad one, one that asks about what is not shown, and where
+    there is no view."""
+    if not backend.view.enabled:
+        raise Problem(403, "view_off", "the config has `view: {enabled: false}`")
+    try:
+        wanted = Filter(call.query.filter)
+    except FilterError as error:
+        raise Problem(422, "invalid_query", str(error)) from None
+    if wanted.needs_records and not backend.view.records:
+        raise Problem(
+            422, "invalid_query", "filter: it asks about records, and the config has `view: {records: false}`"
+        )
+    return wanted
+
+
+OPERATIONS = (
+    Operation("GET", "/api/view", "view", "What passes, as server-sent events: rows, ticks, what rules hold.",
+              view, ViewShown, ViewQuery, refusals=("too_many_listeners", "view_off"), media=EVENTS),
+)  # fmt: skip

@@ -1,0 +1,115 @@
+"""Rows for one viewer from one process: what fits its filter, as it passes, some at a time.
+
+Strategy. Whoever reads asks for the next part when the one before is on its way, so that a page that does not read
+stops the asking, and the viewer drops and counts. Rows are made here, a few milliseconds at a time, and at most ten
+times a second. Who comes back after a break names the place up to which it has seen everything: what is kept and came
+behind that is told first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from time import monotonic
+from typing import Protocol
+
+import trio
+
+from kproxy.net.loop.turns import in_turns
+from kproxy.observe.filter.filter import Filter
+from kproxy.observe.filter.view import ExchangeView
+from kproxy.view.parts import UNKNOWN, ViewPart
+from kproxy.view.ring import KeptExchange
+from kproxy.view.rows import joined
+from kproxy.view.sink import Viewer
+from kproxy.view.watch import ViewWatch
+
+PAUSE = 0.1
+"""Seconds between two parts: the eye takes them for one flow, and each costs a message to the page."""
+QUIET = 1.0
+"""Seconds after which a part comes although there is nothing new: it says how many have matched."""
+LONGEST_PART = 1 << 16
+"""Bytes of rows in a part."""
+
+
+class ViewSource(Protocol):
+    """Rows of one member for one viewer, between `begin` and `end`."""
+
+    async def begin(self) -> None:
+        """Keep what fits: from now on nothing is missed. Raises Problem."""
+
+    async def next(self) -> ViewPart:
+        """Return the next part as soon as there is something, or after a while. Raises MemberGone."""
+
+    def end(self) -> None: ...
+
+
+class ProcessViewSource:
+    """Rows of this process. `after`: the place from which on they are wanted; None: from now on."""
+
+    def __init__(
+        self, watch: ViewWatch, notify: Callable[[trio.Event], None], wanted: Filter, rows: int, after: int | None
+    ) -> None:
+        self.watch, self.notify, self.wanted, self.after = watch, notify, wanted, after
+        self.something = trio.Event()
+        self.viewer = Viewer(wanted, rows, watch.clock(), self.wake)
+        self.backlog: deque[KeptExchange] = deque()
+        self.missing = 0
+        self.told = 0.0
+
+    def wake(self) -> None:
+        """Wake the task that makes rows, with the first of several."""
+        if len(self.viewer.waiting) == 1:
+            self.notify(self.something)
+
+    async def begin(self) -> None:
+        self.watch.open(self.viewer)
+        ring = self.watch.ring
+        if self.after is None:
+            return
+        if ring.first - 1 <= self.after <= ring.place:
+            kept, self.missing = ring.behind_place(self.after)
+        else:  # a place of another process that was here before
+            kept, _ = ring.behind_place(ring.first - 1)
+            self.missing = UNKNOWN
+        self.backlog.extend(kept)
+
+    def end(self) -> None:
+        self.watch.close(self.viewer)
+
+    async def next(self) -> ViewPart:
+        await trio.sleep(max(0.0, self.told + PAUSE - monotonic()))
+        if not self.backlog and not self.viewer.waiting:
+            with trio.move_on_after(QUIET):
+                await self.something.wait()
+        self.something = trio.Event()
+        self.told = monotonic()
+        rows: list[bytes] = []
+        await in_turns(self.watch.paid(self.make(rows)))
+        viewer, missing, self.missing = self.viewer, self.missing, 0
+        if viewer.waiting:  # it is woken by the first of several only
+            self.something.set()
+        return ViewPart(
+            self.place(), joined(rows) if rows else b"", viewer.matched, viewer.too_many, viewer.too_slow,
+            self.wanted.unknown, self.wanted.why, missing,
+        )  # fmt: skip
+
+    def make(self, rows: list[bytes]) -> Iterator[None]:
+        """Make rows until a part is full, one exchange a step."""
+        size = 0
+        while size < LONGEST_PART and (self.backlog or self.viewer.waiting):
+            if self.backlog:
+                kept = self.backlog.popleft()
+                fits = self.wanted.holds(ExchangeView(kept.seen, self.watch.whole))
+                self.viewer.matched += fits and kept.over
+            else:
+                kept, fits = self.viewer.waiting.popleft(), True
+            if fits:
+                rows.append(self.watch.row(kept))
+                size += len(rows[-1])
+            yield
+
+    def place(self) -> int:
+        """Return the place up to which everything has been told."""
+        left = [*(kept.place for kept in self.backlog), *(kept.place for kept in self.viewer.waiting)]
+        return min(left) - 1 if left else self.watch.ring.place

@@ -1,0 +1,198 @@
+"""Sink of all who look at what passes in a process: keeps the exchanges, and gives each viewer those that it wants.
+
+Strategy. What is expensive is paid from the budget (`pace.py`) by whoever calls; here filters are asked, and what fits
+waits for its viewer as it is. Rows are made when the viewer comes for them. The broker's side of an exchange is found
+by connection and correlation id, as for captures; it is kept only where its bytes are others than the client's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from kproxy.observe.exchange import Depth, Form, ObservedExchange, Who
+from kproxy.observe.filter.filter import Filter
+from kproxy.observe.filter.view import ExchangeView, MakeData
+from kproxy.observe.partition_rows import read_rows
+from kproxy.observe.response_errors import ROW_APIS, errors_of
+from kproxy.sinks.capture import Unpaired, differ
+from kproxy.wire.table.errors import numbers
+
+from .pace import RowBucket
+from .ring import ExchangeRing, KeptExchange
+
+LENGTH = bytes(4)
+"""Stands for the length field, which kept frames lack."""
+MOST_ERRORS = 200
+"""Different error codes that are counted; Kafka has some 130."""
+
+
+@dataclass(slots=True)
+class ApiCounts:
+    """Counts of the exchanges of one API that were looked at."""
+
+    exchanges: int = 0
+    errors: int = 0
+    request_bytes: int = 0
+    response_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Looked:
+    """Counts of all that was looked at in a process since it began. `errors`: exchanges by code in their responses."""
+
+    exchanges: int = 0
+    apis: dict[str, ApiCounts] = field(default_factory=dict)
+    errors: Counter[int] = field(default_factory=Counter)
+    throttle_ms: int = 0
+
+    def add(self, seen: ObservedExchange, codes: Iterable[int]) -> None:
+        self.exchanges += 1
+        counts = self.apis.get(seen.api)
+        if counts is None:
+            counts = self.apis[seen.api] = ApiCounts()
+        counts.exchanges += 1
+        counts.request_bytes += seen.request.size if seen.request else 0
+        counts.response_bytes += seen.response.size if seen.response else 0
+        failed = False
+        for code in codes:
+            failed = True
+            if code in self.errors or len(self.errors) < MOST_ERRORS:
+                self.errors[code] += 1
+        counts.errors += failed
+
+
+class Viewer:
+    """One who looks: a page, or a terminal. `wake` is called when there is something for it.
+
+    Counters of what it was not given: `too_many` rows in a second, `too_slow` to come for them; of what it was:
+    `matched`.
+    """
+
+    def __init__(self, wanted: Filter, rows: int, now: float, wake: Callable[[], None]) -> None:
+        self.wanted, self.wake = wanted, wake
+        self.bucket = RowBucket(rows, now)
+        self.most = 2 * rows
+        self.waiting: deque[KeptExchange] = deque()
+        self.matched = self.too_many = self.too_slow = 0
+
+    def offer(self, kept: KeptExchange, view: ExchangeView, now: float, important: bool) -> bool:
+        """Take an exchange if it fits the filter and there is room; return whether it waits now."""
+        if not self.wanted.holds(view):
+            return False
+        self.matched += kept.over
+        if not self.bucket.take(now, important):
+            self.too_many += 1
+            return False
+        if len(self.waiting) >= self.most:
+            self.too_slow += 1
+            return False
+        self.waiting.append(kept)
+        self.wake()
+        return True
+
+
+class ViewSink:
+    """Sink of all viewers of a process. `whole`: an exchange's data as filters see it; `clock`: monotonic seconds."""
+
+    broker_side = True
+
+    def __init__(self, ring: ExchangeRing, whole: MakeData, clock: Callable[[], float]) -> None:
+        self.ring, self.whole, self.clock = ring, whole, clock
+        self.viewers: list[Viewer] = []
+        self.looked = Looked()
+        self.pairs: dict[int, tuple[Unpaired[KeptExchange], Unpaired[ObservedExchange]]] = {}
+        """By connection: exchanges of the client's side, and of the broker's, that wait for their counterpart."""
+        self.early: dict[int, KeptExchange] = {}
+        """By `id` of the exchange, those that were told as under way."""
+
+    def depth(self, key: int, version: int) -> Depth:
+        """Return SKETCH, or more where a viewer's filter asks about records."""
+        wanted = max((one.wanted.depth(key, version) for one in self.viewers), default=Depth.COUNT)
+        return max(Depth.SKETCH, wanted)
+
+    def take(self, seen: ObservedExchange) -> None:
+        kept = self.early.pop(id(seen), None)
+        if kept is None:
+            kept = self.ring.add(seen)
+        else:
+            self.ring.end(kept)
+        codes = error_codes(seen)
+        self.looked.add(seen, codes)
+        self._pair(kept)
+        self._offer(kept, bool(codes or seen.rules or seen.outcome in ("unanswered", "closed")))
+
+    def take_behind(self, seen: ObservedExchange) -> None:
+        fronts, behinds = self._pairs_of(seen.who)
+        if seen.correlation_id not in fronts:
+            behinds.add(seen.correlation_id, seen)
+            return
+        kept = fronts.take(seen.correlation_id)
+        if differ(kept.seen, seen):
+            self.ring.put_behind(kept, seen)
+
+    def under_way(self, seen: ObservedExchange) -> None:
+        """Take an exchange that has been under way for long; `take` gets it once more when it is over."""
+        if id(seen) in self.early:
+            return
+        if len(self.early) > 2 * len(self.ring):  # what they were is gone from the ring
+            self.early = {key: one for key, one in self.early.items() if self.ring.get(one.number) is not None}
+        kept = self.early[id(seen)] = self.ring.add(seen, over=False)
+        self._offer(kept, important=True)
+
+    def opened(self, who: Who, now: float) -> None:
+        """Do nothing: a connection begins with its first exchange."""
+
+    def closed(self, who: Who, now: float) -> None:
+        self.pairs.pop(who.number, None)
+
+    def look_again(self) -> None:
+        """Forget what waits for its counterpart, which has passed while nobody looked."""
+        self.pairs.clear()
+
+    def _offer(self, kept: KeptExchange, important: bool) -> None:
+        view, now, waits = ExchangeView(kept.seen, self.whole), self.clock(), False
+        for viewer in self.viewers:
+            waits |= viewer.offer(kept, view, now, important)
+        if not waits:
+            kept.seen.forget_bodies()
+
+    def _pair(self, kept: KeptExchange) -> None:
+        seen = kept.seen
+        if seen.answered_by_rule:
+            return
+        fronts, behinds = self._pairs_of(seen.who)
+        if seen.correlation_id not in behinds:
+            fronts.add(seen.correlation_id, kept)
+            return
+        behind = behinds.take(seen.correlation_id)
+        if differ(seen, behind):
+            self.ring.put_behind(kept, behind)
+
+    def _pairs_of(self, who: Who) -> tuple[Unpaired[KeptExchange], Unpaired[ObservedExchange]]:
+        pairs = self.pairs.get(who.number)
+        if pairs is None:
+            pairs = self.pairs[who.number] = Unpaired(), Unpaired()
+        return pairs
+
+
+def error_codes(seen: ObservedExchange) -> tuple[int, ...]:
+    """Return the error codes in a response, each once; those at its top where it was not kept whole."""
+    response = seen.answer
+    if response is None:
+        return ()
+    if seen.key not in ROW_APIS or response.form is not Form.WHOLE:
+        return errors_of(seen).codes
+    frame = LENGTH + response.data
+    rows = read_rows(seen.key, seen.version, "response", frame, 0, len(frame))
+    found = dict.fromkeys(seen.known_errors.codes)
+    if rows is not None:
+        found |= dict.fromkeys(row[2] for row in rows[0] if row[2])
+    return tuple(found)
+
+
+def error_name(code: int) -> str:
+    """Return the name of an error, or its number as text."""
+    known = numbers().get(code)
+    return str(code) if known is None else known.name

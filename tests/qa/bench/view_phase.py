@@ -1,0 +1,83 @@
+"""What looking costs: kproxy while a page is open, and after it was closed, against one with an admin address that
+nobody has asked, at full load.
+
+A page is a process that reads `GET /api/view` as fast as it comes, and shows nothing. As in the phase `frames`, but
+each target is measured against kproxy without a page, in the same round. After a page was closed it takes a minute
+until nothing is kept any more; so that target is only there where there are rounds enough to wait for that.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from kproxy.view.watch import LINGER
+
+from . import frames
+from .frames_phase import FIFTY, MANY, ONE, Case, StandIns
+from .machine import Processes, first_answer
+from .rows import Rows
+from .targets import ADMIN_AT
+
+PLAIN, OPEN, CLOSED = "admin", "view", "view-closed"
+NAMES = (PLAIN, CLOSED, OPEN)
+CASES = tuple(
+    Case(f"view: {name}", frame, in_flight, connections)
+    for name, frame, in_flight, connections in (
+        (ONE, "produce9-200-same-name", 1, 1),
+        (FIFTY, "produce9-200-same-name", 1, 50),
+        (f"{MANY}, Produce 12", "produce12-200-same-name", 32, 1),
+        ("Fetch 17, small answers, 32 in flight", "fetch17", 32, 1),
+        ("16 kB, 16 in flight, Produce 12", "produce12-16000-same-name", 16, 1),
+        ("1 MB, 4 in flight, Produce 12", "produce12-1000000-same-name", 4, 1),
+    )
+)
+LEAST = 0.9
+"""Part of the exchanges per second that is left while a page is open."""
+PAGE = """
+import http.client, sys
+connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]))
+connection.request("GET", "/api/view", headers={"Accept": "text/event-stream"})
+answer = connection.getresponse()
+while data := answer.read1(1 << 16):
+    if b"event: tick" in data:
+        sys.stdout.write(".")
+        sys.stdout.flush()
+"""
+
+
+def measure(folder: Path, rows: Rows, *, rounds: int, seconds: float, only: str = "") -> None:
+    """All cases whose names have `only` in them, `rounds` times."""
+    names = [name for name in NAMES if name != CLOSED or rounds > 1]
+    with Processes(folder) as processes:
+        stand_ins = StandIns(processes)
+        running: dict[str, tuple[subprocess.Popen[Any], int]] = {}
+        for name in names:
+            running[name] = stand_ins.start(name, stand_ins.small)
+            first_answer(running[name][1], frames.api_versions())
+        if CLOSED in names:
+            page = open_page(processes, running[CLOSED][1])
+            page.kill()
+            page.wait()
+            time.sleep(LINGER + 2)
+        page = open_page(processes, running[OPEN][1])
+        for turn in range(rounds):
+            for case in (one for one in CASES if only in one.name):
+                for name in names[turn % len(names) :] + names[: turn % len(names)]:
+                    process, port = running[name]
+                    rows.add(case.name, name, stand_ins.measured(case, process, port, seconds, turn))
+            print(f"view: round {turn + 1} of {rounds}", file=sys.stderr)
+        if page.poll() is not None:
+            raise RuntimeError("the page has lost its stream")
+
+
+def open_page(processes: Processes, port: int) -> subprocess.Popen[Any]:
+    """Return a page of the proxy at this port that has begun to read."""
+    page: subprocess.Popen[Any] = processes.start(f"page-{port}", sys.executable, "-c", PAGE, port + ADMIN_AT)
+    time.sleep(2.5)
+    if page.poll() is not None:
+        raise RuntimeError(f"there is no view at port {port + ADMIN_AT}")
+    return page

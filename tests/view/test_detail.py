@@ -1,0 +1,150 @@
+"""Steps of frames: every frame of the protocol is told whole, byte by byte; what cannot be read is told as far as it
+can."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+import pytest
+
+from kproxy.observe.credentials import take_out
+from kproxy.observe.exchange import Form, Frame, ObservedExchange
+from kproxy.view.changes import changes
+from kproxy.view.detail import both, frame_bytes
+from kproxy.view.frame_steps import MOST_STEPS, show_frame
+from kproxy.view.rows import encode
+from kproxy.view.shown_records import MOST_RECORDS, show_records
+from kproxy.wire import apis
+from kproxy.wire.records import Record, encode_batch
+from kproxy.wire.table import layout
+from tests.support.exchange_factory import Somebody, exchange, orders
+from tests.support.frames import message
+from tests.support.random_values import random_struct
+
+
+def kept(key: int, version: int, direction: str, body: dict[str, Any]) -> tuple[ObservedExchange, Frame]:
+    data = message(key, version, direction, body, 1, "tester")
+    seen = ObservedExchange(Somebody(), 1, key, version, 1, "tester", None)
+    shown, why = take_out(data, key, version, direction)
+    form = Form.WHOLE if len(shown) == len(data) else Form.HEAD
+    return seen, Frame(len(data) + 4, 0.0, 0.0, shown, form, why)
+
+
+@pytest.mark.parametrize("api", apis(), ids=lambda api: api.name)
+def test_every_frame_is_told_from_its_first_byte_to_its_last(api: Any) -> None:
+    """Steps that are no containers touch each other; all of it is JSON, and is the same when it is told again."""
+    random = Random(api.key)
+    for version in {api.versions.first, api.versions.last}:
+        for direction in ("request", "response"):
+            seen, frame = kept(
+                api.key, version, direction, random_struct(layout.body(api.key, version, direction), random)
+            )
+            shown = show_frame(seen, direction, frame, records=True)
+            told = json.loads(encode(shown.shown("client", 0)))
+            assert told["unread"] == ""
+            if frame.form is Form.HEAD:
+                assert (told["steps"], bool(told["withheld"])) == ([], True)
+                continue
+            at = 0
+            for step in shown.steps:
+                if step[4] == "batch":
+                    continue
+                assert (step[0], step[1] >= step[0]) == (at, True), step
+                at = step[1]
+            assert at == len(frame.data)
+            assert [] == changes(shown.steps, show_frame(seen, direction, frame, records=True).steps)
+
+
+def test_what_cannot_be_read_is_told_up_to_there() -> None:
+    """With the place; the bytes are all there."""
+    seen, frame = kept(12, 4, "request", {"group_id": "g", "member_id": "m"})
+    frame.data = frame.data[:-6]
+    shown = show_frame(seen, "request", frame, records=True)
+
+    assert [step[3] for step in shown.steps][-1] == "group_id"
+    assert "generation_id" in shown.unread or "member_id" in shown.unread
+    assert shown.data == frame.data
+
+
+def test_bytes_behind_the_last_field_are_told_as_such() -> None:
+    """Clients send some; nothing is left out."""
+    seen, frame = kept(12, 4, "request", {"group_id": "g"})
+    frame.data += b"more"
+    last = show_frame(seen, "request", frame, records=True).steps[-1]
+
+    assert last == [len(frame.data) - 4, len(frame.data), 0, "left_over", "unknown", "BYTES", {"bytes": 4}]
+
+
+def test_an_api_that_is_not_known_has_a_header_only() -> None:
+    """And the reason why it is all that is kept."""
+    seen = ObservedExchange(Somebody(), 1, 999, 3, 1, "tester", None)
+    data, why = take_out(b"\x03\xe7\x00\x03\x00\x00\x00\x01\x00\x01xbody", 999, 3, "request")
+    shown = show_frame(seen, "request", Frame(20, 0.0, 0.0, data, Form.HEAD, why), records=False)
+
+    assert (shown.steps, shown.withheld, b"body" in shown.data) == ([], "an API that is not known", False)
+
+
+def test_changes_are_told_by_path_with_both_places() -> None:
+    """Fields that differ, and those that only one side has; what is the same is not told."""
+    ours = [
+        [0, 2, 1, "a", "value", "INT16", 1],
+        [2, 4, 1, "b", "value", "INT16", 2],
+        [4, 6, 1, "c", "count", "ARRAY", 1],
+    ]
+    theirs = [
+        [0, 2, 1, "a", "value", "INT16", 1],
+        [2, 6, 1, "b", "value", "INT32", 3],
+        [6, 8, 1, "d", "value", "INT16", 1],
+    ]
+
+    assert changes(ours, theirs) == [
+        {"path": "b", "client": [2, 4], "broker": [2, 6]},
+        {"path": "c (count)", "client": [4, 6], "broker": None},
+        {"path": "d", "client": None, "broker": [6, 8]},
+    ]
+
+
+def test_a_frame_that_only_one_side_has() -> None:
+    """A response of kproxy's own has none of the broker's; a side that is the same is told as such."""
+    seen = exchange("Heartbeat", 4, {"group_id": "g"}, {})
+    behind = exchange("Heartbeat", 4, {"group_id": "g"}, None)
+    assert both(seen, None, "request", 0, True)["broker"] is None
+    assert both(seen, behind, "request", 0, True)["broker"] is None
+    assert both(behind, None, "response", 0, True) is None
+    assert frame_bytes(behind, None, "response", "client", records=True) is None
+    mine = frame_bytes(seen, behind, "request", "broker", records=True)
+    assert mine == frame_bytes(seen, None, "request", "client", records=True)
+
+
+def test_records_are_bounded() -> None:
+    """So many in an answer; what was left out is counted, and batches that cannot be read say so."""
+    seen = exchange("Produce", 9, {"acks": 1, "topic_data": [{"name": "t", "partition_data": [
+        {"index": 0, "records": orders(MOST_RECORDS + 7, codec=4)},
+        {"index": 1, "records": encode_batch([Record(0, 0, b"k", b"v" * 500)], codec=1)[:-9] + bytes(9)},
+    ]}]}, {})  # fmt: skip
+    first, second = show_records(seen, records=True)
+
+    assert (len(first["batches"][0]["records"]), first["batches"][0]["omitted"]) == (MOST_RECORDS, 7)
+    assert (second["batches"][0]["records"], bool(second["batches"][0]["why"])) == ([], True)
+    assert "crc" in second["batches"][0]
+    assert show_records(exchange("Heartbeat", 4, {"group_id": "g"}, {}), records=True) == []
+
+
+def test_a_frame_that_was_not_kept_whole_has_no_records() -> None:
+    """And says why."""
+    seen = exchange("Produce", 9, {"acks": 1, "topic_data": []}, {}, form=Form.HEAD)
+    (said,) = show_records(seen, records=True)
+
+    assert (said["batches"], said["why"]) == ([], "of the request the beginning was kept")
+
+
+def test_a_frame_of_very_many_values_is_told_in_part() -> None:
+    """It is read no further than is ever asked for."""
+    topics = [{"name": "t"}] * (MOST_STEPS // 2)
+    seen, frame = kept(3, 12, "request", {"topics": topics})
+    shown = show_frame(seen, "request", frame, records=True)
+
+    assert len(shown.steps) == MOST_STEPS
+    assert shown.shown("client", MOST_STEPS - 3)["next"] is None
