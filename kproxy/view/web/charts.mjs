@@ -33,7 +33,7 @@ const CHARTS = [
 ];
 
 function linesOf(chart) {
-  if (chart.series) return chart.series.map((name) => [name, name]);
+  if (chart.series) return chart.series.filter((name) => history.series.has(name)).map((name) => [name, name]);
   const names = [...history.series.keys()].filter((name) => name.startsWith(chart.all));
   const weight = (name) => history.values(name, shown.span).reduce((sum, value) => sum + (value ?? 0), 0);
   return names.map((name) => [name, weight(name)]).sort((a, b) => b[1] - a[1]).slice(0, MOST_LINES)

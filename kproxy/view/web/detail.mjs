@@ -137,7 +137,7 @@ function Half({ half, name, sides }) {
     ${state.bytesOf !== "client" && (broker
       ? pane(broker, sent[1], `${size(broker)} · ${count} field${count === 1 ? "" : "s"} changed`, found.broker)
       : state.bytesOf === "broker" ? pane(client, sent[1], size(client), new Set())
-      : html`<div class="hex same"><h3>${sent[1]} <span>the same bytes</span></h3></div>`)}`;
+      : html`<div class="hex same"><h3>${sent[1]} <span>the same</span></h3></div>`)}`;
 }
 
 // Return the step of another frame that has the path of a step of this one.
@@ -176,7 +176,7 @@ export class Details extends Component {
 
 function title(row, place) {
   const slow = row.latency >= 200 && !(place >= 0 && longPoll(place));
-  const parts = [["rules", row.rule_ms], ["broker", row.broker_ms], ["kproxy", row.kproxy_ms]].filter(([, value]) => value !== null);
+  const parts = [["rules", row.rule_ms], ["broker", row.broker_ms], ["kproxy", row.kproxy_ms]].filter(([, value]) => value >= 0.005);
   return html`<span class="what">${row.api} v${row.version} · ${row.about ? `${row.about} · ` : ""}<i class=${dot(row.connection)}></i>connection ${row.connection}
     ${row.client ? ` · ${row.client}` : ""}${row.node !== null ? ` → node ${row.node}` : ""}
     ${row.latency !== null && html` · <b class=${slow ? "slow" : ""}>${ms(row.latency)}</b>`}</span>

@@ -244,7 +244,11 @@ export class List extends Component {
     };
   }
   componentDidMount() {
-    this.watch = new ResizeObserver(() => { this.room = this.element.clientHeight; changed(); });
+    this.watch = new ResizeObserver(() => {
+      if (!state.follow && this.chosenInSight()) bring.place = rows.find(state.selected); // details have been opened
+      this.room = this.element.clientHeight;
+      changed();
+    });
     this.watch.observe(this.element);
     this.settle();
   }
@@ -253,6 +257,11 @@ export class List extends Component {
   }
   componentWillUnmount() {
     this.watch.disconnect();
+  }
+  chosenInSight() {
+    const place = state.selected === null ? -1 : rows.find(state.selected);
+    const at = place < 0 ? -1 : shown().index(place) * HEIGHT;
+    return at >= this.top - HEIGHT && at <= this.top + this.room;
   }
   // Scroll to where this list has to be, behind each drawing.
   settle() {

@@ -65,7 +65,7 @@ export function wholeFilter() {
 
 export const CHIPS = {
   errors: "error or pending",
-  "slow > 200 ms": "latency > 200ms",
+  "slow > 200 ms": "latency > 200ms and (not api == Fetch or latency > 1s or ruled)", // a Fetch waits for records
   throttled: "throttle",
   "by rules": "ruled or injected",
 };
