@@ -44,9 +44,10 @@ def most_of(rule: LiveRule) -> int:
 
 async def get_held(backend: Backend, call: OperationCall) -> HeldFrameShown:
     number = call.path["id"]
+    check_view(backend)
     try:
         return await holder(backend, number).held_frame(number)
-    except MemberGone as error:
+    except Problem as error:
         raise worker_gone(error) from None
 
 
@@ -54,11 +55,12 @@ async def act(action: str, backend: Backend, call: OperationCall) -> HeldShown:
     """Have the member that holds the frame do what is asked."""
     number, body = call.path["id"], call.body
     assert isinstance(body, HeldBody), "the table says so"
+    check_view(backend, writes=action != "preview")
     who = body.who or call.who
     try:
         given = body.model_copy(update={"who": who}).model_dump(mode="json")
         shown = await holder(backend, number).held_action(action, number, given)
-    except MemberGone as error:
+    except Problem as error:
         raise worker_gone(error) from None
     if action not in ("preview", "claim"):
         backend.log.info("held frame", action=action, held=number, rule=shown.rule, who=who or None)
@@ -69,6 +71,7 @@ async def resume_all(backend: Backend, call: OperationCall) -> ResumedShown:
     """Let go what a rule holds, or all that is held. Raises NoSuchRule."""
     body = call.body
     assert isinstance(body, ResumeAllBody), "the table says so"
+    check_view(backend, writes=True)
     if body.rule is not None:
         _ = backend.keeper.store[body.rule]
     who = body.who or call.who
@@ -85,7 +88,18 @@ def holder(backend: Backend, number: str) -> Member:
     return backend.members[int(connection) % len(backend.members)]
 
 
-def worker_gone(error: MemberGone) -> Problem:
+def check_view(backend: Backend, *, writes: bool = False) -> None:
+    """Raise Problem if the config does not let anybody look into frames, or change them."""
+    if not backend.view.enabled:
+        raise Problem(403, "view_off", "the config has `view: {enabled: false}`")
+    if writes and not backend.view.write:
+        raise Problem(403, "read_only", "the config has `view: {write: false}`")
+
+
+def worker_gone(error: Problem) -> Problem:
+    """Return the problem itself, or that the worker is gone: it has ended, or another one begins in its place."""
+    if not isinstance(error, MemberGone) and not (error.code == "internal" and error.message.startswith("worker ")):
+        return error
     return Problem(503, "worker_gone", f"what it held is gone with it: {error.message}")
 
 
@@ -94,7 +108,7 @@ def action(
 ) -> Operation:
     """Return the operation that does this to one held frame."""
     handle: OperationHandler = partial(act, name)
-    refusals = ("no_such_held", "held_changed", "worker_gone", *more)
+    refusals = ("no_such_held", "held_changed", "worker_gone", "view_off", *more)
     return Operation("POST", f"/api/held/{{id}}/{name}", f"{name}_held", summary, handle, answer, body=body,
                      refusals=refusals, changes=None if name != "preview" else False)  # fmt: skip
 
@@ -104,9 +118,9 @@ EDITS = ("not_editable", "invalid_edit", "too_large", "invalid_body")
 OPERATIONS = (
     Operation("GET", "/api/held", "list_held", "Frames that rules hold now.", list_held, HeldListShown),
     Operation("POST", "/api/held/resume", "resume_all_held", "Let go all that a rule holds, or all that is held.",
-              resume_all, ResumedShown, body=ResumeAllBody, refusals=("no_such_rule", "invalid_body")),
+              resume_all, ResumedShown, body=ResumeAllBody, refusals=("no_such_rule", "invalid_body", "view_off")),
     Operation("GET", "/api/held/{id}", "get_held", "One of them, with its bytes.", get_held, HeldFrameShown,
-              refusals=("no_such_held", "worker_gone")),
+              refusals=("no_such_held", "worker_gone", "view_off")),
     action("preview", "The frame as it would leave with an edit; nothing happens.", ResumeBody, answer=HeldFrameShown,
            more=EDITS),
     action("resume", "Let it go on, with other fields or bytes, or unchanged.", ResumeBody, more=EDITS),

@@ -1,68 +1,66 @@
-"""Bytes of a held frame as they may be shown: without credentials, with a step for each thing that stands in them."""
+"""Bytes of a held frame as they may be shown, made in a thread as those of kept exchanges are."""
 
 from __future__ import annotations
 
 from base64 import b64encode
+from dataclasses import dataclass
 from typing import Any, Literal
-from uuid import UUID
 
-from kproxy.errors import DecodeError
-from kproxy.observe.credentials import header_end, take_out
-from kproxy.wire.codec.trace import TraceStep, trace
-from kproxy.wire.table import layout, schema
-
-from .held_models import HeldBytesShown
+from kproxy.core.holding.held import HeldFrame
+from kproxy.observe.exchange import ObservedExchange
+from kproxy.observe.filter.judge import SessionWho, whole_frame
+from kproxy.view.frame_steps import show_frame
+from kproxy.view.shown_records import show_records
 
 MOST_DATA = 1 << 20
 """Bytes of a frame that are shown."""
-MOST_STEPS = 2000
-LONGEST_VALUE = 1 << 16
-"""Characters of a value."""
 
 
-def show_bytes(
-    frame: bytes, side: Literal["client", "broker"], key: int, version: int, direction: str
-) -> HeldBytesShown:
-    """Show a whole frame, which is without its size."""
-    data, withheld = take_out(frame, key, version, direction)
-    whole = len(data) == len(frame) and len(data) <= MOST_DATA
-    steps, unread = steps_of(data, key, version, direction) if len(data) == len(frame) else ([], "")
-    shown = data[:MOST_DATA]
-    return HeldBytesShown(
-        side=side, bytes=len(frame) + 4, kept=len(shown), form="whole" if whole else "head", withheld=withheld,
-        data=b64encode(shown).decode(), steps=steps, unread=unread,
-    )  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class HeldBytes:
+    """Bytes of a held frame, without their sizes: `frame` in the client's names, None where not all of it is here;
+    `broker` as the broker sent it, None where that is the same. `records`: whether users' records may be shown."""
+
+    seen: ObservedExchange
+    at: Literal["request", "response"]
+    frame: bytes | None
+    broker: bytes | None
+    records: bool
+
+    def shown(self) -> dict[str, Any]:
+        """Return `frame`, `broker` and `records` for JSON. Takes a second for a frame of a megabyte."""
+        records: list[dict[str, Any]] = []
+        if self.frame is not None:
+            kept = whole_frame(self.frame, self.seen.key, self.seen.version, self.at, 0.0)
+            if self.at == "request":
+                self.seen.request = kept
+            else:
+                self.seen.response, self.seen.outcome = kept, "answered"
+            records = show_records(self.seen, records=self.records) if not kept.withheld else []
+        return {
+            "frame": self.side(self.frame, "client"),
+            "broker": self.side(self.broker, "broker"),
+            "records": records,
+        }
+
+    def side(self, frame: bytes | None, side: str) -> dict[str, Any] | None:
+        """Return the frame on one side of kproxy."""
+        if frame is None:
+            return None
+        kept = whole_frame(frame, self.seen.key, self.seen.version, self.at, 0.0)
+        shown = show_frame(self.seen, self.at, kept, records=self.records)
+        told = shown.shown(side, 0)
+        if len(shown.data) > MOST_DATA:
+            told |= {"kept": MOST_DATA, "form": "head", "data": b64encode(shown.data[:MOST_DATA]).decode()}
+        return told
 
 
-def steps_of(data: bytes, key: int, version: int, direction: str) -> tuple[list[list[Any]], str]:
-    """Return the first steps through the body of a frame, and why there are no more if it cannot be read."""
-    if key not in schema.paths() or version not in schema.load(key).versions:
-        return [], "this version is not known"
-    steps: list[list[Any]] = []
-    try:
-        for step in trace(layout.body(key, version, direction), data, header_end(data, key, version, direction)):
-            if len(steps) == MOST_STEPS:
-                break
-            steps.append(shown_step(step))
-    except DecodeError as error:
-        return steps, str(error)
-    return steps, ""
-
-
-def shown_step(step: TraceStep) -> list[Any]:
-    """Return start, end, depth, path, what, type, value of one step."""
-    kind = "" if step.slot is None else step.slot.type.upper()
-    kind = f"COMPACT_{kind}" if step.slot is not None and step.slot.compact else kind
-    return [step.start, step.end, step.path.count(".") + step.path.count("["), step.path, step.what, kind,
-            plain(step.value)]  # fmt: skip
-
-
-def plain(value: Any) -> Any:
-    """Return a value as JSON has it: bytes and ids as they can be set again."""
-    if isinstance(value, bytes | bytearray | memoryview):
-        return f"hex:{bytes(value[: LONGEST_VALUE // 2]).hex()}"
-    if isinstance(value, UUID):
-        return str(value)
-    if isinstance(value, str):
-        return value[:LONGEST_VALUE].encode("utf-8", "backslashreplace").decode()
-    return value if value is None or isinstance(value, bool | int | float) else str(value)
+def bytes_of(held: HeldFrame, frame: bytes | None, records: bool) -> HeldBytes:
+    """Return what is to be shown of a held frame, with this one in its place."""
+    exchange, session = held.evaluation.exchange, held.session
+    seen = ObservedExchange(SessionWho(session), 0, exchange.api.key, exchange.version, exchange.correlation_id,
+                            exchange.client_id, None, acks=exchange.acks, depth="full")  # fmt: skip
+    came = held.came() if held.at == "response" else None
+    broker = came[4:] if came is not None and came[4:] != frame else None
+    at: Literal["request", "response"] = "request" if held.at == "request" else "response"
+    return HeldBytes(seen, at, frame, broker, records)

@@ -17,11 +17,14 @@ from kproxy.core.holding.desk import HoldingDesk
 from kproxy.core.holding.edit import BadEdit, MessageEdit, answer_of
 from kproxy.core.holding.held import HeldFrame
 from kproxy.net.loop.reactor import Reactor
+from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.observe.credentials import take_out, withheld_body
+from kproxy.rules.bodies import carries_records
 from kproxy.rules.select.selected import error_number
+from kproxy.view.frame_steps import NO_RECORDS
 from kproxy.wire.table.errors import error_name
 
-from .held_bytes import show_bytes
+from .held_bytes import bytes_of
 from .held_models import (
     BODIES,
     AnswerBody,
@@ -30,7 +33,6 @@ from .held_models import (
     DropBody,
     ExtendBody,
     HeldBody,
-    HeldBytesShown,
     HeldExchangeShown,
     HeldFrameShown,
     HeldListShown,
@@ -59,10 +61,10 @@ T = TypeVar("T")
 
 
 class HeldFrames:
-    """Held frames of one process."""
+    """Held frames of one process. `most_bytes`: of one frame; `records`: whether users' records may be shown."""
 
-    def __init__(self, desk: HoldingDesk, reactor: Reactor, most_bytes: int) -> None:
-        self.desk, self.reactor, self.most_bytes = desk, reactor, most_bytes
+    def __init__(self, desk: HoldingDesk, reactor: Reactor, most_bytes: int, records: bool = True) -> None:
+        self.desk, self.reactor, self.most_bytes, self.records = desk, reactor, most_bytes, records
 
     # ---- look
 
@@ -107,17 +109,12 @@ class HeldFrames:
     async def show_frame(self, number: str) -> HeldFrameShown:
         """Show one frame with its bytes. Raises Problem."""
         held = self.find(number)
-        return await self.in_turn(held, lambda: self.shown_frame(held, held.frame()))
+        return await self.shown_frame(held, held.frame())
 
-    def shown_frame(self, held: HeldFrame, frame: bytes | None) -> HeldFrameShown:
-        exchange = held.evaluation.exchange
-        key, version = exchange.api.key, exchange.version
-        shown = None if frame is None else show_bytes(frame, "client", key, version, held.at)
-        broker: HeldBytesShown | None = None
-        came = held.came() if held.at == "response" else None
-        if came is not None and came[4:] != frame:
-            broker = show_bytes(came[4:], "broker", key, version, held.at)
-        return HeldFrameShown(**self.fields(held), frame=shown, broker=broker)
+    async def shown_frame(self, held: HeldFrame, frame: bytes | None) -> HeldFrameShown:
+        """Show a held frame with its bytes, or with these in their place."""
+        fields, made = self.fields(held), bytes_of(held, frame, self.records)
+        return HeldFrameShown(**fields, **await trio.to_thread.run_sync(made.shown, limiter=DOCUMENTS))
 
     def find(self, number: str) -> HeldFrame:
         """Return the held frame with this id. Raises Problem, which tells of one that is gone."""
@@ -138,9 +135,11 @@ class HeldFrames:
     async def call(self, action: str, number: str, given: Mapping[str, Any]) -> HeldShown:
         """Do one of `BODIES` to a held frame. Raises Problem."""
         body, held = BODIES[action].model_validate(given), self.find(number)
-        return await self.in_turn(held, lambda: self.act(action, held, body))
+        frame = await self.in_turn(held, lambda: self.act(action, held, body))
+        return self.show(held) if frame is None else await self.shown_frame(held, frame)
 
-    def act(self, action: str, held: HeldFrame, body: HeldBody) -> HeldShown:
+    def act(self, action: str, held: HeldFrame, body: HeldBody) -> bytes | None:
+        """Do what is asked; return the frame that a preview is to show. Raises Problem."""
         self.find(held.id)  # somebody else may have been first
         if isinstance(body, RevisedBody) and body.revision != held.revision:
             who = held.claimant(self.desk.clock())
@@ -149,7 +148,7 @@ class HeldFrames:
             raise Problem(409, "held_changed", text)
         match body:
             case ResumeBody() if action == "preview":
-                return self.shown_frame(held, self.edited(held, body))
+                return self.edited(held, body)
             case ResumeBody():
                 self.resume(held, body)
             case AnswerBody():
@@ -169,7 +168,7 @@ class HeldFrames:
                 held.extend(by_seconds)
             case ClaimBody(who=who):
                 held.claim(who, self.desk.clock())
-        return self.show(held)
+        return None
 
     def resume(self, held: HeldFrame, body: ResumeBody) -> None:
         """Let a frame go on, changed or not. Raises Problem."""
@@ -218,6 +217,8 @@ class HeldFrames:
         exchange = held.evaluation.exchange
         key, version = exchange.api.key, exchange.version
         why = withheld_body(key, version, held.at) or take_out(frame, key, version, held.at)[1]
+        if not why and not self.records and carries_records(key, held.at):
+            why = NO_RECORDS
         if why:
             raise Problem(409, "not_editable", f"bytes of it are not shown ({why}): fields can be set, bytes cannot")
 

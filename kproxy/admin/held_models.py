@@ -60,24 +60,12 @@ class HeldListShown(Shown):
     passed_over: int = Field(description="frames that passed since as many or as much was held as may be")
 
 
-class HeldBytesShown(Shown):
-    """Bytes of a frame, with what stands in them."""
-
-    side: Literal["client", "broker"]
-    bytes: int = Field(description="with its size")
-    kept: int = Field(description="bytes in `data`: without the size, and less of a long frame")
-    form: Literal["none", "head", "whole"]
-    withheld: str = Field(description="what is not shown of it, since it is a credential")
-    data: str = Field(description="base64")
-    steps: list[list[Any]] = Field(description="start, end, depth, path, what, type, value")
-    unread: str = Field(description="why it could not be read to its end")
-
-
 class HeldFrameShown(HeldShown):
     """Frame that a rule holds, with its bytes."""
 
-    frame: HeldBytesShown | None = Field(description="in the client's names; null: not all of it is here")
-    broker: HeldBytesShown | None = Field(description="a response as the broker sent it, null where it is the same")
+    frame: dict[str, Any] | None = Field(description="in the client's names; null: not all of it is here")
+    broker: dict[str, Any] | None = Field(description="a response as the broker sent it, null where it is the same")
+    records: list[dict[str, Any]] = Field(description="by partition: batches with their records, values in base64")
 
 
 class ResumedShown(Shown):

@@ -137,7 +137,8 @@ class ProcessMember:
     def __init__(self, server: Server, keeper: RuleKeeper, index: int = 0, view: ViewTerms | None = None) -> None:
         self.server, self.keeper, self.index, self.view_terms = server, keeper, index, view
         self._kept: KeptExchanges | None = None
-        self.held_frames = HeldFrames(server.desk, server.reactor, server.limits.max_frame_bytes)
+        records = view is None or view.config.records
+        self.held_frames = HeldFrames(server.desk, server.reactor, server.limits.max_frame_bytes, records)
         self.news = HeldNews(self.held_frames)
 
     @property

@@ -116,7 +116,7 @@ class ProxyProcess:
         self.server = self.make_server()
         self.server.gate = self.gate
         self.server.desk = self.desk
-        self.desk.judge = RuleFilters(self.server)
+        self.desk.judge = RuleFilters(self.server, config.view.records)
         HeldWatch(self.desk, self.reactor)
         self.keeper = RuleKeeper(store or RuleStore(listeners=config.places()), self.swap, self.reactor, log)
         self.files = files or RuleFiles((), log)

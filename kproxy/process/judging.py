@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class RuleFilters:
-    """Filters of all rules of a server, as `HoldingDesk.judge`."""
+    """Filters of all rules of a server, as `HoldingDesk.judge`. `records`: whether they may ask about records."""
 
-    def __init__(self, server: Server) -> None:
-        self.server = server
+    def __init__(self, server: Server, records: bool = True) -> None:
+        self.server, self.records = server, records
 
     def __call__(self, *given: Any) -> bool:
         return self.judge(*given)
@@ -29,7 +29,7 @@ class RuleFilters:
         from kproxy.admin.tail_lines import whole
         from kproxy.observe.filter.judge import FilterJudge
 
-        return FilterJudge(whole, self.who)
+        return FilterJudge(whole, self.who, records=self.records)
 
     def who(self, session: SessionState) -> Who:
         """Return what is known of a session's connection."""

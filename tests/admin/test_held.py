@@ -409,3 +409,44 @@ async def test_what_went_with_its_process_is_told_to_be_gone(make_held: Callable
     follower.begins(member)
     assert follower.number is None
     assert [one.id for one in follower.take(HeldNewsShown(number=0, whole=True))["gone"]] == ["1-1"]
+
+
+# ---- what the config says
+
+
+async def test_what_the_config_hides_is_hidden_here_too(make_held: Callable[..., Held]) -> None:
+    """Records, changes, or all of it."""
+    held = make_held()
+    records = encode_batch([Record(0, 1700000000000, b"k", SECRET.encode())])
+    held.talk.client(produce(1, ("orders", 0, records)))
+    backend = held.api.backend
+    member = backend.members[0]
+    assert SECRET in (await held.api("GET", "/api/held/1-1")).body.decode() or member.held_frames.records
+    member.held_frames.records = False
+    shown = await held.api("GET", "/api/held/1-1")
+    assert SECRET.encode() not in b64decode(shown.json["frame"]["data"])
+    assert shown.json["frame"]["withheld"] == "records, which this view does not show"
+    assert shown.json["records"][0]["batches"] == []
+    refused = await held("resume", bytes=b64encode(produce(1, "orders")[4:]).decode())
+    assert refused.code == "not_editable"
+
+    backend.view = backend.view.model_copy(update={"write": False})
+    assert (await held("resume")).code == "read_only"
+    assert (await held("preview", set=[])).status == 200
+    assert (await held.api("POST", "/api/held/resume", {})).code == "read_only"
+    backend.view = backend.view.model_copy(update={"enabled": False})
+    assert (await held.api("GET", "/api/held/1-1")).code == "view_off"
+    assert (await held("preview", set=[])).code == "view_off"
+    assert held.talk.to_broker == b""
+
+
+async def test_records_are_shown_to_be_edited(make_held: Callable[..., Held]) -> None:
+    """By partition, as of kept exchanges; an edit of one is shown in the preview."""
+    held = make_held()
+    records = encode_batch([Record(0, 1700000000000, b"k", b"before")])
+    held.talk.client(produce(1, ("orders", 0, records)))
+    path = "topic_data[0].partition_data[0].records[0].value"
+    shown = await held("preview", set=[{"path": path, "value": "after"}])
+    ((record,),) = [batch["records"] for batch in shown.json["records"][0]["batches"]]
+    assert b64decode(record["value"]) == b"after"
+    assert shown.json["records"][0]["batches"][0]["crc"] == "right"

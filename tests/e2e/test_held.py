@@ -135,8 +135,8 @@ def test_what_a_worker_held_is_gone_with_it(running: Running) -> None:
     lost = {one["id"] for one in running.held() if int(one["id"].partition("-")[0]) % 2 == 0}
     os.kill(first_worker(workers), signal.SIGKILL)
     until(lambda: not lost & {one["id"] for one in running.held()})
-    code, _ = running.refused(f"{min(lost)}/resume", revision=1)
-    assert code in ("worker_gone", "no_such_held")
+    code, told = running.refused(f"{min(lost)}/resume", revision=1)
+    assert code in ("worker_gone", "no_such_held"), told
     assert len(running.held()) == 3 - len(lost)
 
 

@@ -44,12 +44,14 @@ SILENCE = 5.0
 
 class FakeView:
     """Server of one page. `rows_kept`, newest last, and `details` by id are what it has; `changes` is what pages have
-    sent; `filters` are those of the streams that were opened. `token`: needed for everything but the files."""
+    sent, and `refused` what they get by path in place of `answers`; `filters` are those of the streams that were
+    opened. `token`: needed for everything but the files."""
 
     def __init__(self) -> None:
         self.rows_kept: list[list[Any]] = []
         self.details: dict[str, dict[str, Any]] = {}
         self.answers: dict[str, Any] = {}
+        self.refused: dict[str, tuple[int, Any]] = {}
         self.changes: list[tuple[str, str, Any]] = []
         self.filters: list[str] = []
         self.seen: list[str] = []
@@ -183,7 +185,8 @@ def handler_of(fake: FakeView) -> type[BaseHTTPRequestHandler]:  # noqa: C901  #
         def change(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"] or 0))
             fake.changes.append((self.command, unquote(self.path), json.loads(body) if body else None))
-            status, answer = (200, fake.answers.get(urlsplit(self.path).path, {}))
+            path = urlsplit(self.path).path
+            status, answer = fake.refused.get(path) or (200, fake.answers.get(path, {}))
             self.send(status, json.dumps(answer).encode())
 
         do_POST = do_PUT = do_DELETE = change  # noqa: N815  # names that the base class looks for

@@ -14,6 +14,7 @@ from kproxy.observe.credentials import take_out
 from kproxy.observe.exchange import Form, Frame, ObservedExchange, Who
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import ExchangeView, MakeData
+from kproxy.observe.records import NotKept
 
 MOST_FILTERS = 100
 """Filters that are kept compiled; there is one for each rule that has one."""
@@ -60,17 +61,22 @@ class SessionWho:
 
 class FilterJudge:
     """Judge of filters for rules, as `HoldingDesk.judge`. `make`: an exchange's data as filters see it; `who`: whoever
-    knows most of a session's connection."""
+    knows most of a session's connection; `records`: whether anybody may ask about users' records."""
 
-    def __init__(self, make: MakeData, who: Callable[[SessionState], Who] = SessionWho) -> None:
-        self.make, self.who = make, who
+    def __init__(
+        self, make: MakeData, who: Callable[[SessionState], Who] = SessionWho, *, records: bool = True
+    ) -> None:
+        self.make, self.who, self.records = make, who, records
         self.compiled = lru_cache(MOST_FILTERS)(Filter)
 
     def __call__(
         self, wanted: str, session: SessionState, exchange: EvaluatedExchange, request: bytes, response: bytes | None,
         now: float,
     ) -> bool:  # fmt: skip
-        """Return True if the filter with this text holds; `request` and `response` are without their sizes."""
+        """Return True if the filter with this text holds; `request` and `response` are without their sizes. Raises
+        NotKept for one that asks about what nobody may see."""
+        if not self.records and self.compiled(wanted).needs_records:
+            raise NotKept("the filter asks about records, and the config has `view: {records: false}`")
         key, version = exchange.api.key, exchange.version
         seen = ObservedExchange(
             self.who(session), 0, key, version, exchange.correlation_id, exchange.client_id,

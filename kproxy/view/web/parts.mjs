@@ -7,3 +7,4 @@ import "./charts.mjs";
 import "./follow.mjs";
 import "./save.mjs";
 import "./rail.mjs";
+import "./held.mjs";

@@ -1,0 +1,188 @@
+// Frames that rules hold: the list of them, what is left of their time, and what may be decided about one.
+
+import { access, get, send } from "./api.mjs";
+import { changed, html } from "./dom.mjs";
+import { duration, number } from "./format.mjs";
+import { answerHeld, editHeld } from "./held_edit.mjs";
+import { button, use } from "./keys.mjs";
+import { interceptThese, toggleIntercepts } from "./intercept.mjs";
+import { decorators, dot } from "./list.mjs";
+import { rows } from "./live.mjs";
+import { closeDialog, command, commands, complain, on, openDialog, say, section, view } from "./registry.mjs";
+
+const LOOK = 2000; // milliseconds between two looks while something is held, should an event be lost
+const WENT = { resumed: "resumed", edited: "edited", answered: "answered", dropped: "dropped", closed: "closed",
+  timed_out: "went on by itself", client_left: "gone with its client", rule_gone: "let go with its rule" };
+
+export const held = { list: new Map(), most: 0, passedOver: 0, chosen: null, asked: 0 };
+
+// Take over one frame, with the moment at which its time is over.
+function put(one) {
+  const before = held.list.get(one.id);
+  const ends = one.ends_in === null || one.ends_in === undefined ? null : Date.now() + one.ends_in * 1000;
+  held.list.set(one.id, { ...one, ends, whole: Math.max(before?.whole ?? 0, one.ends_in ?? 0) });
+}
+
+function drop(id) {
+  held.list.delete(id);
+  if (held.chosen === id) held.chosen = null;
+}
+
+async function look() {
+  held.asked = Date.now();
+  try {
+    const found = await get("/api/held");
+    held.most = found.most;
+    held.passedOver = found.passed_over;
+    const here = new Set(found.held.map((one) => one.id));
+    for (const id of [...held.list.keys()]) if (!here.has(id)) drop(id);
+    found.held.forEach(put);
+  } catch (error) {
+    if (error.status !== 404) complain(error);
+  }
+  changed();
+}
+
+on("hello", look);
+on("resumed", look);
+on("held", ({ added = [], changed: others = [], gone = [] }) => {
+  const before = held.list.size;
+  added.forEach(put);
+  others.filter((one) => held.list.has(one.id)).forEach(put);
+  for (const { id, how, who } of gone) {
+    const one = held.list.get(id);
+    drop(id);
+    if (one && (who || how === "timed_out" || how === "client_left")) say(`${named(one)}: ${WENT[how] ?? how}${who ? ` by ${who}` : ""}`);
+  }
+  if (added.length && held.list.size > before) say(`${held.list.size} held`);
+});
+on("tick", () => { if (held.list.size && Date.now() - held.asked > LOOK) look(); });
+
+// The frame that keys are about: the chosen one, else the oldest.
+export function chosenHeld() {
+  return held.list.get(held.chosen) ?? held.list.values().next().value ?? null;
+}
+
+export function named(one) {
+  return `${one.exchange.api} v${one.exchange.version}, connection ${one.exchange.connection}`;
+}
+
+// Decide about a held frame. Who comes too late is told by whom it was decided.
+export async function decide(one, action, body = {}) {
+  try {
+    const shown = await send("POST", `/api/held/${one.id}/${action}`, { revision: one.revision, ...body });
+    if (shown.gone) drop(one.id);
+    else put(shown);
+    say(`${named(one)}: ${WENT[shown.gone] ?? "as you wish"}`);
+    return shown;
+  } finally {
+    look();
+  }
+}
+
+const extend = (one) => send("POST", `/api/held/${one.id}/extend`, { by: "60s" }).then(put);
+
+async function resumeAll() {
+  const { resumed } = await send("POST", "/api/held/resume", {});
+  say(`${number(resumed)} resumed`);
+  look();
+}
+
+function askToClose(one) {
+  const act = async (how) => {
+    closeDialog();
+    await decide(one, "close", { how }).catch(complain);
+  };
+  openDialog(() => html`<p class="text">The connection of ${one.exchange.client ?? "this client"} is closed, and what is in flight on it is lost.</p>
+    <p class="foot"><button class="warns" autofocus onClick=${() => act("fin")}>Close</button><button onClick=${() => act("rst")}>Reset</button>
+    <button class="last" onClick=${closeDialog}>Cancel<kbd>esc</kbd></button></p>`, { title: `Close ${named(one)}` });
+}
+
+function askToDrop(one) {
+  const act = async (then) => {
+    closeDialog();
+    await decide(one, "drop", { then }).catch(complain);
+  };
+  openDialog(() => html`<p class="text">The ${one.at} goes nowhere. What becomes of its connection?</p>
+    <p class="foot"><button autofocus onClick=${() => act("stall")}>Nothing more is sent</button><button onClick=${() => act("close")}>It is closed</button>
+    <button onClick=${() => act("continue")}>It goes on</button><button class="last" onClick=${closeDialog}>Cancel<kbd>esc</kbd></button></p>`,
+  { title: `Drop ${named(one)}` });
+}
+
+const ACTIONS = [
+  { key: "a", title: "Resume", help: "let the held frame go on", act: (one) => decide(one, "resume"), primary: true },
+  { key: "e", title: "Edit…", help: "change its fields or bytes", act: editHeld, may: (one) => one.editable },
+  { key: "s", title: "Answer…", help: "answer in the broker's place", act: answerHeld, may: (one) => one.at === "request" },
+  { key: "x", title: "Drop…", help: "let it go nowhere", act: askToDrop },
+  { key: "X", title: "Close…", help: "close its connection", act: askToClose, warns: true },
+  { key: "+", title: "+ 60 s", help: "hold it a minute longer", act: extend, may: (one) => one.ends !== null },
+];
+
+for (const { key, help, act, may } of ACTIONS) {
+  command({ key, title: help, help, group: "held", writes: true, act: () => act(chosenHeld()),
+    when: () => chosenHeld() !== null && (may?.(chosenHeld()) ?? true) });
+}
+command({ key: "A", title: "Resume all", help: "let all that is held go on", group: "held", place: "held", writes: true,
+  when: () => held.list.size > 0, act: resumeAll });
+command({ key: "i", title: "Intercept these…", help: "hold what the filter in the bar holds for", group: "held", place: "filter",
+  writes: true, act: interceptThese });
+command({ key: "I", title: "Intercepts on or off", help: "switch all rules that hold frames", group: "held", writes: true,
+  act: toggleIntercepts });
+
+function left(one) {
+  if (one.ends === null) return "until it is let go";
+  const then = one.then === "pass" ? "then passes" : one.then === "close" ? "then is closed" : `then ${one.then}`;
+  return `${duration(Math.max(0, (one.ends - Date.now()) / 1000))} left, ${then}`;
+}
+
+function Card({ one, first }) {
+  const { exchange } = one;
+  const chosen = chosenHeld() === one;
+  const words = [one.at, `connection ${exchange.connection}`, exchange.client, one.rule, one.behind ? `${number(one.behind)} behind it` : ""];
+  return html`<div key=${one.id} class=${`held-frame${chosen ? " on" : ""}`} onClick=${() => { held.chosen = one.id; changed(); }}>
+    <p><i class=${dot(exchange.connection)}></i><b>${exchange.api} <span class="dim">v${exchange.version}</span></b><span class="held">${left(one)}</span></p>
+    <p class="dim">${words.filter(Boolean).join(" · ")}</p>
+    ${one.ends !== null && html`<progress max=${one.whole || 1} value=${Math.max(0, (one.ends - Date.now()) / 1000)} aria-label="Time left"></progress>`}
+    <div class="actions">${access.mayWrite && ACTIONS.filter(({ may }) => may?.(one) ?? true).map(({ key, title, act, primary, warns }) => html`
+      <button key=${title} class=${primary && chosen ? "primary" : warns ? "warns" : ""} onClick=${() => use({ act: () => act(one) })}>${title}
+      ${first && html`<kbd>${key}</kbd>`}</button>`)}
+      ${one.claimed_by && html`<span class="dim">${one.claimed_by} is at it</span>`}
+      ${!one.editable && html`<span class="dim">${one.why_not}</span>`}</div></div>`;
+}
+
+function List() {
+  const all = [...held.list.values()];
+  const every = commands.find((one) => one.keys[0] === "A");
+  return html`<h2><b>Held</b> ${all.length}<span class="end">${every && button(every)}</span></h2>
+    ${all.map((one) => html`<${Card} key=${one.id} one=${one} first=${chosenHeld() === one} />`)}
+    ${held.passedOver > 0 && html`<p class="dim">${number(held.passedOver)} passed, as ${number(held.most)} may be held at a time</p>`}`;
+}
+
+section({ name: "held", order: 10, when: () => held.list.size > 0, draw: List });
+view({ name: "held", title: "Held", order: 70, badge: () => held.list.size || null, urgent: () => held.list.size > 0,
+  hidden: () => held.list.size === 0,
+  draw: () => html`<section class="page"><div class="scroll">${List()}
+    ${!held.list.size && html`<p class="dim">Nothing is held. In the list of exchanges <kbd>i</kbd> holds what the filter holds for.</p>`}</div></section>` });
+
+// A row that is under way on the connection of a held frame, by the same API, is the held one.
+decorators.push((place) => {
+  if (!held.list.size || rows.text(place, "outcome")) return null;
+  const connection = rows.number(place, "connection");
+  for (const one of held.list.values()) {
+    if (one.exchange.connection === connection && one.exchange.api === rows.text(place, "api")) {
+      return { class: "waits", outcome: `held · ${one.at}` };
+    }
+  }
+  return null;
+});
+
+let drawing = null;
+on("tick", () => {
+  if (drawing === null && held.list.size) {
+    drawing = setInterval(() => {
+      if (held.list.size) return changed();
+      clearInterval(drawing);
+      drawing = null;
+    }, 250);
+  }
+});

@@ -1,0 +1,209 @@
+// A held frame that is looked at: fields and records with other values, other bytes, or an answer in the broker's place.
+//
+// What is typed is checked by the proxy a moment after the last key, and marked before anything is sent.
+
+import { get, send } from "./api.mjs";
+import { Component, changed, html } from "./dom.mjs";
+import { fromBase64, hex2 } from "./format.mjs";
+import { decide, named } from "./held.mjs";
+import { closeDialog, complain, openDialog } from "./registry.mjs";
+import { Tree, nodesOf, valueText } from "./tree.mjs";
+
+const PAUSE = 250;
+const MOST_RECORDS = 50;
+const CLAIM = 20000;
+const me = () => localStorage.getItem("kproxy-who") ?? "";
+
+// Return the value that a text stands for: JSON where it is some, else the text itself.
+export function valueOf(text, now) {
+  if (typeof now === "string" && !/^(null|".*")$/s.test(text.trim())) return text;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+const toBase64 = (bytes) => btoa(Array.from(bytes, (one) => String.fromCharCode(one)).join(""));
+
+export function bytesOf(text) {
+  const digits = text.replace(/[\s:]/g, "");
+  if (digits.length % 2 || /[^0-9a-f]/i.test(digits)) return null;
+  return new Uint8Array((digits.match(/../g) ?? []).map((one) => parseInt(one, 16)));
+}
+
+const textOf = (base64) => {
+  if (base64 === null || base64 === undefined) return null;
+  const found = fromBase64(base64);
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(found);
+  } catch {
+    return `hex:${Array.from(found, hex2).join("")}`;
+  }
+};
+
+// Edit of one held frame: `changes` by path, or `bytes` as text; `said` is what the proxy said of it last.
+export class Edit {
+  constructor(shown) {
+    Object.assign(this, { shown, changes: new Map(), bytes: null, said: null, mistakes: [], refused: "", timer: null, number: 0 });
+  }
+  get body() {
+    const body = { revision: this.shown.revision };
+    if (this.bytes !== null) {
+      const data = bytesOf(this.bytes);
+      return { ...body, bytes: data === null ? "!" : toBase64(data) };
+    }
+    if (this.changes.size) body.set = [...this.changes].map(([path, value]) => ({ path, value }));
+    return body;
+  }
+  get touched() {
+    return this.changes.size > 0 || this.bytes !== null;
+  }
+  set(path, value) {
+    this.changes.set(path, value);
+    this.wait();
+  }
+  undo() {
+    this.changes.clear();
+    this.bytes = this.said = null;
+    this.mistakes = [];
+    this.refused = "";
+    this.number++;
+    changed();
+  }
+  wait() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.preview(), PAUSE);
+    changed();
+  }
+  async preview() {
+    const body = this.body;
+    try {
+      this.said = await send("POST", `/api/held/${this.shown.id}/preview`, body);
+      this.mistakes = [];
+      this.refused = "";
+    } catch (error) {
+      this.mistakes = error.mistakes ?? [];
+      this.refused = this.mistakes.length ? "" : error.message;
+    }
+    changed();
+  }
+  mistakeOf(path) {
+    return this.mistakes.find((one) => one.where === path)?.message ?? "";
+  }
+}
+
+export async function editHeld(one) {
+  const shown = await get(`/api/held/${one.id}`);
+  if (!shown.frame) throw new Error(shown.why_not ?? "not all of it is here");
+  shown.frame.data = fromBase64(shown.frame.data);
+  const edit = new Edit(shown);
+  const claiming = me() ? setInterval(() => send("POST", `/api/held/${one.id}/claim`, { who: me() }).catch(() => {}), CLAIM) : null;
+  if (me()) send("POST", `/api/held/${one.id}/claim`, { who: me() }).catch(() => {});
+  const end = () => {
+    clearInterval(claiming);
+    clearTimeout(edit.timer);
+    closeDialog();
+  };
+  const resume = async (event) => {
+    event.preventDefault();
+    try {
+      await decide(shown, "resume", { ...edit.body, who: me() });
+      end();
+    } catch (error) {
+      complain(error);
+    }
+  };
+  const key = (event) => {
+    if (event.key !== "V" || event.target.matches("input, textarea")) return;
+    event.preventDefault();
+    edit.undo();
+  };
+  openDialog(() => html`<form class="edit" onSubmit=${resume} onKeyDown=${key}><${Fields} edit=${edit} round=${edit.number} />
+    <p class="foot"><button class="primary" disabled=${edit.mistakes.length > 0 || Boolean(edit.refused)}>${edit.touched ? "Resume with the edit" : "Resume"}</button>
+    <button type="button" onClick=${() => edit.undo()} disabled=${!edit.touched}>Undo the edit<kbd>V</kbd></button>
+    <span role="status" class=${edit.refused || edit.mistakes.length ? "bad" : "dim"}>${edit.refused || (edit.mistakes.length ? `${edit.mistakes.length} do not fit`
+      : edit.said ? `leaves with ${edit.said.frame.bytes} bytes` : "")}</span>
+    <button type="button" class="last" onClick=${end}>Cancel<kbd>esc</kbd></button></p></form>`, { title: `Held: ${named(one)}`, wide: true });
+}
+
+class Fields extends Component {
+  constructor() {
+    super();
+    this.state = { chosen: null };
+  }
+  render({ edit, round }) {
+    const { frame, records = [] } = edit.shown;
+    const nodes = nodesOf(frame.steps);
+    const node = this.state.chosen === null ? null : nodes[this.state.chosen];
+    const choose = (at) => { this.setState({ chosen: at }); };
+    const others = new Map([...edit.changes].map(([path, value]) => [path, JSON.stringify(value)]));
+    const whole = frame.form === "whole" && !frame.withheld;
+    const bytes = edit.bytes ?? Array.from(frame.data, hex2).join(" ");
+    return html`<div class="fields" key=${round}>
+      ${frame.withheld && html`<p class="note">not shown: ${frame.withheld}</p>`}${frame.unread && html`<p class="note">${frame.unread}</p>`}
+      <${Tree} label="Fields" steps=${frame.steps} data=${frame.data} chosen=${this.state.chosen} marked=${null} others=${others} mark=${() => {}} choose=${choose} />
+      ${node && node.kind === "value" && !node.path.startsWith("header") && html`<${Value} edit=${edit} path=${node.path} now=${node.value} text=${valueText(node, frame.data)} />`}
+      ${recordsOf(records, frame.steps).map(({ path, record }) => html`<fieldset key=${path}><legend>record ${record.offset}</legend>
+        <${Value} edit=${edit} path=${`${path}.key`} now=${textOf(record.key)} text=${textOf(record.key)} />
+        <${Value} edit=${edit} path=${`${path}.value`} now=${textOf(record.value)} text=${textOf(record.value)} /></fieldset>`)}
+      ${whole && html`<details><summary>Bytes</summary><textarea aria-label="Bytes of the frame" rows="8" value=${bytes} aria-invalid=${bytesOf(bytes) === null ? "true" : null}
+        onInput=${(event) => { edit.bytes = event.target.value; edit.changes.clear(); edit.wait(); }}></textarea></details>`}</div>`;
+  }
+}
+
+// Field with a text in which its value is written.
+class Value extends Component {
+  render({ edit, path, now, text }) {
+    const wrong = edit.mistakeOf(path);
+    const value = edit.changes.has(path) ? edit.changes.get(path) : now;
+    const written = value === null ? "null" : typeof value === "object" ? (typeof value?.bytes === "number" ? text : JSON.stringify(value)) : String(value);
+    return html`<label class="value">${path} <input type="text" value=${written} aria-invalid=${wrong ? "true" : null} aria-describedby=${`wrong-${path}`}
+      onInput=${(event) => edit.set(path, valueOf(event.target.value, now))} /><span id=${`wrong-${path}`} class="bad">${wrong}</span></label>`;
+  }
+}
+
+// Return the records of a frame with their paths, counted over all batches of a partition. Partitions are in the order
+// of the fields that hold their batches.
+export function recordsOf(partitions, steps) {
+  const fields = steps.filter((step) => step[4] === "value" && step[5].endsWith("RECORDS") && step[6] !== null);
+  const found = [];
+  for (const [place, partition] of partitions.entries()) {
+    let number = 0;
+    for (const batch of partition.batches ?? []) {
+      for (const record of batch.records ?? []) found.push({ path: `${fields[place]?.[3]}[${number++}]`, record });
+      number += batch.omitted ?? 0;
+    }
+  }
+  return found.slice(0, MOST_RECORDS);
+}
+
+export function answerHeld(one) {
+  let error = "";
+  let body = "";
+  let told = "";
+  const answer = async (event) => {
+    event.preventDefault();
+    let given;
+    try {
+      given = body.trim() ? { body: JSON.parse(body) } : { error: /^-?\d+$/.test(error) ? Number(error) : error };
+    } catch (wrong) {
+      told = wrong.message;
+      return changed();
+    }
+    try {
+      await decide(one, "answer", { ...given, who: me() });
+      closeDialog();
+    } catch (refused) {
+      told = [refused.message, ...(refused.mistakes ?? []).map((mistake) => `${mistake.where}: ${mistake.message}`)].join("\n");
+      changed();
+    }
+  };
+  openDialog(() => html`<form onSubmit=${answer}><p class="text">The broker never sees the request.</p>
+    <p class="text"><label>Error, by name or number <input type="text" autofocus size="34" placeholder="NOT_LEADER_OR_FOLLOWER"
+      onInput=${(event) => { error = event.target.value.trim(); }} /></label></p>
+    <p class="text"><label>or fields of the answer, as JSON; others have their defaults<textarea rows="6" onInput=${(event) => { body = event.target.value; }}></textarea></label></p>
+    ${told && html`<p class="text bad" role="alert">${told}</p>`}
+    <p class="foot"><button class="primary">Answer</button><button type="button" class="last" onClick=${closeDialog}>Cancel<kbd>esc</kbd></button></p></form>`,
+  { title: `Answer ${named(one)}` });
+}

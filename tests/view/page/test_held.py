@@ -1,0 +1,169 @@
+"""Held frames in the page: shown as they come, let go, edited and answered, by keys alone."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kproxy.testing.dialogue import request
+from tests.support.fake_view import FakeView
+
+from .conftest import OpenPage
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+HEARTBEAT = 12
+FRAME = request(HEARTBEAT, 4, 1, group_id="billing")[4:]
+AT = FRAME.index(b"billing")
+STEPS = [
+    [0, 2, 1, "header.request_api_key", "value", "INT16", 12, "Heartbeat"],
+    [AT - 1, AT + 7, 0, "group_id", "value", "COMPACT_STRING", "billing"],
+    [AT + 7, AT + 11, 0, "generation_id", "value", "INT32", 0],
+]
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def held(number: str = "17-1", **more: Any) -> dict[str, Any]:
+    """Return a held frame as the API lists it."""
+    exchange = {"connection": 17, "listener": "main", "client_address": "10.1.4.22", "client": "etl-3",
+                "principal": None, "api": "Heartbeat", "version": 4, "correlation_id": 1}  # fmt: skip
+    usual = {"id": number, "rule": "hold", "at": "request", "exchange": exchange, "since": "2026-11-21T14:02:51.000Z",
+             "ends_in": 19.0, "then": "pass", "revision": 1, "behind": 2, "bytes": len(FRAME) + 4, "editable": True,
+             "why_not": None, "claimed_by": None, "gone": None}  # fmt: skip
+    return {**usual, **more}
+
+
+def shown(number: str = "17-1", **more: Any) -> dict[str, Any]:
+    """Return it as it is asked for alone."""
+    frame = {"side": "client", "bytes": len(FRAME) + 4, "kept": len(FRAME), "form": "whole", "withheld": "",
+             "data": b64encode(FRAME).decode(), "steps": STEPS, "unread": ""}  # fmt: skip
+    return {**held(number), "frame": frame, "broker": None, "records": [], **more}
+
+
+@pytest.fixture
+def page(fake: FakeView, open_page: OpenPage) -> Page:
+    """With nothing held so far."""
+    fake.answers["/api/held"] = {"held": [], "most": 20, "passed_over": 0}
+    page = open_page(fake.page)
+    page.wait_for_selector(".stream.live")
+    return page
+
+
+def hold(fake: FakeView, page: Page, *all_: dict[str, Any]) -> None:
+    """Have these frames be held."""
+    fake.answers["/api/held"] = {"held": list(all_), "most": 20, "passed_over": 0}
+    fake.tell("held", {"added": list(all_), "changed": [], "gone": []})
+    page.wait_for_selector(".held-frame")
+
+
+def sent(fake: FakeView, page: Page, path: str) -> Any:
+    """Return the body of the first change that was sent to this path, once it has been."""
+    for _ in range(100):
+        for _, where, body in fake.changes:
+            if where == path:
+                return body
+        page.wait_for_timeout(50)
+    raise AssertionError(f"nothing was sent to {path}: {fake.changes}")
+
+
+def test_a_held_frame_is_shown_and_let_go(fake: FakeView, page: Page) -> None:
+    """With what waits behind it, and what is left of its time; all who look are told how it went."""
+    hold(fake, page, held(), held("18-1", rule=HOSTILE))
+    fake.answers["/api/held/17-1/resume"] = held(gone="resumed")
+    text = page.locator("aside").inner_text()
+    assert "Heartbeat v4" in text
+    assert "2 behind it" in text
+    assert "left, then passes" in text
+    assert HOSTILE in text
+    fake.answers["/api/held"] = {"held": [], "most": 20, "passed_over": 0}
+    page.keyboard.press("a")
+    assert sent(fake, page, "/api/held/17-1/resume") == {"revision": 1}
+    fake.tell("held", {"added": [], "changed": [], "gone": [{"id": "18-1", "how": "resumed", "who": "mara"},
+                                                            {"id": "17-1", "how": "resumed", "who": ""}]})  # fmt: skip
+    page.wait_for_selector(".held-frame", state="detached")
+    page.keyboard.press("A")
+    assert not [one for one in fake.changes if one[1] == "/api/held/resume"], "nothing is held"
+
+
+def test_an_edit_is_checked_before_it_is_sent(fake: FakeView, page: Page) -> None:
+    """What does not fit is marked at its field; then the frame goes on with it."""
+    hold(fake, page, held())
+    fake.answers["/api/held/17-1"] = shown()
+    fake.refused["/api/held/17-1/preview"] = 422, {"error": {
+        "code": "invalid_edit", "message": "nothing was changed: 1 mistake",
+        "mistakes": [{"where": "generation_id", "message": "a whole number is wanted"}]}}  # fmt: skip
+    page.keyboard.press("e")
+    page.wait_for_selector("dialog .tree")
+    page.locator("dialog [role=treeitem]", has_text="generation_id").click()
+    page.locator("dialog .value input").fill("soon")
+    page.wait_for_selector("dialog .value .bad >> text=a whole number is wanted")
+    assert page.locator("dialog button.primary").is_disabled()
+    del fake.refused["/api/held/17-1/preview"]
+    fake.answers["/api/held/17-1/preview"] = shown()
+    page.locator("dialog .value input").fill("7")
+    page.wait_for_selector("dialog button.primary:not([disabled])")
+    fake.answers["/api/held/17-1/resume"] = held(gone="edited")
+    page.locator("dialog button.primary").click()
+    assert sent(fake, page, "/api/held/17-1/resume") == {
+        "revision": 1, "set": [{"path": "generation_id", "value": 7}], "who": "",
+    }  # fmt: skip
+    page.wait_for_selector("dialog", state="detached")
+
+
+def test_bytes_are_edited_and_an_edit_undone(fake: FakeView, page: Page) -> None:
+    """V takes all of it back."""
+    hold(fake, page, held())
+    fake.answers["/api/held/17-1"] = shown()
+    fake.answers["/api/held/17-1/preview"] = shown()
+    page.keyboard.press("e")
+    page.wait_for_selector("dialog .tree")
+    page.locator("dialog summary").click()
+    page.locator("dialog textarea").fill("00 0c 00 04")
+    assert sent(fake, page, "/api/held/17-1/preview")["bytes"] == b64encode(b"\0\x0c\0\4").decode()
+    page.locator("dialog .tree").focus()
+    page.keyboard.press("V")
+    page.wait_for_selector("dialog button[disabled] >> text=Undo")
+    assert page.locator("dialog button.primary").inner_text() == "Resume"
+
+
+def test_an_answer_is_given_in_the_brokers_place(fake: FakeView, page: Page) -> None:
+    """By the name of an error."""
+    hold(fake, page, held())
+    page.keyboard.press("s")
+    page.locator("dialog input").fill("REBALANCE_IN_PROGRESS")
+    fake.answers["/api/held/17-1/answer"] = held(gone="answered")
+    page.keyboard.press("Enter")
+    assert sent(fake, page, "/api/held/17-1/answer") == {"revision": 1, "error": "REBALANCE_IN_PROGRESS", "who": ""}
+
+
+def test_what_the_filter_holds_for_is_intercepted(fake: FakeView, open_page: OpenPage) -> None:
+    """After the page has named whom that is about."""
+    fake.answers["/api/held"] = {"held": [], "most": 20, "passed_over": 0}
+    fake.rows_kept = [fake.row(1), fake.row(2, client="billing-2", connection=5)]
+    page = open_page(f"{fake.page}#/exchanges?f=~k%20produce")
+    page.wait_for_function("() => document.querySelectorAll('.list .row:not(.head)').length === 2")
+    page.keyboard.press("i")
+    page.wait_for_selector("dialog")
+    words = " ".join(page.locator("dialog").inner_text().split())
+    assert "The rows in sight are of 2 connections, of etl-3, billing-2" in words
+    page.keyboard.press("Enter")
+    page.wait_for_selector("dialog", state="detached")
+    ((method, path, body),) = fake.changes
+    assert (method, path[:21], path[-8:]) == ("PUT", "/api/rules/intercept ", "?ttl=10m")
+    assert body == {"kind": "intercept", "at": "request", "hold_for": "20s", "then": "pass", "most": 20,
+                    "filter": "~k produce"}  # fmt: skip
+
+
+def test_who_may_only_look_decides_nothing(fake: FakeView, open_page: OpenPage) -> None:
+    """Neither by keys nor by buttons."""
+    fake.may_write = False
+    fake.answers["/api/held"] = {"held": [held()], "most": 20, "passed_over": 0}
+    page = open_page(fake.page)
+    page.wait_for_selector(".held-frame")
+    for key in "aAesxX+iI":
+        page.keyboard.press(key)
+    assert page.locator(".held-frame button, dialog").count() == 0
+    assert fake.changes == []
