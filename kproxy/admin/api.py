@@ -102,9 +102,12 @@ def make_app(
         Route("/readyz/{cluster}", readyz_of),
         Route("/metrics", guarded(guard, backend, scrape)),
         Route(DESCRIPTION, guarded(guard, backend, openapi)),
-        Route(PAGE.rstrip("/"), guarded(page_guard, backend, to_page)),
-        Route(PAGE + "{file:path}", guarded(page_guard, backend, page_file)),
     ]
+    if backend.view.enabled:
+        routes += [
+            Route(PAGE.rstrip("/"), guarded(page_guard, backend, to_page)),
+            Route(PAGE + "{file:path}", guarded(page_guard, backend, page_file)),
+        ]
     by_path: dict[str, dict[str, Operation]] = defaultdict(dict)
     for operation in operations:
         by_path[operation.path][operation.method] = operation

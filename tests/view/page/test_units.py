@@ -180,7 +180,7 @@ def test_a_million_rows_take_no_more_room_than_the_last_ones(page: Page) -> None
 
 
 def test_the_keys_on_the_page_of_documentation(browser: Browser) -> None:
-    """docs/view.md has every key of the page, and no other one."""
+    """docs/view.md has every key of the page, but for some that say the same as another."""
     text = (Path(__file__).parents[3] / "docs" / "view.md").read_text()
     table = text.partition("### Keys of the page")[2].partition("###")[0]
     told = {
@@ -193,4 +193,4 @@ def test_the_keys_on_the_page_of_documentation(browser: Browser) -> None:
         keys = set(run(page, "registry", "return m.commands.flatMap((one) => one.keys);"))
         page.close()
 
-    assert told - {"1", "…", "9"} == {key for key in keys if len(key) == 1 and not key.isdigit()} - {"h", "q", "l"}
+    assert {key for key in keys if len(key) == 1 and not key.isdigit()} - {"h", "q", "l"} - told == set()
