@@ -161,9 +161,6 @@ def read(file: BufferedWriter, path: str = "-") -> ReadingResult:
             result.problem = f"to read it takes more than {MEMORY >> 20:,} MiB of memory"
             return result
         result.missing.append(f"to read more of it takes more than {MEMORY >> 20:,} MiB of memory")
-    if not writer.exchanges and not capture.counts.packets and not packets.stopped:
-        result.problem = "it has no packets"
-        return result
     result.exchanges, result.end = writer.exchanges, writer.size
     try:
         writer.finish()

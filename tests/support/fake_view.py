@@ -114,10 +114,14 @@ class FakeView:
                 "records": True, "columns": COLUMNS, "latency_bounds": BOUNDS}  # fmt: skip
         return f"id: {self.stream}.0-1\nevent: hello\ndata: {json.dumps(data)}\n\n".encode()
 
+    def given(self, command: str, path: str) -> Any:
+        """Return what a test answers to a change, by command and path or by path; nothing if it does not care."""
+        return self.answers.get(f"{command} {path}", self.answers.get(path, {}))
+
     def answer(self, path: str, query: dict[str, str]) -> tuple[int, Any]:
         """Return status and JSON of a GET."""
         if path in self.answers:
-            return 200, self.answers[path]
+            return answered(self.answers[path], query)
         match path.split("/")[2:]:
             case ["filter"]:
                 return 200, read_filter(query.get("text", ""))
@@ -140,6 +144,10 @@ class FakeView:
                 return 200, {"kproxy": "0.1.0", "rules": "5f2c9a01b7e4"}
             case ["connections"]:
                 return 200, {"connections": [connection(number) for number in (5, 17, 31)]}
+            case ["sources"]:
+                return 200, {"sources": [], "most": 4, "live": True, "may_open": self.may_write}
+            case ["captures"]:
+                return 200, {"folder": None, "captures": []}
             case ["topology"]:
                 return 200, TOPOLOGY
             case ["rules"]:
@@ -184,9 +192,11 @@ def handler_of(fake: FakeView) -> type[BaseHTTPRequestHandler]:  # noqa: C901  #
 
         def change(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"] or 0))
-            fake.changes.append((self.command, unquote(self.path), json.loads(body) if body else None))
-            path = urlsplit(self.path).path
-            status, answer = fake.refused.get(path) or (200, fake.answers.get(path, {}))
+            media = self.headers["Content-Type"] or ""
+            sent = body if "octet-stream" in media else body.decode() if "yaml" in media else body and json.loads(body)
+            fake.changes.append((self.command, unquote(self.path), sent or None))
+            path = unquote(urlsplit(self.path).path)
+            status, answer = fake.refused.get(path) or answered(fake.given(self.command, path), sent)
             self.send(status, json.dumps(answer).encode())
 
         do_POST = do_PUT = do_DELETE = change  # noqa: N815  # names that the base class looks for
@@ -240,6 +250,12 @@ def told(events: Queue[bytes | None]) -> Iterator[bytes]:
         if text is None:
             return
         yield text
+
+
+def answered(given: Any, asked: Any) -> tuple[int, Any]:
+    """Return status and JSON of an answer that a test gives, or that its function makes of what was asked."""
+    found = given(asked) if callable(given) else given
+    return found if isinstance(found, tuple) else (200, found)
 
 
 def problem(code: str, message: str) -> dict[str, Any]:

@@ -40,7 +40,8 @@ function pressed(event) {
     return;
   }
   if (OWN.has(key) && target.closest?.("button, a, [role=tab], [role=separator], [role=tree], summary, .hx, dialog")) return;
-  const found = commands.find((command) => command.keys.includes(key) && mayUse(command));
+  const fitting = commands.filter((command) => command.keys.includes(key) && mayUse(command));
+  const found = fitting.find((command) => command.view) ?? fitting[0]; // a view's own keys go before those of the page
   if (!found) return;
   event.preventDefault();
   use(found);

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 AXE = cache_folder() / "axe-core-4.14.1.tgz"
 THEMES = ("light", "dark")
-VIEWS = ("connections", "topology", "charts", "lanes")
+VIEWS = ("connections", "topology", "charts", "lanes", "rules", "captures")
 
 
 @cache
