@@ -161,8 +161,8 @@ function List() {
 section({ name: "held", order: 10, when: () => held.list.size > 0, draw: List });
 view({ name: "held", title: "Held", order: 70, badge: () => held.list.size || null, urgent: () => held.list.size > 0,
   hidden: () => held.list.size === 0,
-  draw: () => html`<section class="page"><div class="scroll">${List()}
-    ${!held.list.size && html`<p class="dim">Nothing is held. In the list of exchanges <kbd>i</kbd> holds what the filter holds for.</p>`}</div></section>` });
+  draw: () => html`<main class="page" aria-label="Held"><div class="scroll" tabindex="0" role="region" aria-label="Held frames">${List()}
+    ${!held.list.size && html`<p class="dim">Nothing is held. In the list of exchanges <kbd>i</kbd> holds what the filter holds for.</p>`}</div></main>` });
 
 // A row that is under way on the connection of a held frame, by the same API, is the held one.
 decorators.push((place) => {
@@ -170,7 +170,7 @@ decorators.push((place) => {
   const connection = rows.number(place, "connection");
   for (const one of held.list.values()) {
     if (one.exchange.connection === connection && one.exchange.api === rows.text(place, "api")) {
-      return { class: "waits", outcome: `held · ${one.at}` };
+      return { class: "waiting", outcome: `held · ${one.at}` };
     }
   }
   return null;
