@@ -27,10 +27,13 @@ class SessionPhase(Enum):
     CLOSING = "the driver has been asked to close both sides"
     OVER = "the connection is gone, and has given back what it held"
 
+    next: tuple[SessionPhase, ...]
+    """Phases into which a session goes from this one, by TRANSITIONS: to look there takes a hash in Python."""
+
     def to(self, phase: SessionPhase) -> SessionPhase:
         """Return `phase`, into which a session goes from this one. Raises InternalError if the table does not have
         it."""
-        if (self, phase) not in TRANSITIONS:
+        if phase not in self.next:
             raise InternalError(f"a session that is {self.name} cannot become {phase.name}")
         return phase
 
@@ -65,3 +68,6 @@ TRANSITIONS: Final[Mapping[tuple[SessionPhase, SessionPhase], str]] = MappingPro
     | dict.fromkeys([(phase, OVER) for phase in (*_BEFORE_CLOSING, CLOSING)], "the driver has lost or closed it")
 )
 """By the phases before and after: what takes a session from one into the other."""
+
+for _phase in SessionPhase:
+    _phase.next = tuple(after for before, after in TRANSITIONS if before is _phase)

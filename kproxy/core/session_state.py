@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 from kproxy.core.rewrite.rewriter import Context
@@ -74,6 +73,8 @@ class SessionState:
     holds = 0  # frames that rules have held so far
     observer: Observer | None = None  # the driver may put one here
     owner: Any = None
+    _timers: Timers | None = None
+    _marks: Marks | None = None
 
     def __init__(
         self, plan: Plan, shared: Shared, facts: Facts = NOWHERE, number: int = 0, rules: BoundRules | None = None
@@ -85,18 +86,19 @@ class SessionState:
         self.flow = FlowControl(self.commands)
         self.has_pending = False
         self.identity = Identity(facts.certificate, shared.counters)
+        self.context = Context(shared.counters, shared.cluster_memory, shared.max_nodes)
 
-    @cached_property
-    def context(self) -> Context:
-        return Context(self.counters, self.shared.cluster_memory, self.shared.max_nodes)
-
-    @cached_property
+    @property
     def timers(self) -> Timers:
-        return Timers(self.commands)
+        if self._timers is None:
+            self._timers = Timers(self.commands)
+        return self._timers
 
-    @cached_property
+    @property
     def marks(self) -> Marks:
-        return Marks(self.commands)
+        if self._marks is None:
+            self._marks = Marks(self.commands)
+        return self._marks
 
     def mark(self, side: int, acted: list[Running]) -> None:
         """Count these rules as applied when the bytes have left that are put next for this side."""

@@ -17,7 +17,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 from kproxy.core.commands import (
     BROKER,
@@ -113,33 +113,61 @@ class ConnectionListener(Protocol):
     def ensure(self, nodes: Mapping[int, HostPort], connection: Connection) -> ClientAddresses | None: ...
 
 
+class ConnectionEnding(NamedTuple):
+    """Reason why a connection ends, and whose doing it is: `blame` is "client", "broker" or empty."""
+
+    cause: str = ""
+    message: str = ""
+    blame: str = ""
+
+
+NOT_ENDED: Final = ConnectionEnding()
+NO_CALLS: Final[list[Callable[[], None]]] = []
+"""Stands for the calls that wait, as long as none may."""
+
+
 class Connection:
     """Client's socket and broker's socket with the session between them; `server` is told by `server.ended(self)`.
 
     Once it is closed it has no sides, and they have no peers: what refers to each other would have to wait for the
     garbage collector, which would then have much to do where clients come and go.
+
+    It has slots: most attributes are set late, for which Python would give each instance a dict of 800 bytes.
     """
 
-    client: Side
-    broker: Side
-
-    # What most connections never need stands here as long as it is so: it costs nothing to set up.
-    broker_address: HostPort | None = None
-    connected_after: float | None = None  # seconds
-    cause = message = blame = ""
-    race: Cancellable | None = None
-    route: Route | None = None
+    __slots__ = (
+        "__weakref__",
+        "active",
+        "broker",
+        "broker_address",
+        "client",
+        "client_address",
+        "connected_after",
+        "ending",
+        "facts",
+        "flow",
+        "frozen",
+        "half_closing",
+        "leaving",
+        "listener",
+        "looked_after",
+        "moved",
+        "node",
+        "obeying",
+        "phase",
+        "put_off",
+        "race",
+        "reactor",
+        "route",
+        "server",
+        "session",
+        "since",
+        "tap",
+        "turn",
+        "unread",
+        "wakes",
+    )  # fmt: skip
     anonymous = False
-    leaving: CloseBoth | None = None
-    tap: SplicedTap | None = None  # shows what passes to those who watch
-    obeying = looked_after = False
-    flow: ConnectionShaper | None = None
-    half_closing: Side | None = None  # gets its FIN when what is queued for it has been written
-    wakes: Sequence[Deadline] = ()
-    moved = 0
-    turn: Turn | None = None  # in which it has work that was put aside
-    frozen = False  # this work waits, and nothing else may run
-    put_off: list[Callable[[], None]] = []  # until it is over
 
     def __init__(
         self, server: ConnectionServer, listener: ConnectionListener, facts: Facts, session: DrivenSession,
@@ -150,11 +178,38 @@ class Connection:
         session.owner = self
         self.reactor = server.reactor
         self.phase = ConnectionPhase.OPEN
+        self.ending = NOT_ENDED
         self.client = listener.side(self, CLIENT, session.from_client, session.requests, session.commands)
         self.broker = listener.upstream.side(self, BROKER, session.from_broker, session.responses, session.commands)
         self.client.peer, self.broker.peer = self.broker, self.client
         self.active = self.since = now
         self.unread = now  # until when the client was not read, as far as sweep.py has seen
+        self.moved = 0
+        self.obeying = self.looked_after = False
+        self.broker_address: HostPort | None = None
+        self.connected_after: float | None = None  # seconds
+        self.race: Cancellable | None = None
+        self.route: Route | None = None
+        self.leaving: CloseBoth | None = None
+        self.tap: SplicedTap | None = None  # shows what passes to those who watch
+        self.flow: ConnectionShaper | None = None
+        self.half_closing: Side | None = None  # gets its FIN when what is queued for it has been written
+        self.wakes: Sequence[Deadline] = ()
+        self.turn: Turn | None = None  # in which it has work that was put aside
+        self.frozen = False  # this work waits, and nothing else may run
+        self.put_off = NO_CALLS  # until it is over
+
+    @property
+    def cause(self) -> str:
+        return self.ending.cause
+
+    @property
+    def message(self) -> str:
+        return self.ending.message
+
+    @property
+    def blame(self) -> str:
+        return self.ending.blame
 
     # ---- work that is put aside
 
@@ -360,7 +415,7 @@ class Connection:
         if command.cause == "drained" and self.leaving is not None:
             command = self.leaving  # which says why it was to be drained
         if command.reset:
-            self.blame = command.blame
+            self.ending = self.ending._replace(blame=command.blame)
             self.end(command.cause, command.message, reset=True)
         else:
             self.close(command.cause, command.message, command.blame)
@@ -491,7 +546,7 @@ class Connection:
         if self.phase is not ConnectionPhase.OPEN:
             return
         self.phase = ConnectionPhase.CLOSING
-        self.cause, self.message, self.blame = cause, message, blame
+        self.ending = ConnectionEnding(cause, message, blame)
         self.active = monotonic()
         self.client.mute(CLOSING)
         self.broker.mute(CLOSING)
@@ -529,7 +584,7 @@ class Connection:
             self.frozen = False
             self.turn.give_up()
         self.phase = ConnectionPhase.CLOSED
-        self.cause, self.message = self.cause or cause, self.message or message
+        self.ending = ConnectionEnding(self.cause or cause, self.message or message, self.blame)
         if self.race is not None:
             self.race.cancel()
         if self.flow is not None:

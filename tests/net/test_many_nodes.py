@@ -6,6 +6,7 @@ import errno
 import socket
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ import trio
 import trio.testing
 
 from kproxy.net.accept import acceptor, listener_ports
+from kproxy.net.connection import Connection
 from kproxy.net.dial import metadata_poller
 from kproxy.net.dial.dialling import Topology
 from kproxy.net.dial.metadata_poller import NodeLocator
@@ -49,6 +51,18 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
     return counted
 
 
+HEARD: dict[Any, list[dict[int, Any]]] = {}
+"""By connection, what it was told after it had asked."""
+
+
+@pytest.fixture(autouse=True)
+def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Keep what connections are told."""
+    monkeypatch.setattr(Connection, "nodes_known", lambda self, places: HEARD.setdefault(self, []).append(places))
+    yield
+    HEARD.clear()
+
+
 async def connection_of(running: Any) -> Any:
     await running.client()
     await running.until(lambda: running.server.connections)
@@ -57,8 +71,7 @@ async def connection_of(running: Any) -> Any:
 
 async def places(connection: Any, nodes: dict[int, tuple[str, int]]) -> dict[int, Any]:
     """What the listener finds, at once or later."""
-    found: list[dict[int, Any]] = []
-    connection.nodes_known = found.append
+    found = HEARD[connection] = []
     at_once = connection.listener.ensure(nodes, connection)
     if at_once is not None:
         return dict(at_once)
@@ -98,8 +111,7 @@ async def test_who_asks_meanwhile_has_its_turn_behind(net: Any) -> None:
     """Both are told in their order, with the same ports for the same nodes."""
     async with net.serving(net.config(9)) as running:
         connection = await connection_of(running)
-        found: list[Any] = []
-        connection.nodes_known = found.append
+        found = HEARD[connection] = []
         nodes = dict.fromkeys(range(200), ("b", 9092))
 
         assert connection.listener.ensure(nodes, connection) is None

@@ -48,27 +48,48 @@ class Forwarder:
     def emit(self, *pieces: Buffer) -> None:
         """Send a copy of the pieces, in one piece with what goes just before it; the buffer is the driver's. Long
         `bytes`, which nobody changes, leave as they are: to copy them would take long."""
-        if not any(map(len, pieces)):
-            return
-        if len(pieces) < FEW and any(type(piece) is bytes and len(piece) >= LONG for piece in pieces):
+        size = sum(map(len, pieces))
+        if size < LONG or (len(pieces) < FEW and not any(map(stays, pieces))):
+            if size:
+                self.put_pieces(pieces)
+        elif len(pieces) < FEW:
             for piece in pieces:
-                self.put(piece if type(piece) is bytes and len(piece) >= LONG else bytearray(piece))
+                self.put(piece if type(piece) is bytes and stays(piece) else bytearray(piece))
         else:
             self.put(joined(pieces))
+
+    def put_pieces(self, pieces: Sequence[Buffer]) -> None:
+        """Send a copy of a few pieces behind everything that the lane has sent before."""
+        before = self.last_sent()
+        if before is None:
+            self.put(bytearray().join(pieces))
+        else:
+            for piece in pieces:
+                before += piece
 
     def put(self, data: bytes | bytearray) -> None:
         """Send this behind everything that the lane has sent before."""
         session = self.session
-        commands, end = session.commands, session.tail_position
-        last = commands[(len(commands) if end is None else end) - 1] if end != 0 and commands else None
-        before = last.data if isinstance(last, Send) and last.side == self.target else None
-        if isinstance(before, bytearray) and isinstance(data, bytearray):
-            before.extend(data)
-        elif end is None:
-            commands.append(Send(self.target, data))
+        before = self.last_sent()
+        if before is not None and isinstance(data, bytearray):
+            before += data
+        elif session.tail_position is None:
+            session.commands.append(Send(self.target, data))
         else:
-            commands.insert(end, Send(self.target, data))
-            session.tail_position = end + 1
+            session.commands.insert(session.tail_position, Send(self.target, data))
+            session.tail_position += 1
+
+    def last_sent(self) -> bytearray | None:
+        """Return what this lane sends by the last command before the place where it sends now, if more may be put
+        behind it."""
+        session = self.session
+        commands, end = session.commands, session.tail_position
+        if not commands or end == 0:
+            return None
+        last = commands[-1 if end is None else end - 1]
+        if isinstance(last, Send) and last.side == self.target and isinstance(last.data, bytearray):
+            return last.data
+        return None
 
     def hand_over(self) -> None:
         """Hand the memory of a held frame that has left to the session: an empty Send carries it to where the kernel
@@ -77,6 +98,11 @@ class Forwarder:
             size, self.reserved = self.reserved, 0
             self.handed_over += size
             self.session.commands.append(Send(self.target, b"", size << 1 | self.target))
+
+
+def stays(piece: Buffer) -> bool:
+    """Return True for long `bytes`."""
+    return type(piece) is bytes and len(piece) >= LONG
 
 
 def joined(pieces: Sequence[Any]) -> bytearray:

@@ -67,7 +67,7 @@ class RequestView(FrameView):
     ) -> None:
         self.step, self.buf, self.start, self.correlation, self.now = step, buf, start, correlation, now
         self.end = end = start + 4 + size
-        self.have = min(end, n)
+        self.have = min(n, end)
         self.id_length = id_length
         self._acks: int | None = UNREAD
         self._client_id: str | None = ""
@@ -115,8 +115,10 @@ class ResponseView(FrameView):
     __slots__ = ("entry",)
 
     def __init__(self, entry: FifoEntry, buf: Buffer, start: int, n: int, size: int, now: float) -> None:
-        super().__init__(entry[1], buf, start, n, size, entry[0], now)
-        self.entry = entry
+        self.correlation, self.step, _, _ = self.entry = entry
+        self.buf, self.start, self.now = buf, start, now
+        self.end = end = start + 4 + size
+        self.have = min(n, end)
 
     @property
     def note(self) -> Any:

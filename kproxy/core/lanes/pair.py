@@ -114,7 +114,8 @@ class LanePair(LaneHost):
             self.let_all_go(cause)
             self.requests.die()
             self.responses.die()
-            self.timers.cancel()
+            if self._timers is not None:
+                self._timers.cancel()
             self.commands.append(CloseBoth(cause, message, blame))
 
     def close_by_rule(self, how: How, acted: list[Running]) -> None:

@@ -43,11 +43,11 @@ class RequestLane(RequestScan):
         """Take a request through its stages. One that passes has been entered in the FIFO, if it is due a response."""
         rest()
         step = frame.step
-        unfit = self.classify(frame)
+        if step.request != LIVE:
+            return self.rewrite(frame, step) if step.request != STOP else self.refuse(step)
+        unfit = self.await_principal()
         if unfit is not None:
             return unfit
-        if step.request != LIVE:
-            return self.rewrite(frame, step)
         assert self.rules is not None
         evaluation = self.rules.evaluate(frame)
         if evaluation is None:
@@ -60,27 +60,28 @@ class RequestLane(RequestScan):
 
     # ---- classify
 
-    def classify(self, frame: RequestView) -> Reject | Wait | None:
-        """Return the disposition of a request that may not come, or not yet; None for all others.
+    def await_principal(self) -> Reject | Wait | None:
+        """Return the disposition of a request that rules may not judge yet, or never; None for all others.
 
         Rules that go by the client's principal can judge it when the broker has answered about the principal, and never
         if that will not be known.
         """
-        session, step = self.session, frame.step
-        if step.request == LIVE:
-            if self.rules is None:
-                self.rules = RequestRules(self)
-            if not session.plan.by_principal or self.rules.has_begun:
-                return None
-            if session.identity.lost:
-                text = "a rule goes by the principal, which SASL's messages do not tell"
-                return Reject("authentication", text, "client")
-            return Wait(IDENTITY) if session.logins.await_broker else None
-        if step.request != STOP:
+        session = self.session
+        if self.rules is None:
+            self.rules = RequestRules(self)
+        if not session.plan.by_principal or self.rules.has_begun:
             return None
-        session.counters.stopped[step.api] += 1
+        if session.identity.lost:
+            text = "a rule goes by the principal, which SASL's messages do not tell"
+            return Reject("authentication", text, "client")
+        return Wait(IDENTITY) if session.logins.await_broker else None
+
+    def refuse(self, step: Step) -> Reject:
+        """Count a request that is stopped, and return its refusal."""
+        counters = self.session.counters
+        counters.stopped[step.api] += 1
         if self.plan.refusal(step.key, step.version):
-            session.counters.count("stopped_by_rule")
+            counters.count("stopped_by_rule")
         return Reject("stopped", step.stop, "client")
 
     # ---- rewrite
@@ -173,10 +174,10 @@ class RequestLane(RequestScan):
     def enter(self, frame: RequestView, step: Step, note: dict[str, Any] | None = None) -> Pass:
         """Enter a request that goes on in the FIFO, or note that it is due no response."""
         entry: FifoEntry = (frame.correlation, step, frame.now, note)
-        answered, rules = frame.answered, self.rules
+        rules = self.rules
         if rules is not None and rules.has_decided:
             entry = rules.entry(frame, step, note)
-        if answered:
+        if frame.acks != 0:
             self.fifo.append(entry)
             if len(self.fifo) > self.limit:
                 self.session.full()
