@@ -92,8 +92,8 @@ clients and broker share the cores.
 """
 
 
-def measure(phases: list[str], size: Size, extra: list[str], only: str) -> Rows:
-    """Run these phases."""
+def measure(phases: list[str], size: Size, extra: list[str], only: str, kept_in: Path | None) -> Rows:
+    """Run these phases; after each, all figures until then are written to the file `kept_in`."""
     rows = Rows()
     for phase in phases:
         with tempfile.TemporaryDirectory(prefix="kproxy-bench-") as name:
@@ -115,6 +115,8 @@ def measure(phases: list[str], size: Size, extra: list[str], only: str) -> Rows:
                 start_phase.measure(folder, rows, rounds=size.rounds, extra=extra)
             else:
                 kafka_phase.measure(folder, rows, rounds=size.rounds, records=size.records, extra=extra)
+        if kept_in:
+            kept_in.write_text(json.dumps(rows.cases, indent=1))
     return rows
 
 
@@ -191,7 +193,7 @@ def main() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a thousand connections and some
     try:
-        rows = measure(options.phases or default, size, extra, options.only)
+        rows = measure(options.phases or default, size, extra, options.only, options.json)
     except InternalError as error:  # Java or Maven is missing, Kafka does not start
         sys.exit(str(error))
     if options.earlier:

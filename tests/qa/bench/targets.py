@@ -157,7 +157,7 @@ TARGETS = {
 def targets_before(program: Path) -> dict[str, Target]:
     """Return what is compared with an older checkout, run by its `kproxy`, by the names `before` and `before-NAME`."""
     found = {}
-    for name in ("kproxy", "rename", "rules", "workers", "admin", "audit", "audit-requests"):
+    for name in ("kproxy", "rename", "rules", "workers", "audit", "audit-requests"):
         now = TARGETS[name]
         key = BEFORE if name == "kproxy" else f"{BEFORE}-{name}"
 
