@@ -26,6 +26,8 @@ from rich.table import Table
 from kproxy import terminal
 from kproxy.errors import InternalError
 
+from .demo_traffic import FAULTS, ShopTraffic
+
 if TYPE_CHECKING:
     from kproxy.testing.cluster import MockCluster
     from kproxy.testing.proxy import Proxy
@@ -111,7 +113,7 @@ class DemoOutcome:
 
 @click.command("demo")
 @click.option("--records", default=1000, show_default=True, type=click.IntRange(1, 1_000_000), help="How many to send.")
-@click.option("--keep", is_flag=True, help="Stay up at the end, to try other clients; Ctrl-C ends it.")
+@click.option("--keep", is_flag=True, help="Stay up with traffic to look at, and for other clients; Ctrl-C ends it.")
 @click.pass_context
 def command(ctx: click.Context, records: int, keep: bool) -> None:
     """Show kproxy at work: a mock cluster, the proxy, a real producer and consumer through it."""
@@ -297,13 +299,18 @@ def show_summary(console: Console, outcome: DemoOutcome, fault: Fault, leaked: s
         console.print(f"[red]Clients were told addresses of brokers:[/] {', '.join(sorted(leaked))}")
     else:
         console.print("No client was told the address of a broker.")
+    console.print("See it pass in a page, live: [bold]kproxy demo --keep[/] prints its address.")
 
 
 def stay(console: Console, proxy: Proxy) -> None:
-    """Print the proxy's address, and wait for Ctrl-C or SIGTERM."""
+    """Print the proxy's addresses, keep some traffic and two faults going, and wait for Ctrl-C or SIGTERM."""
     ends = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # first, as the text below makes people and tests send them
-    console.print(f"\nStaying up. Bootstrap address: [bold green]{proxy.bootstrap}[/], topic: {CLIENT_NAME}")
-    console.print("Ctrl-C ends it.")
-    signal.sigwait(ends)
+    proxy.post("/api/rules", {"rules": FAULTS})
+    with ShopTraffic(client(proxy.bootstrap), CLIENT_NAME):
+        console.print(f"\nStaying up. Bootstrap address: [bold green]{proxy.bootstrap}[/], topic: {CLIENT_NAME}")
+        console.print(f"See what passes:  [bold green]http://{proxy.admin}/view/[/]", soft_wrap=True)
+        console.print("An order every moment, each tenth write refused and some late: two rules do that.")
+        console.print("Ctrl-C ends it.")
+        signal.sigwait(ends)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)
