@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.process import free_port_with_room, free_ports
@@ -27,6 +28,7 @@ SLOW = {"name": "slow now", "kind": "delay", "match": {"api": "Produce", "client
 FAILS = {"name": "first fails", "kind": "error", "match": {"api": "Produce", "client_id": "failing"}, "when": {"first": 1},
          "error": "NOT_LEADER_OR_FOLLOWER"}  # fmt: skip
 PATIENCE = 20
+OFFSET_TAIL_1 = -2001  # librdkafka's RD_KAFKA_OFFSET_TAIL(1)
 
 
 @dataclass
@@ -223,3 +225,32 @@ def test_a_proxy_that_was_restarted_is_taken_up(cluster: MockCluster, open_page:
         page.wait_for_selector(".row.note")
         shop.order(50)
         page.wait_for_function("() => document.querySelectorAll('.list [data-place]').length === 2")
+
+
+def test_a_write_is_held_and_edited_by_keys(cluster: MockCluster, shop: Shop, open_page: OpenPage) -> None:
+    """A1, A2: `i` and Enter hold the next one; what does not fit is marked before anything is sent; the cluster stores
+    what was edited, under its own name of the topic, and both pages hear how it went."""
+    page, other = (opened(open_page, shop, "held") for _ in range(2))
+    page.keyboard.press("i")
+    page.wait_for_selector("dialog button.primary:focus")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=holds requests for 10m")
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(shop.order, 50, "held")
+        page.wait_for_selector(".held-frame")
+        other.wait_for_selector(".held-frame")
+        page.keyboard.press("e")
+        field = page.get_by_label("topic_data[0].partition_data[0].records[0].value")
+        field.fill('{"order": "edited"}')
+        page.wait_for_selector("dialog button.primary:not([disabled])")
+        page.get_by_label("topic_data[0].partition_data[0].records[0].key").fill("customer 8")
+        page.wait_for_selector("text=leaves with")
+        page.locator("dialog button.primary").click()
+        writing.result(PATIENCE)
+    other.wait_for_selector(".held-frame", state="detached")
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g"})
+    consumer.assign([TopicPartition("prod.orders", 0, OFFSET_TAIL_1)])
+    message = consumer.poll(PATIENCE)
+    consumer.close()
+    assert message is not None
+    assert (message.key(), message.value()) == (b"customer 8", b'{"order": "edited"}')
