@@ -135,7 +135,9 @@ class Tap:
         """Do as `client_feed`, as far as samplers have time for it, and tell how long the observers took."""
         fanout = self.fanout
         if fanout.turn != self.turn and view is not NOT_LOOKED_AT:
+            begun = perf_counter()
             self.take_turn(now)
+            fanout.spend(perf_counter() - begun)
         if self.asleep:
             return self.from_client(view, n, now)
         begun = perf_counter()
@@ -157,7 +159,9 @@ class Tap:
         """Do as `broker_feed`, as far as samplers have time for it, and tell how long the observers took."""
         fanout = self.fanout
         if fanout.turn != self.turn and view is not NOT_LOOKED_AT:
+            begun = perf_counter()
             self.take_turn(now)
+            fanout.spend(perf_counter() - begun)
         if self.asleep:
             return self.from_broker(view, n, now)
         begun = perf_counter()

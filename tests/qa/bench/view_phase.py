@@ -62,6 +62,7 @@ def measure(folder: Path, rows: Rows, *, rounds: int, seconds: float, only: str 
             page = open_page(processes, running[CLOSED][1])
             page.kill()
             page.wait()
+            processes.running.remove(page)
             time.sleep(LINGER + 2)
         page = open_page(processes, running[OPEN][1])
         for turn in range(rounds):
