@@ -32,6 +32,10 @@ COMMANDS = {
         "kproxy.cli.tail:command",
         "See what passes through a running proxy, or passed in captures and event files.",
     ),
+    "view": (
+        "kproxy.cli.view:command",
+        "See, hold and change what passes, in a terminal; needs the extra `view`.",
+    ),
     "show": ("kproxy.cli.show:command", "Print one exchange of a capture: all fields beside their bytes."),
     "stats": ("kproxy.cli.stats:command", "Count what is in captures and event files."),
     "capture": (

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import click
@@ -23,11 +23,14 @@ from kproxy.errors import DocumentError, InputError, InternalError, KproxyError
 from kproxy.named_file import reason, text_named
 
 DEFAULT = "http://127.0.0.1:9190"
-JSON, YAML = "application/json", "application/yaml"
+JSON, YAML, EVENTS = "application/json", "application/yaml", "text/event-stream"
 TIMEOUT = 30.0
 """Seconds that a response may take, beside the time for which the request asked the proxy to wait."""
 PROBE_TIMEOUT = 4.0
 """Seconds that a probe may take: health checks that run `kproxy ready` mostly give it five."""
+
+LONGEST_LINE = 16 << 20
+"""Bytes that a line of a stream has at most; kproxy's own are below a megabyte."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,6 +41,14 @@ class Refused(InputError):
     def __init__(self, code: str, message: str) -> None:
         self.code = code
         super().__init__(message)
+
+
+class ServerEvent(NamedTuple):
+    """Event of a stream: the id to go on behind, its name, and its data as text; both are empty for a comment."""
+
+    id: str
+    name: str
+    data: str
 
 
 class Admin:
@@ -79,14 +90,43 @@ class Admin:
     def stream(self, path: str, query: Mapping[str, Any]) -> Iterator[bytes]:
         """Yield the lines of a response that has no end, as they come. Empty lines, which only keep the connection
         alive, are left out. Raises as `__call__` does, and InternalError when the response ends after all."""
+        return filter(bytes.strip, self._lines(path, query, {}))
+
+    def events(self, path: str, query: Mapping[str, Any], last: str = "") -> Iterator[ServerEvent]:
+        """Yield the server-sent events of a response that has no end, and its comments, which say that all is well.
+
+        `last`: the id of the last event that was taken, so that the proxy goes on behind it. Raises as `stream` does.
+        """
+        headers = {"Accept": EVENTS} | ({"Last-Event-ID": last} if last else {})
+        name, data, ident = "", [], last
+        for line in self._lines(path, query, headers):
+            field, _, value = line.rstrip(b"\r\n").decode("utf-8", "replace").partition(":")
+            value = value.removeprefix(" ")
+            match field:
+                case "event":
+                    name = value
+                case "data":
+                    data.append(value)
+                case "id":
+                    ident = value
+                case "" if line.startswith(b":"):
+                    yield ServerEvent(ident, "", "")
+                case "":
+                    if data:
+                        yield ServerEvent(ident, name or "message", "\n".join(data))
+                    name, data = "", []
+
+    def _lines(self, path: str, query: Mapping[str, Any], headers: Mapping[str, str]) -> Iterator[bytes]:
+        """Yield the lines of a response that has no end, with their ends. Raises as `stream` does."""
         with self._response(
-            "GET", self._target(path, query), headers=self._authorization(), timeout=TIMEOUT
+            "GET", self._target(path, query), headers={**self._authorization(), **headers}, timeout=TIMEOUT
         ) as response:
             if response.status != 200:
                 self._read(response.status, response.read())
-            while line := response.readline():
-                if line.strip():
-                    yield line
+            while line := response.readline(LONGEST_LINE):
+                if len(line) == LONGEST_LINE:
+                    raise InternalError(f"what answers at {self.url} is no kproxy (a line of {LONGEST_LINE} bytes)")
+                yield line
         raise InternalError(f"the proxy at {self.url} has ended")
 
     @contextmanager

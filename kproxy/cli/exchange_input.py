@@ -22,6 +22,7 @@ import msgspec
 
 from kproxy.capture.losses import losses
 from kproxy.capture.packet_file import opened, standard_input
+from kproxy.capture.policy import CaptureSide
 from kproxy.capture.reader import MOST_FRAME, Capture
 from kproxy.errors import InputError
 from kproxy.events.column import Column
@@ -143,10 +144,11 @@ def make_data(seen: ObservedExchange) -> ViewedEvent:
     return request_event(seen, float, EVERY_PARTITION)
 
 
-def views(path: str, trouble: Trouble, most: int = MOST_FRAME) -> Iterator[AnyView]:
-    """Yield all exchanges of a file as views for a filter. `most`: bytes kept of each frame of a capture."""
+def views(path: str, trouble: Trouble, most: int = MOST_FRAME, side: CaptureSide = "client") -> Iterator[AnyView]:
+    """Yield all exchanges of a file as views for a filter. `most`: bytes kept of each frame of a capture. `side`: of a
+    capture that kproxy wrote, also what passed at the broker."""
     if kind_of(path) == "capture":
-        for seen in exchanges(path, trouble, most):
+        for seen in exchanges(path, trouble, most, side):
             yield ExchangeView(seen, make_data)
     else:
         for kind, data, _ in events(path, trouble):
@@ -156,9 +158,11 @@ def views(path: str, trouble: Trouble, most: int = MOST_FRAME) -> Iterator[AnyVi
                 trouble.other[kind] += 1
 
 
-def exchanges(path: str, trouble: Trouble, most: int = MOST_FRAME) -> Iterator[ObservedExchange]:
-    """Yield the exchanges of a capture, which `trouble` gets for its counts."""
-    capture = Capture(path, most=most)
+def exchanges(
+    path: str, trouble: Trouble, most: int = MOST_FRAME, side: CaptureSide = "client"
+) -> Iterator[ObservedExchange]:
+    """Yield the exchanges of a capture, which `trouble` gets for its counts. `side`: as of `views`."""
+    capture = Capture(path, most=most, side=side)
     trouble.captures.append(capture)
     yield from capture
 

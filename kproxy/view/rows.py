@@ -48,11 +48,21 @@ def row_of(kept: KeptExchange, process: int, wall: Wall, columns: Mapping[str, A
     seen = kept.seen
     data = request_event(seen, wall, MOST_TOLD) if columns is None else columns
     first = seen.request or seen.response
+    time = None if first is None else round(wall(first.first), 6)
+    return event_row(exchange_id(process, kept.number), time, data, over=kept.over, wait=max_wait(seen))
+
+
+def event_row(
+    name: str, time: float | None, data: Mapping[str, Any], *, over: bool = True, wait: int | None = None,
+    kept: bool = True,
+) -> list[Any]:  # fmt: skip
+    """Return the row of an exchange of which the event is known. `name`: its id. `over`: False while it is under way.
+    `wait`: milliseconds that a Fetch may wait at the broker. `kept`: its frames can be asked for."""
     topic, partition = first_topic(data)
     about = topics(data, MOST_PARTITIONS)
     return [
-        exchange_id(process, kept.number),
-        None if first is None else round(wall(first.first), 6),
+        name,
+        time,
         data.get("connection"),
         data.get("client_id"),
         data.get("api"),
@@ -66,12 +76,12 @@ def row_of(kept: KeptExchange, process: int, wall: Wall, columns: Mapping[str, A
         data.get("rule_ms"),
         data.get("wait_ms"),
         data.get("throttle_ms"),
-        data.get("outcome") if kept.over else None,
+        data.get("outcome") if over else None,
         errors(data),
         data.get("answered_by", ""),
         data.get("rules", []),
-        True,
-        max_wait(seen),
+        kept,
+        wait,
         data.get("listener"),
         f"{data.get('client_address')}:{data.get('client_port')}",
         data.get("principal"),

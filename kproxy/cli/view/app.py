@@ -1,0 +1,291 @@
+"""The app of `kproxy view`: seven screens, a line above and below, and what sources and proxies say.
+
+Strategy: everything that waits is in threads, which put what they have into queues; a timer empties these some times a
+second, for some milliseconds at most, so that keys are heard while a hundred thousand rows come. Drawing is left to
+widgets that make the lines on the screen only.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from textual import events
+from textual.app import App, ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.screen import Screen
+from textual.widgets import Input
+
+from kproxy.cli.admin_client import Admin
+from kproxy.errors import FilterError
+from kproxy.terminal import in_line
+
+from .app_keys import AppKeys
+from .details import DetailPane
+from .editor import in_editor
+from .errands import Errands
+from .exchange_store import ExchangeStore
+from .exchanges import ExchangePane
+from .held_pane import HeldPane
+from .help_pane import HelpPane
+from .host import Pane
+from .keys import KEYS, SCREENS
+from .paint import Bar, TextPart
+from .proxy_source import ProxySource
+from .questions import Questions
+from .readers import Readers
+from .rules_pane import RulePane
+from .sources import ExchangeSource, SourceThread
+from .stream_state import StreamState
+from .tables import CapturePane, ConnectionPane
+
+T = TypeVar("T")
+THEMES = ("ansi-dark", "ansi-light")
+TURN = 0.05
+"""Seconds from one look into the queues to the next."""
+SHARE = 0.03
+"""Seconds that one look takes at most."""
+
+
+class ViewScreen(Screen[None], inherit_bindings=False):
+    """The one screen of Textual, which binds the keys of the table."""
+
+    BINDINGS = [
+        Binding(key, f"app.use('{use.does}', '{key}')", use.says, show=False)
+        for use in KEYS
+        for key in use.keys.split(",")
+    ]
+
+
+class ViewApp(App[None], inherit_bindings=False):
+    """Terminal view of a source of exchanges. `proxy`: where `L` without a name goes back to."""
+
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    Screen { layout: vertical; overflow: hidden; }
+    #panes { height: 1fr; }
+    #prompt { border: none; height: 1; padding: 0; dock: bottom; }
+    #prompt:focus { border: none; }
+    """
+
+    def __init__(self, source: ExchangeSource, filter_text: str, proxy: ProxySource, light: bool = False) -> None:
+        super().__init__(ansi_color=True)  # the colours are the terminal's own
+        self.theme = THEMES[light]
+        self.source, self.proxy = source, proxy
+        self.filter_text = filter_text
+        self.store = ExchangeStore()
+        self.state = StreamState()
+        self.readers = Readers()
+        self.errands = Errands(lambda why: self.say(why, good=False))
+        self.message: TextPart = ("", "")
+        self.questions = Questions(self.say, self.refocus)
+        self.intercepting = False
+        self.keys = AppKeys(self)
+        self.details = DetailPane(self)
+        self.exchanges = ExchangePane(self, self.details)
+        self.panes: dict[str, Pane] = {
+            "exchanges": self.exchanges, "details": self.details, "held": HeldPane(self, "held"),
+            "rules": RulePane(self, "rules"), "connections": ConnectionPane(self, "connections"),
+            "captures": CapturePane(self, "captures"), "help": HelpPane(self, "help"),
+        }  # fmt: skip
+        self.shown = "exchanges"
+        self.before = "exchanges"
+        self.head, self.line, self.foot = Bar("head", "reverse"), Bar("filter"), Bar("foot", most=4)
+
+    @property
+    def pane(self) -> Pane:
+        return self.panes[self.shown]
+
+    @property
+    def admin(self) -> Admin | None:
+        return self.proxy.admin if self.source is self.proxy else None
+
+    def get_default_screen(self) -> Screen[None]:
+        return ViewScreen(id="_default")
+
+    def compose(self) -> ComposeResult:
+        yield self.head
+        yield self.line
+        with Vertical(id="panes"):
+            yield from self.panes.values()
+        yield self.foot
+        yield self.questions.input
+
+    def on_mount(self) -> None:
+        for name, pane in self.panes.items():
+            pane.display = name == self.shown
+        self.set_interval(TURN, self.turn)
+        self.set_interval(1.0, self.second)
+        self.pane.shown()
+        self.read()
+
+    def on_unmount(self) -> None:
+        self.readers.stop()
+
+    # ---- what comes
+
+    def read(self) -> bool:
+        """Begin to read the source with the filter; what is read now stays in force until the new reading has begun.
+        Return False for a filter that is none."""
+        try:
+            self.readers.begin(self.source.open(self.filter_text))
+        except FilterError as error:
+            self.say(f"{error.problem}, in column {error.at + 1}", good=False)
+            return False
+        return True
+
+    def turn(self) -> None:
+        """Take what threads have put into their queues, for a short while."""
+        self.errands.turn()
+        for reader, event in self.readers.events(time.monotonic() + SHARE):
+            self.take(reader, event.name, event.data)
+        self.draw()
+
+    def take(self, reader: SourceThread, name: str, data: Mapping[str, Any]) -> None:
+        """Take an event of a reader. Only the first events of the next one count: hello, or why there is none."""
+        readers = self.readers
+        if name == "hello":
+            self.begin(reader, data)
+        elif reader is readers.next and readers.present is not None:
+            if name == "refused":
+                readers.next = None
+                self.say(str(data.get("message")), good=False)
+                self.filter_text = self.state.filter
+        elif name == "rows":
+            rows = data.get("rows")
+            self.exchanges.take(rows if isinstance(rows, list) else [])
+        else:
+            self.state.take(name, data)
+            self.tell(name)
+
+    def begin(self, reader: SourceThread, data: Mapping[str, Any]) -> None:
+        """Let a reader take the place of the one before; the same one after a break goes on with its rows."""
+        if reader is self.readers.next:
+            self.readers.step()
+            self.state = StreamState()
+            self.clear()
+        before = self.state.stream
+        self.state.take("hello", data)
+        if before and before != self.state.stream:
+            self.clear()  # the numbers of its exchanges begin anew
+        self.store.begin(self.state.columns)
+        self.filter_text = self.state.filter or self.filter_text
+
+    def tell(self, name: str) -> None:
+        """Have the screen read anew what an event says has changed."""
+        if name == self.shown:
+            self.pane.shown()
+
+    def second(self) -> None:
+        self.pane.tick()
+
+    def clear(self) -> None:
+        self.exchanges.clear()
+
+    def pause(self) -> None:
+        self.exchanges.pause()
+
+    # ---- what is drawn
+
+    def draw(self) -> None:
+        """Draw the lines at the top and the bottom, where they have changed."""
+        number = SCREENS.index(self.shown) + 1
+        self.head.say((f" {number} {self.shown} ", "bold"), (f"{self.source.name} · {self.state.head()}", ""))
+        self.line.say(*self.pane.about())
+        trouble = self.state.trouble
+        if self.message[0]:
+            self.foot.say(self.message)
+        elif trouble:
+            self.foot.say((trouble, "bold yellow"))
+        else:
+            self.foot.say((self.pane.hints, "dim"))
+
+    # ---- what the screens ask for
+
+    def say(self, text: str, good: bool = True) -> None:
+        self.message = (in_line(" ".join(text.split())), "" if good else "bold red")
+
+    def work(self, what: Callable[[], T], then: Callable[[T], None]) -> None:
+        self.errands.start(what, then)
+
+    def change(self, method: str, path: str, body: Any, then: Callable[[Any], None]) -> None:
+        admin = self.admin
+        if admin is None:
+            self.say("files are only looked at: a running proxy can be changed", good=False)
+            return
+        data = None if body is None else json.dumps(body).encode()
+        self.work(lambda: admin(method, path, data), then)
+
+    def prompt(self, label: str, value: str, then: Callable[[str], None]) -> None:
+        self.questions.line(label, value, then)
+
+    def confirm(self, question: str, then: Callable[[], None]) -> None:
+        self.questions.confirm(question, then)
+
+    def refocus(self) -> None:
+        """Give the keys back to the screen that is shown."""
+        self.pane.shown()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self.questions.answered(event.value)
+
+    def on_key(self, event: events.Key) -> None:
+        """Take the answer to a question that was asked back, before keys mean what they mean."""
+        if self.questions.key(event.key):
+            event.stop()
+            event.prevent_default()
+
+    def edited(self, text: str, suffix: str) -> str | None:
+        return in_editor(self, text, suffix)
+
+    def show(self, screen: str) -> None:
+        if screen != self.shown:
+            self.before = self.shown
+            self.pane.display = False
+            self.shown = screen
+            self.pane.display = True
+            self.message = ("", "")
+        self.pane.shown()
+
+    def set_filter(self, text: str) -> None:
+        before, self.filter_text = self.filter_text, text.strip()
+        if not self.read():
+            self.filter_text = before
+
+    # ---- keys
+
+    def action_use(self, does: str, key: str = "") -> None:
+        """Do what a key stands for, unless a line is asked for, which only `back` ends."""
+        if self.questions.open:
+            if does == "back":
+                self.questions.close()
+            return
+        self.message = ("", "")
+        if does == "screen":
+            self.show(SCREENS[int(key or 1) - 1])
+        else:
+            self.use(does)
+
+    def use(self, does: str) -> None:
+        for who in (self.focused, self.pane, self.keys):
+            method = getattr(who, f"do_{does}", None)
+            if method is not None:
+                method()
+                return
+        self.say("that does nothing on this screen")
+
+    def leave(self) -> None:
+        self.exit()
+
+    def turn_theme(self) -> None:
+        self.theme = THEMES[self.theme == THEMES[0]]
+
+    def change_source(self, source: ExchangeSource) -> None:
+        self.readers.stop()
+        self.source, self.state = source, StreamState()
+        self.clear()
+        self.show("exchanges")
+        self.read()

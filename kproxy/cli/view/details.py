@@ -1,0 +1,282 @@
+"""Details of one exchange: the fields of a frame beside its bytes, its records, where its time went, and its event."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from textual.app import ComposeResult
+from textual.containers import Container
+
+from .detail_lines import record_lines, timing_lines, title_of
+from .exchange_actions import make_rule, save_detail
+from .frame_fields import FrameField, TerminalFrame, frame_of
+from .host import Pane, ViewHost
+from .paint import Bar, LineList, TextPart
+
+ACROSS = 12
+"""Bytes in a line, as `kproxy show` has them."""
+PARTS = ("request", "response", "records", "timing", "event")
+SIDES = ("client", "broker", "both")
+
+
+class FieldList(LineList):
+    """Fields of a frame as a tree."""
+
+    def __init__(self) -> None:
+        super().__init__("fields")
+        self.frame = TerminalFrame()
+
+    def count(self) -> int:
+        return len(self.frame.fields) + len(self.frame.notes)
+
+    def line(self, index: int, width: int) -> Sequence[TextPart]:
+        fields = self.frame.fields
+        if index >= len(fields):
+            return [(self.frame.notes[index - len(fields)], "italic yellow")]
+        one = fields[index]
+        indent = " " * min(one.depth, 12)
+        if not one.end and not one.text:
+            return [(f"{indent}{one.name}", "bold")]
+        mark = ("≠ ", "bold magenta") if one.changed else ("", "")
+        return [mark, (f"{indent}{one.name} ", "cyan"), (one.text, "")]
+
+    def field(self) -> FrameField | None:
+        """Return the field at the cursor."""
+        fields = self.frame.fields
+        return fields[self.cursor] if self.cursor < len(fields) else None
+
+
+class ByteList(LineList, can_focus=False):
+    """Bytes of a frame in lines, those of one field marked."""
+
+    def __init__(self, widget_id: str) -> None:
+        super().__init__(widget_id)
+        self.frame: TerminalFrame | None = None
+        self.marked = (0, 0)
+
+    def show(self, frame: TerminalFrame | None) -> None:
+        self.frame, self.marked = frame, (0, 0)
+        self.display = frame is not None
+        self.to(0)
+
+    def mark(self, start: int, end: int) -> None:
+        """Mark these bytes, and bring the first of them into sight."""
+        self.marked = start, end
+        self.to(0 if end <= start else 1 + start // ACROSS)
+
+    def selects(self) -> bool:
+        return False
+
+    def count(self) -> int:
+        return 0 if self.frame is None else 1 + -(-len(self.frame.data) // ACROSS)
+
+    def line(self, index: int, width: int) -> Sequence[TextPart]:
+        assert self.frame is not None, "without a frame there are no lines"
+        if not index:
+            return [(f"{self.frame.side}, {self.frame.size} bytes", "bold")]
+        first = (index - 1) * ACROSS
+        here = self.frame.data[first : first + ACROSS]
+        parts = [(f"{first:>5} ", "dim")]
+        letters: list[TextPart] = [(" ", "")]
+        for at, byte in enumerate(here, first):
+            style = "reverse" if self.marked[0] <= at < self.marked[1] else ""
+            parts += [(f"{byte:02x}", style), (" ", style if at + 1 < self.marked[1] else "")]
+            letters.append((chr(byte) if 32 <= byte < 127 else "·", style or "dim"))
+        if width < 6 + 3 * ACROSS + 1 + ACROSS:
+            return parts
+        return [*parts, ("   " * (ACROSS - len(here)), ""), *letters]
+
+
+class TextList(LineList):
+    """Lines of text, each with a style."""
+
+    def __init__(self, widget_id: str = "text") -> None:
+        super().__init__(widget_id)
+        self.lines: Sequence[TextPart] = ()
+
+    def show(self, lines: Sequence[TextPart]) -> None:
+        self.lines = lines
+        self.to(0)
+
+    def count(self) -> int:
+        return len(self.lines)
+
+    def line(self, index: int, width: int) -> Sequence[TextPart]:
+        return [self.lines[index]]
+
+
+class DetailPane(Pane):
+    """Screen with the details of one exchange."""
+
+    DEFAULT_CSS = """
+    DetailPane #beside { layout: horizontal; height: 1fr; }
+    DetailPane #bytes { layout: vertical; width: 42; height: 1fr; }
+    DetailPane.wide #bytes { width: 56; }
+    DetailPane.over #beside { layout: vertical; }
+    DetailPane.over #bytes { width: 1fr; }
+    """
+    hints = "Tab next part  [ ] field  b bytes of  - layout  m rule  w save  q back  ? help"
+
+    def __init__(self, host: ViewHost, widget_id: str = "details") -> None:
+        super().__init__(host, widget_id)
+        self.ident = ""
+        self.detail: Mapping[str, Any] = {}
+        self.part, self.side = 0, 2
+        self.heading = ""
+        self.tabs = Bar("tabs")
+        self.fields, self.text = FieldList(), TextList()
+        self.client, self.broker = ByteList("client"), ByteList("broker")
+
+    def compose(self) -> ComposeResult:
+        yield self.tabs
+        with Container(id="beside"):
+            yield self.fields
+            with Container(id="bytes"):
+                yield self.client
+                yield self.broker
+            yield self.text
+
+    def on_mount(self) -> None:
+        self.fields.on_move = self.moved
+        self.redraw()
+
+    def on_resize(self) -> None:
+        self.set_class(self.size.width >= 120, "wide")
+
+    def shown(self) -> None:
+        self.focus_list()
+
+    def focus_list(self) -> None:
+        self.searched().focus()
+
+    def searched(self) -> LineList:
+        return self.text if self.text.display else self.fields
+
+    # ---- what is shown
+
+    def open(self, ident: str) -> None:
+        """Show the exchange of this id, as soon as its details are there."""
+        self.ident = ident
+        self.host.work(lambda: self.host.source.detail(ident), lambda found: self.take(ident, found))
+
+    def take(self, ident: str, detail: Mapping[str, Any]) -> None:
+        """Show these details, unless another exchange was asked for meanwhile."""
+        if ident == self.ident:
+            self.detail = detail
+            self.redraw()
+
+    def redraw(self) -> None:
+        """Draw all from what is known."""
+        event = self.detail.get("event")
+        self.heading = title_of(event) if isinstance(event, Mapping) else self.waiting()
+        tabs: list[TextPart] = []
+        for number, name in enumerate(PARTS):
+            tabs += [(f" {name} ", "reverse" if number == self.part else ""), (" ", "")]
+        name = PARTS[self.part]
+        both = self.detail.get(name) if name in ("request", "response") else None
+        is_frame = isinstance(both, Mapping)
+        if is_frame:
+            tabs.append((f" bytes of {SIDES[self.side]}", "dim"))
+            self.show_frames(both or {})
+        self.tabs.say(*tabs)
+        self.query_one("#bytes").display = self.fields.display = is_frame
+        self.text.display = not is_frame
+        if not is_frame:
+            self.text.show(list(self.lines(name)))
+        if self.host_shows():
+            self.focus_list()
+
+    def host_shows(self) -> bool:
+        return self.display and self.id == "details"
+
+    def about(self) -> Sequence[TextPart]:
+        return [(self.heading, "bold")]
+
+    def waiting(self) -> str:
+        return f"exchange {self.ident} …" if self.ident else "no exchange was opened yet: Enter in the list opens one"
+
+    def show_frames(self, both: Mapping[str, Any]) -> None:
+        """Show the frame of the side that was asked for, and the bytes of one or both."""
+        changed = changed_paths(both.get("changed"))
+        client, broker = frame_of(both.get("client"), changed), frame_of(both.get("broker"), changed)
+        of_broker = SIDES[self.side] == "broker" and broker is not None
+        self.fields.frame = (broker if of_broker else client) or TerminalFrame()
+        self.fields.to(0)
+        self.client.show(None if of_broker else client)
+        self.broker.show(broker if self.side else None)
+        self.moved()
+
+    def lines(self, name: str) -> Iterator[TextPart]:
+        """Yield the lines of a part that is no frame."""
+        if not self.detail:
+            return
+        match name:
+            case "request" | "response":
+                yield f"there is no {name}", "italic"
+            case "records":
+                yield from record_lines(self.detail)
+            case "timing":
+                yield from timing_lines(self.detail.get("event"))
+            case _:
+                text = json.dumps(self.detail.get("event"), indent=2, ensure_ascii=False)
+                yield from ((line, "") for line in text.splitlines())
+
+    # ---- keys
+
+    def moved(self) -> None:
+        """Mark the bytes of the field at the cursor."""
+        one = self.fields.field()
+        if one is None:
+            return
+        shown = self.fields.frame.side
+        for pane in (self.client, self.broker):
+            if pane.frame is None:
+                continue
+            twin = one if pane.frame.side == shown else next((f for f in pane.frame.fields if f.path == one.path), one)
+            pane.mark(twin.start, twin.end)
+
+    def turn(self, by: int) -> None:
+        self.part = (self.part + by) % len(PARTS)
+        self.redraw()
+
+    def do_next_part(self) -> None:
+        self.turn(1)
+
+    def do_to_right(self) -> None:
+        self.turn(1)
+
+    def do_to_left(self) -> None:
+        self.turn(-1)
+
+    def do_next_field(self) -> None:
+        self.fields.do_down()
+
+    def do_field_before(self) -> None:
+        self.fields.do_up()
+
+    def do_bytes(self) -> None:
+        self.side = (self.side + 1) % len(SIDES)
+        self.redraw()
+        self.host.say(f"bytes of {SIDES[self.side]}")
+
+    def do_layout(self) -> None:
+        self.toggle_class("over")
+
+    def do_make_rule(self) -> None:
+        place = self.host.store.place(self.ident)
+        if place is None:
+            self.host.say("its line is no longer in the list", good=False)
+        else:
+            make_rule(self.host, self.host.store.getter(place))
+
+    def do_save(self) -> None:
+        if self.ident:
+            save_detail(self.host, self.ident)
+
+
+def changed_paths(said: Any) -> frozenset[str]:
+    """Return the paths of the fields that differ between client and broker."""
+    found = said if isinstance(said, list) else ()
+    return frozenset(str(one.get("path")) for one in found if isinstance(one, Mapping))

@@ -1,0 +1,187 @@
+"""Exchanges in lines of a terminal: which columns fit its width, and how each value is said.
+
+Rows are those of the view's stream (`/api/view`): lists whose columns are named once, and read by name. A row may come
+from another version of kproxy, or from something that is none; a value that is not what it should be is shown as `?`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+from kproxy.cli.exchange_rows import milliseconds, size
+
+from .paint import TextPart, fit
+
+StreamRow = Sequence[Any]
+"""Values of one exchange, in the order of the columns that the stream has named."""
+
+
+class ColumnReader:
+    """Reader of the values of rows by their columns' names; None for a column that there is not."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.columns = tuple(columns)
+        self.places: Mapping[str, int] = {name: place for place, name in enumerate(columns)}
+
+    def __call__(self, row: StreamRow, name: str) -> Any:
+        place = self.places.get(name)
+        return row[place] if place is not None and place < len(row) else None
+
+
+ReadValue = Callable[[str], Any]
+"""Gives the value of a named column of one row."""
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalColumn:
+    """Column of the list. `width` in cells, negative aligns to the right; `rank`: those of a low one are shown first.
+
+    `most`: cells that it grows to where there is room.
+    """
+
+    head: str
+    width: int
+    rank: int
+    text: Callable[[ReadValue], str | None]
+    most: int = 0
+
+
+def clock_time(seconds: Any) -> str:
+    """Return the time of day in UTC of seconds since 1970, to the millisecond."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S.%f")[:-3]
+
+
+def outcome(get: ReadValue) -> str:
+    """Return in words how an exchange ended: its errors, else what became of it, or which rules acted; else ""."""
+    errors = get("errors")
+    if errors:
+        return ",".join(errors)
+    said = get("outcome")
+    if said == "answered":
+        rules = joined(get("rules"))
+        return "by kproxy" if get("answered_by") == "kproxy" else f"rule {rules}" if rules else ""
+    return "under way" if said is None else str(said).replace("_", " ")
+
+
+def joined(value: Any) -> str | None:
+    """Return a list's values separated by commas, a single value as text, None for none."""
+    return ",".join(map(str, value)) or None if isinstance(value, (list, tuple)) else value and str(value)
+
+
+def named(name: str) -> Callable[[ReadValue], str | None]:
+    """Return what gives the text of a column's value."""
+
+    def text(get: ReadValue) -> str | None:
+        value = get(name)
+        return None if value is None else joined(value)
+
+    return text
+
+
+def sized(name: str) -> Callable[[ReadValue], str | None]:
+    """Return what gives a column's bytes in a few characters."""
+    return lambda get: size(get(name))
+
+
+def lasting(name: str) -> Callable[[ReadValue], str | None]:
+    """Return what gives a column's milliseconds in a few characters, nothing for 0."""
+    return lambda get: milliseconds(get(name) or None)
+
+
+LAST_TO_GROW = 6
+"""Rank up to which columns grow first, those of high ranks before the others: the outcome, what it is about."""
+
+COLUMNS = (
+    TerminalColumn("id", 8, 12, named("id")),
+    TerminalColumn("time", 12, 1, lambda get: clock_time(get("time"))),
+    TerminalColumn("conn", -4, 2, named("connection")),
+    TerminalColumn("client", 8, 3, named("client"), 20),
+    TerminalColumn("api", 14, 0, lambda get: f"{get('api')} v{get('version')}", 20),
+    TerminalColumn("about", 11, 4, named("about"), 40),
+    TerminalColumn("records", -7, 9, named("records")),
+    TerminalColumn("request", -7, 10, sized("request")),
+    TerminalColumn("response", -8, 11, sized("response")),
+    TerminalColumn("latency", -7, 5, lambda get: milliseconds(get("latency"))),
+    TerminalColumn("throttle", -8, 13, lasting("throttle")),
+    TerminalColumn("outcome", 10, 6, outcome, 24),
+    TerminalColumn("rules", 12, 8, named("rules"), 24),
+    TerminalColumn("at broker", -9, 14, lasting("broker_ms")),
+    TerminalColumn("by rules", -8, 15, lasting("rule_ms")),
+    TerminalColumn("principal", 12, 20, named("principal")),
+    TerminalColumn("address", 21, 21, named("address")),
+    TerminalColumn("software", 18, 22, named("software")),
+    TerminalColumn("node", -4, 23, named("node")),
+    TerminalColumn("group", 12, 24, named("group")),
+    TerminalColumn("member", 12, 25, named("member")),
+    TerminalColumn("transaction", 12, 26, named("transactional_id")),
+    TerminalColumn("producer", -9, 27, named("producer_id")),
+    TerminalColumn("codec", 6, 28, named("codec")),
+    TerminalColumn("listener", 10, 29, named("listener")),
+    TerminalColumn("depth", 6, 30, named("depth")),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedColumn:
+    """Column with the width that it has on this terminal."""
+
+    column: TerminalColumn
+    width: int
+
+
+@lru_cache(maxsize=50)
+def placed(columns: tuple[TerminalColumn, ...], width: int, first: int = 0, room: int = 0) -> tuple[PlacedColumn, ...]:
+    """Return those of the columns that fit so many cells, in their order.
+
+    `first`: columns that were scrolled away: so many of the first are left out, but never those of the ranks 0 and 1.
+    `room`: cells that are left to those up to the rank LAST_TO_GROW before others are shown.
+    """
+    there = [one for number, one in enumerate(columns) if number >= first or one.rank < 2]
+    chosen: list[TerminalColumn] = []
+    left = width
+    for one in sorted(there, key=lambda column: (column.rank > 1, column.rank if column.rank < 2 or not first else 0)):
+        need = abs(one.width) + 1
+        if need + (room if one.rank > LAST_TO_GROW else 0) <= left:
+            chosen.append(one)
+            left -= need
+    widths = {one: abs(one.width) for one in chosen}
+    for one in sorted(chosen, key=lambda column: (column.rank > LAST_TO_GROW, -column.rank)):
+        more = max(0, min(left, one.most - widths[one]))
+        widths[one] += more
+        left -= more
+    return tuple(PlacedColumn(one, widths[one] if one.width > 0 else -widths[one]) for one in there if one in widths)
+
+
+def cells(columns: Sequence[PlacedColumn], get: ReadValue) -> list[TextPart]:
+    """Return the cells of one line, with a blank behind each."""
+    return [(fit(cell(one.column, get), one.width) + " ", "") for one in columns]
+
+
+def heads(columns: Sequence[PlacedColumn]) -> list[TextPart]:
+    """Return the heads of columns, with a blank behind each."""
+    return [(fit(one.column.head, one.width) + " ", "") for one in columns]
+
+
+def cell(column: TerminalColumn, get: ReadValue) -> str:
+    """Return the text of one cell, `?` for a value that is not of its type."""
+    try:
+        return column.text(get) or ""
+    except (TypeError, ValueError, OverflowError, OSError, AttributeError):
+        return "?"
+
+
+def colour(get: ReadValue) -> str:
+    """Return the colour of an exchange's line, in rich's words; the outcome always says the same in a word."""
+    if get("answered_by") == "kproxy":
+        return "cyan"
+    if get("errors"):
+        return "red"
+    if get("outcome") in ("unanswered", "closed"):
+        return "yellow"
+    if get("outcome") is None:
+        return "bright_yellow"
+    return "magenta" if get("rules") else ""

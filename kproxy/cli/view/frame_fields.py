@@ -1,0 +1,124 @@
+"""Frames of the view's API as fields for a terminal: a tree in lines, each with the place of its bytes.
+
+What an API sends is not trusted to be what its description says: steps that are none are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+MOST_TEXT = 200
+"""Letters of a value that a line has."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameField:
+    """Line of a frame's tree. Its bytes are `[start, end)`; both are 0 for a name above other fields."""
+
+    depth: int
+    name: str
+    text: str
+    start: int = 0
+    end: int = 0
+    path: str = ""
+    changed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalFrame:
+    """Frame with its fields, its bytes, and in `notes` what is to be said of both."""
+
+    side: str = "client"
+    size: int = 0
+    data: bytes = b""
+    fields: Sequence[FrameField] = ()
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+def frame_of(said: Any, changed: frozenset[str] = frozenset()) -> TerminalFrame | None:
+    """Return a frame of the API; None if there is none. `changed`: paths whose values differ on the other side."""
+    if not isinstance(said, Mapping):
+        return None
+    try:
+        data = b64decode(said.get("data") or "")
+    except (ValueError, TypeError):
+        data = b""
+    size = said.get("bytes")
+    side = str(said.get("side") or "client")
+    return TerminalFrame(side, size if isinstance(size, int) else len(data), data,
+                      tuple(fields_of(said.get("steps"), changed)), tuple(notes_of(said)))  # fmt: skip
+
+
+def notes_of(said: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is missing in a frame, and why."""
+    size, kept = said.get("bytes"), said.get("kept")
+    if isinstance(size, int) and isinstance(kept, int) and size - 4 > kept:
+        why = said.get("withheld")
+        yield f"{size - 4 - kept} bytes withheld: {why}" if why else f"{size - 4 - kept} bytes were not kept"
+    elif said.get("withheld"):
+        yield f"overwritten with *: {said['withheld']}"
+    if said.get("unread"):
+        yield f"it cannot be read further: {said['unread']}"
+    if isinstance(said.get("next"), int):
+        yield f"only the first {said['next']} fields are shown"
+
+
+def fields_of(steps: Any, changed: frozenset[str]) -> Iterator[FrameField]:
+    """Yield the lines of a tree: a name for each struct and element, and below it its fields."""
+    parents: list[str] = []
+    for step in steps if isinstance(steps, list) else ():
+        match step:
+            case [int() as start, int() as end, _, str() as path, str() as what, _, value, *names]:
+                pass
+            case _:
+                continue
+        *above, last = path.replace("[", ".[").lstrip(".").split(".")
+        for depth, parent in enumerate(above):
+            if above[: depth + 1] != parents[: depth + 1]:
+                yield FrameField(depth, parent, "")
+        parents = [*above, last]
+        yield FrameField(len(above), last, value_text(what, value, names), start, end, path, path in changed)
+
+
+def value_text(what: str, value: Any, names: Sequence[Any] = ()) -> str:
+    """Return a step's value for one line. `names`: what a number stands for, if that is known."""
+    match what:
+        case "count":
+            if not isinstance(value, int) or value < 0:
+                return "null"
+            return f"{value} element{'' if value == 1 else 's'}"
+        case "present":
+            return "present" if value else "null"
+        case "tags":
+            return f"{value} tagged field{'' if value == 1 else 's'}"
+        case "tag":
+            return f"tag {value}"
+        case "batch" if isinstance(value, Mapping):
+            return batch_text(value)
+    if isinstance(value, Mapping) and isinstance(value.get("bytes"), int):
+        return f"{value['bytes']} bytes" if value["bytes"] else "empty"
+    text = json.dumps(value, ensure_ascii=False)
+    return " ".join((text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…", *map(str, names)))
+
+
+def batch_text(batch: Mapping[str, Any]) -> str:
+    """Return what the header of a batch says: offsets, records, codec, producer."""
+    if "cut" in batch:
+        return f"the beginning of a batch, {batch['cut']} bytes"
+    if "count" not in batch:
+        return f"offset {batch.get('offset')}, magic {batch.get('magic')}, {batch.get('codec')}"
+    said = [
+        f"offset {batch.get('offset')} to {batch.get('last_offset')}",
+        f"{batch['count']} records",
+        f"{batch.get('codec')}",
+    ]
+    if isinstance(batch.get("producer_id"), int) and batch["producer_id"] >= 0:
+        said.append(
+            f"producer {batch['producer_id']} epoch {batch.get('producer_epoch')} sequence {batch.get('base_sequence')}"
+        )
+    said += [word for word in ("transactional", "control") if batch.get(word)]
+    return ", ".join(said)

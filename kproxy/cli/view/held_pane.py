@@ -1,0 +1,228 @@
+"""The screen of held frames: resume, edit, answer, drop, close, and hold them longer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from textual.app import ComposeResult
+
+from kproxy.cli.admin_client import segment
+from kproxy.errors import KproxyError
+
+from .details import FieldList
+from .edit_text import as_yaml, changes, values_of
+from .exchange_cells import ReadValue, TerminalColumn, named, sized
+from .frame_fields import TerminalFrame, frame_of
+from .host import ViewHost
+from .paint import TextPart
+from .tables import ListedItem, TablePane
+from .user import user
+
+MOST_EDITS = 100
+"""Frames whose edits are remembered."""
+
+
+def _exchange(name: str) -> Any:
+    def text(get: ReadValue) -> str | None:
+        found = (get("exchange") or {}).get(name)
+        return None if found is None else str(found)
+
+    return text
+
+
+def _left(get: ReadValue) -> str | None:
+    left = get("ends_in")
+    return None if left is None else f"{left:.0f} s"
+
+
+class HeldPane(TablePane):
+    """Screen with what rules hold now, and the fields of one frame."""
+
+    DEFAULT_CSS = """
+    HeldPane TableList { height: 1fr; max-height: 12; }
+    HeldPane #fields { height: 1fr; border-top: solid ansi_blue; }
+    """
+    hints = "a resume  e edit  V undo  s answer  x drop  X close  + longer  A all  ? help"
+    path, listed, key, every = "/api/held", "held", "id", 1
+    columns = (
+        TerminalColumn("id", 8, 1, named("id")),
+        TerminalColumn("at", 8, 2, named("at")),
+        TerminalColumn("api", 13, 0, lambda get: f"{_exchange('api')(get)} v{_exchange('version')(get)}", 24),
+        TerminalColumn("conn", -4, 5, _exchange("connection")),
+        TerminalColumn("rule", 12, 4, named("rule"), 30),
+        TerminalColumn("left", -5, 3, _left),
+        TerminalColumn("then", 5, 7, named("then")),
+        TerminalColumn("bytes", -6, 8, sized("bytes")),
+        TerminalColumn("behind", -6, 9, named("behind")),
+        TerminalColumn("edits", 6, 6, lambda get: "edited" if get("edited") else "" if get("editable") else "no"),
+        TerminalColumn("by", 8, 10, named("claimed_by")),
+    )  # fmt: skip
+
+    def __init__(self, host: ViewHost, widget_id: str) -> None:
+        super().__init__(host, widget_id)
+        self.edits: dict[str, list[dict[str, Any]]] = {}
+        self.drafts: dict[str, str] = {}
+        self.frame = FieldList()
+        self.open = ""
+
+    def compose(self) -> ComposeResult:
+        yield from super().compose()
+        yield self.frame
+
+    def on_mount(self) -> None:
+        self.table.on_move = self.moved
+
+    def take(self, answer: Any) -> None:
+        super().take(answer)
+        there = [str(one.get("id")) for one in self.table.items]
+        for kept in (self.edits, self.drafts):
+            for ident in [one for one in kept if one not in there]:
+                del kept[ident]
+        self.table.show([{**one, "edited": str(one.get("id")) in self.edits} for one in self.table.items])
+        self.moved()
+
+    def more(self) -> Iterator[TextPart]:
+        if self.answer.get("passed_over"):
+            most, passed = self.answer.get("most"), self.answer["passed_over"]
+            yield f" · {passed} passed, since no more than {most} are held at a time", "yellow"
+
+    def moved(self) -> None:
+        """Show the fields of the frame at the cursor, if they are not there yet."""
+        one = self.table.current()
+        ident = "" if one is None else str(one.get("id"))
+        if ident == self.open:
+            return
+        self.open = ident
+        self.show_frame(None)
+        admin = self.host.admin
+        if ident and admin is not None:
+            self.host.work(lambda: admin("GET", f"{self.path}/{segment(ident)}"), lambda held: self.opened(ident, held))
+
+    def opened(self, ident: str, held: Any) -> None:
+        if ident == self.open and isinstance(held, Mapping):
+            self.show_frame(held.get("frame"))
+
+    def show_frame(self, said: Any) -> None:
+        self.frame.frame = frame_of(said) or TerminalFrame()
+        self.frame.changed()
+
+    # ---- edits
+
+    def do_edit(self) -> None:
+        one, admin = self.chosen(), self.host.admin
+        if one is None or admin is None:
+            return
+        if not one.get("editable"):
+            self.host.say(f"it cannot be edited: {one.get('why_not') or 'its rule has not read it'}", good=False)
+            return
+        ident = str(one.get("id"))
+
+        def ask() -> Any:
+            """Tell others who is at the frame, and read it."""
+            claim = json.dumps({"who": user()}).encode()
+            admin("POST", f"{self.path}/{segment(ident)}/claim", claim)
+            return admin("GET", f"{self.path}/{segment(ident)}")
+
+        self.host.work(ask, lambda held: self.edit(ident, held))
+
+    def edit(self, ident: str, held: ListedItem) -> None:
+        """Have a frame edited, and ask the proxy what it makes of it."""
+        before = values_of(held.get("frame"))
+        text = self.host.edited(self.drafts.get(ident) or as_yaml(heading(held), before), ".yaml")
+        if text is None:
+            return
+        self.drafts[ident] = text
+        try:
+            wanted = changes(text, before)
+        except KproxyError as error:
+            self.host.say(f"{error}; e edits on", good=False)
+            return
+        if not wanted:
+            self.host.say("nothing was changed")
+            return
+
+        def then(frame: Any) -> None:
+            if len(self.edits) < MOST_EDITS:
+                self.edits[ident] = wanted
+            self.show_frame(frame.get("frame", frame) if isinstance(frame, Mapping) else None)
+            self.host.say(f"{len(wanted)} changes: a resumes it with them, V forgets them")
+
+        asked = {"revision": held.get("revision"), "set": wanted}
+        self.host.change("POST", f"{self.path}/{segment(ident)}/preview", asked, then)
+
+    def do_undo(self) -> None:
+        one = self.chosen()
+        if one is not None:
+            ident = str(one.get("id"))
+            was = self.edits.pop(ident, None)
+            self.drafts.pop(ident, None)
+            self.open = ""
+            self.moved()
+            self.host.say("the edits are forgotten" if was else "there were no edits")
+
+    # ---- decisions
+
+    def decide(self, what: str, said: str, **body: Any) -> None:
+        """Send a decision about the frame at the cursor."""
+        one = self.chosen()
+        if one is None:
+            return
+        whole = {"revision": one.get("revision"), "who": user(), **body}
+
+        def then(answer: Any) -> None:
+            self.host.say(said)
+            self.read()
+
+        self.host.change("POST", f"{self.path}/{segment(one.get('id'))}/{what}", whole, then)
+
+    def do_resume(self) -> None:
+        one = self.table.current()
+        wanted = self.edits.get(str(one.get("id"))) if one is not None else None
+        if wanted:
+            self.decide("resume", f"resumed with {len(wanted)} changes", set=wanted)
+        else:
+            self.decide("resume", "resumed as it came")
+
+    def do_answer(self) -> None:
+        one = self.chosen()
+        if one is not None and one.get("at") != "request":
+            self.host.say("only a request can be answered", good=False)
+        elif one is not None:
+            self.host.prompt("answer with the error:", "REQUEST_TIMED_OUT", self.answer_with)
+
+    def answer_with(self, error: str) -> None:
+        self.decide("answer", f"answered with {error.strip()}", error=error.strip())
+
+    def do_drop(self) -> None:
+        if self.chosen() is not None:
+            self.host.prompt("drop it, and then (stall, close, continue):", "stall", self.drop)
+
+    def drop(self, then: str) -> None:
+        self.decide("drop", "dropped", then=then.strip())
+
+    def do_close(self) -> None:
+        if self.chosen() is not None:
+            self.host.confirm("close its connection?", lambda: self.decide("close", "closed", how="fin"))
+
+    def do_extend(self) -> None:
+        one = self.chosen()
+        if one is None:
+            return
+
+        def then(answer: Any) -> None:
+            self.host.say("held a minute more")
+            self.read()
+
+        self.host.change("POST", f"{self.path}/{segment(one.get('id'))}/extend", {"by": "60s", "who": user()}, then)
+
+
+def heading(held: ListedItem) -> str:
+    """Return in a line which frame is edited."""
+    exchange = held.get("exchange")
+    said = exchange if isinstance(exchange, Mapping) else {}
+    return (
+        f"{said.get('api')} v{said.get('version')} {held.get('at')} of connection {said.get('connection')}, "
+        f'held by "{held.get("rule")}"'
+    )

@@ -1,0 +1,159 @@
+"""App of the view as its screens and its keys see it, and what its screens have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from textual.containers import Vertical
+
+from kproxy.cli.admin_client import Admin
+
+from .exchange_store import ExchangeStore
+from .paint import LineList, TextPart
+from .sources import ExchangeSource
+
+T = TypeVar("T")
+SEARCHED = 5000
+"""Lines that one search looks at; `n` goes on."""
+
+
+class ViewHost(Protocol):
+    """App as its screens see it."""
+
+    source: ExchangeSource
+    store: ExchangeStore
+    filter_text: str
+
+    @property
+    def admin(self) -> Admin | None:
+        """Return the client of the proxy's admin API, None while files are shown."""
+        ...
+
+    def say(self, text: str, good: bool = True) -> None:
+        """Show a line at the bottom, until the next one."""
+        ...
+
+    def work(self, what: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Do `what` in a thread, then `then` with its result in the loop; a KproxyError is shown instead."""
+        ...
+
+    def change(self, method: str, path: str, body: Any, then: Callable[[Any], None]) -> None:
+        """Send a request that changes something in the proxy, with this JSON, and give the answer to `then`."""
+        ...
+
+    def prompt(self, label: str, value: str, then: Callable[[str], None]) -> None:
+        """Ask for a line of text."""
+        ...
+
+    def confirm(self, question: str, then: Callable[[], None]) -> None:
+        """Ask a question that only `y` answers."""
+        ...
+
+    def edited(self, text: str, suffix: str) -> str | None:
+        """Return the text as it was left in $EDITOR, None if that failed or nothing was changed."""
+        ...
+
+    def show(self, screen: str) -> None:
+        """Go to the screen of this name."""
+        ...
+
+    def set_filter(self, text: str) -> None:
+        """Have the list show what this filter holds for, if it is a right one."""
+        ...
+
+
+class KeyHost(ViewHost, Protocol):
+    """App as the keys see it that act on every screen."""
+
+    shown: str
+    """The name of the screen that is shown."""
+    intercepting: bool
+    """True while the rule that `i` has put is on."""
+
+    @property
+    def proxy(self) -> ExchangeSource:
+        """Return the proxy that is shown while no file is."""
+        ...
+
+    def use(self, does: str) -> None:
+        """Do something by its name: the list that has the focus is asked first, then its screen, then the app."""
+        ...
+
+    def leave(self) -> None:
+        """End the app, whatever is under way."""
+        ...
+
+    def clear(self) -> None:
+        """Forget the rows of the list."""
+        ...
+
+    def pause(self) -> None:
+        """Stop the list, or let it go on."""
+        ...
+
+    def turn_theme(self) -> None:
+        """Change from colours for a dark background to those for a light one, or back."""
+        ...
+
+    def change_source(self, source: ExchangeSource) -> None:
+        """Read another source in place of this one."""
+        ...
+
+
+class Pane(Vertical, inherit_bindings=False):
+    """Screen of the view: one of the seven that the keys 1 to 7 show."""
+
+    hints = ""
+    """Keys that the bottom line names."""
+
+    def __init__(self, host: ViewHost, widget_id: str) -> None:
+        super().__init__(id=widget_id)
+        self.host = host
+        self.sought = ""
+
+    def shown(self) -> None:
+        """Take note that the screen is shown from now on."""
+
+    def tick(self) -> None:
+        """Take note that a second has passed while the screen is shown."""
+
+    def about(self) -> Sequence[TextPart]:
+        """Return what the line below the head says."""
+        return ()
+
+    def searched(self) -> LineList:
+        """Return the list that a search goes through."""
+        raise NotImplementedError
+
+    def do_search(self) -> None:
+        self.host.prompt("search:", self.sought, self.search)
+
+    def search(self, text: str) -> None:
+        """Go to the next line that has this text."""
+        self.sought = text
+        self.look(1)
+
+    def do_search_on(self) -> None:
+        self.look(1)
+
+    def do_search_back(self) -> None:
+        self.look(-1)
+
+    def look(self, step: int) -> None:
+        """Go to the next line, or the one before, that has the text; of a long list some lines at a time."""
+        wanted, lines = self.sought.lower(), self.searched()
+        if not wanted:
+            self.host.say("there is nothing to search for: / first", good=False)
+            return
+        line = lines.cursor
+        for _ in range(SEARCHED):
+            line += step
+            if not 0 <= line < lines.count():
+                self.host.say(f'no more "{self.sought}" in the list', good=False)
+                return
+            if wanted in lines.text(line).lower():
+                lines.to(line)
+                return
+        lines.to(line)
+        self.host.say(f'no "{self.sought}" in {SEARCHED} lines: n searches on')

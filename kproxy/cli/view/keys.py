@@ -1,0 +1,103 @@
+"""The keys of the terminal's view, declared once: the app binds them, its help and docs/view.md list them.
+
+They are mitmproxy's where it has one for the same thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+EVERYWHERE, LISTS, EXCHANGES, DETAILS = "everywhere", "in lists", "exchanges", "details"
+HELD, RULES, CONNECTIONS, CAPTURES = "held", "rules", "connections", "captures"
+
+SCREENS = ("exchanges", "details", "held", "rules", "connections", "captures", "help")
+"""Names of the screens, in the order of the keys 1 to 7."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyUse:
+    """Use of a key on some of the screens.
+
+    `keys`: their names in Textual, separated by commas. `shown`: as people write them. `does`: the method `do_…` of the
+    screen, else of the app. `says`: what it does, in a few words.
+    """
+
+    where: str
+    keys: str
+    shown: str
+    does: str
+    says: str
+
+
+KEYS = (
+    KeyUse(EVERYWHERE, "1,2,3,4,5,6,7", "1 to 7", "screen", ", ".join(SCREENS)),
+    KeyUse(EVERYWHERE, "question_mark", "?", "help", "this list"),
+    KeyUse(EVERYWHERE, "q,escape", "q, Esc", "back", "back; from the exchanges: leave, asked back"),
+    KeyUse(EVERYWHERE, "Q,ctrl+c", "Q", "leave", "leave at once"),
+    KeyUse(EVERYWHERE, "colon", ":", "command", "do something by its name: clear, load FILE …"),
+    KeyUse(EVERYWHERE, "f", "f", "filter", "set the filter; none: everything"),
+    KeyUse(EVERYWHERE, "D", "D", "theme", "colours for a dark background, or a light one"),
+    KeyUse(EVERYWHERE, "p", "p", "pause", "stop the list, go on; what comes meanwhile is kept and counted"),
+    KeyUse(EVERYWHERE, "z", "z", "clear", "clear the list"),
+    KeyUse(EVERYWHERE, "L", "L", "load", "read a file; without a name: back to the proxy"),
+    KeyUse(EVERYWHERE, "i", "i", "intercept", "hold what a filter holds for, for ten minutes"),
+    KeyUse(EVERYWHERE, "I", "I", "intercepting", "turn that rule off, on"),
+    KeyUse(EVERYWHERE, "A", "A", "resume_all", "resume all that is held"),
+    KeyUse(EVERYWHERE, "K", "K", "kill", "turn all faults off, asked back; again: on"),
+    KeyUse(LISTS, "j,down", "j, ↓", "down", "a line down"),
+    KeyUse(LISTS, "k,up", "k, ↑", "up", "a line up"),
+    KeyUse(LISTS, "g,home", "g", "first", "to the first line"),
+    KeyUse(LISTS, "G,end", "G", "last", "to the last line"),
+    KeyUse(LISTS, "space,pagedown,ctrl+f", "space", "page_down", "a page down"),
+    KeyUse(LISTS, "pageup,ctrl+b", "PgUp", "page_up", "a page up"),
+    KeyUse(LISTS, "h,left", "h, ←", "to_left", "columns to the left; in details the part before"),
+    KeyUse(LISTS, "l,right", "l, →", "to_right", "columns to the right; in details the next part"),
+    KeyUse(LISTS, "enter", "Enter", "enter", "open: of an exchange the details, of a connection its exchanges"),
+    KeyUse(LISTS, "slash", "/", "search", "search the lines for a text"),
+    KeyUse(LISTS, "n", "n", "search_on", "search on"),
+    KeyUse(LISTS, "N", "N", "search_back", "search backwards"),
+    KeyUse(EXCHANGES, "F", "F", "follow", "follow what comes, or stay"),
+    KeyUse(EXCHANGES, "v", "v", "reverse", "newest at the top, or at the bottom"),
+    KeyUse(EXCHANGES, "M", "M", "mark", "mark it; again: unmark"),
+    KeyUse(EXCHANGES, "minus", "-", "layout", "details below the list, or not; in details: bytes below or beside"),
+    KeyUse(EXCHANGES, "m", "m", "make_rule", "make a rule of it, in $EDITOR"),
+    KeyUse(EXCHANGES, "o", "o", "follow_what", "only the exchanges of its group, topic, client id …"),
+    KeyUse(EXCHANGES, "c", "c", "its_connection", "only the exchanges of its connection"),
+    KeyUse(EXCHANGES, "w", "w", "save", "save it as JSON, with its bytes"),
+    KeyUse(DETAILS, "tab", "Tab", "next_part", "request, response, records, timing, event"),
+    KeyUse(DETAILS, "right_square_bracket", "]", "next_field", "the next field"),
+    KeyUse(DETAILS, "left_square_bracket", "[", "field_before", "the field before"),
+    KeyUse(DETAILS, "b", "b", "bytes", "bytes of the client, of the broker, of both"),
+    KeyUse(HELD, "a", "a", "resume", "resume it, with your edits; of a rule: all that it holds"),
+    KeyUse(HELD, "e", "e", "edit", "edit its fields in $EDITOR, as YAML"),
+    KeyUse(HELD, "V", "V", "undo", "forget the edits"),
+    KeyUse(HELD, "s", "s", "answer", "answer a request in the broker's place, with an error"),
+    KeyUse(HELD, "x", "x", "drop", "drop it"),
+    KeyUse(HELD, "X", "X", "close", "close its connection"),
+    KeyUse(HELD, "plus", "+", "extend", "hold it a minute more"),
+    KeyUse(RULES, "t", "t", "switch", "turn it off, on"),
+    KeyUse(RULES, "R", "R", "renew", "set its counters to 0; of a connection: recycle it"),
+    KeyUse(RULES, "d", "d", "remove", "remove it, asked back"),
+    KeyUse(CAPTURES, "S", "S", "start", "record what the filter holds for"),
+    KeyUse(CAPTURES, "E", "E", "stop", "end a capture"),
+)  # fmt: skip
+"""Table of all keys. One that stands under a screen acts there, and where another screen has something that it fits."""
+
+
+def help_lines() -> Iterator[tuple[str, str]]:
+    """Yield (keys, what they do) of each line of the help; a heading has no keys."""
+    for where, uses in groupby(KEYS, key=lambda use: use.where):
+        yield "", where
+        for use in uses:
+            yield use.shown, use.says
+
+
+def markdown() -> str:
+    """Return the keys as a Markdown table for the documentation."""
+    lines = ["| where | key | |", "|---|---|---|"]
+    for use in KEYS:
+        shown = ", ".join(f"`{key}`" for key in use.shown.split(", "))
+        lines.append(f"| {use.where} | {shown} | {use.says.replace('|', '&#124;')} |")
+    return "\n".join(lines) + "\n"

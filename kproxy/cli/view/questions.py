@@ -1,0 +1,63 @@
+"""Questions of the view to its user: for a line of text, and whether something is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from textual.widgets import Input
+
+LONGEST_LINE = 4000
+"""Letters that a line of text has at most."""
+
+
+class Questions:
+    """Questions to the user, one at a time. `say` shows them, `done` is told when a line is asked for no more."""
+
+    def __init__(self, say: Callable[[str], None], done: Callable[[], None]) -> None:
+        self.say, self.done = say, done
+        self.input = Input(id="prompt", max_length=LONGEST_LINE, select_on_focus=False)
+        self.input.display = False
+        self.answer: Callable[[str], None] | None = None
+        self.meant: Callable[[], None] | None = None
+
+    @property
+    def open(self) -> bool:
+        """Return True while a line is asked for."""
+        return self.answer is not None
+
+    def line(self, label: str, value: str, then: Callable[[str], None]) -> None:
+        """Ask for a line of text, which `then` gets."""
+        self.answer = then
+        self.say(label)
+        self.input.value, self.input.cursor_position = value, len(value)
+        self.input.display = True
+        self.input.focus()
+
+    def answered(self, text: str) -> None:
+        """Take the line that was asked for."""
+        then = self.answer
+        self.close()
+        if then is not None:
+            then(text)
+
+    def close(self) -> None:
+        """Ask for a line no more."""
+        self.answer = None
+        self.say("")
+        self.input.display = False
+        self.done()
+
+    def confirm(self, question: str, then: Callable[[], None]) -> None:
+        """Ask whether something is meant; `then` is called if so."""
+        self.meant = then
+        self.say(f"{question} y does, any other key does not")
+
+    def key(self, key: str) -> bool:
+        """Take a key as the answer to what is to be confirmed; return False if nothing is."""
+        then, self.meant = self.meant, None
+        if then is None:
+            return False
+        self.say("")
+        if key == "y":
+            then()
+        return True

@@ -1,0 +1,227 @@
+"""Screens that are a table of what the admin API lists: rules, connections, captures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from textual.app import ComposeResult
+
+from kproxy.cli.admin_client import segment
+
+from .exchange_cells import TerminalColumn, cells, heads, named, placed, sized
+from .host import Pane, ViewHost
+from .paint import LineList, Painted, TextPart
+
+ListedItem = Mapping[str, Any]
+"""Description of one rule, connection, capture or held frame, as the API gives it."""
+
+
+class TableList(LineList):
+    """Lines of a table; the cursor stays on its item when the items are read anew."""
+
+    def __init__(self, columns: tuple[TerminalColumn, ...], key: str) -> None:
+        super().__init__("table")
+        self.columns, self.key, self.first = columns, key, 0
+        self.items: list[ListedItem] = []
+
+    def show(self, items: Sequence[Any]) -> None:
+        """Show these items in place of those before."""
+        before = self.current()
+        self.items = [one for one in items if isinstance(one, Mapping)]
+        if before is not None:
+            same = [place for place, one in enumerate(self.items) if one.get(self.key) == before.get(self.key)]
+            self.cursor = same[0] if same else self.cursor
+        self.changed()
+
+    def current(self) -> ListedItem | None:
+        """Return the item at the cursor, None in an empty table."""
+        return self.items[self.cursor] if self.cursor < len(self.items) else None
+
+    def count(self) -> int:
+        return len(self.items)
+
+    def line(self, index: int, width: int) -> Sequence[TextPart]:
+        return cells(placed(self.columns, width, self.first), self.items[index].get)
+
+    def do_to_right(self) -> None:
+        self.first = min(self.first + 1, len(self.columns) - 1)
+        self.screen.refresh()
+
+    def do_to_left(self) -> None:
+        self.first = max(self.first - 1, 0)
+        self.screen.refresh()
+
+
+class TableHeads(Painted):
+    """Line with the heads of a table."""
+
+    DEFAULT_CSS = "TableHeads { height: 1; }"
+
+    def __init__(self, table: TableList) -> None:
+        super().__init__()
+        self.table = table
+
+    def parts(self, y: int, width: int) -> Sequence[TextPart]:
+        return heads(placed(self.table.columns, width, self.table.first))
+
+    def base(self, y: int) -> str:
+        return "bold"
+
+
+class TablePane(Pane):
+    """Screen with a table that is read from the admin API when it is shown, and every `every` seconds while it is."""
+
+    path, listed, key = "", "", "name"
+    columns: tuple[TerminalColumn, ...] = ()
+    every = 2
+
+    def __init__(self, host: ViewHost, widget_id: str) -> None:
+        super().__init__(host, widget_id)
+        self.table = TableList(self.columns, self.key)
+        self.answer: ListedItem = {}
+        self.asked = False
+        self.ticks = 0
+
+    def compose(self) -> ComposeResult:
+        yield TableHeads(self.table)
+        yield self.table
+
+    def shown(self) -> None:
+        self.table.focus()
+        self.read()
+
+    def about(self) -> Sequence[TextPart]:
+        count = self.table.count()
+        return [(f"{count} {self.listed if count != 1 else self.listed.removesuffix('s')}", ""), *self.more()]
+
+    def more(self) -> Iterator[TextPart]:
+        """Yield what else is to be said of the whole table."""
+        yield from ()
+
+    def searched(self) -> LineList:
+        return self.table
+
+    def tick(self) -> None:
+        self.ticks += 1
+        if not self.ticks % self.every:
+            self.read()
+
+    def read(self) -> None:
+        """Ask the proxy, unless it has not answered yet."""
+        admin = self.host.admin
+        if admin is None:
+            self.host.say(f"files have no {self.listed}: a running proxy has")
+        elif not self.asked:
+            self.asked = True
+            self.host.work(lambda: self.asking(admin), self.take)
+
+    def asking(self, admin: Any) -> Any:
+        """Return the proxy's answer; in a thread."""
+        try:
+            return admin("GET", self.path)
+        finally:
+            self.asked = False
+
+    def take(self, answer: Any) -> None:
+        """Show what the proxy has answered, as far as it can be shown."""
+        self.answer = answer if isinstance(answer, Mapping) else {}
+        found = self.answer.get(self.listed)
+        self.table.show(found if isinstance(found, list) else [])
+
+    def act(self, method: str, path: str, said: str) -> None:
+        """Send a request that changes something, say what was done, and read the table anew."""
+
+        def then(answer: Any) -> None:
+            self.host.say(said)
+            self.read()
+
+        self.host.change(method, path, None, then)
+
+    def chosen(self) -> ListedItem | None:
+        """Return the item at the cursor; say so if there is none."""
+        found = self.table.current()
+        if found is None:
+            self.host.say(f"there are no {self.listed} here", good=False)
+        return found
+
+
+class ConnectionPane(TablePane):
+    """Screen with the open connections of the clients."""
+
+    hints = "Enter its exchanges  R recycle  X close"
+    path, listed, key = "/api/connections", "connections", "id"
+    columns = (
+        TerminalColumn("id", -5, 0, named("id")),
+        TerminalColumn("client", 21, 1, named("client")),
+        TerminalColumn("listener", 9, 3, named("listener"), 16),
+        TerminalColumn("node", -4, 2, named("node")),
+        TerminalColumn("broker", 18, 8, named("broker"), 30),
+        TerminalColumn("principal", 9, 7, named("principal"), 20),
+        TerminalColumn("software", 12, 9, named("software"), 30),
+        TerminalColumn("in flight", -9, 4, named("in_flight")),
+        TerminalColumn("sent", -6, 5, sized("client_bytes")),
+        TerminalColumn("got", -6, 6, sized("broker_bytes")),
+        TerminalColumn("since", 20, 11, named("since")),
+        TerminalColumn("bound to", 8, 10, lambda get: "outdated" if get("outdated") else "", 8),
+    )  # fmt: skip
+
+    def do_enter(self) -> None:
+        one = self.chosen()
+        if one is not None:
+            self.host.set_filter(f"connection == {one.get('id')}")
+            self.host.show("exchanges")
+
+    def do_renew(self) -> None:
+        one = self.chosen()
+        if one is not None:
+            number = one.get("id")
+            self.act(
+                "POST", f"/api/connections/{segment(number)}/recycle", f"connection {number} closes once it is idle"
+            )
+
+    def do_close(self) -> None:
+        one = self.chosen()
+        if one is not None:
+            number = one.get("id")
+            self.host.confirm(
+                f"close connection {number} of {one.get('client')}?",
+                lambda: self.act("DELETE", f"/api/connections/{segment(number)}", f"connection {number} is closed"),
+            )
+
+
+class CapturePane(TablePane):
+    """Screen with the captures of the proxy."""
+
+    hints = "S start one  E end it"
+    path, listed = "/api/captures", "captures"
+    columns = (
+        TerminalColumn("name", 18, 0, named("name"), 40),
+        TerminalColumn("state", 8, 1, named("state")),
+        TerminalColumn("stopped", 10, 6, named("stopped")),
+        TerminalColumn("exchanges", -9, 2, named("exchanges")),
+        TerminalColumn("size", -6, 3, sized("size")),
+        TerminalColumn("seconds", -7, 4, named("seconds")),
+        TerminalColumn("dropped", -7, 5, named("dropped")),
+        TerminalColumn("filter", 10, 7, named("filter"), 60),
+    )  # fmt: skip
+
+    def do_start(self) -> None:
+        self.host.prompt("record into the file:", "view.pcapng", self.start)
+
+    def start(self, file: str) -> None:
+        admin, wanted = self.host.admin, self.host.filter_text
+        if admin is None or not file.strip():
+            return
+        query = {"file": file.strip(), "filter": wanted or None}
+
+        def then(answer: Any) -> None:
+            self.host.say(f"recording into {file.strip()}, with the filter of the list")
+            self.read()
+
+        self.host.work(lambda: admin("POST", self.path, query=query), then)
+
+    def do_stop(self) -> None:
+        one = self.chosen()
+        if one is not None:
+            self.act("DELETE", f"{self.path}/{segment(one.get('name'))}", f"{one.get('name')} is over")

@@ -1,0 +1,105 @@
+"""`kproxy view` and a real proxy: what the terminal shows of its stream, of its API and of a capture is the same."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from kproxy.cli.admin_client import Admin
+from kproxy.cli.view.app import ViewApp
+from kproxy.cli.view.file_source import ViewedFiles
+from kproxy.cli.view.proxy_source import ProxySource
+from kproxy.testing.proxy import Proxy
+from tests.support.fake_broker import FakeBroker
+from tests.support.raw_client import RawClient
+from tests.support.terminal_text import press, said, screen_text, settled
+
+OWN = {"id", "kept", "max_wait", "depth"}
+"""Columns that say how an exchange was kept, which differs between a proxy's ring and a file."""
+
+
+def test_the_stream_and_a_capture_say_the_same(tmp_path: Path) -> None:
+    """Of the same exchange: its row, the fields and the bytes of both frames."""
+    rule = {"name": "slow", "kind": "delay", "match": {"api": "Metadata"}, "delay": "30ms"}
+    seen: list[tuple[dict[str, Any], Any]] = []
+
+    async def look(app: ViewApp, pick: str) -> None:
+        await settled(app, lambda: any(pick in str(row) for row in app.store.rows))
+        place = next(at for at in range(len(app.store)) if app.store.getter(at)("api") == "Metadata")
+        get = app.store.getter(place)
+        await press(app, "g", *["j"] * place, "enter")
+        await settled(app, lambda: app.details.detail)
+        assert "Metadata" in said(app)
+        detail = app.details.detail
+        frames = [detail[name]["client"] for name in ("request", "response")]
+        row = {name: get(name) for name in app.store.read.columns if name not in OWN}
+        seen.append((row, [(one["data"], one["steps"], one["bytes"]) for one in frames]))
+
+    async def run(proxy: Proxy) -> None:
+        admin = Admin(f"http://{proxy.admin}")
+        source = ProxySource(admin)
+        app = ViewApp(source, "~k metadata", proxy=source)
+        async with app.run_test():
+            await settled(app, lambda: app.state.good)
+            started = await asyncio.to_thread(
+                admin, "POST", "/api/captures", query={"file": "seen.pcapng", "payload": "full"}
+            )
+            await asyncio.to_thread(ask, proxy)
+            await look(app, "Metadata")
+            await press(app, "1")
+            assert "slow" in said(app)
+            await asyncio.to_thread(admin, "DELETE", "/api/captures/seen.pcapng")
+        file = ViewedFiles([started["file"]])
+        app = ViewApp(file, "~k metadata", proxy=source)
+        async with app.run_test():
+            await look(app, "Metadata")
+
+    config = {"captures": str(tmp_path)}
+    with FakeBroker() as broker, Proxy(broker.address, rules=[rule], config=with_captures(broker, config)) as proxy:
+        asyncio.run(run(proxy))
+    (live, live_frames), (recorded, recorded_frames) = seen
+    assert {
+        name: value for name, value in live.items() if name not in ("time", "latency", "broker_ms", "kproxy_ms")
+    } == {name: value for name, value in recorded.items() if name not in ("time", "latency", "broker_ms", "kproxy_ms")}
+    assert abs(live["time"] - recorded["time"]) < 0.001
+    assert live_frames == recorded_frames
+
+
+def with_captures(broker: FakeBroker, more: dict[str, Any]) -> dict[str, Any]:
+    from kproxy.testing.process import free_port_with_room
+
+    return {
+        "clusters": {"main": {"bootstrap": [broker.address]}},
+        "listeners": [{"name": "main", "bind": f"127.0.0.1:{free_port_with_room(10)}", "cluster": "main"}],
+        **more,
+    }
+
+
+def ask(proxy: Proxy) -> None:
+    with RawClient(proxy.bootstrap) as client:
+        client.brokers()
+
+
+def test_a_proxy_that_is_started_again() -> None:
+    """The list begins anew, by itself."""
+
+    async def run(proxy: Proxy) -> None:
+        source = ProxySource(Admin(f"http://{proxy.admin}"))
+        app = ViewApp(source, "", proxy=source)
+        async with app.run_test():
+            await settled(app, lambda: app.state.good)
+            stream = app.state.stream
+            await asyncio.to_thread(ask, proxy)
+            await settled(app, lambda: "Metadata" in screen_text(app))
+            assert proxy.child is not None
+            await asyncio.to_thread(proxy.child.stop, 20)
+            await settled(app, lambda: app.state.trouble)
+            assert "again in" in said(app)
+            proxy.child = None
+            await asyncio.to_thread(proxy.start)
+            await settled(app, lambda: app.state.good)
+            assert (app.state.stream != stream, len(app.store)) == (True, 0)
+
+    with FakeBroker() as broker, Proxy(broker.address) as proxy:
+        asyncio.run(run(proxy))
