@@ -17,6 +17,7 @@ from .held_models import (
     HeldBody,
     HeldFrameShown,
     HeldListShown,
+    HeldQuery,
     HeldShown,
     ResumeAllBody,
     ResumeBody,
@@ -46,7 +47,7 @@ async def get_held(backend: Backend, call: OperationCall) -> HeldFrameShown:
     number = call.path["id"]
     check_view(backend)
     try:
-        return await holder(backend, number).held_frame(number)
+        return await holder(backend, number).held_frame(number, call.query.first)
     except Problem as error:
         raise worker_gone(error) from None
 
@@ -119,7 +120,7 @@ OPERATIONS = (
     Operation("GET", "/api/held", "list_held", "Frames that rules hold now.", list_held, HeldListShown),
     Operation("POST", "/api/held/resume", "resume_all_held", "Let go all that a rule holds, or all that is held.",
               resume_all, ResumedShown, body=ResumeAllBody, refusals=("no_such_rule", "invalid_body", "view_off")),
-    Operation("GET", "/api/held/{id}", "get_held", "One of them, with its bytes.", get_held, HeldFrameShown,
+    Operation("GET", "/api/held/{id}", "get_held", "One of them, with its bytes.", get_held, HeldFrameShown, HeldQuery,
               refusals=("no_such_held", "worker_gone", "view_off")),
     action("preview", "The frame as it would leave with an edit; nothing happens.", ResumeBody, answer=HeldFrameShown,
            more=EDITS),

@@ -22,6 +22,7 @@ from kproxy.observe.credentials import take_out, withheld_body
 from kproxy.rules.bodies import carries_records
 from kproxy.rules.select.selected import error_number
 from kproxy.view.frame_steps import NO_RECORDS
+from kproxy.wire.breath import freeing
 from kproxy.wire.table.errors import error_name
 
 from .held_bytes import bytes_of
@@ -106,14 +107,14 @@ class HeldFrames:
             return "not all of it is here: its rule looks at its header only"
         return ""
 
-    async def show_frame(self, number: str) -> HeldFrameShown:
-        """Show one frame with its bytes. Raises Problem."""
+    async def show_frame(self, number: str, first: int) -> HeldFrameShown:
+        """Show one frame with its bytes, and its steps from number `first` on. Raises Problem."""
         held = self.find(number)
-        return await self.shown_frame(held, held.frame())
+        return await self.shown_frame(held, held.frame(), first)
 
-    async def shown_frame(self, held: HeldFrame, frame: bytes | None) -> HeldFrameShown:
+    async def shown_frame(self, held: HeldFrame, frame: bytes | None, first: int = 0) -> HeldFrameShown:
         """Show a held frame with its bytes, or with these in their place."""
-        fields, made = self.fields(held), bytes_of(held, frame, self.records)
+        fields, made = self.fields(held), bytes_of(held, frame, self.records, first)
         return HeldFrameShown(**fields, **await trio.to_thread.run_sync(made.shown, limiter=DOCUMENTS))
 
     def find(self, number: str) -> HeldFrame:
@@ -292,7 +293,7 @@ class HeldFrames:
 
         def run() -> None:
             try:
-                results.append(work())
+                results.append(freeing(held.size, work))
             except Exception as error:  # noqa: BLE001  # it is the caller's
                 errors.append(error)
             finally:

@@ -11,7 +11,7 @@ from kproxy.rules.decision import AfterDrop
 from kproxy.rules.running import HowGone
 
 from .models import Shown
-from .queries import AS_TEXT, duration
+from .queries import AS_TEXT, Query, duration
 
 MOST_CHANGES = 10_000
 LONGEST_WHO = 100
@@ -72,6 +72,12 @@ class ResumedShown(Shown):
     """Count of frames that were let go."""
 
     resumed: int
+
+
+class HeldQuery(Query):
+    """Part of the steps that is wanted."""
+
+    first: int = Field(default=0, ge=0, alias="from", description="number of the first step of each frame")
 
 
 class HeldBody(BaseModel, extra="forbid"):

@@ -93,8 +93,8 @@ class Member(Protocol):
     async def held(self) -> HeldListShown:
         """Return the frames that rules hold, oldest first."""
 
-    async def held_frame(self, number: str) -> HeldFrameShown:
-        """Return one of them with its bytes."""
+    async def held_frame(self, number: str, first: int) -> HeldFrameShown:
+        """Return one of them with its bytes, and its steps from number `first` on."""
 
     async def held_action(self, action: str, number: str, body: Mapping[str, Any]) -> HeldShown:
         """Do one of `held_models.BODIES` to a held frame, and return it as it is then."""
@@ -243,8 +243,8 @@ class ProcessMember:
     async def held(self) -> HeldListShown:
         return self.held_frames.show_all()
 
-    async def held_frame(self, number: str) -> HeldFrameShown:
-        return await self.held_frames.show_frame(number)
+    async def held_frame(self, number: str, first: int) -> HeldFrameShown:
+        return await self.held_frames.show_frame(number, first)
 
     async def held_action(self, action: str, number: str, body: Mapping[str, Any]) -> HeldShown:
         return await self.held_frames.call(action, number, body)

@@ -65,8 +65,10 @@ class ShownFrame:
         }  # fmt: skip
 
 
-def show_frame(seen: ObservedExchange, direction: str, frame: Frame, *, records: bool) -> ShownFrame:
-    """Return a frame with its steps. `records`: whether the bytes of users' records may be shown."""
+def show_frame(
+    seen: ObservedExchange, direction: str, frame: Frame, *, records: bool, most: int = MOST_STEPS
+) -> ShownFrame:
+    """Return a frame with its first steps, `most` at most. `records`: whether users' records may be shown."""
     hides = not records and carries_records(seen.key, direction)
     kept = Redaction().frame(seen, frame, direction) if hides else frame
     withheld = frame.withheld or (NO_RECORDS if hides and kept.data != frame.data else "")
@@ -75,7 +77,7 @@ def show_frame(seen: ObservedExchange, direction: str, frame: Frame, *, records:
     if kept.form is not Form.WHOLE:
         return shown
     try:
-        for step in islice(frame_steps(seen.key, version, direction, kept.data), MOST_STEPS):
+        for step in islice(frame_steps(seen.key, version, direction, kept.data), most):
             shown.steps.append(shown_step(step) if isinstance(step, TraceStep) else step)
     except (DecodeError, KeyError) as error:
         shown.unread = str(error.args[0]) if error.args else type(error).__name__

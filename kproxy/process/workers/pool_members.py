@@ -81,8 +81,8 @@ class ChannelMember:
     async def held(self) -> HeldListShown:
         return HeldListShown(**await self.ask("held"))
 
-    async def held_frame(self, number: str) -> HeldFrameShown:
-        return HeldFrameShown(**await self.ask("held_frame", number))
+    async def held_frame(self, number: str, first: int) -> HeldFrameShown:
+        return HeldFrameShown(**await self.ask("held_frame", number, first))
 
     async def held_action(self, action: str, number: str, body: Mapping[str, Any]) -> HeldShown:
         shown = await self.ask("held_action", action, number, body)
