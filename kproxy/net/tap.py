@@ -12,7 +12,7 @@ nothing much can pass behind it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
+from time import thread_time
 from typing import TYPE_CHECKING
 
 from kproxy.core.commands import CLIENT
@@ -135,46 +135,46 @@ class Tap:
         """Do as `client_feed`, as far as samplers have time for it, and tell how long the observers took."""
         fanout = self.fanout
         if fanout.turn != self.turn and view is not NOT_LOOKED_AT:
-            begun = perf_counter()
+            begun = thread_time()
             self.take_turn(now)
-            fanout.spend(perf_counter() - begun)
+            fanout.spend(thread_time() - begun)
         if self.asleep:
             return self.from_client(view, n, now)
-        begun = perf_counter()
+        begun = thread_time()
         if not self.settled:
             self.begin()
         if self.observer.began:
             self.observer.from_client(BUFFER, n, now)
-        spent = perf_counter() - begun
+        spent = thread_time() - begun
         go = self.from_client(view, n, now)
-        begun = perf_counter()
+        begun = thread_time()
         if self.silent:
             self.let_go()
         if go and self.behind is not None:
             self.behind.from_client(BUFFER, go, now)
-        fanout.spend(spent + perf_counter() - begun)
+        fanout.spend(spent + thread_time() - begun)
         return go
 
     def sampled_responses(self, view: memoryview, n: int, now: float) -> int:
         """Do as `broker_feed`, as far as samplers have time for it, and tell how long the observers took."""
         fanout = self.fanout
         if fanout.turn != self.turn and view is not NOT_LOOKED_AT:
-            begun = perf_counter()
+            begun = thread_time()
             self.take_turn(now)
-            fanout.spend(perf_counter() - begun)
+            fanout.spend(thread_time() - begun)
         if self.asleep:
             return self.from_broker(view, n, now)
-        begun = perf_counter()
+        begun = thread_time()
         if not self.settled:
             self.begin()
         if self.behind is not None:
             self.behind.to_client(BUFFER, n, now)
-        spent = perf_counter() - begun
+        spent = thread_time() - begun
         go = self.from_broker(view, n, now)
-        begun = perf_counter()
+        begun = thread_time()
         if go and self.observer.began:
             self.observer.to_client(BUFFER, go, now)
-        fanout.spend(spent + perf_counter() - begun)
+        fanout.spend(spent + thread_time() - begun)
         return go
 
     def take_turn(self, now: float) -> None:
