@@ -89,7 +89,7 @@ function Foot() {
   const found = named.map((key) => commands.find((one) => one.keys[0] === key)).filter(Boolean)
     .filter((one) => !one.writes || access.mayWrite);
   return html`<footer>
-    <span role="status" aria-live="polite" class=${shown ? (shown.bad ? "bad" : "said") : "none"}>${shown?.text ?? ""}</span>
+    <span role="status" aria-live="polite" class=${shown ? (shown.bad ? "notice bad" : "notice") : ""}>${shown?.text ?? ""}</span>
     ${!shown && found.map((one) => html`<span class="hint"><kbd>${one.keys[0]}</kbd>${one.short ?? one.help ?? one.title}</span>`)}
     <span class="legend"><span><i class="b"></i>broker</span><span><i class="w"></i>long poll</span>
     <span><i class="h"></i>held by kproxy</span><span><i class="k"></i>answered by kproxy</span></span></footer>`;

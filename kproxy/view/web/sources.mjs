@@ -85,7 +85,7 @@ addEventListener("drop", (event) => {
 on("hello", ask);
 setTimeout(ask); // where files are all there is, nobody says hello
 
-section({ name: "sources", order: 5, when: () => shown.mayOpen || shown.list.length > 0, draw: () => html`
+section({ name: "sources", order: 55, when: () => shown.mayOpen || shown.list.length > 0, draw: () => html`
   <h2><b>Files</b><span class="e">${shown.mayOpen && html`<button disabled=${Boolean(shown.opening)} onClick=${choose}>Open a file…<kbd>L</kbd></button>`}</span></h2>
   ${shown.opening && html`<p class="dim" role="status">${cut(shown.opening, 60)} is being read …</p>`}
   ${shown.list.length > 0 && html`<ul class="sources">${shown.live && live()}${shown.list.map((one) => html`<li key=${one.source}>
