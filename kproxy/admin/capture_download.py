@@ -61,6 +61,8 @@ async def download_capture(backend: Backend, call: OperationCall) -> Response:
     shown = await backend.captures.show(call.path["name"])
     if shown.state in ("running", "ending"):
         raise Problem(409, "capture_runs", f'the capture "{shown.name}" is {shown.state}: stop it first')
+    if not backend.view.records and shown.payload != "none":
+        raise Problem(403, "records_hidden", "the config has `view: {records: false}`, and the file has records")
     try:
         number, size = await trio.to_thread.run_sync(partial(opened, shown.file))
     except OSError as error:
@@ -82,6 +84,7 @@ def opened(path: str) -> tuple[int, int]:
 
 OPERATIONS = (
     Operation("GET", "/api/captures/{name}/file", "download_capture", "The file of a capture that is over.",
-              download_capture, CaptureShown, refusals=("no_such_capture", "capture_runs", "capture_failed"),
-              media=BYTES),
+              download_capture, CaptureShown, media=BYTES,
+              refusals=("no_such_capture", "capture_runs", "capture_failed", "records_hidden")),
+
 )  # fmt: skip

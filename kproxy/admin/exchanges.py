@@ -10,7 +10,7 @@ import re
 from base64 import b64decode
 from collections.abc import Mapping
 from heapq import merge
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from starlette.responses import Response
@@ -26,6 +26,8 @@ from .models import Shown
 from .operation import Operation, OperationCall
 from .problem import Problem
 from .queries import Query
+from .source_exchanges import SourceExchanges
+from .sources import source_of
 from .view import filter_of
 
 MOST_LISTED = 1000
@@ -33,12 +35,15 @@ MOST_STEPS = 100_000
 _BEFORE = re.compile(r"\d{1,4}-\d{1,18}(?:\.\d{1,4}-\d{1,18}){0,255}")
 _ONE = re.compile(r"(\d{1,4})-(\d{1,18})")
 BYTES = "application/octet-stream"
+LIVE = "live"
+"""Source of what passes; all others are captures that somebody has opened."""
+SourceId = Annotated[str, Field(max_length=20, description="live: what passes; or an id of /api/sources")]
 
 
 class ExchangesQuery(Query):
     """Choice of the exchanges that are listed."""
 
-    source: Literal["live"] = Field(default="live", description="where they were seen: live, in what passes now")
+    source: SourceId = LIVE
     filter: str = Field(default="", description="in the filter language; empty: all")
     before: str = Field(default="", description="an id, or `next` of the answer before: only older ones")
     limit: int = Field(default=200, ge=1, le=MOST_LISTED, description="how many at most")
@@ -47,7 +52,7 @@ class ExchangesQuery(Query):
 class DetailQuery(Query):
     """Part of the details of an exchange."""
 
-    source: Literal["live"] = Field(default="live", description="where it was seen")
+    source: SourceId = LIVE
     first: int = Field(
         default=0, ge=0, le=MOST_STEPS, alias="from", description="number of the first step of each frame that is told"
     )
@@ -56,7 +61,7 @@ class DetailQuery(Query):
 class FrameQuery(Query):
     """Choice of one frame of an exchange."""
 
-    source: Literal["live"] = Field(default="live", description="where it was seen")
+    source: SourceId = LIVE
     of: Literal["request", "response"] = Field(default="request", description="which of the two")
     side: Literal["client", "broker"] = Field(default="client", description="as the client, or the broker, saw it")
 
@@ -93,7 +98,10 @@ async def list_exchanges(backend: Backend, call: OperationCall) -> Response:
         at = before.get(member.index)
         return member.index, await member.exchanges(text, at, limit)
 
-    found = dict(await backend.ask_members(ask))
+    if query.source == LIVE:
+        found = dict(await backend.ask_members(ask))
+    else:
+        found = {0: await exchanges_of(backend, query.source).exchanges(text, before.get(0), limit)}
     lists = [[(-when, index, number, row) for when, number, row in one.rows] for index, one in found.items()]
     ordered = [*merge(*lists)][:limit]
     rows = [row.encode() for _, _, _, row in ordered]
@@ -140,12 +148,19 @@ async def get_frame(backend: Backend, call: OperationCall) -> Response:
     return CountedResponse(data, media_type=BYTES, headers=headers)
 
 
-def found_member(backend: Backend, call: OperationCall) -> tuple[Member, int]:
-    """Return the process that an exchange's id names, and its number there. Raises Problem."""
+def exchanges_of(backend: Backend, source: str) -> SourceExchanges:
+    """Return the exchanges of a capture that is open in the view. Raises Problem."""
+    return SourceExchanges(source_of(backend, source), backend.view.records)
+
+
+def found_member(backend: Backend, call: OperationCall) -> tuple[Member | SourceExchanges, int]:
+    """Return the process that an exchange's id names, or the source, and its number there. Raises Problem."""
     if not backend.view.enabled:
         raise Problem(403, "view_off", "the config has `view: {enabled: false}`")
     match = _ONE.fullmatch(call.path["id"])
-    if match is None or int(match[1]) >= len(backend.members):
+    if match is not None and call.query.source != LIVE and match[1] == "0":
+        return exchanges_of(backend, call.query.source), int(match[2])
+    if match is None or call.query.source != LIVE or int(match[1]) >= len(backend.members):
         raise no_such_exchange(call.path["id"])
     member = backend.members[int(match[1])]
     if member.process is None:
@@ -157,10 +172,11 @@ def no_such_exchange(name: str) -> Problem:
     return Problem(404, "no_such_exchange", f"there is no exchange {name[:80]!r}")
 
 
-REFUSALS = ("no_such_exchange", "exchange_gone", "view_off", "too_many_answers")
+REFUSALS = ("no_such_exchange", "no_such_source", "exchange_gone", "view_off", "too_many_answers")
 OPERATIONS = (
     Operation("GET", "/api/exchanges", "list_exchanges", "Exchanges that are kept for those who look, newest first.",
-              list_exchanges, ExchangesShown, ExchangesQuery, refusals=("view_off", "too_many_answers")),
+              list_exchanges, ExchangesShown, ExchangesQuery,
+              refusals=("view_off", "no_such_source", "too_many_answers")),
     Operation("GET", "/api/exchanges/{id}", "get_exchange", "One exchange, with its frames field by field.",
               get_exchange, ExchangeShown, DetailQuery, refusals=REFUSALS),
     Operation("GET", "/api/exchanges/{id}/frame", "get_frame", "The bytes of one frame.", get_frame, Shown, FrameQuery,

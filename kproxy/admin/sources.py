@@ -109,6 +109,8 @@ async def open_source(backend: Backend, call: OperationCall) -> SourceShown:
     """Take in a file and read it. Raises Problem."""
     assert call.receive is not None, "the operation has a body of bytes"
     sources = backend.sources
+    if not backend.view.enabled:
+        raise Problem(403, "view_off", "the config has `view: {enabled: false}`", headers=CLOSE)
     if sources.full:
         raise Problem(429, "too_many_sources", f"{sources.most} files are open already: close one",
                       headers=CLOSE)  # fmt: skip
@@ -152,8 +154,12 @@ def source_of(backend: Backend, identifier: str) -> OpenedCapture:
     """Return the source of this id, and note that somebody looks at it. Raises Problem."""
     source = backend.sources.find(identifier)
     if source is None:
-        raise Problem(404, "no_such_source", f'there is no source "{identifier}": it was closed, or its time is over')
+        raise no_such_source(identifier)
     return source
+
+
+def no_such_source(identifier: str) -> Problem:
+    return Problem(404, "no_such_source", f'there is no source "{identifier[:80]}": it was closed, or its time is over')
 
 
 def nameless() -> IO[bytes]:
@@ -225,7 +231,7 @@ OPERATIONS = (
     Operation("GET", "/api/sources", "list_sources", "Captures that are open in the view.", list_sources, SourcesShown),
     Operation("POST", "/api/sources", "open_source", "Open a capture in the view; it is the body.",
               open_source, SourceShown, SourceQuery, "bytes", 201,
-              ("too_large", "too_many_sources", "source_failed", "no_capture"), longest=LONGEST),
+              ("view_off", "too_large", "too_many_sources", "source_failed", "no_capture"), longest=LONGEST),
     Operation("GET", "/api/sources/{id}", "get_source", "One of them.", get_source, SourceShown,
               refusals=("no_such_source",)),
     Operation("DELETE", "/api/sources/{id}", "close_source", "Close one of them; what was read of it is gone.",

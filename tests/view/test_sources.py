@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from array import array
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,16 @@ import trio.testing
 from kproxy.admin import sources
 from kproxy.capture.captured_connection import CapturedConnection
 from kproxy.capture.reader import Capture
+from kproxy.config.view import ViewConfig
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.view import reading
 from kproxy.view import sources as view_sources
 from kproxy.view.reading import ReadingResult
 from kproxy.view.sources import OpenedCaptures, read_places
-from kproxy.view.spool import Spool
+from kproxy.view.spool import Spool, encoded
+from kproxy.wire.records import Record, encode_batch
 from tests.admin import conftest as admin
-from tests.support.capture_files import client, metadata, packets, pcap, produce, written
+from tests.support.capture_files import client, frame, metadata, packets, pcap, produce, request, written
 
 api, logged, make_api = admin.api, admin.logged, admin.make_api  # fixtures
 
@@ -335,3 +338,108 @@ except MemoryError:
 
     assert seconds <= reading.SECONDS * 3 // 2
     assert size <= reading.MOST_SPOOLED + (64 << 20)
+
+
+@pytest.fixture
+def opened(api: Any, tmp_path: Path) -> Any:
+    """Opens a capture whose broker side is another one for its second write."""
+    front = client(7, principal="alice")
+    back = CapturedConnection(7, "broker", "127.0.0.1", 40001, "10.0.0.2", 9092, 0.0, front.names)
+    exchanges = [produce(number, who=front, at=1000.0 + number, size=50) for number in range(1, 8)]
+    batch = encode_batch([Record(0, 1_000_000, b"user-1", b"s3cret" * 10)])
+    topics = [{"name": "orders", "partition_data": [{"index": 0, "records": batch}]}]
+    asked = request("Produce", 8, 2, {"acks": 1, "timeout_ms": 1000, "topic_data": topics})
+    exchanges[1].request = frame(asked, 1002.0)
+    path = tmp_path / "own.pcapng"
+    written(path, exchanges)
+    result, spool = spooled(tmp_path, path)
+    place = spool.places
+    number = os.open(tmp_path / "spool", os.O_RDWR | os.O_APPEND)
+    behind = encoded(ObservedExchange(back, 2, 0, 8, 2, "shop", produce(2, size=90).request, outcome="answered"))
+    place[3] = os.fstat(number).st_size
+    os.write(number, len(behind).to_bytes(4, "big") + behind)
+    os.close(number)
+    return api.backend.sources.add("own.pcapng", 1, result, spool)
+
+
+@pytest.mark.trio
+async def test_exchanges_of_a_source_are_listed(api: Any, opened: Any) -> None:
+    """The newest first, in parts, by a filter, in the columns of what passes."""
+    whole = (await api("GET", "/api/exchanges?source=s1")).json
+    columns = whole["columns"]
+    first = (await api("GET", "/api/exchanges?source=s1&limit=3")).json
+    rest = (await api("GET", f"/api/exchanges?source=s1&before={first['next']}")).json
+    found = (await api("GET", "/api/exchanges?source=s1&filter=principal+==+alice+and+~val+xxx&limit=2")).json
+
+    assert [row[0] for row in whole["rows"]] == [f"0-{number}" for number in range(7, 0, -1)]
+    assert first["rows"] + rest["rows"] == whole["rows"]
+    assert (whole["next"], rest["next"], whole["searched"]) == (None, None, 7)
+    assert [row[columns.index("about")] for row in found["rows"]] == ["orders[0]"] * 2
+    assert whole["rows"][0][columns.index("time")] == 1007.0
+    assert whole["rows"][0][columns.index("principal")] == "alice"
+
+
+@pytest.mark.trio
+async def test_an_exchange_of_a_source_is_told(api: Any, opened: Any) -> None:
+    """Its frames, its records, and what passed at the broker where that was something else."""
+    told = (await api("GET", "/api/exchanges/0-2?source=s1")).json
+    sent = await api("GET", "/api/exchanges/0-2/frame?source=s1&of=request&side=client")
+
+    assert (told["id"], told["source"], told["event"]["principal"]) == ("0-2", "s1", "alice")
+    assert told["request"]["client"]["form"] == "whole"
+    assert told["request"]["broker"]["bytes"] > told["request"]["client"]["bytes"]
+    assert told["request"]["changed"]
+    assert len(sent.body) == told["request"]["client"]["bytes"]
+    assert told["records"][0]["batches"][0]["records"][0]["value_bytes"] == 60
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("/api/exchanges?source=s2", "no_such_source"),
+        ("/api/exchanges?source=" + "s" * 21, "invalid_query"),
+        ("/api/exchanges?source=s1&filter=topc", "invalid_query"),
+        ("/api/exchanges/0-8?source=s1", "no_such_exchange"),
+        ("/api/exchanges/0-0?source=s1", "no_such_exchange"),
+        ("/api/exchanges/1-1?source=s1", "no_such_exchange"),
+        ("/api/exchanges/0-1?source=s2", "no_such_source"),
+        ("/api/exchanges/0-1/frame?source=s2", "no_such_source"),
+    ],
+)
+@pytest.mark.trio
+async def test_what_a_source_has_not_is_refused(api: Any, opened: Any, path: str, code: str) -> None:
+    """Each with its code."""
+    assert (await api("GET", path)).code == code
+
+
+@pytest.mark.trio
+async def test_records_of_a_source_are_hidden_too(api: Any, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the config says so: in details, in bytes and in filters."""
+    monkeypatch.setattr(api.backend, "view", ViewConfig(records=False))
+    told = await api("GET", "/api/exchanges/0-2?source=s1")
+    sent = await api("GET", "/api/exchanges/0-2/frame?source=s1&of=request")
+    searched = await api("GET", "/api/exchanges?source=s1&filter=~val+x")
+
+    assert b"orders" in b64decode(told.json["request"]["client"]["data"])
+    assert b"s3cret" not in b64decode(told.json["request"]["client"]["data"])
+    assert told.json["records"][0]["batches"] == []
+    assert b"s3cret" not in sent.body
+    assert (searched.status, searched.code) == (422, "invalid_query")
+
+
+@pytest.mark.trio
+async def test_a_source_that_is_closed_while_it_is_asked_is_refused(api: Any, opened: Any) -> None:
+    """It had been found before its file went."""
+    opened.spool.close()
+
+    assert (await api("GET", "/api/exchanges?source=s1")).code == "no_such_source"
+    assert (await api("GET", "/api/exchanges/0-1?source=s1")).code == "no_such_source"
+
+
+@pytest.mark.trio
+async def test_no_file_is_opened_where_there_is_no_view(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The config turns all of it off."""
+    monkeypatch.setattr(api.backend, "view", ViewConfig(enabled=False))
+
+    assert (await api("POST", "/api/sources", b"x", kind=BYTES)).code == "view_off"
+    assert (await api("GET", "/api/exchanges?source=s1")).code == "view_off"
