@@ -100,13 +100,13 @@ def record_text(record: Mapping[str, Any]) -> str:
     pairs = [pair for pair in headers if isinstance(pair, list) and len(pair) == 2] if isinstance(headers, list) else []
     said = (
         f"{record.get('offset')!s:>6}", moment(when) if isinstance(when, int) else "-",
-        text_of(record.get("key")), text_of(record.get("value")),
-        " ".join(f"{name}={text_of(value)}" for name, value in pairs),
+        shown_bytes(record.get("key")), shown_bytes(record.get("value")),
+        " ".join(f"{name}={shown_bytes(value)}" for name, value in pairs),
     )  # fmt: skip
     return "  ".join(said).rstrip()
 
 
-def text_of(encoded: Any) -> str:
+def shown_bytes(encoded: Any) -> str:
     """Return bytes that come in base64 as text, `null` for None."""
     try:
         return key_or_value(None if encoded is None else b64decode(encoded))

@@ -129,7 +129,7 @@ class HeldPane(TablePane):
 
     def edit(self, ident: str, held: ListedItem) -> None:
         """Have a frame edited, and ask the proxy what it makes of it."""
-        before = values_of(held.get("frame"))
+        before = values_of(held)
         text = self.host.edited(self.drafts.get(ident) or as_yaml(heading(held), before), ".yaml")
         if text is None:
             return
