@@ -49,6 +49,8 @@ PROCESS = (
     "tests/cli/test_replay.py",
     "tests/cli/test_start.py",
     "tests/cli/test_tail.py",
+    "tests/cli/view/test_proxy.py",
+    "tests/cli/view/test_real_proxy.py",
     "tests/deploy/",
     "tests/docs/",
     "tests/e2e/",

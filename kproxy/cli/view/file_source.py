@@ -118,7 +118,7 @@ class ViewedFiles:
         found = self.kept.get(ident)
         if found is not None:
             return found, self.kept.get(both_sides(at, found))
-        behind = KeptViews(self.kept.most)
+        behind = KeptViews()
         more = NEAR
         for place, view in numbered(path, Trouble()):
             if not place:

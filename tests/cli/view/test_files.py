@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from kproxy.capture.policy import Policy
+from kproxy.capture.writer import CaptureWriter
 from kproxy.cli import main
 from kproxy.cli.admin_client import Admin
 from kproxy.cli.view.app import ViewApp
@@ -20,7 +22,7 @@ from kproxy.cli.view.exchange_store import ExchangeStore
 from kproxy.cli.view.exchanges import ExchangeList
 from kproxy.cli.view.file_source import ViewedFiles
 from kproxy.cli.view.proxy_source import ProxySource
-from tests.support.exchange_factory import Somebody, conversation, event_lines, exchange, write_capture
+from tests.support.exchange_factory import NOON, Somebody, conversation, event_lines, exchange, write_capture
 from tests.support.terminal_text import idle, press, said, same_screen, screen_text, settled
 
 HERE = Path(__file__).parent
@@ -224,6 +226,32 @@ def test_a_file_that_goes_while_it_is_looked_at(capture: Path) -> None:
         assert "no such file" in said(app)
 
     play([capture], script)
+
+
+@pytest.mark.parametrize("kept", [1 << 20, 1], ids=["kept", "read again"])
+def test_both_sides_of_a_capture_of_kproxys_own(tmp_path: Path, kept: int) -> None:
+    """What passed at the broker stands beside what the client sent, whichever was written first."""
+    who = Somebody(3, client_id="etl")
+    sides = [exchange("Metadata", 8, {"topics": [{"name": name}]}, {}, who=who, at=NOON) for name in ("a", "prod.a")]
+    file = tmp_path / "both.pcapng"
+    with file.open("wb") as target:
+        writer = CaptureWriter(target, Policy("full"))
+        writer.write_broker(sides[1], ("10.0.0.1", 9092))
+        writer.write(sides[0], ("127.0.0.1", 9092))
+        writer.finish(NOON + 60, "asked")
+
+    async def script(app: ViewApp) -> None:
+        assert isinstance(app.source, ViewedFiles)
+        assert len(app.store) == 1
+        app.source.kept.most = kept
+        app.source.kept.keep("x", app.source.view("0-1")[0])
+        await press(app, "g", "enter")
+        await settled(app, lambda: app.details.detail)
+        assert "client, " in said(app)
+        assert "broker, " in said(app)
+        assert '≠ name "a"' in said(app)
+
+    play([file], script)
 
 
 def test_what_is_not_kept_is_read_again(capture: Path) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import stat
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from kproxy.cli.admin_client import Admin
 from kproxy.cli.view.app import ViewApp
 from kproxy.cli.view.file_source import ViewedFiles
 from kproxy.cli.view.proxy_source import ProxySource
 from kproxy.testing.proxy import Proxy
+from kproxy.wire import Message
 from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import RawClient
 from tests.support.terminal_text import press, said, screen_text, settled
@@ -76,9 +81,47 @@ def with_captures(broker: FakeBroker, more: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def of_clients(broker: FakeBroker) -> list[Message]:
+    return [one for one in broker.requests if one.header.get("client_id") == "raw"]
+
+
 def ask(proxy: Proxy) -> None:
     with RawClient(proxy.bootstrap) as client:
         client.brokers()
+
+
+def test_what_the_broker_gets_is_what_was_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Held by `i`, edited as YAML, looked at, let go: the client has its answer."""
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nsed -i "s/allow_auto_topic_creation: false/allow_auto_topic_creation: true/" "$1"\n')
+    editor.chmod(stat.S_IRWXU)
+    monkeypatch.setenv("EDITOR", str(editor))
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setattr(ViewApp, "suspend", lambda app: nullcontext())
+
+    async def run(proxy: Proxy, broker: FakeBroker) -> None:
+        source = ProxySource(Admin(f"http://{proxy.admin}"))
+        app = ViewApp(source, "", proxy=source)
+        async with app.run_test():
+            await settled(app, lambda: app.state.good)
+            await press(app, "i", "=~k metadata", "enter", "y")
+            await settled(app, lambda: "held from now on" in said(app))
+            asking = asyncio.create_task(asyncio.to_thread(ask, proxy))
+            await press(app, "3")
+            await settled(app, lambda: "Metadata v4" in said(app) and "allow_auto_topic_creation false" in said(app))
+            assert of_clients(broker) == []
+            await press(app, "e")
+            await settled(app, lambda: "allow_auto_topic_creation true" in said(app))
+            await press(app, "a")
+            await asking
+            await settled(app, lambda: "0 held" in said(app))
+            await press(app, "I")
+            await settled(app, lambda: "holds nothing more" in said(app))
+        (request,) = of_clients(broker)
+        assert request.body["allow_auto_topic_creation"] is True
+
+    with FakeBroker() as broker, Proxy(broker.address) as proxy:
+        asyncio.run(run(proxy, broker))
 
 
 def test_a_proxy_that_is_started_again() -> None:
