@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-Span = tuple[int, int]
+StepSpan = tuple[int, int]
 """First byte and the one behind the last."""
 MOST_CHANGES = 1000
 """Fields that are told as changed; who changes more of them has made another frame."""
@@ -25,7 +25,7 @@ def changes(client: Iterable[list[Any]], broker: Iterable[list[Any]]) -> list[di
     return found
 
 
-def values(steps: Iterable[list[Any]]) -> dict[str, tuple[Span, Any]]:
+def values(steps: Iterable[list[Any]]) -> dict[str, tuple[StepSpan, Any]]:
     """Return place and value of each step that has one of its own, by path; names above fields have none."""
     return {
         step[3] if step[4] == "value" else f"{step[3]} ({step[4]})": ((step[0], step[1]), step[6]) for step in steps
