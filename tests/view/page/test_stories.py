@@ -204,7 +204,7 @@ def test_who_may_only_look_changes_nothing_and_sees_no_records(guarded: Shop, op
         return send('POST', '/api/kill').then(() => 'done', (error) => error.code); }""")
 
     assert refused == "read_only"
-    assert page.get_by_role("button", name=re.compile("Kill|Recycle|Close|Make|Intercept|Add|Resume")).count() == 0
+    assert page.get_by_role("button", name=re.compile("Kill|Recycle|Close|Intercept|^Add|Resume")).count() == 0
     assert "63 75 73 74" not in bytes_shown and "customer" not in page.locator("main").inner_text()
 
 

@@ -160,22 +160,22 @@ def test_a_lane_has_room_for_requests_at_the_same_time(page: Page) -> None:
     assert found == [[1], ["a↓", "b↓", "a↑", "c↓", "b↑"], [[0, 0, 2], [1, 1, 4], [0, 3, 5]]]
 
 
-def test_a_million_rows_take_no_more_room_than_the_last_ones(page: Page) -> None:
-    """Ten minutes of 2,000 rows a second, of which each has texts of its own, go through the columns."""
+def test_many_rows_take_no_more_room_than_the_last_ones(page: Page) -> None:
+    """400,000 of which each has a text of its own go through the columns: three minutes of 2,000 a second."""
     found = run(
         page,
         "store",
         """
         const names = ["id", "time", "connection", "client", "api", "about", "outcome", "errors", "rules", "latency", "kept"];
         const rows = new m.Rows();
-        for (let n = 0; n < 1_200_000; n++) {
+        for (let n = 0; n < 400_000; n++) {
           rows.add([`0-${n}`, n / 2000, n % 300, `c${n % 300}`, "Fetch", `topic-${n}[0]`, n % 99 ? "answered" : null, [], [], 1.5, true], names);
         }
         return [rows.count, rows.gone, rows.texts.all.length < 200_000, rows.open.size < 4000, performance.memory.usedJSHeapSize / 1e6];""",
     )
 
     *counts, megabytes = found
-    assert counts == [50_000, 1_150_000, True, True]
+    assert counts == [50_000, 350_000, True, True]
     assert megabytes < 150
 
 
