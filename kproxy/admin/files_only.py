@@ -42,7 +42,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *sources.OPERATIONS,
     *exchanges.OPERATIONS,
 )
-"""What can be asked without a proxy."""
+"""Operations that need no proxy."""
 
 
 @contextmanager
