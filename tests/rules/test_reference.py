@@ -39,7 +39,7 @@ def test_generated_parts_are_those_of_the_models(name: str) -> None:
 
     assert GENERATED[name] == text
     known = ("| key | what |", "| column | type |", "| short | field |", "| question | table |", "| metric | type |",
-             "| method | path |", "| command | what |")  # fmt: skip
+             "| method | path |", "| command | what |", "| where | key |")  # fmt: skip
     assert text.count("<!-- table:") <= sum(text.count(head) for head in known)
     assert len(re.findall(r"^<!-- (?!end)", text, re.MULTILINE)) == text.count("<!-- end -->\n")
 
@@ -80,7 +80,7 @@ def test_a_fault_without_a_row_gets_one_and_rows_are_kept() -> None:
     assert row == f"| {number} | {fault} | `no_controller` | `kind: no_controller, when: {{for: 30s}}` |"
 
 
-OTHERS = {f"docs/{name}" for name in ("rules-tests.md", "inspect.md", "answers.md", "reference.md")}
+OTHERS = {f"docs/{name}" for name in ("rules-tests.md", "inspect.md", "answers.md", "reference.md", "view.md")}
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in OTHERS])

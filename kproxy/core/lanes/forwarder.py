@@ -101,7 +101,7 @@ class Forwarder:
 
 
 def stays(piece: Buffer) -> bool:
-    """Return True for long `bytes`."""
+    """Return True for long `bytes`, which leave as they are."""
     return type(piece) is bytes and len(piece) >= LONG
 
 
