@@ -81,7 +81,7 @@ class Turn(greenlet):
         self.level, self.slices = -1, 0  # see turn_order.py
         self.at: tuple[int, ...] = ()  # the callback whose time is measured
         self.waited = False
-        self.read = 0  # bytes of the buffer that it uses
+        self.side: object = None  # whose callback it is, once it has stopped: its last read lies in the buffer
         self.guarded = 0  # blocks that are to be gone through to their end
         self.given_up = False
 
@@ -124,14 +124,11 @@ class Turn(greenlet):
 
     def stop(self, owner: WorkOwner, wait: Callable[[], None]) -> None:
         """Wait until it is this one's turn again; `wait` sees to that."""
-        reactor, read = self.reactor, b""
+        reactor = self.reactor
         if self.owner is None:  # the reactor's own loop
-            reading = getattr(reactor.current, "__self__", None)
-            read = bytes(memoryview(BUFFER)[: getattr(reading, "reading", -GROWTH) + GROWTH])
-            self.owner = owner
-        elif self.read:
-            read = bytes(memoryview(BUFFER)[: self.read])
-        self.waited, self.read, self.address = True, len(read), owner.address
+            self.owner, self.side = owner, getattr(reactor.current, "__self__", None)
+        read = bytes(memoryview(BUFFER)[: getattr(self.side, "reading", -GROWTH) + GROWTH])
+        self.waited, self.address = True, owner.address
         if reactor.loop is self:
             reactor.hand_over()
         owner.freeze(self)
@@ -148,7 +145,9 @@ class Turn(greenlet):
             self.parent = getcurrent()
             if self.guarded:
                 self.given_up = True
+                before = bytes(BUFFER)  # what the turn at hand has read; this one puts its own there
                 self.switch()
+                BUFFER[:] = before
             else:
                 self.throw()
             self.reactor.aside.left(self)
