@@ -10,7 +10,7 @@ import http.client
 import json
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from types import MappingProxyType
@@ -87,10 +87,12 @@ class Admin:
         with self._response("GET", self.prefix + path, timeout=PROBE_TIMEOUT) as response:
             return response.status, response.read().decode(errors="replace").strip()
 
-    def stream(self, path: str, query: Mapping[str, Any]) -> Iterator[bytes]:
+    def stream(self, path: str, query: Mapping[str, Any]) -> Generator[bytes, None, None]:
         """Yield the lines of a response that has no end, as they come. Empty lines, which only keep the connection
         alive, are left out. Raises as `__call__` does, and InternalError when the response ends after all."""
-        return filter(bytes.strip, self._lines(path, query, {}))
+        for line in self._lines(path, query, {}):
+            if line.strip():
+                yield line
 
     def events(self, path: str, query: Mapping[str, Any], last: str = "") -> Iterator[ServerEvent]:
         """Yield the server-sent events of a response that has no end, and its comments, which say that all is well.

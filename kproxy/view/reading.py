@@ -17,6 +17,7 @@ from array import array
 from collections import OrderedDict
 from dataclasses import asdict, dataclass, field
 from io import BufferedWriter
+from pathlib import Path
 from time import process_time
 from typing import IO, Any
 
@@ -128,11 +129,15 @@ class LimitedFile(PacketFile):
     stopped = ""
     reads = 0
 
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path)
+        self.deadline = process_time() + SECONDS
+
     def _read(self, file: IO[bytes], size: int) -> bytes | None:
         self.reads += 1
         if self.offset > MOST_UNPACKED:
             self.stopped = "unpacked"
-        elif not self.reads % CHECKED and process_time() > SECONDS:
+        elif not self.reads % CHECKED and process_time() > self.deadline:
             self.stopped = "seconds"
         return None if self.stopped else super()._read(file, size)
 

@@ -16,6 +16,7 @@ from starlette.types import Message
 
 from kproxy.admin.api import make_app
 from kproxy.admin.backend import process_backend
+from kproxy.admin.completion import kinds_shown
 from kproxy.admin.guard import AdminTokens
 from kproxy.config.document import Config
 from kproxy.process.app import ProxyProcess
@@ -144,6 +145,7 @@ def make_api(monkeypatch: pytest.MonkeyPatch, logged: list[dict[str, Any]]) -> I
     stack = ExitStack()
     monkeypatch.setitem(KINDS, "tiny", Tiny)
     monkeypatch.setitem(KINDS, "tiny_code", TinyCode)
+    stack.callback(kinds_shown.cache_clear)  # which has seen them, and they go
 
     def capture(logger: Any, level: str, fields: Any) -> Any:
         logged.append({"level": level, **fields})

@@ -263,7 +263,7 @@ def test_a_tail_has_the_lines_of_all_workers(two: Two) -> None:
     first = json.loads(next(lines))
     two.ask("tailed", times=3)
     found = [json.loads(next(lines))["request"] for _ in range(12)]
-    lines.close()  # type: ignore[attr-defined]
+    lines.close()
 
     assert first["listening"]
     by_client: dict[str, list[int]] = {}

@@ -42,17 +42,17 @@ class RawClient:
         host, _, port = address.rpartition(":")
         near = (source, 0) if source else None
         self.socket = socket.create_connection((host.strip("[]"), int(port)), timeout, near)
-        self.socket.sendall(first)
-        if tls is not None:
-            try:
+        try:
+            self.socket.sendall(first)
+            if tls is not None:
                 self.socket = tls.wrap_socket(self.socket, server_hostname=server_name or host.strip("[]"))
-            except BaseException as error:
-                self.socket.close()
-                for frame, _ in walk_tb(error.__traceback__):  # ssl leaves its own open if the peer has reset it before
-                    half = frame.f_locals.get("self")
-                    if isinstance(half, ssl.SSLSocket):
-                        half.close()
-                raise
+        except BaseException as error:  # the peer may have reset it already
+            self.socket.close()
+            for frame, _ in walk_tb(error.__traceback__):  # where ssl leaves its own open
+                half = frame.f_locals.get("self")
+                if isinstance(half, ssl.SSLSocket):
+                    half.close()
+            raise
         self._ids, self._client_id = itertools.count(1), client_id
 
     def request(self, key: int, version: int, body: dict[str, Any], correlation: int | None = None) -> bytes:

@@ -104,6 +104,8 @@ def test_following_ends_when_a_row_is_chosen(fake: FakeView, open_page: OpenPage
     shown(page, 300)
     page.wait_for_selector("text=/^300$/")
     page.keyboard.press("k")
+    page.wait_for_selector(".details")
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     top = page.evaluate("document.querySelector('.list').scrollTop")
     fake.rows([fake.row(number) for number in range(301, 401)])
     shown(page, 400)
