@@ -23,10 +23,13 @@ export function mount(root, element) {
 export function changed() {
   if (wanted || draw === null) return;
   wanted = true;
-  requestAnimationFrame(() => {
-    wanted = false;
-    render(draw(), place);
-  });
+  requestAnimationFrame(drawNow);
+}
+
+// Draw the page at once, so that what a key opened has the focus before the next key.
+export function drawNow() {
+  wanted = false;
+  render(draw(), place);
 }
 
 // Lines of which only those in sight are elements. `count` lines of `height` pixels; `line(number)` draws one.

@@ -14,7 +14,7 @@ const LOOK = 2000; // milliseconds between two looks while something is held, sh
 const WENT = { resumed: "resumed", edited: "edited", answered: "answered", dropped: "dropped", closed: "closed",
   timed_out: "went on by itself", client_left: "gone with its client", rule_gone: "let go with its rule" };
 
-export const held = { list: new Map(), most: 0, passedOver: 0, chosen: null, asked: 0 };
+export const held = { list: new Map(), most: 0, passedOver: 0, chosen: null, asked: 0, told: 0 };
 
 // Take over one frame, with the moment at which its time is over.
 function put(one) {
@@ -31,7 +31,11 @@ function drop(id) {
 async function look() {
   held.asked = Date.now();
   try {
-    const found = await get("/api/held");
+    let found, told;
+    do { // an answer that was on its way while something else was told is not the newest
+      told = held.told;
+      found = await get("/api/held");
+    } while (told !== held.told);
     held.most = found.most;
     held.passedOver = found.passed_over;
     const here = new Set(found.held.map((one) => one.id));
@@ -47,6 +51,7 @@ on("hello", look);
 on("resumed", look);
 on("held", ({ added = [], changed: others = [], gone = [] }) => {
   const before = held.list.size;
+  held.told += 1;
   added.forEach(put);
   others.filter((one) => held.list.has(one.id)).forEach(put);
   for (const { id, how, who } of gone) {

@@ -1,6 +1,6 @@
 // Search in the rows that are here, as text; "in all kept" asks the proxy, records included.
 
-import { Component, changed, html } from "./dom.mjs";
+import { Component, changed, drawNow, html } from "./dom.mjs";
 import { number, quoted } from "./format.mjs";
 import { bring, shown } from "./list.mjs";
 import { begin, rows } from "./live.mjs";
@@ -12,8 +12,8 @@ export const search = {
   text: "",
   ask() {
     search.open = true;
-    changed();
-    requestAnimationFrame(() => document.querySelector(".search input")?.focus());
+    drawNow();
+    document.querySelector(".search input")?.focus();
   },
   // Choose the next row that has the text, or the one before.
   go(step) {

@@ -11,7 +11,8 @@ import pytest
 from tests.support.fake_view import FakeView
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Locator, Page
+    from playwright.sync_api._generated import LocatorAssertions
 
 CHROMIUM = os.environ.get("KPROXY_CHROMIUM", "/usr/bin/chromium")
 PATIENCE = 15_000  # milliseconds; much less is usual
@@ -40,7 +41,8 @@ def open_page(browser: Browser) -> Iterator[OpenPage]:
     said: list[str] = []
     contexts = []
 
-    def open_page(url: str, *, theme: str = "light", **context: Any) -> Page:
+    def open_page(url: str, *, theme: str = "light", live: bool = True, **context: Any) -> Page:
+        """`live`: wait until the page has its stream, and knows what may be changed."""
         made = browser.new_context(
             viewport=context.pop("viewport", WIDE), color_scheme=theme, timezone_id="UTC", **context
         )
@@ -52,12 +54,22 @@ def open_page(browser: Browser) -> Iterator[OpenPage]:
         origin = url.split("/view/", maxsplit=1)[0]
         page.on("request", lambda one: None if own(one.url, origin) else said.append(f"asks {one.url}"))
         page.goto(url)
+        if live:
+            page.wait_for_selector(".stream.live")
         return page
 
     yield open_page
     for one in contexts:
         one.close()
     assert said == []
+
+
+def expect(found: Locator) -> LocatorAssertions:
+    """Return what waits until a part of a page is as it should be."""
+    from playwright import sync_api  # which is missing where there is no browser either
+
+    sync_api.expect.set_options(timeout=PATIENCE)
+    return sync_api.expect(found)
 
 
 def own(url: str, origin: str) -> bool:

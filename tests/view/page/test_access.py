@@ -11,7 +11,7 @@ import pytest
 from kproxy.jars import cache_folder
 from tests.support.fake_view import FakeView
 
-from .conftest import OpenPage
+from .conftest import OpenPage, expect
 from .test_page import shown
 
 if TYPE_CHECKING:
@@ -112,9 +112,9 @@ def test_the_list_says_where_it_is(fake: FakeView, open_page: OpenPage) -> None:
     page.keyboard.press("j")
     page.wait_for_selector("#chosen")
 
-    assert page.locator(".list").get_attribute("aria-activedescendant") == "chosen"
-    assert page.locator("#chosen").get_attribute("aria-rowindex") == "3"
-    assert page.locator("#chosen").get_attribute("aria-selected") == "true"
+    expect(page.locator(".list")).to_have_attribute("aria-activedescendant", "chosen")
+    expect(page.locator("#chosen")).to_have_attribute("aria-rowindex", "3")
+    expect(page.locator("#chosen")).to_have_attribute("aria-selected", "true")
 
 
 def test_a_page_of_half_the_size_works(fake: FakeView, open_page: OpenPage) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kproxy.testing.dialogue import request
 from tests.support.fake_view import FakeView
+from tests.support.wait import until
 
-from .conftest import OpenPage
+from .conftest import OpenPage, expect
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -100,7 +102,7 @@ def test_an_edit_is_checked_before_it_is_sent(fake: FakeView, page: Page) -> Non
     page.locator("dialog [role=treeitem]", has_text="generation_id").click()
     page.locator("dialog .value input").fill("soon")
     page.wait_for_selector("dialog .value .bad >> text=a whole number is wanted")
-    assert page.locator("dialog button.primary").is_disabled()
+    expect(page.locator("dialog button.primary")).to_be_disabled()
     del fake.refused["/api/held/17-1/preview"]
     fake.answers["/api/held/17-1/preview"] = shown()
     page.locator("dialog .value input").fill("7")
@@ -111,6 +113,27 @@ def test_an_edit_is_checked_before_it_is_sent(fake: FakeView, page: Page) -> Non
         "revision": 1, "set": [{"path": "generation_id", "value": 7}], "who": "",
     }  # fmt: skip
     page.wait_for_selector("dialog", state="detached")
+
+
+def test_what_is_held_while_the_page_asks_stays_in_sight(fake: FakeView, open_page: OpenPage) -> None:
+    """An answer from before does not take away what was told since."""
+    asked, told = Event(), Event()
+    answers = [{"held": [], "most": 20, "passed_over": 0}, {"held": [held()], "most": 20, "passed_over": 0}]
+
+    def late(query: dict[str, str]) -> dict[str, Any]:
+        asked.set()
+        told.wait(20)
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    fake.answers["/api/held"] = late
+    page = open_page(fake.page)
+    assert asked.wait(20)
+    fake.tell("held", {"added": [held()], "changed": [], "gone": []})
+    page.wait_for_selector(".held-frame")
+    told.set()
+    until(lambda: fake.seen.count("/api/held") >= 2)
+    page.wait_for_timeout(200)
+    expect(page.locator(".held-frame")).to_have_count(1)
 
 
 def test_bytes_are_edited_and_an_edit_undone(fake: FakeView, page: Page) -> None:
@@ -126,7 +149,7 @@ def test_bytes_are_edited_and_an_edit_undone(fake: FakeView, page: Page) -> None
     page.locator("dialog .tree").focus()
     page.keyboard.press("V")
     page.wait_for_selector("dialog button[disabled] >> text=Undo")
-    assert page.locator("dialog button.primary").inner_text() == "Resume"
+    expect(page.locator("dialog button.primary")).to_have_text("Resume")
 
 
 def test_an_answer_is_given_in_the_brokers_place(fake: FakeView, page: Page) -> None:

@@ -6,8 +6,9 @@ from time import time
 from typing import TYPE_CHECKING
 
 from tests.support.fake_view import FakeView
+from tests.support.wait import until
 
-from .conftest import OpenPage
+from .conftest import OpenPage, expect
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -54,7 +55,7 @@ def test_what_traffic_says_is_text(fake: FakeView, open_page: OpenPage) -> None:
     page.keyboard.press("o")
     page.wait_for_selector("dialog")
 
-    assert HOSTILE in page.locator(".list .row:not(.head)").inner_text()
+    expect(page.locator(".list .row:not(.head)")).to_contain_text(HOSTILE)
     assert page.evaluate("document.querySelectorAll('img, script:not([src])').length") == 0
     assert page.title() == "kproxy live view"
 
@@ -67,7 +68,7 @@ def test_a_filter_is_judged_before_it_is_in_force(fake: FakeView, open_page: Ope
     page.keyboard.type("~k produce and latncy > 1")
     page.wait_for_selector(".judged .bad")
     page.keyboard.press("Enter")
-    assert "latncy" in page.locator(".judged").inner_text()
+    expect(page.locator(".judged")).to_contain_text("latncy")
     assert fake.filters == [""]
 
     page.locator(".filter input").fill("")
@@ -80,8 +81,8 @@ def test_a_filter_is_judged_before_it_is_in_force(fake: FakeView, open_page: Ope
     page.wait_for_function("() => document.querySelector('.chip').getAttribute('aria-pressed') === 'true'")
     page.wait_for_selector(".stream.live")
 
-    assert fake.filters[1] == "~k Produce"
-    assert fake.filters[-1] == "(~k Produce) and (error or pending)"
+    until(lambda: fake.filters[1] == "~k Produce")
+    until(lambda: fake.filters[-1] == "(~k Produce) and (error or pending)")
 
 
 def test_a_pause_keeps_what_comes(fake: FakeView, open_page: OpenPage) -> None:
@@ -136,9 +137,9 @@ def test_left_out_and_gaps_are_told(fake: FakeView, open_page: OpenPage) -> None
     page.wait_for_selector("text=812 rows are missing: worker restarted")
 
     assert "1,842/s pass" in " ".join(page.locator(".now").inner_text().split())
-    assert page.locator(".now >> text=left out").inner_text() == "left out 2,114"
+    expect(page.locator(".now >> text=left out")).to_have_text("left out 2,114")
     assert "2,048 not looked at" in page.locator(".now >> text=left out").get_attribute("title")
-    assert "Produce" in page.locator("aside").inner_text()
+    expect(page.locator("aside")).to_contain_text("Produce")
 
 
 def test_the_stream_is_taken_up_again(fake: FakeView, open_page: OpenPage) -> None:
@@ -200,7 +201,7 @@ def test_a_token_is_asked_for_once(fake: FakeView, open_page: OpenPage) -> None:
     """It stays in the tab, in no address; a wrong one is told."""
     fake.token = "secret"
     fake.rows_kept = [fake.row(1)]
-    page = open_page(fake.page)
+    page = open_page(fake.page, live=False)
     page.wait_for_selector("dialog.login")
     page.keyboard.type("wrong")
     page.keyboard.press("Enter")
@@ -244,7 +245,7 @@ def test_faults_are_killed_after_one_question(fake: FakeView, open_page: OpenPag
     page.keyboard.press("Enter")
     page.wait_for_selector("text=off: slow sometimes")
 
-    assert fake.changes == [("POST", "/api/kill", None)]
+    until(lambda: fake.changes == [("POST", "/api/kill", None)])
 
 
 def test_following_a_connection_shows_its_lanes(fake: FakeView, open_page: OpenPage) -> None:
@@ -257,12 +258,12 @@ def test_following_a_connection_shows_its_lanes(fake: FakeView, open_page: OpenP
     page.wait_for_selector("dialog")
     page.get_by_role("button", name="group billing").click()
     page.wait_for_selector(".chip.crumb")
-    assert fake.filters[-1] == 'group ~ "^billing$"'
+    until(lambda: fake.filters[-1] == 'group ~ "^billing$"')
     page.keyboard.press("Y")
     page.wait_for_selector(".lane-heads h3 >> nth=1")
 
-    assert page.locator(".lane-heads h3").count() == 2
-    assert page.locator(".moment").count() == 40
+    expect(page.locator(".lane-heads h3")).to_have_count(2)
+    expect(page.locator(".moment")).to_have_count(40)
 
 
 def test_views_beside_the_list(fake: FakeView, open_page: OpenPage) -> None:
@@ -272,10 +273,10 @@ def test_views_beside_the_list(fake: FakeView, open_page: OpenPage) -> None:
     fake.tick()
     page.keyboard.press("2")
     page.wait_for_selector("text=3 connections")
-    assert "librdkafka/2.10.0" in page.locator("main").inner_text()
+    expect(page.locator("main")).to_contain_text("librdkafka/2.10.0")
     page.keyboard.press("3")
     page.wait_for_selector("text=kafka.edge.example:19092")
-    assert page.locator(".map .lines path[d]").count() == 4
+    expect(page.locator(".map .lines path[d]")).to_have_count(4)
     page.goto(f"{fake.page}#/charts")
     page.wait_for_selector(".chart canvas")
     fake.tick()

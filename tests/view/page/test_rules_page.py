@@ -13,8 +13,9 @@ from kproxy.rules.document.read import check_documents, read_document
 from kproxy.rules.document.source import Source
 from kproxy.rules.store import RuleStore
 from tests.support.fake_view import FakeView, problem
+from tests.support.wait import until
 
-from .conftest import OpenPage
+from .conftest import OpenPage, expect
 from .test_access import violations
 from .test_page import HOSTILE, shown
 
@@ -71,7 +72,6 @@ def test_rules_are_listed_and_switched(writing: FakeView, open_page: OpenPage) -
     """With what they have counted since; one of a file is not removed, and says where it stands."""
     page = open_page(f"{writing.page}#/rules")
     page.wait_for_selector("main table tbody tr >> nth=1")
-    page.wait_for_selector(".stream.live")
     writing.answers["/api/rules"] = rules({"matched": 3320, "fired": 645, "applied": 645, "held": 2}, FILE)
     writing.tick(rules={"slow sometimes": [10, 4, 4, 2]})
     page.wait_for_selector("text=3,320")
@@ -103,8 +103,8 @@ def test_rules_are_judged_while_they_are_written(writing: FakeView, open_page: O
     page.locator("dialog textarea").fill(text_of(page).replace("kind: delay", "kind: dela"))
     page.wait_for_selector(".said .bad")
     add = page.get_by_role("button", name="Add", exact=True)
-    assert add.is_disabled()
-    assert page.locator(".numbers .bad").inner_text().strip() == "3"
+    expect(add).to_be_disabled()
+    expect(page.locator(".numbers .bad")).to_have_text("3")
     page.get_by_role("button", name="Take it").click()
     page.wait_for_selector("text=5 would match")
     add.click()
@@ -162,7 +162,7 @@ def test_a_rule_is_made_of_an_exchange(writing: FakeView, open_page: OpenPage) -
     assert injected == rule
     page.locator("dialog textarea").fill(text_of(page) + "    mode: observe\n")
     page.wait_for_selector("text=The text says more than the form can show.")
-    assert page.get_by_label("client_id").is_disabled()
+    expect(page.get_by_label("client_id")).to_be_disabled()
     page.wait_for_selector("text=5 would match")
     page.get_by_role("button", name="Add", exact=True).click()
     page.wait_for_selector("dialog", state="detached")
@@ -256,11 +256,11 @@ def test_whoever_may_only_look_changes_nothing(writing: FakeView, open_page: Ope
     for key in ("+", "j", "t", "x", "L"):
         page.keyboard.press(key)
     assert page.locator("dialog").count() == 0
-    assert page.locator("main .tools button").all_inner_texts() == ["Textenter"]
+    expect(page.locator("main .tools button")).to_have_text(["Textenter"])
     assert page.locator("[role=switch]:not([disabled])").count() == 0
     page.goto(f"{writing.page}#/captures")
     page.wait_for_selector("text=incident.pcapng")
-    assert page.locator("main button").all_inner_texts() == ["Download"]
+    expect(page.locator("main button")).to_have_text(["Download"])
     page.goto(f"{writing.page}#/exchanges")
     page.keyboard.press("j")
     page.keyboard.press("m")
@@ -289,7 +289,6 @@ def test_captures_are_started_stopped_and_saved(writing: FakeView, open_page: Op
         "POST /api/captures": (409, problem("capture_exists", "file: it is there")),
     }  # fmt: skip
     page = open_page(f"{writing.page}#/exchanges?f=~t%20orders")
-    page.wait_for_selector(".stream.live")
     page.goto(f"{writing.page}#/captures")
     page.wait_for_selector("main >> text=incident.pcapng")
     page.locator("main").get_by_role("button", name="Stop").click()
@@ -313,7 +312,6 @@ def test_a_file_is_opened_by_dropping_it(writing: FakeView, open_page: OpenPage)
     opened = {"sources": [source], "most": 4, "live": True, "may_open": True}
     writing.answers["POST /api/sources"] = (201, source)
     page = open_page(writing.page)
-    page.wait_for_selector(".stream.live")
     page.wait_for_selector("text=Open a file…")
     writing.answers["/api/sources"] = opened
     page.evaluate("""() => {
@@ -324,14 +322,13 @@ def test_a_file_is_opened_by_dropping_it(writing: FakeView, open_page: OpenPage)
     }""")
     page.wait_for_selector("text=1448 bytes are missing in 1 places")
     page.wait_for_selector(".stream.source")
-    assert writing.changes[-1] == ("POST", "/api/sources?name=x.pcap", b"a capture")
+    until(lambda: writing.changes[-1] == ("POST", "/api/sources?name=x.pcap", b"a capture"))
     assert any("source=s1" in path for path in writing.seen)
-    assert HOSTILE[:20] in page.locator(".sources").inner_text()
+    expect(page.locator(".sources")).to_contain_text(HOSTILE[:20])
     writing.answers["/api/sources"] = {**opened, "sources": []}
     page.locator(".sources [aria-label^=Close]").click()
-    page.wait_for_selector(".stream.live")
 
-    assert writing.changes[-1][:2] == ("DELETE", "/api/sources/s1")
+    until(lambda: writing.changes[-1][:2] == ("DELETE", "/api/sources/s1"))
 
 
 def test_where_there_are_only_files_the_first_is_shown(writing: FakeView, open_page: OpenPage) -> None:
@@ -343,11 +340,11 @@ def test_where_there_are_only_files_the_first_is_shown(writing: FakeView, open_p
         "/api/view": (404, {}),
     }
     writing.rows_kept = [writing.row(1)]
-    page = open_page(writing.page)
+    page = open_page(writing.page, live=False)
     page.wait_for_selector(".stream.source")
     shown(page, 1)
 
-    assert page.locator(".sources li").count() == 1
+    expect(page.locator(".sources li")).to_have_count(1)
 
 
 def test_axe_finds_nothing_on_rules_and_captures(writing: FakeView, open_page: OpenPage) -> None:

@@ -17,7 +17,7 @@ from kproxy.testing.cluster import MockCluster
 from kproxy.testing.process import free_port_with_room, free_ports
 from kproxy.testing.proxy import Proxy
 
-from .conftest import OpenPage
+from .conftest import OpenPage, expect
 from .test_page import cells
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def test_from_the_slow_ones_to_the_reason_by_keys(shop: Shop, open_page: OpenPag
     parts = [float(text.split()[0]) for text in page.locator(".timing table >> nth=0 >> td.r").all_inner_texts()]
 
     assert 250 <= parts[0] <= parts[3] and abs(sum(parts[:3]) - parts[3]) < 1
-    assert "rules held it (slow now)" in page.locator(".timing").inner_text()
+    expect(page.locator(".timing")).to_contain_text("rules held it (slow now)")
 
 
 def test_what_kproxy_answered_is_told(shop: Shop, open_page: OpenPage) -> None:
@@ -188,7 +188,7 @@ def guarded(cluster: MockCluster, tmp_path: Path) -> Iterator[Shop]:
 def test_who_may_only_look_changes_nothing_and_sees_no_records(guarded: Shop, open_page: OpenPage) -> None:
     """U2, U3: nothing to change with is on the page, and the proxy refuses it all the same; keys, values and headers
     are in neither tree, bytes nor records."""
-    page = open_page(f"{guarded.url}#/exchanges?f=~k+produce")
+    page = open_page(f"{guarded.url}#/exchanges?f=~k+produce", live=False)
     page.wait_for_selector("dialog.login")
     page.keyboard.type("read-token")
     page.keyboard.press("Enter")
