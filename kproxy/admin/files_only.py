@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from signal import SIGINT, SIGTERM
 
 import trio
 from starlette.applications import Starlette
@@ -72,16 +73,20 @@ def files_backend(log: FilteringBoundLogger, most: int) -> Iterator[Backend]:
 async def serve_files(
     files: Sequence[str], log: FilteringBoundLogger, told: Callable[[str], None], port: int = 0
 ) -> None:
-    """Read captures and serve the page for them until cancelled. `told` gets the page's address when all are read.
-    Raises InputError for a file that is none."""
+    """Read captures and serve the page for them until cancelled, SIGINT or SIGTERM.
+
+    `told` gets the page's address when all are read. Raises InputError for a file that is none."""
     with files_backend(log, len(files)) as backend:
         for name in files:
             await add(backend, name)
-        app = files_app(backend)
         turns = count()
-        async with trio.open_nursery() as nursery:
-            url = await nursery.start(serve_admin, app, HOST, port, log, lambda: next(turns))
-            told(f"{url}/view/")
+        # KeyboardInterrupt would be raised wherever the loop is, which may be in something that catches it
+        with trio.open_signal_receiver(SIGINT, SIGTERM) as signals:
+            async with trio.open_nursery() as nursery:
+                url = await nursery.start(serve_admin, files_app(backend), HOST, port, log, lambda: next(turns))
+                told(f"{url}/view/")
+                async for _ in signals:
+                    nursery.cancel_scope.cancel()
 
 
 def files_app(backend: Backend) -> Starlette:

@@ -17,7 +17,8 @@ from tests.support.capture_files import client, produce, written
 COMMAND = (sys.executable, "-m", "kproxy", "view", "--web")
 
 
-def test_files_are_served_on_loopback_until_ctrl_c(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_files_are_served_on_loopback_until_ctrl_c(tmp_path: Path, end: signal.Signals) -> None:
     """Each is a source, and what needs a proxy is not there."""
     paths = []
     for number in (1, 2):
@@ -41,7 +42,7 @@ def test_files_are_served_on_loopback_until_ctrl_c(tmp_path: Path) -> None:
         foreign = urllib.request.Request(f"{api}/api/sources", headers={"Host": "evil.example"})
         with pytest.raises(urllib.error.HTTPError, match="403"):
             urllib.request.urlopen(foreign, timeout=30)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(end)
         assert process.wait(30) == 0
 
 
