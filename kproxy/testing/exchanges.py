@@ -22,14 +22,17 @@ from kproxy.rules.entity import Entity, entities
 from kproxy.rules.select.frame_match import FrameMatch
 from kproxy.wire import decode_request, decode_response
 from kproxy.wire.codec.message import Message
+from kproxy.wire.codec.structs import read_request_header, read_response_header
 from kproxy.wire.records import Record, decode
 from kproxy.wire.records import entries as entries_of
+from kproxy.wire.scan.sketch import RecordsDigest, decode_sketch
 from kproxy.wire.table import errors as error_codes
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import API_VERSIONS, FETCH, METADATA, PRODUCE
 
-from .recorder import TapedConnection, TapedExchange
+from .recorder import TapedConnection, TapedExchange, TapedFrame
 
+NO_FRAME = TapedFrame(b"", 0)
 MOST_REASON = 120
 """Characters shown of the reason why a frame cannot be read: a rule has made it so, or the broker."""
 
@@ -60,13 +63,14 @@ class SeenExchange:
     """A request as the client sent it, and its response as the client got it: after all rules, in its own names.
 
     Attributes: api (its name), key, version, client_id; connection (a number), node (that the connection is for; None:
-    bootstrap); came, answered (monotonic seconds; None: no answer); request, response (`kproxy.wire` messages, with
-    `header` and `body`; None: no answer. Both raise DecodeError when a rule has made the frame unreadable).
+    bootstrap); came, answered (monotonic seconds; None: no answer); request_bytes (its length); request, response
+    (`kproxy.wire` messages, with `header` and `body`; None: no answer. Both raise DecodeError when a rule has made the
+    frame unreadable; of the oldest long ones of a tape that is full, records are digests of their batches' headers).
     """
 
     def __init__(self, taken: TapedExchange, topics: Topics) -> None:
         frame, facts = taken.request, taken.connection.session.facts
-        self.taken, self._topics = taken, topics
+        self.taken, self._topics, self.request_bytes = taken, topics, taken.asked.size
         self.key, self.version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
         self.api = schema.load(self.key).name
         length = int.from_bytes(frame[8:10], "big", signed=True)
@@ -84,9 +88,18 @@ class SeenExchange:
         one."""
         return None if self.answered is None else self.answered - self.came
 
+    @property
+    def response_bytes(self) -> int:
+        """Return the length of the response; 0 without one."""
+        return 0 if self.taken.told is None else self.taken.told.size
+
     @cached_property
     def request(self) -> Message:
-        return decode_request(self.taken.request, trailing=True)
+        frame = self._kept(self.taken.asked)
+        if not frame.sketched:
+            return decode_request(frame.data, trailing=True)
+        api, version, header, _ = read_request_header(frame.data)
+        return Message(api, version, header, decode_sketch(frame.data, self.key, version, "request", sketched=True))
 
     @property
     def response(self) -> Message | None:
@@ -94,7 +107,20 @@ class SeenExchange:
 
     @cached_property
     def _response(self) -> Message:
-        return decode_response(self.taken.response or b"", self.key, self.version, trailing=True)  # as clients do
+        frame = self._kept(self.taken.told or NO_FRAME)
+        if not frame.sketched:
+            return decode_response(frame.data, self.key, self.version, trailing=True)  # as clients do
+        api = schema.load(self.key)
+        header, _ = read_response_header(frame.data, api, self.version)
+        body = decode_sketch(frame.data, self.key, self.version, "response", sketched=True)
+        return Message(api, self.version, header, body)
+
+    def _kept(self, frame: TapedFrame) -> TapedFrame:
+        """Return the frame if all of its fields are kept. Raises DecodeError."""
+        if frame.cut:
+            reason = f"of {frame.size} bytes only the beginning is kept, since the tape was full"
+            raise DecodeError(reason, api=self.api, version=self.version)
+        return frame
 
     @cached_property
     def entities(self) -> tuple[Entity, ...]:
@@ -113,13 +139,17 @@ class SeenExchange:
 
     @property
     def records(self) -> list[Record]:
-        """Return the records of a Produce request or of a Fetch response: keys, values, headers, timestamps."""
+        """Return the records of a Produce request or of a Fetch response: keys, values, headers, timestamps. Raises
+        DecodeError when they are not kept any more."""
         if self.key == PRODUCE:
             fields = [part["records"] for topic in self.request.body["topic_data"] for part in topic["partition_data"]]
         elif self.key == FETCH and self.response is not None:
             fields = [part["records"] for topic in self.response.body["responses"] for part in topic["partitions"]]
         else:
             return []
+        if any(isinstance(field, RecordsDigest) for field in fields):
+            reason = "its records are not kept any more, since the tape was full"
+            raise DecodeError(reason, api=self.api, version=self.version)
         return [record for field in fields for entry in entries_of(field) for record in decode(entry)]
 
     def codes(self) -> Mapping[Entity, int]:
@@ -215,7 +245,7 @@ class SeenExchanges:
             return False
         view = rules_exchange.ConnectionView(session.facts, one.connection, self.topics, session.identity)
         frame = rules_exchange.Exchange(
-            view, schema.load(one.key), one.version, 0, one.client_id, len(one.taken.request), one.came
+            view, schema.load(one.key), one.version, 0, one.client_id, one.request_bytes, one.came
         )
         if one.key == PRODUCE:
             frame.acks = one.request.body["acks"]

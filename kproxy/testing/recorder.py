@@ -6,18 +6,23 @@ depends on it: no frame is decoded or held for it, no version is capped. (A live
 sees a request before the rules behind it, never the answers that kproxy itself gives, and makes the engine read every
 body.) Frames are decoded when somebody asks for them, by the thread that asks. The bytes of long frames come through
 this process, too, while they are kept: they are not spliced (net/socket/splice.py), for then nobody would see them.
+
+A tape that is full lets go of what weighs most and tells least: of the oldest long frames it keeps all fields and the
+headers of record batches (`wire/scan/sketch.py`), so that each exchange stays there with its place and its size. Only
+when that is not enough are the oldest exchanges forgotten.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from kproxy.core.session import Session
 from kproxy.net.socket.side import Side
 from kproxy.wire.scan.head import produce_acks
+from kproxy.wire.scan.sketch import Sketcher
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import PRODUCE
 
@@ -27,6 +32,10 @@ MOST_FRAMES = 100_000
 """Exchanges that are kept; with the objects around them some 50 MB."""
 LARGEST = 100 << 20
 """Bytes from which on a size is taken for none: no frame can be told apart on this connection after it."""
+LONG = 4096
+"""Bytes of a frame from which on its records go first when the tape is full."""
+HEAD = 1024
+"""Bytes that are kept of a frame whose structure cannot be followed: its header, mostly."""
 
 
 class Frames:
@@ -58,25 +67,66 @@ class Frames:
         del rest[:pos]
 
 
+class TapedFrame(NamedTuple):
+    """A frame on the tape without its size field, of which there were `size` bytes. `sketched`: the inside of its
+    record batches is not kept any more. `cut`: it is not more than the beginning."""
+
+    data: bytes
+    size: int
+    sketched: bool = False
+    cut: bool = False
+
+    def thinned(self, key: int, version: int, direction: str) -> TapedFrame:
+        """Return the frame without its records, or its beginning if its structure cannot be followed."""
+        if self.size < LONG or self.sketched or self.cut:
+            return self
+        sketcher = Sketcher(key, version, direction)
+        sketcher.feed(self.data, 0, self.size)
+        data = sketcher.data()
+        if sketcher.failed:
+            return self._replace(data=self.data[:HEAD], cut=True)
+        return self if len(data) == self.size else self._replace(data=data, sketched=True)
+
+
 class TapedExchange:
     """A request on the tape, and the response to it once that has gone out. `came`, `answered`: monotonic seconds."""
 
-    __slots__ = ("answered", "came", "connection", "read", "request", "response")
+    __slots__ = ("answered", "asked", "came", "connection", "read", "told")
 
     def __init__(self, connection: TapedConnection, request: bytes, came: float) -> None:
-        self.connection, self.request, self.came = connection, request, came
-        self.response: bytes | None = None
+        self.connection, self.came = connection, came
+        self.asked = TapedFrame(request, len(request))
+        self.told: TapedFrame | None = None
         self.answered: float | None = None
         self.read: Any = None  # the decoded exchange, kept here by its reader
 
     @property
+    def request(self) -> bytes:
+        """Return what is kept of the request."""
+        return self.asked.data
+
+    @property
+    def response(self) -> bytes | None:
+        """Return what is kept of the response; None: there is none."""
+        return None if self.told is None else self.told.data
+
+    @property
     def correlation(self) -> bytes:
         """Return the correlation id as the four bytes of the request."""
-        return self.request[4:8]
+        return self.asked.data[4:8]
 
     @property
     def size(self) -> int:
-        return len(self.request) + len(self.response or b"")
+        return len(self.asked.data) + len(self.response or b"")
+
+    def thin(self) -> int:
+        """Keep no records any more, and return how many bytes fewer that is."""
+        before, head = self.size, self.asked.data[:4]
+        key, version = (int.from_bytes(head[at : at + 2], "big", signed=True) for at in (0, 2))
+        self.asked = self.asked.thinned(key, version, "request")
+        if self.told is not None:
+            self.told = self.told.thinned(key, version, "response")
+        return before - self.size
 
 
 class TapedConnection:
@@ -105,8 +155,8 @@ class TapedConnection:
                 taken = due.popleft()
                 if not due:
                     del self.waiting[frame[:4]]
-                taken.response, taken.answered = frame, now
-                self.tape.grew(len(frame))
+                taken.told, taken.answered = TapedFrame(frame, len(frame)), now
+                self.tape.grew(taken, len(frame))
         self.look_for_end(self.responses, "response")
 
     def look_for_end(self, frames: Frames, what: str) -> None:
@@ -139,6 +189,7 @@ class Tape:
         self.most_bytes, self.most_frames = most_bytes, most_frames
         self.connections: dict[int, TapedConnection] = {}
         self.taken: deque[TapedExchange] = deque()
+        self.long: OrderedDict[TapedExchange, None] = OrderedDict()  # those that may have records to let go of
         self.cut: dict[tuple[int, str], int] = {}
         self.bytes = self.forgotten = 0
 
@@ -189,20 +240,27 @@ class Tape:
     def keep(self, taken: TapedExchange) -> None:
         """Put a request on the tape, in place of the oldest ones if it is full."""
         self.taken.append(taken)
-        self.grew(len(taken.request))
+        self.grew(taken, len(taken.asked.data))
 
-    def grew(self, size: int) -> None:
-        """Count so many more bytes, and drop the oldest exchanges until the limits hold."""
+    def grew(self, taken: TapedExchange, size: int) -> None:
+        """Count so many more bytes of an exchange. Let go of the oldest records, then of the oldest exchanges, until
+        the limits hold."""
         self.bytes += size
+        if size >= LONG:
+            self.long[taken] = None
+        while self.bytes > self.most_bytes and self.long:
+            self.bytes -= self.long.popitem(last=False)[0].thin()
         while self.bytes > self.most_bytes or len(self.taken) > self.most_frames:
             old = self.taken.popleft()
             self.bytes -= old.size
             self.forgotten += 1
+            self.long.pop(old, None)
             old.connection.forget(old)
 
     def clear(self) -> None:
         """Forget all exchanges; responses that are still due will belong to none."""
         self.taken.clear()
+        self.long.clear()
         self.cut.clear()
         self.bytes = self.forgotten = 0
         for connection in self.connections.values():

@@ -5,20 +5,25 @@ from __future__ import annotations
 import random
 import socket
 import struct
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from time import monotonic
+from typing import Any, get_args
 
 import pytest
 import trio
 import trio.lowlevel
 
+from kproxy.capture.policy import Payload, Policy
+from kproxy.capture.reader import Capture
+from kproxy.capture.writer import CaptureWriter
 from kproxy.core.commands import LONG
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session
 from kproxy.core.shared import Shared
 from kproxy.net.socket import splice
 from kproxy.net.socket.splice import MOST, PIPE, Pipe
-from kproxy.observe.exchange import Depth
+from kproxy.observe.exchange import Depth, ObservedExchange
 from kproxy.rules.names.composed import NameMaps
 from kproxy.testing.dialogue import request, response
 from kproxy.wire.records import Record, encode_batch
@@ -26,6 +31,7 @@ from tests.support.tapped_session import Hungry
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
 MB = 1 << 20
+PRODUCE, FETCH, HEARTBEAT, SYNC_GROUP = 0, 1, 12, 14
 RST = struct.pack("ii", 1, 0)
 
 
@@ -237,6 +243,63 @@ async def test_who_watches_sees_what_is_wanted_and_no_more(
     assert [(one.records, one.size) for one in digests] == [(1, len(records))] * 4
     if depth is Depth.FULL:  # the watcher keeps the first MB
         assert len(produce.request.data) == len(fetched.response.data) == 1 << 20
+
+
+@pytest.mark.parametrize("depth", [Depth.LINES, Depth.SKETCH, Depth.FULL])
+async def test_whoever_watches_misses_nothing_behind_a_long_frame(
+    net: Any, driver: str, passage: list[int], depth: Depth, tmp_path: Path
+) -> None:
+    """Long frames of every length and kind, pipelined, a short one behind each: observers of both sides, and captures
+    of every payload, have each exchange in its order and with its lengths."""
+    asked: list[bytes] = []
+    told: list[bytes] = []
+    for size in (LONG - 1, LONG, LONG + 1, 2 * LONG, 3 * MB):
+        records = encode_batch([Record(0, 0, None, random.Random(size).randbytes(size - 300))])
+        place = {"topic": "a", "partitions": [{"partition_index": 0, "records": records}]}
+        topic = {"name": "a", "partition_data": [{"index": 0, "records": records}]}
+        number = len(asked)
+        pairs = [
+            (request(PRODUCE, 9, number, acks=1, topic_data=[topic]), response(PRODUCE, 9, number)),
+            (request(HEARTBEAT, 4, number + 1), response(HEARTBEAT, 4, number + 1)),
+            (request(FETCH, 12, number + 2), response(FETCH, 12, number + 2, responses=[place])),
+            (request(HEARTBEAT, 4, number + 3), response(HEARTBEAT, 4, number + 3)),
+            (request(SYNC_GROUP, 3, number + 4), response(SYNC_GROUP, 3, number + 4, assignment=bytes(size))),
+            (request(HEARTBEAT, 4, number + 5), response(HEARTBEAT, 4, number + 5)),
+        ]
+        asked += [one for one, _ in pairs]
+        told += [one for _, one in pairs]
+    sink = Hungry(broker_side=True, most=depth)
+    broker = await net.open_broker()
+    async with net.serving(net.config(broker.port), lambda *_: watched(), driver=driver) as running:
+        running.server.taps.fanout.add(sink)
+        async with await running.client() as client, trio.open_nursery() as nursery:
+            nursery.start_soon(client.send_all, b"".join(asked))
+            upstream = await broker.accept()
+            assert await exactly(upstream, sum(map(len, asked))) == b"".join(asked)
+            nursery.start_soon(upstream.send_all, b"".join(told))
+            assert await exactly(client, sum(map(len, told))) == b"".join(told)
+        await running.settled()
+
+    expected = [(number, len(one), len(other)) for number, (one, other) in enumerate(zip(asked, told, strict=True))]
+    assert lengths(sink.seen) == lengths(sink.behind) == expected
+    assert sum(passage) > 3 * MB or depth is Depth.FULL
+    for payload in get_args(Payload):
+        path = tmp_path / f"{payload}.pcapng"
+        with path.open("wb") as file:
+            writer = CaptureWriter(file, Policy(payload))
+            for seen in sink.seen:
+                writer.write(seen, ("kproxy", 9092))
+            writer.finish(monotonic(), "asked")
+        capture = Capture(path)
+        assert lengths(capture) == expected
+        assert (capture.counts.unread, capture.counts.strangers, capture.counts.lost_places) == (0, 0, 0)
+
+
+def lengths(exchanges: Iterable[ObservedExchange]) -> list[tuple[int, int, int]]:
+    """The number and the lengths of both frames of each exchange."""
+    return [
+        (one.correlation_id, one.request.size, one.response.size) for one in exchanges if one.request and one.response
+    ]
 
 
 async def test_a_target_that_takes_a_part_only() -> None:

@@ -7,9 +7,16 @@ from typing import Any
 
 import pytest
 
+from kproxy.errors import DecodeError
+from kproxy.rules.exchange import Facts
+from kproxy.testing.dialogue import request, response
+from kproxy.testing.exchanges import SeenExchanges, Topics
 from kproxy.testing.recorder import Frames, Tape, TapedConnection
+from kproxy.testing.rule_arguments import match_of
+from kproxy.wire.records import Record, encode_batch
 
 NOW = 7.0
+PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
 
 
 def frame(correlation: int, body: bytes = b"") -> bytes:
@@ -117,3 +124,81 @@ def test_clearing(connection: TapedConnection) -> None:
 
     assert [one.response for one in connection.tape.taken] == [None]
     assert (connection.tape.forgotten, connection.tape.bytes) == (0, 8)
+
+
+def produce(correlation: int, value: bytes) -> bytes:
+    """A Produce 4 of one record, size in front."""
+    records = encode_batch([Record(0, 0, None, value)])
+    topic = {"name": "t", "partition_data": [{"index": 3, "records": records}]}
+    return request(PRODUCE, 4, correlation, acks=1, timeout_ms=9, topic_data=[topic])
+
+
+def fetched(correlation: int, value: bytes) -> bytes:
+    """A Fetch 4's answer with one record, size in front."""
+    part = {"partition_index": 3, "error_code": 6, "records": encode_batch([Record(0, 0, None, value)])}
+    return response(FETCH, 4, correlation, responses=[{"topic": "t", "partitions": [part]}])
+
+
+def test_of_a_full_tape_the_records_go_first() -> None:
+    """Of long frames both ways, the oldest first: each exchange keeps its place, sizes, names and errors; the newest
+    are whole, and short ones as well."""
+    facts = Facts("main", "main", "10.0.0.1")
+    session: Any = SimpleNamespace(number=1, facts=facts, identity=None)
+    tape = Tape(100_000)
+    connection = TapedConnection(tape, session)
+    asked, told = [], []
+    for number in range(40):
+        long = b"v" * (20_000 + number)
+        asked += [produce(2 * number, long), request(FETCH, 4, 2 * number + 1)]
+        told += [response(PRODUCE, 4, 2 * number), fetched(2 * number + 1, long)]
+        for frame in asked[-2:]:
+            connection.said(frame, NOW)
+        for frame in told[-2:]:
+            connection.heard(frame, NOW)
+        assert tape.bytes == sum(one.size for one in tape.taken) <= 100_000
+
+    seen = SeenExchanges(list(tape.taken), Topics())
+    assert (tape.forgotten, len(seen.all)) == (0, 80)
+    assert [one.request_bytes for one in seen.all] == [len(frame) - 4 for frame in asked]
+    assert [one.response_bytes for one in seen.all] == [len(frame) - 4 for frame in told]
+    assert [str(one) for one in seen.where(match_of({"api": "Produce", "topic": "t"}))] == ["Produce 4 (t)"] * 40
+    assert len(seen.where(match_of({"error": "NOT_LEADER_OR_FOLLOWER"}))) == 0  # no Fetch names a topic here
+    first, last = seen.all[0], seen.all[-2]
+    assert [len(one.value or b"") for one in last.records] == [20_039]
+    with pytest.raises(DecodeError, match="records are not kept any more, since the tape was full"):
+        assert first.records
+    digest = first.request.body["topic_data"][0]["partition_data"][0]["records"]
+    assert (digest.records, digest.base_offset) == (1, 0)
+    answer = seen.all[1].response
+    assert answer is not None and answer.header == {"correlation_id": 1}
+    assert answer.body["responses"][0]["partitions"][0]["error_code"] == 6
+
+
+def test_what_is_forgotten_is_not_let_go_of_twice() -> None:
+    """Long frames of exchanges that have gone by their number: what is counted stays what is there."""
+    tape = Tape(100_000, 3)
+    session: Any = SimpleNamespace(number=1)
+    connection = TapedConnection(tape, session)
+    for number in range(50):
+        connection.said(produce(number, bytes(30_000)), NOW)
+        connection.heard(fetched(number, bytes(30_000)), NOW)
+        assert tape.bytes == sum(one.size for one in tape.taken)
+        assert len(tape.long) <= len(tape.taken) <= 3
+    assert tape.forgotten == 47
+
+
+def test_a_long_frame_that_nobody_can_follow() -> None:
+    """Of its beginning the header is kept, and that it was longer is said; the one behind it is whole."""
+    facts = Facts("main", "main", "10.0.0.1")
+    tape = Tape(20_000)
+    session: Any = SimpleNamespace(number=1, facts=facts, identity=None)
+    connection = TapedConnection(tape, session)
+    broken = request(PRODUCE, 4, 7)[4:14] + b"\xff" * 300_000
+    connection.said(len(broken).to_bytes(4, "big") + broken + request(API_VERSIONS, 0, 8), NOW)
+
+    one, other = SeenExchanges(list(tape.taken), Topics()).all
+    assert (one.api, one.request_bytes, tape.forgotten) == ("Produce", len(broken), 0)
+    with pytest.raises(DecodeError, match="of 300010 bytes only the beginning is kept, since the tape was full"):
+        assert one.request
+    assert str(one) == "Produce 4 → unanswered"
+    assert other.request.api.name == "ApiVersions"
