@@ -28,8 +28,8 @@ class Running:
     """Live rule at work, with its counters (promise 7): matched, the selectors held; fired, the trigger too; applied,
     what it changed has been handed to the kernel. `on_count` is called after any of them grew."""
 
-    __slots__ = ("applied", "born", "effect", "enabled", "fired", "held", "holds", "lives", "matched", "observes",
-                 "on_count", "origin", "raised", "resets", "rule", "said", "seed", "trigger")  # fmt: skip
+    __slots__ = ("applied", "born", "counts_all", "effect", "enabled", "fired", "held", "holds", "lives", "matched",
+                 "observes", "on_count", "origin", "raised", "resets", "rule", "said", "seed", "trigger")  # fmt: skip
 
     def __init__(
         self, rule: LiveRule, origin: str, seed: int, began: float, common: SharedNumbers | None = None
@@ -44,6 +44,7 @@ class Running:
         self.enabled = True
         self.observes = rule.mode == "observe"
         self.holds = rule.when is not None and rule.when.hold is True
+        self.counts_all = rule.when is not None and rule.when.counts == "all"
         self.restart(began, common)
         self.held: list[HeldByRule] = []  # by `when: {hold: true}`, or by a kind that is made for it
         self.on_count: Callable[[], None] | None = None

@@ -13,7 +13,8 @@ so what is counted for each connection stays there.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from math import isnan, nan
 from random import Random
 from typing import Annotated, Any, Literal
@@ -51,7 +52,8 @@ class When(Model):
     """Words of `when:`, evaluated in this order: after, then nth/first/every, then probability and ramp, then for and
     times.
 
-    What is counted are requests with at least one entity that matches, retries included, in order of arrival.
+    What is counted are requests with at least one entity that matches, retries included, in order of arrival; `counts`
+    says whether those that rules before it have decided are among them.
     """
 
     nth: OrdinalNumbers | None = Field(
@@ -79,6 +81,11 @@ class When(Model):
         default="rule",
         description="what has a count of its own: the rule, each connection, or each client id",
     )
+    counts: Literal["undecided", "all"] = Field(
+        default="undecided",
+        description="which requests count that match: those that no rule before it has decided about (answered, lost, "
+        "closed on), or all of them. It acts on undecided ones only",
+    )
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
@@ -87,6 +94,8 @@ class When(Model):
             yield ("once",), '"once" is the same as "times: 1"; one of the two is enough'
         if "nth" in raw and ("first" in raw or "every" in raw):
             yield ("nth",), '"nth" names the requests; "first" and "every" beside it would only take some away again'
+        if "counts" in raw and not ({"nth", "first", "every"} & raw.keys() or type(raw.get("after")) is int):
+            yield ("counts",), '"counts" is for numbers of requests, and there is no "nth", "first", "every" or "after"'
         if "seed" in raw and not ("probability" in raw or "ramp" in raw):
             yield ("seed",), '"seed" is for chances, and there is no "probability" or "ramp"'
 
@@ -155,6 +164,12 @@ class Trigger:
             return False
         count.fired += 1
         return True
+
+    def count_decided(self, now: float, connection: object = None, client_id: str | None = None) -> None:
+        """Count one matching request on which the rule cannot act any more: a rule before it has decided about it."""
+        when = self.when
+        if when is not None:
+            self.begun(when, self.count(when, connection, client_id), now)
 
     def open(self, now: float) -> bool:
         """Return True if a rule without requests, such as one about the line itself, is in force now: `after` and
@@ -240,11 +255,25 @@ class SharedTrigger(Trigger):
         when = self.when
         if when is None or when.count_per == "connection":
             return super().fires(now, connection, client_id)
+        with self.loaded(when, now, connection, client_id):
+            return super().fires(now, connection, client_id)
+
+    def count_decided(self, now: float, connection: object = None, client_id: str | None = None) -> None:
+        when = self.when
+        if when is None or when.count_per == "connection":
+            super().count_decided(now, connection, client_id)
+            return
+        with self.loaded(when, now, connection, client_id):
+            super().count_decided(now, connection, client_id)
+
+    @contextmanager
+    def loaded(self, when: When, now: float, connection: object, client_id: str | None) -> Iterator[None]:
+        """Have in the count what all processes have counted, and give them what it is at the end."""
         count = self.count(when, connection, client_id)
         cells = self.cells_of(None if when.count_per == "rule" else client_id or "")
         load(count, cells.take(now), let_go(when))
         try:
-            return super().fires(now, connection, client_id)
+            yield
         finally:
             cells.put(count.seen, count.fired, count.draws, nan if count.since is None else count.since)
 

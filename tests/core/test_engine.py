@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from kproxy.core.commands import BROKER, CLIENT
+from kproxy.core.plan import Bound, Plan
+from kproxy.rules.document.read import parse_rules
 from kproxy.testing.dialogue import Dialogue, request, response, sized
 from tests.support.frames import fetch, fetched, produce, produced
 
@@ -295,3 +297,88 @@ rules:
     talk = Dialogue(rules)
     talk.client(request(FETCH, 11, 1, session_epoch=-1, topics=[]))
     assert [running.matched for running in talk.rules.live] == [0, 1]
+
+
+FOURTH_AND_FIFTH = """
+rules:
+  - {name: fourth, kind: error, match: {api: Produce}, when: {nth: 4}, error: NOT_LEADER_OR_FOLLOWER}
+  - {name: fifth, kind: error, match: {api: Produce}, when: {nth: 5%s}, error: TOPIC_AUTHORIZATION_FAILED}
+"""
+FORBIDDEN = 29
+
+
+def test_what_a_rule_before_has_decided_does_not_count() -> None:
+    """A fourth and a fifth act on the fourth and the sixth, unless the second counts all; also where the same request
+    comes again and again, and with partitions of which only some are decided."""
+    for counts, expected in (("", [0, 0, 0, 6, 0, FORBIDDEN, 0]), (", counts: all", [0, 0, 0, 6, FORBIDDEN, 0, 0])):
+        talk = Dialogue(FOURTH_AND_FIFTH % counts)
+        for number in range(1, 8):
+            talk.client(produce(number, "orders"))
+            if expected[number - 1] == 0:
+                talk.broker(produced(number, "orders"))
+        assert [answer["orders", 0] for answer in codes(talk, 7)] == expected
+        fourth, fifth = talk.rules.live
+        assert (fourth.matched, fourth.fired) == (7, 1)
+        assert (fifth.matched, fifth.fired, fifth.applied) == (7 if counts else 6, 1, 1)
+
+
+def test_each_of_many_rules_has_its_request() -> None:
+    """Every request is the next rule's: none of them is counted less for the errors before it, although each of these
+    could be answered with what was answered before."""
+    made = "".join(
+        f"  - {{name: r{number}, kind: error, match: {{api: Produce, topic: orders}}, error: {number}, at: request,"
+        f" when: {{nth: {number}, counts: all}}}}\n"
+        for number in range(1, 21)
+    )
+    talk = Dialogue(f"rules:\n{made}")
+    for number in range(1, 23):
+        talk.client(produce(number, "orders"))
+    talk.broker(produced(21, "orders") + produced(22, "orders"))
+
+    assert [answer["orders", 0] for answer in codes(talk, 22)] == [*range(1, 21), 0, 0]
+    assert [(one.matched, one.fired) for one in talk.rules.live] == [(22, 1)] * 20
+
+
+def test_a_turn_that_another_rule_took_is_over() -> None:
+    """Both mean the second: the first one acts, the second counts it as matched, and does not act later."""
+    rules = FOURTH_AND_FIFTH.replace("nth: 4", "nth: 2") % ", counts: all"
+    talk = Dialogue(rules.replace("nth: 5", "nth: 2"))
+    for number in range(1, 5):
+        talk.client(produce(number, "orders"))
+        if number != 2:
+            talk.broker(produced(number, "orders"))
+
+    assert [answer["orders", 0] for answer in codes(talk, 4)] == [0, 6, 0, 0]
+    assert [(one.matched, one.fired, one.applied) for one in talk.rules.live] == [(4, 1, 1), (4, 0, 0)]
+
+
+def test_partitions_that_another_rule_has_failed_count() -> None:
+    """The second rule's only partition is decided in the first request; the rest of it goes on."""
+    talk = Dialogue("""
+rules:
+  - {name: one, kind: error, match: {api: Produce, partition: 0}, when: {nth: 1}, error: NOT_LEADER_OR_FOLLOWER}
+  - name: two
+    kind: error
+    match: {api: Produce, topic: orders, partition: 0}
+    when: {nth: 2, counts: all}
+    error: TOPIC_AUTHORIZATION_FAILED
+""")
+    talk.client(produce(1, "orders", ("orders", 1))).broker(produced(1, ("orders", 1)))
+    talk.client(produce(2, "orders", ("orders", 1))).broker(produced(2, ("orders", 1)))
+
+    assert codes(talk, 2) == [
+        {("orders", 0): NOT_LEADER, ("orders", 1): 0},
+        {("orders", 0): FORBIDDEN, ("orders", 1): 0},
+    ]
+
+
+def test_a_connection_that_another_rule_has_refused_counts() -> None:
+    """Rules about connections count all in the same way."""
+    made = parse_rules("""
+rules:
+  - {name: one, kind: refuse, when: {nth: 2}}
+  - {name: two, kind: refuse, when: {nth: 3, counts: all}}
+""")
+    opened = [Dialogue(plan=Plan(Bound(), made.live)) for _ in range(4)]
+    assert [talk.closed is not None for talk in opened] == [False, True, True, False]
+    assert [(one.matched, one.fired) for one in made.live] == [(4, 1), (4, 1)]

@@ -196,3 +196,27 @@ def test_chunks_do_not_matter(text: str, traffic: list[Asked], chunk: int) -> No
     assert [(one.matched, one.fired, one.applied) for one in whole.rules.live] == [
         (one.matched, one.fired, one.applied) for one in cut.rules.live
     ]
+
+
+@settings(deadline=None, max_examples=300 if EVERYTHING else 40)
+@given(rules(), TRAFFIC, st.sampled_from((0, 7)))
+def test_who_counts_all_counts_what_it_would_count_alone(text: str, traffic: list[Asked], chunk: int) -> None:
+    """`counts: all`: whatever rules before it have decided, of whichever partitions, each rule counts all that match
+    it, by rule, connection and client; it fires for no more than it would alone."""
+    made = json.loads(text)["rules"]
+    for rule in made:
+        if not rule["when"].keys() & {"every", "after"}:
+            rule["when"]["nth"] = [2, 5]
+        rule["when"]["counts"] = "all"
+    traffic = [(key, parts, acks or 1) for key, parts, acks in traffic]  # an error for one without closes
+
+    def counted(talk: Dialogue, at: int) -> Any:
+        running = talk.rules.live[at]
+        return running.matched, sorted(count.seen for count in running.trigger.counts.values())
+
+    together = talk_through(json.dumps({"rules": made}), traffic, chunk)
+    for number, rule in enumerate(made):
+        alone = talk_through(json.dumps({"rules": [rule]}), traffic, chunk)
+        assert counted(together, number) == counted(alone, 0), rule
+        if "times" not in rule["when"]:
+            assert together.rules.live[number].fired <= alone.rules.live[0].fired

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from kproxy.errors import DocumentError
 from kproxy.rules import trigger as module
 from kproxy.rules.document.read import parse_rules
-from kproxy.rules.trigger import Trigger, When
+from kproxy.rules.trigger import SharedTrigger, Trigger, When
+
+from .shared_table import commons
 
 
 def numbers(
@@ -164,6 +166,8 @@ def test_each_word_only_ever_takes_away(when: dict[str, Any], seed: int) -> None
         ("{nth: 0}", "must be at least 1, found 0"),
         ("{probability: 1.5}", "must be at most 1"),
         ("{seed: 3}", '"seed" is for chances'),
+        ("{times: 2, counts: all}", '"counts" is for numbers of requests, and there is no "nth", "first", "every"'),
+        ("{after: 2s, counts: all}", '"counts" is for numbers of requests'),
         ("{after: 3 apples}", "a duration is wanted"),
         ("{nht: 2}", 'unknown key "nht", did you mean "nth"?'),
     ],
@@ -172,3 +176,29 @@ def test_mistakes_have_a_place_and_a_reason(when: str, message: str) -> None:
     with pytest.raises(DocumentError, match=r"<rules>:2:\d+: ") as error:
         parse_rules(f"rules:\n  - {{name: x, kind: delay, delay: 1s, when: {when}}}\n")
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_requests_that_others_have_decided_count(shared: bool) -> None:
+    """They are counted like others, also by a rule that several processes have, and it does not act on them."""
+    when = When.model_validate({"nth": [2, 4], "counts": "all"})
+    if shared:
+        first, second = (SharedTrigger(when, "s", 0.0, common) for common in commons(2))
+    else:
+        first = second = Trigger(when, "s", 0.0)
+
+    assert not first.fires(0.0)
+    second.count_decided(0.0)
+    assert not first.fires(0.0)
+    assert second.fires(0.0)
+
+
+def test_they_count_by_connection_and_behind_what_is_let_go() -> None:
+    """As `count_per` and `after` say; a trigger without `when` counts nothing."""
+    trigger = Trigger(
+        When.model_validate({"after": 1, "first": 1, "count_per": "connection", "counts": "all"}), "", 0.0
+    )
+    trigger.count_decided(0.0, 1)
+    assert trigger.fires(0.0, 1)
+    assert [trigger.fires(0.0, 2) for _ in range(3)] == [False, True, False]
+    Trigger(None, "", 0.0).count_decided(0.0)

@@ -49,6 +49,7 @@ WHEN: dict[str, tuple[Any, ...]] = {
     "ramp": ("50ms",),
     "hold": (True,),
     "count_per": ("connection", "client", "rule"),
+    "counts": ("all", "undecided"),
 }
 PARAMETERS: dict[str, tuple[Any, ...]] = {
     "at": ("request", "response", "both", "produce", "fetch"),

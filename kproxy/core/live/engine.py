@@ -82,9 +82,13 @@ class Engine:
         """Apply the rules about connections to a client that has just connected; the first one that ends the connection
         wins."""
         session = self.session
+        decided = False
         for running in session.plan.connecting:
             rule = running.rule
             if not rule.connects or not (rule.match is None or rule.match.of_connection):
+                continue
+            if decided:
+                self.count_decided(running, None, now)
                 continue
             fired = running.trigger.fires(now, self.view.number)
             running.count(fired=fired)
@@ -93,11 +97,13 @@ class Engine:
                     case Close(how=how):
                         session.mark(CLIENT, [running])
                         session.close_by_rule(how, [running])
-                        return
+                        decided = True
+                        break
                     case Swallow() | Drop():
                         session.mark(CLIENT, [running])
                         session.stall()
-                        return
+                        decided = True
+                        break
                     case Delay(seconds=seconds):
                         running.was_applied()
                         session.flow.delay_client(seconds, now, session.timers)
@@ -222,11 +228,37 @@ class Engine:
         """Apply all rules that can apply, until one ends the frame or nothing is left; return True if each was
         asked."""
         every, size = selection.program, len(selection)
-        for number in every.index.candidates(exchange, selection.groups):
+        numbers = iter(every.index.candidates(exchange, selection.groups))
+        for number in numbers:
             self.consider(every.parts[number], number, exchange, selection, evaluation, now)
             if evaluation.final or (size and (exchange.decided or len(exchange.failures) == size)):
+                for left in numbers if every.counts_all else ():
+                    self.count_matching(every.parts[left], left, exchange, selection, evaluation, now)
                 return False
         return True
+
+    def count_matching(
+        self, part: Part, number: int, exchange: EvaluatedExchange, selection: Selection | SessionSelection,
+        evaluation: RequestEvaluation, now: float,
+    ) -> None:  # fmt: skip
+        """Count the request for a rule that counts all and matches it, although others have decided about it."""
+        running, matcher = part.running, part.matcher
+        if not running.counts_all or part.by_error or part.late or running in evaluation.drawn:
+            return
+        excluded = matcher.holds(exchange)
+        if excluded is None:
+            return
+        looks = matcher.entity is not None or bool(selection)
+        if looks and not selection.matched(part, number, excluded, ()) and not matcher.of_none(exchange):
+            return
+        if not part.wanted or passes_filter(self.session, part, exchange, None, now):
+            self.count_decided(running, exchange.client_id, now)
+
+    def count_decided(self, running: Running, client_id: str | None, now: float) -> None:
+        """Count a request, or a connection, on which the rule cannot act any more, if it counts all that match."""
+        if running.counts_all:
+            running.trigger.count_decided(now, self.view.number, client_id)
+            running.count(fired=False)
 
     def may_show(self, program: RuleProgram, frame: bytes) -> bool:
         """Return True if the answer `frame`, without its size, has to be read to find out whether it mentions what is
@@ -277,6 +309,8 @@ class Engine:
         if matcher.entity is not None or selection:
             matched = selection.matched(part, number, excluded, exchange.failures)
             if not matched and not matcher.of_none(exchange):
+                if running.counts_all and exchange.failures:
+                    self.count_matching(part, number, exchange, selection, evaluation, now)
                 if part.screens:
                     self.screening.begin(part, exchange, evaluation, judged=False)
                 return
@@ -463,7 +497,8 @@ class Engine:
             self.answer(evaluation, fail_each(exchange.request, failures))
         else:
             self.answer_again(evaluation, exchange, selection.answers)
-            if evaluation.answer is not None and evaluation.by_triggers and exchange.program.told_by_beginning:
+            settles = exchange.program.told_by_beginning and not exchange.program.counts_all
+            if evaluation.answer is not None and evaluation.by_triggers and settles:
                 asked = (*evaluation.drawn, *evaluation.asked)
                 selection.settled = SettledAnswer(asked, evaluation.answer[4:])
 

@@ -43,6 +43,7 @@ class RuleProgram:
         self.screens = any(part.screens for part in parts)
         self.enforces = any(not part.running.observes for part in parts)
         self.filters = any(part.wanted for part in parts)
+        self.counts_all = any(part.running.counts_all for part in parts)
         self.names_client = self.api.header_version("request", version) > 0
         self.reads_topics = any(part.running.rule.reads_topics for part in parts)
         self.request = max(part.request for part in parts)
