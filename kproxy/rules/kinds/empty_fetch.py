@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -14,7 +14,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions
 from kproxy.rules.kinds.base.message_rule import ResponseRule
-from kproxy.rules.records import whole_entries
+from kproxy.rules.records import last_offset, whole_entries
 from kproxy.wire.breath import each
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.table.api_keys import FETCH, SHARE_FETCH
@@ -23,11 +23,13 @@ RECORDS, ABORTED, ACQUIRED = "records", "aborted_transactions", "acquired_record
 
 
 class EmptyFetch(ResponseRule):
-    """Withholds records from consumers: all of them, or all beyond `max_bytes` of each partition.
+    """Withholds records from consumers: all of them, or all beyond `max_bytes`, or the first `batches`, of each
+    partition.
 
     Offsets in the answer stay true, so consumers see that they lag. An answer in which nothing is left comes as late as
     one that a broker gives when there is no data (the request's `max_wait_ms`). With `cut`, a batch that does not fit
     is cut in its middle, as brokers do (KIP-74), instead of left out; one that begins the answer makes no progress.
+    `batches: 1` alone gives one batch with each answer, so that what comes in one Fetch comes in several.
     """
 
     apis: ClassVar = {FETCH: 0, SHARE_FETCH: 0}
@@ -41,6 +43,9 @@ class EmptyFetch(ResponseRule):
 
     kind: Literal["empty_fetch"] = Field(description="what the rule does")
     max_bytes: ByteCount = Field(default=0, description="bytes of records that a partition keeps")
+    batches: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="batches that a partition keeps in any case, however long they are, as brokers give one"
+    )
     cut: bool = Field(default=False, description="whether the batch that goes beyond is cut there, or left out whole")
 
     def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:
@@ -49,11 +54,15 @@ class EmptyFetch(ResponseRule):
             data = place.body[RECORDS]
             if not data or len(data) <= self.max_bytes:
                 continue
-            place.body[RECORDS] = self.beginning(data)
+            kept = self.beginning(data)
+            if len(kept) == len(data):
+                continue
+            place.body[RECORDS] = kept
             changed = True
-            for name in (ABORTED, ACQUIRED):
-                if not place.body[RECORDS] and place.body.get(name):
-                    place.body[name] = []
+            if not kept and place.body.get(ABORTED):
+                place.body[ABORTED] = []
+            if place.body.get(ACQUIRED):
+                place.body[ACQUIRED] = acquired(place.body[ACQUIRED], kept)
         return changed
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity]) -> Decisions:
@@ -61,12 +70,24 @@ class EmptyFetch(ResponseRule):
         return (Edit(), *waited(exchange)) if self.change(exchange, entities) else ()
 
     def beginning(self, data: Buffer) -> bytes:
-        """Return as many whole entries as fit into `max_bytes`, or with `cut` exactly so many bytes."""
-        if self.cut:
+        """Return as many whole entries as fit into `max_bytes`, or with `cut` exactly so many bytes; in any case the
+        first `batches`."""
+        if self.cut and not self.batches:
             return bytes(data[: self.max_bytes])
-        size = 0
-        for entry in each(whole_entries(data)[0]):
-            if size + len(entry.raw) > self.max_bytes:
+        size, whole = 0, whole_entries(data)[0]
+        if len(whole) <= self.batches:  # a cut one behind them is what a broker sends
+            return bytes(data)
+        for number, entry in enumerate(each(whole)):
+            if number >= self.batches and (self.cut or size + len(entry.raw) > self.max_bytes):
                 break
             size += len(entry.raw)
-        return bytes(data[:size])
+        return bytes(data[: max(size, self.max_bytes) if self.cut else size])
+
+
+def acquired(spans: list[dict[str, Any]], kept: Buffer) -> list[dict[str, Any]]:
+    """Return the spans of offsets that a share consumer has, as far as it gets the records of these offsets."""
+    whole = whole_entries(kept)[0]
+    last = last_offset(whole[-1]) if whole else -1
+    return [
+        span | {"last_offset": min(span["last_offset"], last)} for span in each(spans) if span["first_offset"] <= last
+    ]

@@ -63,3 +63,55 @@ def test_share_groups(carried: Any) -> None:
     (part,) = body["responses"][0]["partitions"]
 
     assert (bytes(part["records"]), part["acquired_records"]) == (b"", [])
+
+
+def test_a_batch_at_a_time(carried: Any) -> None:
+    """`batches`: so many in any case, and those behind them as far as they fit; at once, since there is something."""
+    parts = [carried.batch("a"), carried.batch("b" * 500, first=6), carried.batch("c", first=8)]
+    whole = b"".join(parts)
+    for text, expected in (
+        ("batches: 1", parts[:1]),
+        ("batches: 2", parts[:2]),
+        (f"batches: 1, max_bytes: {len(parts[0]) + 10}", parts[:1]),
+        (f"batches: 1, max_bytes: {len(whole) - 1}", parts[:2]),
+        ("batches: 2, max_bytes: 10", parts[:2]),
+        ("batches: 3", parts),
+        ("batches: 9", parts),
+    ):
+        talk = carried("\n".join(["kind: empty_fetch", *text.split(", ")]))
+        held, part = later(talk, whole)
+        assert (held, bytes(part["records"])) == (False, b"".join(expected)), text
+        assert talk.rule.applied == (expected != parts)
+
+
+def test_a_batch_at_a_time_and_a_cut_one(carried: Any) -> None:
+    """`cut` cuts behind the batches that are kept in any case; what a broker has cut itself stays as it is."""
+    first, second = carried.batch("a" * 100), carried.batch("b", first=6)
+    held, part = later(carried("kind: empty_fetch\nbatches: 1\ncut: true\nmax_bytes: 20"), first + second)
+    assert (held, bytes(part["records"])) == (False, first)
+    limit = len(first) + 20
+    held, part = later(carried(f"kind: empty_fetch\nbatches: 1\ncut: true\nmax_bytes: {limit}"), first + second)
+    assert (held, bytes(part["records"])) == (False, (first + second)[:limit])
+    for broken in (first + second[:30], first[:30]):
+        held, part = later(carried("kind: empty_fetch\nbatches: 1"), broken)
+        assert (held, bytes(part["records"])) == (False, broken)
+
+
+def test_share_groups_a_batch_at_a_time(carried: Any) -> None:
+    """What a member has is what it gets: it would take the rest for records that are gone."""
+    talk = carried("kind: empty_fetch\nbatches: 1\nmatch: {topic: orders}")
+    topic = UUID(int=7)
+    talk.knows("orders", topic)
+    talk.ask(SHARE_FETCH, 1, group_id="g", member_id="m", topics=[{"topic_id": topic, "partitions": [{}]}])
+    first, second = talk.batch("a", first=5), talk.batch("b", first=6)
+    spans = [
+        {"first_offset": 4, "last_offset": 4, "delivery_count": 2},
+        {"first_offset": 5, "last_offset": 6, "delivery_count": 1},
+        {"first_offset": 7, "last_offset": 9, "delivery_count": 1},
+    ]
+    part = {"records": first + second, "acquired_records": spans}
+    body = talk.answer(SHARE_FETCH, 1, responses=[{"topic_id": topic, "partitions": [part]}])
+    (part,) = body["responses"][0]["partitions"]
+
+    assert bytes(part["records"]) == first
+    assert [(one["first_offset"], one["last_offset"]) for one in part["acquired_records"]] == [(4, 4), (5, 5)]
