@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
+from starlette.responses import Response
+
 from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.view.rows import joined
 
 from .backend import Backend
+from .guard import JSON
 from .held_frames import MOST_LISTED
 from .held_models import (
     AnswerBody,
@@ -23,19 +27,24 @@ from .held_models import (
     ResumeBody,
     ResumedShown,
 )
+from .long_answer import CountedResponse, room_for_answer
 from .member import Member, MemberGone
-from .operation import Operation, OperationCall, OperationHandler
+from .operation import Operation, OperationCall
 from .problem import Problem
 from .resources import LONGEST_NUMBER
 
 
-async def list_held(backend: Backend, call: OperationCall) -> HeldListShown:
+async def list_held(backend: Backend, call: OperationCall) -> Response:
     """Answer with what all members hold, oldest first."""
+    room_for_answer()
     lists = await backend.ask_members(lambda member: member.held())
-    held = sorted((one for each in lists for one in each.held), key=lambda one: (one.since, one.id))
+    rows = sorted(row for each in lists for row in each.rows)[:MOST_LISTED]
     rules = (running.rule for running in backend.keeper.store.rule_set.live)
     most = sum(most_of(rule) for rule in rules)
-    return HeldListShown(held=held[:MOST_LISTED], most=most, passed_over=sum(each.passed_over for each in lists))
+    passed_over = sum(each.passed_over for each in lists)
+    head = HeldListShown(held=[], most=most, passed_over=passed_over).model_dump_json().encode()
+    held = joined(row.encode() for _, _, row in rows)
+    return CountedResponse(head.replace(b'"held":[]', b'"held":' + held, 1), media_type=JSON)
 
 
 def most_of(rule: LiveRule) -> int:
@@ -43,27 +52,41 @@ def most_of(rule: LiveRule) -> int:
     return getattr(rule, "most", 0) if rule.kind == "intercept" else 0
 
 
-async def get_held(backend: Backend, call: OperationCall) -> HeldFrameShown:
+async def get_held(backend: Backend, call: OperationCall) -> Response:
     number = call.path["id"]
     check_view(backend)
+    room_for_answer()
     try:
-        return await holder(backend, number).held_frame(number, call.query.first)
+        text = await holder(backend, number).held_frame(number, call.query.first)
     except Problem as error:
         raise worker_gone(error) from None
+    return CountedResponse(text, media_type=JSON)
+
+
+async def preview(backend: Backend, call: OperationCall) -> Response:
+    """Have the member that holds the frame show it with an edit."""
+    number, body = call.path["id"], call.body
+    assert isinstance(body, ResumeBody), "the table says so"
+    check_view(backend)
+    room_for_answer()
+    try:
+        text = await holder(backend, number).held_preview(number, body)
+    except Problem as error:
+        raise worker_gone(error) from None
+    return CountedResponse(text, media_type=JSON)
 
 
 async def act(action: str, backend: Backend, call: OperationCall) -> HeldShown:
     """Have the member that holds the frame do what is asked."""
     number, body = call.path["id"], call.body
     assert isinstance(body, HeldBody), "the table says so"
-    check_view(backend, writes=action != "preview")
+    check_view(backend, writes=True)
     who = body.who or call.who
     try:
-        given = body.model_copy(update={"who": who}).model_dump(mode="json")
-        shown = await holder(backend, number).held_action(action, number, given)
+        shown = await holder(backend, number).held_action(action, number, body.model_copy(update={"who": who}))
     except Problem as error:
         raise worker_gone(error) from None
-    if action not in ("preview", "claim"):
+    if action != "claim":
         backend.log.info("held frame", action=action, held=number, rule=shown.rule, who=who or None)
     return shown
 
@@ -104,30 +127,30 @@ def worker_gone(error: Problem) -> Problem:
     return Problem(503, "worker_gone", f"what it held is gone with it: {error.message}")
 
 
-def action(
-    name: str, summary: str, body: type[HeldBody], *, answer: type[HeldShown] = HeldShown, more: tuple[str, ...] = ()
-) -> Operation:
-    """Return the operation that does this to one held frame."""
-    handle: OperationHandler = partial(act, name)
-    refusals = ("no_such_held", "held_changed", "worker_gone", "view_off", *more)
-    return Operation("POST", f"/api/held/{{id}}/{name}", f"{name}_held", summary, handle, answer, body=body,
-                     refusals=refusals, changes=None if name != "preview" else False)  # fmt: skip
+REFUSALS = ("no_such_held", "held_changed", "worker_gone", "view_off", "invalid_body")
+EDITS = ("not_editable", "invalid_edit", "too_large")
 
 
-EDITS = ("not_editable", "invalid_edit", "too_large", "invalid_body")
+def action(name: str, summary: str, body: type[HeldBody], *more: str) -> Operation:
+    """Return the operation that does this to one held frame; `more`: codes of other refusals than all have."""
+    return Operation("POST", f"/api/held/{{id}}/{name}", f"{name}_held", summary, partial(act, name), HeldShown,
+                     body=body, refusals=(*REFUSALS, *more))  # fmt: skip
+
 
 OPERATIONS = (
-    Operation("GET", "/api/held", "list_held", "Frames that rules hold now.", list_held, HeldListShown),
+    Operation("GET", "/api/held", "list_held", "Frames that rules hold now.", list_held, HeldListShown,
+              refusals=("too_many_answers",)),
     Operation("POST", "/api/held/resume", "resume_all_held", "Let go all that a rule holds, or all that is held.",
               resume_all, ResumedShown, body=ResumeAllBody, refusals=("no_such_rule", "invalid_body", "view_off")),
     Operation("GET", "/api/held/{id}", "get_held", "One of them, with its bytes.", get_held, HeldFrameShown, HeldQuery,
-              refusals=("no_such_held", "worker_gone", "view_off")),
-    action("preview", "The frame as it would leave with an edit; nothing happens.", ResumeBody, answer=HeldFrameShown,
-           more=EDITS),
-    action("resume", "Let it go on, with other fields or bytes, or unchanged.", ResumeBody, more=EDITS),
-    action("answer", "Answer the request in the broker's place.", AnswerBody, more=("no_answer_due", *EDITS)),
-    action("drop", "Let it go nowhere.", DropBody, more=("invalid_body",)),
-    action("close", "Close its connection.", CloseBody, more=("invalid_body",)),
-    action("extend", "Hold it longer, ten minutes in all at most.", ExtendBody, more=("not_editable", "invalid_body")),
-    action("claim", "Say who is at it, for half a minute.", ClaimBody, more=("invalid_body",)),
+              refusals=("no_such_held", "worker_gone", "view_off", "too_many_answers")),
+    Operation("POST", "/api/held/{id}/preview", "preview_held", "The frame as it would leave with an edit; nothing "
+              "happens.", preview, HeldFrameShown, body=ResumeBody, changes=False,
+              refusals=(*REFUSALS, *EDITS, "too_many_answers")),
+    action("resume", "Let it go on, with other fields or bytes, or unchanged.", ResumeBody, *EDITS),
+    action("answer", "Answer the request in the broker's place.", AnswerBody, "no_answer_due", *EDITS),
+    action("drop", "Let it go nowhere.", DropBody),
+    action("close", "Close its connection.", CloseBody),
+    action("extend", "Hold it longer, ten minutes in all at most.", ExtendBody, "not_editable"),
+    action("claim", "Say who is at it, for half a minute.", ClaimBody),
 )  # fmt: skip

@@ -1,33 +1,34 @@
 """Frames that rules hold in this process, as the admin API shows them and lets decide about them.
 
-Strategy. Whatever looks into a frame runs as a turn of its connection: that takes as long as the frame is long, others
-are served meanwhile, and of two who decide about the same frame one is first.
+Strategy. Whatever looks into a frame runs as a turn of its connection, not in a thread: that takes as long as the frame
+is long, others are served meanwhile, and of two who decide about the same frame one is first. A thread would have the
+loop wait for the interpreter at each of its system calls. Lists are made in turns, too, a frame at a time.
 """
 
 from __future__ import annotations
 
 import binascii
 from base64 import b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, TypeVar
 
 import trio
 
-from kproxy.core.holding.desk import HoldingDesk
+from kproxy.core.holding.desk import MOST_BYTES, HoldingDesk
 from kproxy.core.holding.edit import BadEdit, MessageEdit, answer_of
 from kproxy.core.holding.held import HeldFrame
 from kproxy.net.loop.reactor import Reactor
-from kproxy.net.rules.keeper import DOCUMENTS
+from kproxy.net.loop.turns import in_turns
 from kproxy.observe.credentials import take_out, withheld_body
 from kproxy.rules.bodies import carries_records
 from kproxy.rules.select.selected import error_number
 from kproxy.view.frame_steps import NO_RECORDS
-from kproxy.wire.breath import freeing
+from kproxy.wire.breath import freeing, rest
 from kproxy.wire.table.errors import error_name
 
 from .held_bytes import bytes_of
 from .held_models import (
-    BODIES,
     AnswerBody,
     ClaimBody,
     CloseBody,
@@ -35,8 +36,7 @@ from .held_models import (
     ExtendBody,
     HeldBody,
     HeldExchangeShown,
-    HeldFrameShown,
-    HeldListShown,
+    HeldRows,
     HeldShown,
     ResumeBody,
     RevisedBody,
@@ -69,10 +69,24 @@ class HeldFrames:
 
     # ---- look
 
-    def show_all(self) -> HeldListShown:
+    async def show_all(self) -> HeldRows:
         """Show all that is held, oldest first."""
-        held = sorted(self.desk.held.values(), key=lambda one: one.since)[:MOST_LISTED]
-        return HeldListShown(held=[self.show(one) for one in held], most=0, passed_over=self.desk.passed_over)
+        held = list(islice(self.desk.held.values(), MOST_LISTED))
+        return HeldRows(rows=await self.rows(held), passed_over=self.desk.passed_over)
+
+    async def rows(self, frames: Iterable[HeldFrame]) -> list[tuple[str, str, str]]:
+        """Return since when each of these is held, its id, and the frame as JSON; without those gone meanwhile."""
+        rows: list[tuple[str, str, str]] = []
+
+        def make() -> Iterator[None]:
+            for held in frames:
+                if held.gone is None:
+                    shown = self.show(held)
+                    rows.append((shown.since, shown.id, shown.model_dump_json()))
+                yield
+
+        await in_turns(make())
+        return rows
 
     def show(self, held: HeldFrame) -> HeldShown:
         return HeldShown(**self.fields(held))
@@ -93,6 +107,7 @@ class HeldFrames:
             "ends_in": None if held.until is None else round(max(0.0, held.until - now), 3),
             "then": error_name(held.then) if isinstance(held.then, int) else held.then,
             "revision": held.revision, "behind": held.behind, "bytes": held.size + 4,
+            "client_ended": held.ended,
             "editable": not why_not, "why_not": why_not or None, "claimed_by": held.claimant(now) or None,
             "gone": held.gone,
         }  # fmt: skip
@@ -103,19 +118,23 @@ class HeldFrames:
             return "it is not held any more"
         if held.at == "request" and held.is_decided:
             return "another rule answers it"
+        if held.is_long:
+            return f"it is longer than {MOST_BYTES >> 20} MiB"
         if not held.is_whole:
             return "not all of it is here: its rule looks at its header only"
         return ""
 
-    async def show_frame(self, number: str, first: int) -> HeldFrameShown:
-        """Show one frame with its bytes, and its steps from number `first` on. Raises Problem."""
+    async def show_frame(self, number: str, first: int) -> str:
+        """Return one frame with its bytes, and its steps from number `first` on, as JSON. Raises Problem."""
         held = self.find(number)
-        return await self.shown_frame(held, held.frame(), first)
+        return await self.in_turn(held, lambda: self.shown_frame(held, held.frame(), first))
 
-    async def shown_frame(self, held: HeldFrame, frame: bytes | None, first: int = 0) -> HeldFrameShown:
-        """Show a held frame with its bytes, or with these in their place."""
-        fields, made = self.fields(held), bytes_of(held, frame, self.records, first)
-        return HeldFrameShown(**fields, **await trio.to_thread.run_sync(made.shown, limiter=DOCUMENTS))
+    def shown_frame(self, held: HeldFrame, frame: bytes | None, first: int = 0) -> str:
+        """Return a held frame with its bytes, or with these in their place, as JSON."""
+        rest()
+        made = bytes_of(held, frame, self.records, first).shown()
+        rest()
+        return f"{self.show(held).model_dump_json()[:-1]},{made.decode()}}}"
 
     def find(self, number: str) -> HeldFrame:
         """Return the held frame with this id. Raises Problem, which tells of one that is gone."""
@@ -133,28 +152,40 @@ class HeldFrames:
 
     # ---- decide
 
-    async def call(self, action: str, number: str, given: Mapping[str, Any]) -> HeldShown:
-        """Do one of `BODIES` to a held frame. Raises Problem."""
-        body, held = BODIES[action].model_validate(given), self.find(number)
-        frame = await self.in_turn(held, lambda: self.act(action, held, body))
-        return self.show(held) if frame is None else await self.shown_frame(held, frame)
+    async def call(self, number: str, body: HeldBody) -> HeldShown:
+        """Do to a held frame what is asked, as all but a preview are. Raises Problem."""
+        held = self.find(number)
+        await self.in_turn(held, lambda: self.act(held, body))
+        return self.show(held)
 
-    def act(self, action: str, held: HeldFrame, body: HeldBody) -> bytes | None:
-        """Do what is asked; return the frame that a preview is to show. Raises Problem."""
-        self.find(held.id)  # somebody else may have been first
+    async def preview(self, number: str, body: ResumeBody) -> str:
+        """Return a held frame as it would leave with an edit, as JSON. Raises Problem."""
+        held = self.find(number)
+
+        def look() -> str:
+            self.check_revision(held, body)
+            return self.shown_frame(held, self.edited(held, body))
+
+        return await self.in_turn(held, look)
+
+    def check_revision(self, held: HeldFrame, body: HeldBody) -> None:
+        """Raise Problem if somebody else was first, or has changed what was looked at."""
+        self.find(held.id)
         if isinstance(body, RevisedBody) and body.revision != held.revision:
             who = held.claimant(self.desk.clock())
             by = f", {who} is at it" if who else ""
             text = f'"{held.id}" has changed: revision {held.revision} now, not {body.revision}{by}'
             raise Problem(409, "held_changed", text)
+
+    def act(self, held: HeldFrame, body: HeldBody) -> None:
+        """Do what is asked. Raises Problem."""
+        self.check_revision(held, body)
         match body:
-            case ResumeBody() if action == "preview":
-                return self.edited(held, body)
             case ResumeBody():
                 self.resume(held, body)
             case AnswerBody():
                 answer = self.answer(held, body)
-                self.find(held.id)
+                self.check_revision(held, body)
                 held.answer(answer)
                 held.let_go("answered", body.who)
             case DropBody(then=then):
@@ -169,7 +200,6 @@ class HeldFrames:
                 held.extend(by_seconds)
             case ClaimBody(who=who):
                 held.claim(who, self.desk.clock())
-        return None
 
     def resume(self, held: HeldFrame, body: ResumeBody) -> None:
         """Let a frame go on, changed or not. Raises Problem."""
@@ -177,7 +207,7 @@ class HeldFrames:
             held.let_go("resumed", body.who)
             return
         frame = self.edited(held, body)
-        self.find(held.id)  # its rule may be gone by now
+        self.check_revision(held, body)  # its rule may be gone by now, or another one has let somebody decide
         if body.bytes is not None:
             held.leaves_as(frame)
         else:
@@ -187,9 +217,13 @@ class HeldFrames:
     async def resume_all(self, rule: str | None, who: str) -> int:
         """Let all frames go that this rule holds, or any rule; return how many that were."""
         chosen = [held for held in self.desk.held.values() if rule is None or held.running.name == rule]
-        for held in chosen:
-            held.let_go("resumed", who)
-            await trio.lowlevel.checkpoint()
+
+        def let_go() -> Iterator[None]:
+            for held in chosen:
+                held.let_go("resumed", who)
+                yield
+
+        await in_turns(let_go())
         return len(chosen)
 
     # ---- edits

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from kproxy.core.holding.held import LONGEST_HOLD
 from kproxy.rules.decision import AfterDrop
 from kproxy.rules.running import HowGone
 
 from .models import Shown
-from .queries import AS_TEXT, Query, duration
+from .queries import AS_TEXT, Query, duration, printable
 
 MOST_CHANGES = 10_000
 LONGEST_WHO = 100
 """Characters of a name that somebody gives."""
 
+Who = Annotated[str, AfterValidator(printable)]
 By = Annotated[float, BeforeValidator(duration), Field(ge=1.0, le=LONGEST_HOLD), AS_TEXT]
 
 
@@ -46,6 +47,10 @@ class HeldShown(Shown):
     revision: int = Field(description="to be named by whoever decides: another one means that it has changed")
     behind: int = Field(description="frames on its connection that wait behind it")
     bytes: int = Field(description="with its size")
+    client_ended: bool = Field(
+        description="its client sends nothing more: it has left, or waits for answers only; who has left is seen to be "
+        "gone after a minute"
+    )
     editable: bool
     why_not: str | None = Field(description="why it is not editable")
     claimed_by: str | None = Field(description="who is at it")
@@ -58,6 +63,13 @@ class HeldListShown(Shown):
     held: list[HeldShown]
     most: int = Field(description="frames that rules made for it may hold at a time, in each process")
     passed_over: int = Field(description="frames that passed since as many or as much was held as may be")
+
+
+class HeldRows(Shown):
+    """Frames that one process holds, oldest first."""
+
+    rows: list[tuple[str, str, str]] = Field(description="since, id, and the frame as JSON")
+    passed_over: int
 
 
 class HeldFrameShown(HeldShown):
@@ -83,7 +95,7 @@ class HeldQuery(Query):
 class HeldBody(BaseModel, extra="forbid"):
     """Base of what is sent about held frames."""
 
-    who: str = Field(default="", max_length=LONGEST_WHO, description="who does it, as others are told")
+    who: Who = Field(default="", max_length=LONGEST_WHO, description="who does it, as others are told")
 
 
 class RevisedBody(HeldBody):
@@ -135,7 +147,7 @@ class ExtendBody(HeldBody):
 class ClaimBody(HeldBody):
     """Name of whoever is at a held frame, told to others for half a minute."""
 
-    who: str = Field(min_length=1, max_length=LONGEST_WHO)
+    who: Who = Field(min_length=1, max_length=LONGEST_WHO)
 
 
 class ResumeAllBody(HeldBody):

@@ -6,7 +6,6 @@ What a viewer missed for too long is told anew as a whole.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 
 from pydantic import Field
 
@@ -14,7 +13,6 @@ from kproxy.core.holding.held import HeldFrame
 from kproxy.rules.running import HowGone
 
 from .held_frames import HeldFrames
-from .held_models import HeldShown
 from .models import Shown
 
 MOST_NEWS = 2000
@@ -29,13 +27,17 @@ class GoneShown(Shown):
     who: str
 
 
+HeldRow = tuple[str, str, str]
+"""Since when a frame is held, its id, and the frame as JSON."""
+
+
 class HeldNewsShown(Shown):
     """News of one process, up to this number. `whole`: `added` is all that it holds."""
 
     number: int
     whole: bool = False
-    added: list[HeldShown] = Field(default_factory=list)
-    changed: list[HeldShown] = Field(default_factory=list)
+    added: list[HeldRow] = Field(default_factory=list)
+    changed: list[HeldRow] = Field(default_factory=list)
     gone: list[GoneShown] = Field(default_factory=list)
 
 
@@ -53,13 +55,14 @@ class HeldNews:
         self.number += 1
         self.latest.append((self.number, what, GoneShown(id=held.id, how=how, who=who) if how is not None else held.id))
 
-    def since(self, number: int | None) -> HeldNewsShown:
+    async def since(self, number: int | None) -> HeldNewsShown:
         """Return the news since this number; None: all that is held."""
-        if number == self.number:
-            return HeldNewsShown(number=number)
+        latest = self.number
+        if number == latest:
+            return HeldNewsShown(number=latest)
         first = self.latest[0][0] if self.latest else self.number + 1
-        if number is None or not first - 1 <= number <= self.number:
-            return HeldNewsShown(number=self.number, whole=True, added=self.frames.show_all().held)
+        if number is None or not first - 1 <= number <= latest:
+            return HeldNewsShown(number=latest, whole=True, added=(await self.frames.show_all()).rows)
         added: dict[str, None] = {}
         changed: dict[str, None] = {}
         gone: list[GoneShown] = []
@@ -74,8 +77,7 @@ class HeldNews:
                 added[one] = None
             elif one not in added:
                 changed[one] = None
-        return HeldNewsShown(number=self.number, added=self.shown(added), changed=self.shown(changed), gone=gone)
-
-    def shown(self, ids: Iterable[str]) -> list[HeldShown]:
         held = self.frames.desk.held
-        return [self.frames.show(held[one]) for one in ids if one in held]
+        new = await self.frames.rows([held[one] for one in added if one in held])
+        others = await self.frames.rows([held[one] for one in changed if one in held])
+        return HeldNewsShown(number=latest, added=new, changed=others, gone=gone)

@@ -5,10 +5,12 @@ Strategy. All members are asked four times a second for what is new; a member th
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import trio
+
+from kproxy.view.rows import encode, joined
 
 from .backend import Backend
 from .held_news import GoneShown, HeldNewsShown
@@ -35,7 +37,7 @@ class HeldFollower:
     def take(self, news: HeldNewsShown) -> dict[str, list[Any]]:
         """Return what a viewer is to be told of this news."""
         gone = list(news.gone)
-        here = {one.id for one in news.added}
+        here = {name for _, name, _ in news.added}
         if news.whole:  # what is not there any more went with its process, or too long ago
             gone += [GoneShown(id=one, how="closed", who="") for one in sorted(self.here - here)]
             self.here = here
@@ -45,8 +47,8 @@ class HeldFollower:
         return {"added": news.added, "changed": news.changed, "gone": gone}
 
 
-async def held_changes(backend: Backend) -> AsyncGenerator[Mapping[str, Any], None]:
-    """Yield what is held now, if anything is, then what becomes of it: `added`, `changed` and `gone`."""
+async def held_changes(backend: Backend) -> AsyncGenerator[bytes, None]:
+    """Yield what is held now, if anything is, then what becomes of it, as JSON: `added`, `changed` and `gone`."""
     followers = {member.index: HeldFollower() for member in backend.members}
 
     async def ask(member: Member) -> tuple[int, HeldNewsShown]:
@@ -55,14 +57,16 @@ async def held_changes(backend: Backend) -> AsyncGenerator[Mapping[str, Any], No
     while True:
         for member in backend.members:
             followers[member.index].begins(member)
-        told: dict[str, list[Any]] = {"added": [], "changed": [], "gone": []}
+        told: dict[str, list[bytes]] = {"added": [], "changed": [], "gone": []}
         try:
             answers = await backend.ask_members(ask)
         except Problem:  # one that says nothing is asked again
             answers = []
         for index, news in answers:
-            for name, some in followers[index].take(news).items():
-                told[name] += [one.model_dump(mode="json") for one in some]
+            taken = followers[index].take(news)
+            for name in ("added", "changed"):
+                told[name] += [row.encode() for _, _, row in taken[name]]
+            told["gone"] += [encode({"id": one.id, "how": one.how, "who": one.who}) for one in taken["gone"]]
         if any(told.values()):
-            yield told
+            yield b"{" + b",".join(f'"{name}":'.encode() + joined(rows) for name, rows in told.items()) + b"}"
         await trio.sleep(PAUSE)

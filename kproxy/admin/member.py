@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from kproxy.config.view import ViewConfig
 from kproxy.core.rewrite.addresses import controller_id
@@ -20,7 +20,7 @@ from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.filter import Filter
 
 from .held_frames import HeldFrames
-from .held_models import HeldFrameShown, HeldListShown, HeldShown
+from .held_models import HeldBody, HeldRows, HeldShown, ResumeBody
 from .held_news import HeldNews, HeldNewsShown
 from .kept_matches import MatchesShown, rehearse
 from .kept_names import KeptNamesShown, names_in
@@ -90,13 +90,16 @@ class Member(Protocol):
     async def names(self) -> KeptNamesShown:
         """Return the names that the exchanges kept here have."""
 
-    async def held(self) -> HeldListShown:
+    async def held(self) -> HeldRows:
         """Return the frames that rules hold, oldest first."""
 
-    async def held_frame(self, number: str, first: int) -> HeldFrameShown:
-        """Return one of them with its bytes, and its steps from number `first` on."""
+    async def held_frame(self, number: str, first: int) -> str:
+        """Return one of them with its bytes, and its steps from number `first` on, as JSON."""
 
-    async def held_action(self, action: str, number: str, body: Mapping[str, Any]) -> HeldShown:
+    async def held_preview(self, number: str, body: ResumeBody) -> str:
+        """Return one of them as it would leave with an edit, as JSON."""
+
+    async def held_action(self, action: str, number: str, body: HeldBody) -> HeldShown:
         """Do one of `held_models.BODIES` to a held frame, and return it as it is then."""
 
     async def resume_held(self, rule: str | None, who: str) -> int:
@@ -240,20 +243,23 @@ class ProcessMember:
 
     # ---- held frames
 
-    async def held(self) -> HeldListShown:
-        return self.held_frames.show_all()
+    async def held(self) -> HeldRows:
+        return await self.held_frames.show_all()
 
-    async def held_frame(self, number: str, first: int) -> HeldFrameShown:
+    async def held_frame(self, number: str, first: int) -> str:
         return await self.held_frames.show_frame(number, first)
 
-    async def held_action(self, action: str, number: str, body: Mapping[str, Any]) -> HeldShown:
-        return await self.held_frames.call(action, number, body)
+    async def held_preview(self, number: str, body: ResumeBody) -> str:
+        return await self.held_frames.preview(number, body)
+
+    async def held_action(self, action: str, number: str, body: HeldBody) -> HeldShown:
+        return await self.held_frames.call(number, body)
 
     async def resume_held(self, rule: str | None, who: str) -> int:
         return await self.held_frames.resume_all(rule, who)
 
     async def held_news(self, number: int | None) -> HeldNewsShown:
-        return self.news.since(number)
+        return await self.news.since(number)
 
     # ---- connections
 

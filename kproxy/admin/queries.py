@@ -79,3 +79,8 @@ class RecycleQuery(Query):
     which: Literal["outdated", "all"] = Field(
         default="outdated", description="those that are bound to other rules than a new one would be, or all"
     )
+
+
+def printable(name: str) -> str:
+    """Return a name that somebody gives without what a terminal would obey."""
+    return "".join(char if char.isprintable() else "?" for char in name).strip()

@@ -259,7 +259,7 @@ class ViewStream(StreamingResponse):
         """Tell what rules hold, and what becomes of it."""
         async with aclosing(held_changes(self.backend)) as changes:
             async for changed in changes:
-                await self.tell(into, event("held", changed))
+                await self.tell(into, written("held", changed))
 
     async def tell(self, into: trio.MemorySendChannel[tuple[int, int, bytes]], text: bytes) -> None:
         await into.send((-1, 0, text))

@@ -20,6 +20,7 @@ from kproxy.observe.credentials import SECRET_KINDS, WITHHELD
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.observe.response_errors import answered_version
 from kproxy.rules.bodies import carries_records
+from kproxy.wire.breath import breathe
 from kproxy.wire.codec.message import UNSUPPORTED_VERSION
 from kproxy.wire.codec.structs import header_version
 from kproxy.wire.codec.trace import TraceStep, trace
@@ -78,6 +79,7 @@ def show_frame(
         return shown
     try:
         for step in islice(frame_steps(seen.key, version, direction, kept.data), most):
+            breathe()
             shown.steps.append(shown_step(step) if isinstance(step, TraceStep) else step)
     except (DecodeError, KeyError) as error:
         shown.unread = str(error.args[0]) if error.args else type(error).__name__

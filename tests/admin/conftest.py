@@ -27,6 +27,7 @@ from kproxy.rules.kinds.base.live import Effect, LiveRule
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
+from tests.support.held_api import Held
 
 JSON = "application/json"
 CONFIG = {
@@ -171,3 +172,9 @@ def make_api(monkeypatch: pytest.MonkeyPatch, logged: list[dict[str, Any]]) -> I
 def api(make_api: Callable[..., Api]) -> Api:
     """With one rule in a file, `base`."""
     return make_api("rules:\n  - {name: base, kind: tiny}\n")
+
+
+@pytest.fixture
+def make_held(make_api: Callable[..., Api]) -> Callable[..., Held]:
+    """`make_held("at: both")`: such a rule in force."""
+    return lambda more="at: both": Held(make_api(f"rules:\n  - {{name: hold, kind: intercept, {more}}}\n"))

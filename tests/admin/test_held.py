@@ -22,48 +22,14 @@ from kproxy.wire.records import Record, encode_batch
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.layout import Struct
 from tests.support.frames import message, produce, produced
-from tests.support.holding import HeldOwner
+from tests.support.held_api import Held
 from tests.support.random_values import random_struct
 
 pytestmark = pytest.mark.trio
 
 HEARTBEAT, METADATA, ALTER_CONFIGS = 12, 3, 33
-RULES = "rules:\n  - {name: hold, kind: intercept, MORE}\n"
 BEAT = request(HEARTBEAT, 4, 1, group_id="g")
 SECRET = "hunter2secret"
-
-
-class Held:
-    """API of a proxy with one rule that holds, and one connection."""
-
-    def __init__(self, api: Any) -> None:
-        self.api, self.told = api, list[tuple[str, str, str, str]]()
-        self.desk = api.proxy.desk
-        self.desk.tell.append(lambda what, held, how, who: self.told.append((what, held.id, how, who)))
-        self.talk = self.connect(1)
-
-    def connect(self, number: int) -> Dialogue:
-        facts, rules = Facts("main", "main", "127.0.0.1"), self.api.proxy.rules
-        plan = Plan(Bound(advertise=False), rules.live)
-        talk = Dialogue(shared=self.api.proxy.shared["main"], plan=plan, facts=facts, number=number, now=monotonic())
-        talk.rules = rules
-        talk.session.owner = HeldOwner(talk)
-        return talk
-
-    async def __call__(self, path: str, **body: Any) -> Any:
-        """POST to /api/held/1-1/… with revision 1, or another one."""
-        given = {"revision": 1} | body if "by" not in body and path != "claim" else body
-        return await self.api("POST", f"/api/held/1-1/{path}", given)
-
-    async def list(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = (await self.api("GET", "/api/held")).json["held"]
-        return found
-
-
-@pytest.fixture
-def make_held(make_api: Callable[..., Any]) -> Callable[..., Held]:
-    """`make_held("at: both")`: such a rule in force."""
-    return lambda more="at: both": Held(make_api(RULES.replace("MORE", more)))
 
 
 async def test_what_is_held_is_listed_and_shown(make_held: Callable[..., Held]) -> None:
@@ -76,7 +42,7 @@ async def test_what_is_held_is_listed_and_shown(make_held: Callable[..., Held]) 
     assert one.pop("since").startswith("20")
     assert one == {
         "id": "1-1", "rule": "hold", "at": "request", "then": "REQUEST_TIMED_OUT", "revision": 1, "behind": 1,
-        "bytes": len(BEAT), "editable": True, "why_not": None, "claimed_by": None, "gone": None,
+        "bytes": len(BEAT), "client_ended": False, "editable": True, "why_not": None, "claimed_by": None, "gone": None,
         "exchange": {"connection": 1, "listener": "main", "client_address": "127.0.0.1", "client": "tester",
                      "principal": None, "api": "Heartbeat", "version": 4, "correlation_id": 1},
     }  # fmt: skip
@@ -383,10 +349,10 @@ async def test_who_looks_is_told_what_becomes_of_held_frames(make_held: Callable
     held.talk.client(BEAT)
     await held("claim", who="mara")
     news = await member.held_news(first.number)
-    assert [one.claimed_by for one in news.added] == ["mara"]
+    assert [json.loads(row)["claimed_by"] for _, _, row in news.added] == ["mara"]
     await held("extend", by="1s")
     later = await member.held_news(news.number)
-    assert ([one.revision for one in later.changed], later.added) == ([2], [])
+    assert ([json.loads(row)["revision"] for _, _, row in later.changed], later.added) == ([2], [])
     await held("resume", revision=2)
     held.talk.client(BEAT)
     await held.api("POST", "/api/held/resume", {})
@@ -404,7 +370,7 @@ async def test_what_went_with_its_process_is_told_to_be_gone(make_held: Callable
     follower = HeldFollower()
     follower.begins(member)
     told = follower.take(await member.held_news(None))
-    assert [one.id for one in told["added"]] == ["1-1"]
+    assert [name for _, name, _ in told["added"]] == ["1-1"]
     follower.process = object()
     follower.begins(member)
     assert follower.number is None

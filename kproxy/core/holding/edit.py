@@ -25,7 +25,7 @@ from kproxy.rules.kinds.base.fields import (
 )
 from kproxy.rules.records import RecordBudget, is_control, stored, whole_entries
 from kproxy.wire import Message, decode_request, decode_response, encode
-from kproxy.wire.breath import breathe, each, rest
+from kproxy.wire.breath import breathe, rest
 from kproxy.wire.records import Record, rewrite
 from kproxy.wire.table import layout
 from kproxy.wire.table.api_keys import PRODUCE
@@ -68,7 +68,10 @@ class MessageEdit:
     def made(self, changes: Sequence[tuple[str, Any]]) -> bytes:
         """Return the frame with these (path, value) set. Raises BadEdit, with all mistakes."""
         before = self.message.body.get(ACKS) if self.message.api.key == PRODUCE else None
-        for text, value in each(changes):
+        for text, value in changes:
+            rest()
+            if len(self.mistakes) >= MOST_MISTAKES:  # hints take long to find
+                break
             try:
                 self.set(text, parse_path(text), value)
             except ValueError as error:
@@ -167,6 +170,7 @@ class MessageEdit:
                     continue
                 records, before = stored(entry, room), len(left)
                 while left and left[-1] < number + len(records):
+                    breathe()
                     one = left.pop()
                     records[one - number] = with_values(records[one - number], changes[one])
                 pieces.append(rewrite(entry, records) if len(left) < before else entry.raw)

@@ -19,6 +19,8 @@ from kproxy.rules.running import HowGone, Running
 from kproxy.wire import decode_request, encode
 from kproxy.wire.scan.frames import framed
 
+from .desk import MOST_BYTES
+
 if TYPE_CHECKING:
     from kproxy.core.lanes.frame import FrameView
 
@@ -44,6 +46,7 @@ class HeldEvaluation(Protocol):
 
     exchange: Any
     frame: bytes | None
+    looked_at: float
     changes: list[Callable[[bytes], bytes]]
     drop: AfterDrop | None
     close: How | None
@@ -58,6 +61,7 @@ class HeldFrame:
     then      what becomes of it when its time is over: it passes, its connection is closed, or it has this error code
     revision  counts from 1 what was changed of it since
     late      the response with the rule's error in it, where that may be needed
+    ended     the client sends nothing more: it has left, or waits for what it is still owed
     gone      how it went; empty while it is held
     """
 
@@ -75,29 +79,33 @@ class HeldFrame:
         self.revision = 1
         self.claimed_by, self.claimed_until = "", 0.0
         self.late: bytes | None = None
+        self.ended = False
         self.gone: HowGone | None = None
 
     # ---- what it is
 
     def frame(self) -> bytes | None:
-        """Return the frame in the client's names, without its size; None if not all of it is here."""
-        if self.evaluation.frame:
-            return self.evaluation.frame
-        kept = self.lane.kept or b""
-        end = SIZE + int.from_bytes(kept[:SIZE], "big")
-        return bytes(kept[SIZE:end]) if SIZE < end <= len(kept) else None
+        """Return the frame in the client's names, without its size; None if not all of it is here, or it is too long
+        to be looked at."""
+        return None if self.is_long else self.evaluation.frame or self.came()
 
     def came(self) -> bytes | None:
-        """Return the bytes as they came, with their size: responses in the broker's names; None if some are missing."""
-        kept = self.lane.kept or b""
-        end = SIZE + int.from_bytes(kept[:SIZE], "big")
-        return bytes(kept[:end]) if SIZE < end <= len(kept) else None
+        """Return the frame as it came, without its size: responses in the broker's names; None as for `frame`."""
+        if not self.is_whole or self.is_long:
+            return None
+        with memoryview(self.lane.kept or b"") as kept:
+            return bytes(kept[SIZE : SIZE + self.size])
+
+    @property
+    def is_long(self) -> bool:
+        """Return True if nobody may look into it: of so many bytes forty times as many would be made."""
+        return self.size > MOST_BYTES
 
     @property
     def is_whole(self) -> bool:
         """Return True if all of it is here, which is not so where its rules look at headers only."""
         kept = self.lane.kept or b""
-        return SIZE < SIZE + int.from_bytes(kept[:SIZE], "big") <= len(kept)
+        return SIZE < SIZE + self.size <= len(kept)
 
     @property
     def behind(self) -> int:
@@ -123,23 +131,28 @@ class HeldFrame:
         """Return who has said that he is at it, and may still be; empty for nobody."""
         return self.claimed_by if now < self.claimed_until else ""
 
+    @property
+    def goes_nowhere(self) -> bool:
+        """Return True if it has been decided that it does not go on, whichever rules hold it still."""
+        return self.is_decided or self.evaluation.drop is not None or self.evaluation.close is not None
+
     # ---- decisions
 
     def becomes(self, frame: bytes) -> None:
         """Have this frame, in the client's names and without its size, go on in its place."""
         self.evaluation.frame = frame
-        for other in self.evaluation.holds:
-            if other is not self:
-                other.revision += 1
+        self.decided()
 
     def leaves_as(self, content: bytes) -> None:
         """Have exactly these bytes leave, without their size here, whatever rewrites there are."""
         out = framed(content)
         self.evaluation.changes.append(lambda _: out)
+        self.decided()
 
     def answer(self, content: bytes) -> None:
         """Answer the request with this frame, without its size; the broker never sees it."""
         self.evaluation.answer = content  # type: ignore[attr-defined]  # of a request, which `is_answered` says
+        self.decided()
         self.evaluation.exchange.end()
 
     def error(self, code: int, frame: bytes | None) -> bytes | None:
@@ -156,10 +169,25 @@ class HeldFrame:
     def drop(self, then: AfterDrop) -> None:
         """Let it go nowhere; `then` says what becomes of its connection."""
         self.evaluation.drop = then
+        self.decided()
 
     def close(self, how: How) -> None:
         """Close the connection in its place."""
         self.evaluation.close = how
+        self.decided()
+
+    def decided(self) -> None:
+        """Have those who look at the same frame, which other rules hold as well, look again.
+
+        A fetch or share session that a request belongs to is forgotten: what the broker knows of it from now on is not
+        what the client has said. The client is told so with its next request, and begins anew.
+        """
+        exchange = self.evaluation.exchange
+        if self.at == "request" and exchange.session is not None:
+            self.session.engine.subjects.end(exchange, exchange.session)
+        for other in tuple(self.evaluation.holds):
+            if other is not self:
+                other.changed()
 
     def extend(self, seconds: float) -> None:
         """Hold it longer, ten minutes in all at most."""
@@ -183,7 +211,9 @@ class HeldFrame:
         """Do what is to be done when its time is over, if it is; `frame` is it, as it came."""
         if self.until is None or frame.now < self.until or self.gone is not None:
             return
-        if isinstance(self.then, int):
+        if self.goes_nowhere:  # by somebody who was asked by another rule
+            pass
+        elif isinstance(self.then, int):
             if self.at == "response":
                 said = self.late
             else:
@@ -222,13 +252,18 @@ class HeldFrame:
 
 
 def still_held(held: Sequence[HeldFrame], lane: HoldingLane, session: Any, frame: FrameView) -> bool:
-    """Return True while any rule holds the frame; its lane is called when the first of their times is over."""
+    """Return True while any rule holds the frame; its lane is called when the first of their times is over.
+
+    Whoever extends that time has the lane look again, so it is asked to only if it does not look before.
+    """
     for one in tuple(held):
         one.look(frame)
     if not held:
         return False
     times = [one.until for one in held if one.until is not None]
-    if times:
+    evaluation = held[0].evaluation
+    if times and not frame.now < evaluation.looked_at <= min(times):
+        evaluation.looked_at = min(times)
         session.timers.at(min(times), lane.try_again)
     return True
 

@@ -178,6 +178,7 @@ class Evaluation:
     acted       rules that did something, to be counted as applied when it has gone out
     to_hold     rules that are to hold it, with their decisions; None: `when: {hold: true}`
     holds       the same once they do, as long as they do
+    looked_at   when the lane looks next whether they still do
     """
 
     until: float | None = None
@@ -186,7 +187,7 @@ class Evaluation:
     swallow = False
     frame: bytes | None = None
     then: How | None = None
-    throttle = 0.0
+    throttle = looked_at = 0.0
     to_hold: tuple[tuple[Running, Hold | None], ...] = ()
     holds: list[HeldFrame] = []  # replaced, never changed, by the lane of a frame that is to be held
 

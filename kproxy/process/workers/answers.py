@@ -7,11 +7,13 @@ from pathlib import Path
 from time import monotonic, process_time
 from typing import TYPE_CHECKING, Any
 
+import trio
 from prometheus_client import ProcessCollector
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from kproxy.admin.capture_store import ProcessCaptures
+from kproxy.admin.held_models import BODIES, HeldShown, ResumeBody
 from kproxy.admin.member import ProcessMember
 from kproxy.admin.models import Shown
 from kproxy.admin.problem import Problem, problem_of
@@ -19,6 +21,7 @@ from kproxy.admin.tail_lines import TailLines
 from kproxy.capture.policy import Policy
 from kproxy.errors import KproxyError
 from kproxy.net.loop.turns import in_turns
+from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.process.workers.channel import Channel
 from kproxy.process.workers.messages import (
     BeginTail,
@@ -66,7 +69,8 @@ class WorkerAnswers:
             "names": member.names,
             "held": member.held,
             "held_frame": member.held_frame,
-            "held_action": member.held_action,
+            "held_preview": self.held_preview,
+            "held_action": self.held_action,
             "resume_held": member.resume_held,
             "held_news": member.held_news,
             "exchanges": member.exchanges,
@@ -103,6 +107,14 @@ class WorkerAnswers:
         if isinstance(shown, Shown):
             return Operated(shown.model_dump(mode="json"))
         return Operated(await dumped(shown) if isinstance(shown, Iterator) else shown)
+
+    async def held_preview(self, number: str, text: str) -> str:
+        body = await trio.to_thread.run_sync(ResumeBody.model_validate_json, text, limiter=DOCUMENTS)
+        return await self.member.held_preview(number, body)
+
+    async def held_action(self, action: str, number: str, text: str) -> HeldShown:
+        body = await trio.to_thread.run_sync(BODIES[action].model_validate_json, text, limiter=DOCUMENTS)
+        return await self.member.held_action(action, number, body)
 
     def measure(self, question: Measure) -> list[MetricSamples]:
         cpu = CounterMetricFamily("process_cpu_seconds", "Total user and system CPU time spent in seconds.",

@@ -4,7 +4,7 @@ and the workers count, added up over restarts."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import trio
@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
 from kproxy.admin.backend import joined
-from kproxy.admin.held_models import HeldFrameShown, HeldListShown, HeldShown
+from kproxy.admin.held_models import HeldBody, HeldRows, HeldShown, ResumeBody
 from kproxy.admin.held_news import HeldNewsShown
 from kproxy.admin.kept import FoundExchanges
 from kproxy.admin.kept_matches import MatchesShown
@@ -78,15 +78,17 @@ class ChannelMember:
             await trio.lowlevel.checkpoint()
             return TopologyShown(**shown)
 
-    async def held(self) -> HeldListShown:
-        return HeldListShown(**await self.ask("held"))
+    async def held(self) -> HeldRows:
+        return HeldRows(**await self.ask("held"))
 
-    async def held_frame(self, number: str, first: int) -> HeldFrameShown:
-        return HeldFrameShown(**await self.ask("held_frame", number, first))
+    async def held_frame(self, number: str, first: int) -> str:
+        return str(await self.ask("held_frame", number, first))
 
-    async def held_action(self, action: str, number: str, body: Mapping[str, Any]) -> HeldShown:
-        shown = await self.ask("held_action", action, number, body)
-        return (HeldFrameShown if "frame" in shown else HeldShown)(**shown)
+    async def held_preview(self, number: str, body: ResumeBody) -> str:
+        return str(await self.ask("held_preview", number, body.model_dump_json()))
+
+    async def held_action(self, action: str, number: str, body: HeldBody) -> HeldShown:
+        return HeldShown(**await self.ask("held_action", action, number, body.model_dump_json()))
 
     async def resume_held(self, rule: str | None, who: str) -> int:
         count: int = await self.ask("resume_held", rule, who)

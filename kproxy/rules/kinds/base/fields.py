@@ -16,6 +16,7 @@ from typing import Any
 from kproxy.rules.document.model import found, unknown
 from kproxy.rules.document.source import nearest
 from kproxy.rules.select.selected import topic_id
+from kproxy.wire.breath import breathe, each
 from kproxy.wire.table import layout
 from kproxy.wire.table.layout import Slot, Struct
 
@@ -134,7 +135,7 @@ def field_value(slot: Slot, value: Any, *, element: bool) -> Any:
             return nothing(slot, "array")
         if not isinstance(value, list):
             raise ValueError(f"a list is wanted for {slot.path}, found {found(value)}")
-        return [field_value(slot, one, element=True) for one in value]
+        return [field_value(slot, one, element=True) for one in each(value)]
     if value is None:
         return nothing(slot, "field") if not slot.array else nothing(slot, "element")
     if slot.struct is not None:
@@ -152,6 +153,7 @@ def struct_value(slot: Slot, struct: Struct, value: Any) -> dict[str, Any]:
     """Return the fields of a struct from a mapping; those that are left out have their defaults. Raises ValueError."""
     if not isinstance(value, dict):
         raise ValueError(f"a mapping of fields is wanted for {slot.path}, found {found(value)}")
+    breathe()
     fields = {inner.name: inner for inner in struct.all_slots}
     for name in value:
         if name not in fields:

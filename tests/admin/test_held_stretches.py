@@ -1,0 +1,245 @@
+"""Long frames that rules hold, and thousands of them: nobody else waits for whoever looks, edits or decides.
+
+What is measured is CPU time between two places where others may run (tests/support/stretches.py) or two steps of a
+task; the garbage collector is off, as its work is not of a call.
+"""
+
+from __future__ import annotations
+
+import gc
+from base64 import b64encode
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+from time import thread_time
+from typing import Any
+
+import pytest
+import trio
+
+from kproxy.admin.held_models import ResumeBody
+from kproxy.admin.operation import has_few_values, read_model
+from kproxy.admin.problem import Problem
+from kproxy.testing.dialogue import request, response
+from kproxy.wire.records import Record, encode_batch
+from tests.support.frames import produce
+from tests.support.held_api import Held
+from tests.support.stretches import Stopwatch
+
+pytestmark = pytest.mark.trio
+
+PRODUCE, FETCH, METADATA, HEARTBEAT = 0, 1, 3, 12
+MOST = 0.05
+"""Seconds of CPU in which nobody else has a turn."""
+ENOUGH = 3
+"""Attempts of which one has to be quick: what a busy machine adds to one of them is not of the call."""
+TOPICS = 40_000
+LONG = 12 << 20
+
+
+class Stretches(trio.abc.Instrument):
+    """Longest stretch of work, be it of a task's step or of a turn that breathes."""
+
+    def __init__(self) -> None:
+        self.watch = Stopwatch(trace=True)
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.watch.look()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.watch.look()
+
+    def __enter__(self) -> Stretches:
+        gc.collect()
+        self.watch.__enter__()
+        trio.lowlevel.add_instrument(self)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        trio.lowlevel.remove_instrument(self)
+        self.watch.__exit__(None, None, None)
+
+
+async def is_short(work: Callable[[], Any], again: Callable[[], None] = lambda: None) -> None:
+    """Check that no stretch of this work is long; `again` makes ready for another attempt."""
+    found = []
+    for _ in range(ENOUGH):
+        with Stretches() as stretches:
+            await work()
+        found.append(stretches.watch)
+        if stretches.watch.longest < MOST:
+            return
+        again()
+    best = min(found, key=lambda one: one.longest)
+    raise AssertionError(f"{best.longest * 1000:.0f} ms of {best.total * 1000:.0f}: {best.where}")
+
+
+def wide(name: str = "topic") -> bytes:
+    """A Metadata request as many topics as most clients never have."""
+    return request(METADATA, 8, 1, topics=[{"name": f"{name}-{at:09}"} for at in range(TOPICS)])
+
+
+def deep() -> bytes:
+    """A Produce request with one long record, and many short ones behind it."""
+    long = encode_batch([Record(0, 1700000000000, b"k", Random(1).randbytes(LONG))])
+    short = encode_batch([Record(at, 1700000000000, b"k", b"v" * 20) for at in range(20_000)])
+    return produce(1, ("orders", 0, long), ("orders", 1, short))
+
+
+NAMES = [{"path": f"topics[{at}].name", "value": "x" * 300} for at in range(10_000)]
+WRONG = [{"path": f"topics[{at}].nam", "value": "x"} for at in range(10_000)]
+RECORD = "topic_data[0].partition_data[{}].records[{}].value"
+VALUES = [{"path": RECORD.format(1, at), "value": "y" * 200} for at in range(10_000)]
+
+
+@pytest.fixture
+def held(make_held: Callable[..., Held]) -> Held:
+    return make_held("at: both, hold_for: 10m")
+
+
+@pytest.mark.parametrize("frame", [wide, deep], ids=["many topics", "long records"])
+async def test_a_long_frame_is_shown_in_turns(held: Held, frame: Callable[[], bytes]) -> None:
+    held.talk.client(frame())
+
+    async def look() -> None:
+        shown = await held.api("GET", "/api/held/1-1")
+        assert len(shown.json["frame"]["steps"]) > 10
+
+    await is_short(look)
+
+
+@pytest.mark.parametrize(
+    ("frame", "changes", "status"),
+    [(wide, NAMES, 200), (wide, WRONG, 422), (deep, VALUES, 200),
+     (deep, [{"path": RECORD.format(0, 0), "value": "z" * 3_000_000}], 200)],
+    ids=["many fields", "many mistakes", "many records", "a long record"],
+)  # fmt: skip
+async def test_a_long_frame_is_edited_in_turns(
+    held: Held, frame: Callable[[], bytes], changes: list[Any], status: int
+) -> None:
+    """Looked at with the edit first."""
+    held.talk.client(frame())
+
+    async def preview() -> None:
+        assert (await held("preview", set=changes)).status == status
+
+    async def resume() -> None:
+        assert (await held("resume", set=changes)).status == status
+
+    def again() -> None:
+        held.talk = held.connect(1)
+        held.talk.client(frame())
+
+    await is_short(preview)
+    await is_short(resume, again)
+
+
+async def test_a_long_frame_is_answered_and_replaced_in_turns(held: Held) -> None:
+    data = wide()
+
+    def again() -> None:
+        held.talk = held.connect(1)
+        held.talk.client(data)
+
+    async def bytes_() -> None:
+        given = b64encode(data[4:].replace(b"topic", b"other")).decode()
+        assert (await held("resume", bytes=given)).status == 200
+
+    async def error() -> None:
+        assert (await held("answer", error="NOT_LEADER_OR_FOLLOWER")).status == 200
+
+    async def body() -> None:
+        topics = [{"name": f"topic-{at}", "partitions": []} for at in range(8_000)]
+        assert (await held("answer", body={"topics": topics})).status == 200
+
+    for work in (bytes_, error, body):
+        again()
+        await is_short(work, again)
+
+
+async def test_a_long_response_is_shown_and_edited_in_turns(held: Held) -> None:
+    topics = [{"name": f"topic-{at}", "partitions": [{"partition_index": 0}]} for at in range(TOPICS)]
+    answer = response(METADATA, 8, 1, topics=topics)
+
+    def again() -> None:
+        held.talk = held.connect(1)
+        held.talk.client(request(METADATA, 8, 1, topics=None))
+        next(iter(held.desk.held.values())).let_go()
+        held.talk.broker(answer)
+
+    async def look() -> None:
+        assert (await held.api("GET", "/api/held/1-2")).json["broker"] is None
+
+    async def resume() -> None:
+        edit = {"revision": 1, "set": [{"path": f"topics[{at}].name", "value": "x"} for at in range(5_000)]}
+        assert (await held.api("POST", "/api/held/1-2/resume", edit)).status == 200
+
+    again()
+    await is_short(look)
+    await is_short(resume, again)
+
+
+HOSTILE = {
+    "nested lists": '{"revision": 1, "set": [{"path": "x", "value": [' + "[]," * 1_200_000 + "[]]}]}",
+    "deep lists": '{"revision": 1, "set": [{"path": "x", "value": ' + "[" * 1_000_000 + "]" * 1_000_000 + "}]}",
+    "numbers": '{"revision": 1, "set": [{"path": "x", "value": [' + "0," * 1_900_000 + "0]}]}",
+    "a long number": '{"revision": ' + "1" * 4_000_000 + "}",
+    "unknown keys": "{" + ",".join(f'"{at}":1' for at in range(45_000)) + "}",
+    "other lists": '{"revision": 1, "set": [' + "{}," * 9_000 + "{}]}",
+    "quotes": '{"revision": 1, "bytes": "' + '\\"' * 2_000_000 + '"}',
+    "backslashes": '{"revision": 1, "bytes": "' + "\\\\" * 2_000_000 + '"}',
+    "commas in a text": '{"revision": 1, "bytes": "' + "," * 4_000_000 + '"}',
+    "as many values as may be": '{"revision": 1, "set": [{"path": "topics", "value": [' + "0," * 49_000 + "0]}]}",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_whatever_is_sent_is_read_in_short_steps(held: Held, name: str) -> None:
+    """The parser lets nobody run, in whichever thread it is."""
+    held.talk.client(request(METADATA, 8, 1, topics=[]))
+    data, found = HOSTILE[name].encode(), []
+    for _ in range(ENOUGH if has_few_values(data) else 0):
+        began = thread_time()
+        with suppress(Problem):
+            read_model(ResumeBody, data)
+        found.append(thread_time() - began)
+    assert min(found, default=0.0) < MOST
+
+    async def send() -> None:
+        assert (await held.api("POST", "/api/held/1-1/preview", HOSTILE[name])).status == 422
+
+    await is_short(send)
+
+
+async def test_thousands_of_held_frames_are_listed_and_let_go_in_turns(held: Held) -> None:
+    """More than one list tells."""
+    running = held.api.running("hold")
+    running.effect.hold = (running.effect.hold[0].__class__(600.0, "pass", 10_000),)
+    beat = request(HEARTBEAT, 4, 1, group_id="g")
+    talks = [held.connect(number) for number in range(1, 1501)]
+
+    def hold() -> None:
+        for talk in talks:
+            talk.client(beat)
+
+    async def look() -> None:
+        assert len(await held.list()) == 1000
+        assert len((await held.api.members[0].held_news(None)).added) == 1000
+
+    async def resume() -> None:
+        assert (await held.api("POST", "/api/held/resume", {})).json == {"resumed": 1500}
+
+    async def release() -> None:
+        assert (await held.api("POST", "/api/rules/hold/release", "")).json == {"released": 1500}
+
+    async def disable() -> None:
+        assert (await held.api("POST", "/api/rules/hold/disable", "")).status == 200
+
+    hold()
+    await is_short(look)
+    await is_short(resume, hold)
+    hold()
+    await is_short(release, hold)
+    hold()
+    await is_short(disable)
+    assert not held.desk.held
