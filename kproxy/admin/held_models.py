@@ -17,7 +17,7 @@ MOST_CHANGES = 10_000
 LONGEST_WHO = 100
 """Characters of a name that somebody gives."""
 
-Who = Annotated[str, AfterValidator(printable)]
+GivenName = Annotated[str, AfterValidator(printable)]
 By = Annotated[float, BeforeValidator(duration), Field(ge=1.0, le=LONGEST_HOLD), AS_TEXT]
 
 
@@ -95,7 +95,7 @@ class HeldQuery(Query):
 class HeldBody(BaseModel, extra="forbid"):
     """Base of what is sent about held frames."""
 
-    who: Who = Field(default="", max_length=LONGEST_WHO, description="who does it, as others are told")
+    who: GivenName = Field(default="", max_length=LONGEST_WHO, description="who does it, as others are told")
 
 
 class RevisedBody(HeldBody):
@@ -147,7 +147,7 @@ class ExtendBody(HeldBody):
 class ClaimBody(HeldBody):
     """Name of whoever is at a held frame, told to others for half a minute."""
 
-    who: Who = Field(min_length=1, max_length=LONGEST_WHO)
+    who: GivenName = Field(min_length=1, max_length=LONGEST_WHO)
 
 
 class ResumeAllBody(HeldBody):

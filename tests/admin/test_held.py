@@ -23,6 +23,7 @@ from kproxy.wire.table import layout, schema
 from kproxy.wire.table.layout import Struct
 from tests.support.frames import message, produce, produced
 from tests.support.held_api import Held
+from tests.support.holding import HeldOwner
 from tests.support.random_values import random_struct
 
 pytestmark = pytest.mark.trio

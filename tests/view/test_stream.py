@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncGenerator, Callable
 from time import monotonic
@@ -212,9 +213,9 @@ async def test_what_rules_hold_is_told(api: Any, monkeypatch: pytest.MonkeyPatch
     told = {"added": [{"id": "1-1"}], "changed": [], "gone": []}
     ended = []
 
-    async def changes(backend: Any) -> AsyncGenerator[dict[str, Any], None]:
+    async def changes(backend: Any) -> AsyncGenerator[bytes, None]:
         try:
-            yield told
+            yield json.dumps(told).encode()
             await trio.sleep_forever()
         finally:
             ended.append(backend)
