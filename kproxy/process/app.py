@@ -139,7 +139,7 @@ class ProxyProcess:
 
     def session(self, listener: str, facts: Facts, node: int | None) -> Session:
         """Return the session of a new connection, bound to the rules that hold for it."""
-        bound = self.rules.bind(facts)
+        bound = self.bind(facts)
         self.number += 1
         plan = self.plan_for(listener, bound, bound.live)
         number = self.number * self.workers + self.index  # unique over all workers, and it tells which one has it
@@ -182,12 +182,12 @@ class ProxyProcess:
                 return
             if connection.closed:
                 continue
-            if rules.gate and (barred := rules.gate.look(connection.facts)) is not None and barred.closes:
+            if rules.gate and (barred := self.gate().look(connection.facts)) is not None and barred.closes:
                 connection.cut(barred.how, barred.why, "not_allowed")
                 yield
                 continue
             session = connection.session
-            live = rules.bind(connection.facts).live
+            live = self.bind(connection.facts).live
             connection.use(self.plan_for(connection.listener.name, session.rules, live))
             yield
 
@@ -196,7 +196,11 @@ class ProxyProcess:
     ) -> Advertise | Literal[False]:
         """Return how brokers appear to a connection: a rule goes before the listener's setting. `bound`: the rules of
         a connection that is open already."""
-        return (bound or self.rules.bind(facts)).advertise or listener.config.advertise
+        return (bound or self.bind(facts)).advertise or listener.config.advertise
+
+    def bind(self, facts: Facts) -> rule_set.BoundRules:
+        """Return the rules in force that hold for a connection."""
+        return self.rules.bind(facts)
 
     def gate(self) -> Gate:
         """Return the rules in force about who may connect."""

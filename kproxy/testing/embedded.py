@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTime
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import trio
@@ -26,6 +27,7 @@ from kproxy.net.rules.waiters import CounterName
 from kproxy.process.app import ProxyProcess
 from kproxy.process.main import leaves
 from kproxy.rules.exchange import Facts
+from kproxy.rules.rule_set import Barred, BoundRules, Gate
 from kproxy.rules.store import RuleStore
 
 from .exchanges import Topics
@@ -56,14 +58,39 @@ class LastLines(io.StringIO):
         return len(text)
 
 
+OWN = "own"
+"""Name of the listener of those who set up a test and judge what came of it: no rule acts there but those about names,
+and nothing is taped."""
+
+
+class OpenGate(Gate):
+    """Gate that lets everybody in at the listener `OWN`."""
+
+    def ask(self, facts: Facts) -> Barred | None:
+        return None if facts.listener == OWN else super().ask(facts)
+
+    def look(self, facts: Facts) -> Barred | None:
+        return None if facts.listener == OWN else super().look(facts)
+
+
 class Recorded(ProxyProcess):
-    """A proxy that keeps the exchanges that pass on a tape."""
+    """A proxy that keeps the exchanges that pass on a tape, but for those at the listener `OWN`."""
 
     tape: Tape
 
     def session(self, listener: str, facts: Facts, node: int | None) -> Session:
         """Return a session that the tape follows from its first byte."""
-        return self.tape.follow(super().session(listener, facts, node))
+        session = super().session(listener, facts, node)
+        return session if listener == OWN else self.tape.follow(session)
+
+    def bind(self, facts: Facts) -> BoundRules:
+        bound = super().bind(facts)
+        if facts.listener != OWN:
+            return bound
+        return replace(bound, advertise=None, versions=None, live=(), key=f"{OWN} {bound.key}")
+
+    def gate(self) -> Gate:
+        return OpenGate(self.rules.live)
 
 
 class Embedded:
@@ -109,7 +136,15 @@ class Embedded:
     @property
     def bootstrap_servers(self) -> str:
         """Return `host:port` of the listener, for clients."""
-        listener = self.proxy.server.listeners[0]
+        return self._address(0)
+
+    @property
+    def own_bootstrap_servers(self) -> str:
+        """Return `host:port` of the listener on which no fault happens and nothing is taped."""
+        return self._address(1)
+
+    def _address(self, number: int) -> str:
+        listener = self.proxy.server.listeners[number]
         return f"{listener.config.bind.host}:{listener.port}"
 
     @property
@@ -192,17 +227,17 @@ class Embedded:
     def document(self) -> dict[str, Any]:
         """Return the proxy's config as a document."""
         cluster = {"bootstrap": [each.strip() for each in self.upstream.split(",")]}
-        listener = {"name": "test", "bind": "127.0.0.1:0", "cluster": "test"}
+        listeners = [{"name": name, "bind": "127.0.0.1:0", "cluster": "test"} for name in ("test", OWN)]
         limits = {"max_connections": MOST_CONNECTIONS}
-        return {"clusters": {"test": cluster}, "listeners": [listener], "limits": limits}
+        return {"clusters": {"test": cluster}, "listeners": listeners, "limits": limits}
 
     def _made(self) -> Recorded:
         config = Config.model_validate(self.document())
         self.store.listeners = config.places()
         proxy = Recorded(config, self.store.rule_set, make_log("human", "warning", self.said), store=self.store)
         proxy.tape = self.tape
-        for each in proxy.server.listeners:
-            each.side = self.tape.side(each.side)
+        taped, _ = proxy.server.listeners
+        taped.side = self.tape.side(taped.side)
         return proxy
 
     async def _ask(self) -> None:

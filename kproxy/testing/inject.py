@@ -43,13 +43,16 @@ class KproxyWarning(UserWarning):
 class Kproxy:
     """One test's view of a running proxy.
 
-    Attributes: bootstrap_servers (addresses for clients), upstream (the brokers behind it), seed (of all chances),
-    prefix (that the names of this test have on the brokers, if it has names of its own).
+    Attributes: bootstrap_servers (addresses for clients), own_bootstrap_servers (the same for those who set up the test
+    and judge what came of it: no rule acts there but those about names, and `exchanges` has nothing of it), upstream
+    (the brokers behind it), seed (of all chances), prefix (that the names of this test have on the brokers, if it has
+    names of its own).
     """
 
     def __init__(self, engine: Embedded) -> None:
         self.engine = engine
-        self.bootstrap_servers, self.upstream, self.seed = engine.bootstrap_servers, engine.upstream, engine.store.seed
+        self.bootstrap_servers, self.own_bootstrap_servers = engine.bootstrap_servers, engine.own_bootstrap_servers
+        self.upstream, self.seed = engine.upstream, engine.store.seed
         self.injected: list[Injected] = []
         self.prefix = ""
         self._numbers: dict[str, itertools.count[int]] = {}
@@ -149,13 +152,13 @@ class Kproxy:
         self.inject("prefix", name="names of its own", prefix=self.prefix)
 
     def delete_own_topics(self) -> None:
-        """Delete the topics of the test at its end, with faults out of the way; a warning names those that cannot be
+        """Delete the topics of the test at its end, where no fault is in the way; a warning names those that cannot be
         deleted."""
         for one in self.rules:
             if one.kind != "prefix":
                 one.remove()
         try:
-            left = delete_topics(self.bootstrap_servers)
+            left = delete_topics(self.own_bootstrap_servers)
         except Exception as error:  # noqa: BLE001  # the test is over; the warning names what stays
             left = [f"{type(error).__name__}: {error}"]
         if left:

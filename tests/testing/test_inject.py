@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
 
 from kproxy.errors import InternalError, NoSuchRule, RuleInUse
 from kproxy.rules.decision import Fail
@@ -115,6 +116,39 @@ def test_a_rule_that_binds_connections(kproxy: Kproxy, produce: Produce) -> None
         _ = renamed.applied
     with pytest.raises(NoSuchRule, match="do not count"):
         kproxy.assert_applied(renamed)
+
+
+def test_who_sets_up_and_judges_meets_no_fault(kproxy: Kproxy, produce: Produce, tmp_path: Path) -> None:
+    """Through the listener of its own: names are those of the test, and no other rule acts, counts or keeps anybody
+    out, whenever it was put in; nothing of it is among the exchanges."""
+    file = tmp_path / "rules.yaml"
+    file.write_text("rules: [{name: lost, kind: disconnect, match: {api: Produce}}]")
+    kproxy.load(file)
+    kproxy.inject("rename_topic", topics={"orders": "prod.orders"})
+    rules = [
+        kproxy.inject("refuse"),
+        kproxy.inject("deny", match={"topic": "orders"}),
+        kproxy.inject("error", match={"api": "Metadata"}, error="UNKNOWN_TOPIC_OR_PARTITION"),
+        kproxy.inject("bandwidth", rate="1B/s"),
+    ]
+    kproxy.inject("limit_versions", hide=["Produce"])
+    kproxy.inject("allow_from", networks=["10.0.0.0/8"], existing="close")
+
+    produce(kproxy.own_bootstrap_servers, "orders", b"1", b"2")
+    late = kproxy.inject("disconnect", match={"api": "Fetch"})
+    settings = {"group.id": "judge", "auto.offset.reset": "earliest", "log_level": 0}
+    consumer = Consumer({"bootstrap.servers": kproxy.own_bootstrap_servers, **settings})
+    consumer.subscribe(["orders"])
+    try:
+        values = sorted(message.value() or b"" for message in consumer.consume(2, 20.0))
+    finally:
+        consumer.close()
+
+    assert values == [b"1", b"2"]
+    assert kproxy.exchanges() == []
+    assert [rule.matched for rule in (*rules, late, kproxy.rule("lost"))] == [0] * 6
+    names = AdminClient({"bootstrap.servers": kproxy.upstream, "log_level": 0}).list_topics(timeout=10).topics
+    assert "prod.orders" in names and "orders" not in names
 
 
 def test_rule_files_are_loaded(kproxy: Kproxy, produce: Produce, tmp_path: Path) -> None:
