@@ -18,6 +18,7 @@ from urllib.parse import unquote
 import structlog
 import trio
 import trio.testing
+from pydantic import BaseModel
 from starlette.types import Message
 
 from kproxy.admin.api import OPERATIONS, make_app
@@ -137,13 +138,26 @@ async def ask(app: Any, feed: Feed) -> tuple[int, bytes, str]:
     return status, content, method
 
 
+VALUES = {"integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
+
+
+def filled(model: type[BaseModel]) -> bytes:
+    """Return JSON that has every field of a model with a value of its first type."""
+    fields = model.model_json_schema().get("properties", {})
+    types = {name: one.get("anyOf", [one])[0].get("type") for name, one in fields.items()}
+    return json.dumps({name: VALUES.get(str(kind), "10s") for name, kind in types.items()}).encode()
+
+
 def seeds() -> Iterator[bytes]:
     """Every operation, with a body that it takes."""
     rule = json.dumps({"name": "a", "kind": "delay", "delay": "5ms"}).encode()
     document = b'{"rules": [' + rule + b"]}"
     for one in OPERATIONS:
         at, named = bytes((METHODS.index(one.method), 1, PATHS.index(one.path))), "{" in one.path
-        body = {"rule": rule, "document": document, "bytes": b"none", None: b""}[one.body]
+        if isinstance(one.body, type):
+            body = filled(one.body)
+        else:
+            body = {"rule": rule, "document": document, "bytes": b"none", None: b""}[one.body]
         for name in (0, 1) if named else (0,):
             yield at + (bytes((1, name)) if named else b"") + bytes((0, 0, 0, len(body))) + body + b"\0"
     yield bytes((2, 1, PATHS.index("/api/rules"), 7)) + b"ttl=10s" + bytes((0, 3, len(document))) + document + b"\0"
