@@ -101,7 +101,7 @@ def process_backend(
         return server.port_service.known_addresses(listener, nodes)
 
     members = [ProcessMember(server, keeper, view=view)]
-    config = ViewConfig() if view is None else view.config
+    config = ViewConfig(enabled=False) if view is None else view.config
     return Backend(keeper, members, readiness, scraped, ProcessCaptures(captures), addresses, log, need, view=config)
 
 

@@ -61,7 +61,9 @@ def application() -> Iterator[tuple[Any, RuleStore]]:
     store.replace_files([Source("a.yaml", FILE)], monotonic())
     proxy = ProxyProcess(config, store.rule_set, log, store=store)
     proxy.keeper.started()
-    backend = process_backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: (b"metrics",), proxy.log)
+    backend = process_backend(
+        proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: (b"metrics",), proxy.log, view=proxy.view_terms()
+    )
     try:
         yield make_app(backend, NO_TOKENS, "127.0.0.1"), store
     finally:
