@@ -58,6 +58,12 @@ class DetailQuery(Query):
     )
 
 
+class SourceQuery(Query):
+    """Choice of where an exchange is."""
+
+    source: SourceId = LIVE
+
+
 class FrameQuery(Query):
     """Choice of one frame of an exchange."""
 
@@ -148,6 +154,15 @@ async def get_frame(backend: Backend, call: OperationCall) -> Response:
     return CountedResponse(data, media_type=BYTES, headers=headers)
 
 
+async def save_exchange(backend: Backend, call: OperationCall) -> Response:
+    member, number = found_member(backend, call)
+    room_for_answer()
+    data = b64decode(await member.saved_exchange(number))
+    name = f"exchange-{member.index}-{number}.pcapng"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"}
+    return CountedResponse(data, media_type=BYTES, headers=headers)
+
+
 def exchanges_of(backend: Backend, source: str) -> SourceExchanges:
     """Return the exchanges of a capture that is open in the view. Raises Problem."""
     return SourceExchanges(source_of(backend, source), backend.view.records)
@@ -181,4 +196,6 @@ OPERATIONS = (
               get_exchange, ExchangeShown, DetailQuery, refusals=REFUSALS),
     Operation("GET", "/api/exchanges/{id}/frame", "get_frame", "The bytes of one frame.", get_frame, Shown, FrameQuery,
               refusals=REFUSALS, media=BYTES),
+    Operation("GET", "/api/exchanges/{id}/capture", "save_exchange", "One exchange as a capture, a pcapng file.",
+              save_exchange, Shown, SourceQuery, refusals=REFUSALS, media=BYTES),
 )  # fmt: skip

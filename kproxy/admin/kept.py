@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import trio
 from pydantic import Field
@@ -15,10 +16,14 @@ from kproxy.observe.filter.filter import Filter
 from kproxy.view.detail import FrameDirection, FrameSide, detail_of, frame_bytes
 from kproxy.view.ring import KeptExchange
 from kproxy.view.rows import encode, exchange_id
+from kproxy.view.save import saved_exchange
 from kproxy.view.watch import ViewWatch
 
 from .models import Shown
 from .problem import Problem
+
+if TYPE_CHECKING:
+    from kproxy.net.connection_view import ConnectionWho
 
 READERS = trio.CapacityLimiter(2)
 """Exchanges are read in detail beside the event loop, so many at a time; others wait for their turn."""
@@ -86,6 +91,13 @@ class KeptExchanges:
         if data is None:
             raise Problem(404, "no_such_exchange", f"exchange {number} has no {of}")
         return b64encode(data).decode()
+
+    async def saved(self, number: int) -> str:
+        """Return one exchange as a capture of its own, in base64. Raises Problem."""
+        kept, watch = self.get(number), self.watch
+        server = cast("ConnectionWho", kept.seen.who).server
+        make = partial(saved_exchange, kept.seen, kept.behind, server, watch.wall, records=self.records)
+        return b64encode(await trio.to_thread.run_sync(make, limiter=READERS)).decode()
 
     def get(self, number: int) -> KeptExchange:
         """Return the exchange of this number. Raises Problem."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from kproxy.config.view import ViewConfig
 from kproxy.core.rewrite.addresses import controller_id
 from kproxy.net.connection import Connection
-from kproxy.net.connection_view import describe
+from kproxy.net.connection_view import ConnectionEnd, describe
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.driven import ConnectionPhase, show
 from kproxy.net.loop.turns import in_turns
@@ -24,7 +24,17 @@ from .held_models import HeldBody, HeldRows, HeldShown, ResumeBody
 from .held_news import HeldNews, HeldNewsShown
 from .kept_matches import MatchesShown, rehearse
 from .kept_names import KeptNamesShown, names_in
-from .models import ClusterShown, ConnectionShown, ListenerShown, NodeShown, Role, TopologyShown, calendar_time
+from .models import (
+    ClusterShown,
+    ConnectionShown,
+    EndShown,
+    EndsShown,
+    ListenerShown,
+    NodeShown,
+    Role,
+    TopologyShown,
+    calendar_time,
+)
 from .problem import Problem
 from .tail_lines import TailLines
 
@@ -71,6 +81,9 @@ class Member(Protocol):
 
     async def connections(self) -> Iterator[ConnectionShown]:
         """Return the open connections, oldest first."""
+
+    async def ends(self) -> EndsShown:
+        """Return the last connections that ended, the newest first."""
 
     async def close_connection(self, number: str, reset: bool) -> ConnectionShown: ...
     async def recycle_connection(self, number: str) -> ConnectionShown: ...
@@ -125,6 +138,9 @@ class Member(Protocol):
     async def exchange_frame(self, number: int, of: str, side: str) -> str:
         """Return one frame of an exchange in base64."""
 
+    async def saved_exchange(self, number: int) -> str:
+        """Return an exchange as a capture of its own, in base64."""
+
 
 @dataclass(frozen=True, slots=True)
 class ViewTerms:
@@ -151,6 +167,9 @@ class ProcessMember:
     async def connections(self) -> Iterator[ConnectionShown]:
         everyone = sorted(self.open_connections(), key=number_of)
         return (self.show_connection(each) for each in everyone if each.phase is ConnectionPhase.OPEN)
+
+    async def ends(self) -> EndsShown:
+        return EndsShown(ended=[show_end(one) for one in reversed(self.server.last_ends)])
 
     async def close_connection(self, number: str, reset: bool) -> ConnectionShown:
         connection = self.find(number)
@@ -241,6 +260,9 @@ class ProcessMember:
             number, "response" if of == "response" else "request", "broker" if side == "broker" else "client"
         )
 
+    async def saved_exchange(self, number: int) -> str:
+        return await self.kept_exchanges.saved(number)
+
     # ---- held frames
 
     async def held(self) -> HeldRows:
@@ -295,6 +317,15 @@ class ProcessMember:
             leaving=connection.leaving is not None,
             **describe(connection),
         )
+
+
+def show_end(end: ConnectionEnd) -> EndShown:
+    return EndShown(
+        id=end.number, listener=end.listener, client=show(end.client), node=end.node,
+        broker=None if end.broker is None else show(end.broker), since=calendar_time(end.since),
+        ended=calendar_time(end.ended), client_bytes=end.read[0], broker_bytes=end.read[1], cause=end.cause,
+        reason=end.message, blame=end.blame,
+    )  # fmt: skip
 
 
 def number_of(connection: Connection) -> int:

@@ -165,6 +165,29 @@ class ConnectionsShown(Shown):
     connections: list[ConnectionShown]
 
 
+class EndShown(Shown):
+    """Client connection that has ended."""
+
+    id: int
+    listener: str
+    client: str
+    node: int | None = Field(description="the broker that it was for, null: none in particular")
+    broker: str | None = Field(description="the broker's address, null: it was never connected")
+    since: str = Field(description="ISO 8601")
+    ended: str = Field(description="ISO 8601")
+    client_bytes: int
+    broker_bytes: int
+    cause: str = Field(description="as in the metric kproxy_connections_closed")
+    reason: str = Field(description="the same in words")
+    blame: str = Field(description="client, broker, or empty: nobody's doing in particular")
+
+
+class EndsShown(Shown):
+    """Ends of connections, the newest first."""
+
+    ended: list[EndShown]
+
+
 class CountShown(Shown):
     """Number of connections that the request was about."""
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from urllib.parse import unquote
 
 import trio
 from pydantic import BaseModel, ValidationError
@@ -138,8 +139,10 @@ LONGEST_WHO = 60
 
 
 def who_of(request: Request) -> str:
-    """Return the name in the header `Kproxy-Who`: printable, short, and empty if there is none."""
-    return printable(request.headers.get("kproxy-who", "")[:LONGEST_WHO])
+    """Return the name in the header `Kproxy-Who`: printable, short, and empty if there is none. What a header cannot
+    have is written as in addresses, %C3%BC for ü."""
+    name = unquote(request.headers.get("kproxy-who", "")[: 9 * LONGEST_WHO], errors="replace")[:LONGEST_WHO]
+    return printable(name)
 
 
 def read_model(model: type[BaseModel], data: bytes) -> BaseModel:

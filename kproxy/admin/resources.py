@@ -7,10 +7,12 @@ import os
 import platform
 from collections.abc import Iterator, Mapping
 from heapq import merge
+from itertools import islice
 
 from kproxy.core.rewrite.addresses import controller_id
 from kproxy.distribution import own_version
 from kproxy.errors import FilterError
+from kproxy.net.connection_view import MOST_ENDS
 from kproxy.net.driven import HostPort, show
 from kproxy.net.loop.turns import in_turns
 from kproxy.sinks.captures import CaptureRefused
@@ -25,6 +27,7 @@ from .models import (
     ConnectionShown,
     ConnectionsShown,
     CountShown,
+    EndsShown,
     ListenerShown,
     NodeShown,
     TopologyShown,
@@ -102,6 +105,13 @@ async def list_connections(backend: Backend, call: OperationCall) -> LongAnswer:
     return LongAnswer(ConnectionsShown(connections=[]), "connections", connections)
 
 
+async def list_ends(backend: Backend, call: OperationCall) -> EndsShown:
+    """Return the last ends of all members together, as many as each remembers."""
+    lists = await backend.ask_members(lambda member: member.ends())
+    newest = merge(*(one.ended for one in lists), key=lambda shown: shown.ended, reverse=True)
+    return EndsShown(ended=[*islice(newest, MOST_ENDS)])
+
+
 async def close_connection(backend: Backend, call: OperationCall) -> ConnectionShown:
     return await member_of(backend, call).close_connection(call.path["id"], call.query.reset)
 
@@ -129,6 +139,8 @@ def member_of(backend: Backend, call: OperationCall) -> Member:
 CONNECTION_OPERATIONS = (
     Operation("GET", "/api/connections", "list_connections", "All open client connections.",
               list_connections, ConnectionsShown),
+    Operation("GET", "/api/connections/ended", "list_ends", "The last hundred connections that ended, and why.",
+              list_ends, EndsShown),
     Operation("POST", "/api/connections/recycle", "recycle_connections",
               "Close connections once what is in flight is answered, so that clients come back under the rules of now.",
               recycle_connections, CountShown, RecycleQuery),

@@ -7,9 +7,11 @@ from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from time import monotonic
+from typing import cast
 
 import trio
 
+from kproxy.capture.captured_connection import CapturedConnection
 from kproxy.net.loop.turns import in_turns
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.filter import Filter
@@ -18,6 +20,7 @@ from kproxy.sinks.audit.request_event import request_event
 from kproxy.view.detail import FrameDirection, FrameSide, detail_of, frame_bytes
 from kproxy.view.ring import KeptExchange
 from kproxy.view.rows import encode, exchange_id, row_of
+from kproxy.view.save import saved_exchange
 from kproxy.view.sources import OpenedCapture
 from kproxy.view.watch import EVERY_PARTITION, LONGEST_SEARCH
 
@@ -60,7 +63,8 @@ class SourceExchanges:
             seen = spool.exchange(number)
             if wanted.holds(ExchangeView(seen, whole)):
                 first = seen.request or seen.response
-                row = encode(row_of(KeptExchange(number, number, seen, True), 0, float))
+                kept = KeptExchange(number, number, seen, True)
+                row = encode(row_of(kept, 0, float, changed=spool.is_changed(number)))
                 rows.append((0.0 if first is None else first.first, number, row.decode()))
             looked.append(number)
             yield
@@ -88,6 +92,13 @@ class SourceExchanges:
         if data is None:
             raise Problem(404, "no_such_exchange", f"exchange {number} has no {of}")
         return b64encode(data).decode()
+
+    async def saved_exchange(self, number: int) -> str:
+        """Return one exchange as a capture of its own, in base64. Raises Problem."""
+        seen, behind = self.get(number)
+        who = cast("CapturedConnection", seen.who)
+        make = partial(saved_exchange, seen, behind, (who.server_address, who.server_port), float, records=self.records)
+        return b64encode(await trio.to_thread.run_sync(make, limiter=READERS)).decode()
 
     def get(self, number: int) -> tuple[ObservedExchange, ObservedExchange | None]:
         """Return the exchange of this number, and what passed at the broker. Raises Problem."""

@@ -39,6 +39,35 @@ class EndedConnection:
         self.session = SimpleNamespace(number=session.number, identity=identity, plan=session.plan)
 
 
+MOST_ENDS = 100
+"""Ends of connections that a process remembers."""
+
+
+class ConnectionEnd:
+    """End of a connection, as lists show it: what it was, why it ended, and whose doing that was."""
+
+    __slots__ = (
+        "blame",
+        "broker",
+        "cause",
+        "client",
+        "ended",
+        "listener",
+        "message",
+        "node",
+        "number",
+        "read",
+        "since",
+    )
+
+    def __init__(self, connection: Connection, now: float) -> None:
+        self.number, self.listener = connection.session.number, connection.listener.name
+        self.client, self.broker, self.node = connection.client_address, connection.broker_address, connection.node
+        self.since, self.ended = connection.since, now
+        self.read = connection.client.got, connection.broker.got
+        self.cause, self.message, self.blame = connection.cause, connection.message, connection.blame
+
+
 class ConnectionWho:
     """Connection as an `observe.exchange.Who`; each value is looked up when it is asked for, as long as it lives."""
 

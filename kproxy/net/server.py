@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
@@ -30,7 +30,7 @@ from kproxy.sinks.fanout import Fanout
 
 from .capacity import Capacity, HalfOpen, find_capacity, log_capacity
 from .connection import Connection
-from .connection_view import report_end
+from .connection_view import MOST_ENDS, ConnectionEnd, report_end
 from .drain import Drain, ShutdownDelay
 from .driven import HostPort, MemoryWaiter, SessionFactory, show
 from .reporting import ConnectionCounts, LogThrottle
@@ -70,6 +70,7 @@ class Server:
         self.desk = HoldingDesk()
         """Gives the rules in force about who may connect."""
         self.closes = LogThrottle(self.log)
+        self.last_ends: deque[ConnectionEnd] = deque(maxlen=MOST_ENDS)
         self.limits = config.limits
         self.capacity = Capacity(0, self.limits.max_connections, self.limits.max_connections)  # until it is known
         self.alone = port_service is None
@@ -175,7 +176,8 @@ class Server:
         self.many = max(MANY, min(self.many, 2 * len(self.connections)))
 
     def report(self, connection: Connection, now: float) -> None:
-        """Log the end of a connection, unless the log has had the same of late."""
+        """Note the end of a connection, and log it unless the log has had the same of late."""
+        self.last_ends.append(ConnectionEnd(connection, now))
         report_end(connection, now, self.log, self.closes, self.debug)
 
     def ended(self, connection: Connection) -> None:

@@ -2,8 +2,9 @@
 beside the bytes.
 
 Strategy. The slow reader (`wire/codec/trace.py`) names every value; what it says of records fields is followed by a
-step for each batch in them. A frame is read in a thread: one of a megabyte takes a second. Where records are not to be
-shown, frames are redacted first, as captures are (`capture/redact.py`).
+step for each batch in them, and for each record that has a place in the frame. A frame is read in a thread: one of a
+megabyte takes a second. Where records are not to be shown, frames are redacted first, as captures are
+(`capture/redact.py`).
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from kproxy.wire.table.api_keys import API_VERSIONS
 from kproxy.wire.table.errors import numbers
 from kproxy.wire.table.layout import Slot
 from kproxy.wire.table.schema import load, paths
+
+from .record_steps import record_steps
 
 AT_ONCE = 2000
 """Steps of one frame in an answer; more are asked for by the number of the first."""
@@ -78,7 +81,7 @@ def show_frame(
     if kept.form is not Form.WHOLE:
         return shown
     try:
-        for step in islice(frame_steps(seen.key, version, direction, kept.data), most):
+        for step in islice(frame_steps(seen.key, version, direction, kept.data, records=not hides), most):
             breathe()
             shown.steps.append(shown_step(step) if isinstance(step, TraceStep) else step)
     except (DecodeError, KeyError) as error:
@@ -86,8 +89,11 @@ def show_frame(
     return shown
 
 
-def frame_steps(key: int, version: int, direction: str, data: bytes) -> Iterator[TraceStep | ShownStep]:
+def frame_steps(
+    key: int, version: int, direction: str, data: bytes, *, records: bool = True
+) -> Iterator[TraceStep | ShownStep]:
     """Yield the steps of a frame: of the header, of the body, and of the batches in it; at last what is left over.
+    `records`: whether single records are told.
     Raises DecodeError at the first byte that does not fit, and KeyError for a version that is not known."""
     end = 0
     parts = (
@@ -99,7 +105,7 @@ def frame_steps(key: int, version: int, direction: str, data: bytes) -> Iterator
             yield step
             end = step.end
             if is_records(step):
-                yield from batch_steps(step, step.end - len(step.value))
+                yield from batch_steps(step, step.end - len(step.value), records)
     if end < len(data):
         yield [end, len(data), 0, "left_over", "unknown", "BYTES", {"bytes": len(data) - end}]
 
@@ -108,13 +114,17 @@ def is_records(step: TraceStep) -> bool:
     return step.what == "value" and step.slot is not None and step.slot.type == "records" and step.value is not None
 
 
-def batch_steps(field_step: TraceStep, begin: int) -> Iterator[ShownStep]:
-    """Yield a step for each batch in a records field; nothing behind the first that cannot be read."""
+def batch_steps(field_step: TraceStep, begin: int, records: bool) -> Iterator[ShownStep]:
+    """Yield a step for each batch in a records field, and for what is in it; nothing behind the first batch that cannot
+    be read."""
     try:
         for number, entry in enumerate(entries(memoryview(field_step.value))):
             end = begin + len(entry.raw)
             path = f"{field_step.path}[{number}]"
-            yield [begin, end, depth_of(path), path, "batch", "RECORD_BATCH", batch_shown(entry)]
+            depth = depth_of(path)
+            yield [begin, end, depth, path, "batch", "RECORD_BATCH", batch_shown(entry)]
+            if records and isinstance(entry, Batch):
+                yield from record_steps(entry, path, depth + 1, begin)
             begin = end
     except RecordsError:
         return

@@ -62,8 +62,8 @@ class ExchangeRing:
             self.measure(kept)
 
     def put_behind(self, kept: KeptExchange, behind: ObservedExchange) -> None:
-        """Keep what the broker saw of an exchange."""
-        kept.behind = behind
+        """Keep what the broker saw of an exchange, which its row tells from now on."""
+        kept.behind, kept.row = behind, b""
         if kept.number in self.by_number:
             self.measure(kept)
 

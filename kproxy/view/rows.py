@@ -22,7 +22,7 @@ COLUMNS = (
     "id", "time", "connection", "client", "api", "version", "about", "records", "request", "response", "latency",
     "broker_ms", "rule_ms", "kproxy_ms", "throttle", "outcome", "errors", "answered_by", "rules", "kept", "max_wait",
     "listener", "address", "principal", "software", "node", "group", "member", "transactional_id", "producer_id",
-    "codec", "topic", "partition", "depth",
+    "codec", "topic", "partition", "depth", "correlation", "changed",
 )  # fmt: skip
 """Columns of a row, in its order."""
 MOST_TOLD = 10
@@ -43,21 +43,28 @@ def exchange_id(process: int, number: int) -> str:
     return f"{process}-{number}"
 
 
-def row_of(kept: KeptExchange, process: int, wall: Wall, columns: Mapping[str, Any] | None = None) -> list[Any]:
-    """Return the row of an exchange that is kept. `columns`: the data of its event, made here if they are not given."""
+def row_of(
+    kept: KeptExchange, process: int, wall: Wall, columns: Mapping[str, Any] | None = None, *,
+    changed: bool | None = None,
+) -> list[Any]:  # fmt: skip
+    """Return the row of an exchange that is kept. `columns`: the data of its event, made here if they are not given;
+    `changed`: whether other bytes passed at the broker, by default what is known here."""
     seen = kept.seen
     data = request_event(seen, wall, MOST_TOLD) if columns is None else columns
     first = seen.request or seen.response
     time = None if first is None else round(wall(first.first), 6)
-    return event_row(exchange_id(process, kept.number), time, data, over=kept.over, wait=max_wait(seen))
+    other = kept.behind is not None if changed is None else changed
+    name = exchange_id(process, kept.number)
+    return event_row(name, time, data, over=kept.over, wait=max_wait(seen), changed=other)
 
 
 def event_row(
     name: str, time: float | None, data: Mapping[str, Any], *, over: bool = True, wait: int | None = None,
-    kept: bool = True,
+    kept: bool = True, changed: bool = False,
 ) -> list[Any]:  # fmt: skip
     """Return the row of an exchange of which the event is known. `name`: its id. `over`: False while it is under way.
-    `wait`: milliseconds that a Fetch may wait at the broker. `kept`: its frames can be asked for."""
+    `wait`: milliseconds that a Fetch may wait at the broker. `kept`: its frames can be asked for. `changed`: other
+    bytes passed at the broker."""
     topic, partition = first_topic(data)
     about = topics(data, MOST_PARTITIONS)
     return [
@@ -95,6 +102,8 @@ def event_row(
         topic.get("topic"),
         partition.get("partition"),
         data.get("depth"),
+        data.get("correlation_id"),
+        changed,
     ]
 
 

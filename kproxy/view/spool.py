@@ -131,6 +131,10 @@ class Spool:
         place = self._place(number, 1)
         return None if place < 0 else self._at(place)
 
+    def is_changed(self, number: int) -> bool:
+        """Return True if something else than at the client passed at the broker."""
+        return self._place(number, 1) >= 0
+
     def close(self) -> None:
         """Let go of the file, which is gone then. What is asked for afterwards raises OSError."""
         with self.lock:

@@ -682,13 +682,13 @@ def client_named(value: Any) -> Any:
     return value.removeprefix(UP) if isinstance(value, str) else value
 
 
-@pytest.mark.timeout(3600 if EVERYTHING else 300)
+@pytest.mark.timeout(3600 if EVERYTHING else 120)
 def test_a_session_is_right_after_any_sequence_of_steps() -> None:
     """See the module."""
     run_state_machine_as_test(
         SessionMachine,
         settings=settings(
-            max_examples=2000 if EVERYTHING else 40, stateful_step_count=60 if EVERYTHING else 40, deadline=None,
+            max_examples=2000 if EVERYTHING else 60, stateful_step_count=60 if EVERYTHING else 40, deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Self
 
 from tests.support.processes import children_of, connections_to, sockets_of
 
-_INTERVAL = 0.1  # seconds; clients keep a broker connection for minutes, so each is seen, and tests beside it have time
+_INTERVAL = 0.02  # seconds; clients keep a broker connection for minutes, so even a busy machine sees each
 
 
 class ConnectionWatch:

@@ -34,6 +34,8 @@ class Somebody:
     principal: str | None = None
     software_name: str | None = None
     software_version: str | None = None
+    server: tuple[str, int] = ("127.0.0.1", 19092)
+    """The address at kproxy that it is connected to."""
     topics: Mapping[str, str] = field(default_factory=dict)
     client_id: str = "tester"
     """Client id in the headers of its requests."""

@@ -30,7 +30,7 @@ COLUMNS = (
     "id", "time", "connection", "client", "api", "version", "about", "records", "request", "response", "latency",
     "broker_ms", "rule_ms", "kproxy_ms", "throttle", "outcome", "errors", "answered_by", "rules", "kept", "max_wait",
     "listener", "address", "principal", "software", "node", "group", "member", "transactional_id", "producer_id",
-    "codec", "topic", "partition", "depth",
+    "codec", "topic", "partition", "depth", "correlation", "changed",
 )  # fmt: skip
 BOUNDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0]
 USUAL: dict[str, Any] = {
@@ -44,8 +44,8 @@ SILENCE = 5.0
 
 class FakeView:
     """Server of one page. `rows_kept`, newest last, and `details` by id are what it has; `changes` is what pages have
-    sent, and `refused` what they get by path in place of `answers`; `filters` are those of the streams that were
-    opened. `token`: needed for everything but the files."""
+    sent, `names` who sent it, and `refused` what they get by path in place of `answers`; `filters` are those of the
+    streams that were opened. `token`: needed for everything but the files."""
 
     def __init__(self) -> None:
         self.rows_kept: list[list[Any]] = []
@@ -53,6 +53,7 @@ class FakeView:
         self.answers: dict[str, Any] = {}
         self.refused: dict[str, tuple[int, Any]] = {}
         self.changes: list[tuple[str, str, Any]] = []
+        self.names: list[str] = []
         self.filters: list[str] = []
         self.seen: list[str] = []
         self.streams: list[Queue[bytes | None]] = []
@@ -144,6 +145,8 @@ class FakeView:
                 return 200, {"kproxy": "0.1.0", "rules": "5f2c9a01b7e4"}
             case ["connections"]:
                 return 200, {"connections": [connection(number) for number in (5, 17, 31)]}
+            case ["connections", "ended"]:
+                return 200, {"ended": [ended(number) for number in (30, 4)]}
             case ["sources"]:
                 return 200, {"sources": [], "most": 4, "live": True, "may_open": self.may_write}
             case ["captures"]:
@@ -194,6 +197,7 @@ def handler_of(fake: FakeView) -> type[BaseHTTPRequestHandler]:  # noqa: C901  #
             body = self.rfile.read(int(self.headers["Content-Length"] or 0))
             media = self.headers["Content-Type"] or ""
             sent = body if "octet-stream" in media else body.decode() if "yaml" in media else body and json.loads(body)
+            fake.names.append(unquote(self.headers["Kproxy-Who"] or ""))
             fake.changes.append((self.command, unquote(self.path), sent or None))
             path = unquote(urlsplit(self.path).path)
             status, answer = fake.refused.get(path) or answered(fake.given(self.command, path), sent)
@@ -287,6 +291,16 @@ def connection(number: int) -> dict[str, Any]:
         "broker": "broker-2.internal:9092", "since": "2026-11-21T14:02:51.000+00:00", "client_bytes": 41_200_000,
         "broker_bytes": 400_000, "in_flight": 1, "rules": ["orders lives elsewhere"], "version": "5f2c9a01b7e4",
         "outdated": number == 17, "leaving": False,
+    }  # fmt: skip
+
+
+def ended(number: int) -> dict[str, Any]:
+    """Return a connection that has ended as `GET /api/connections/ended` lists it."""
+    return {
+        "id": number, "listener": "main", "client": f"10.1.4.{number}:50122", "node": 2,
+        "broker": "broker-2.internal:9092", "since": "2026-11-21T14:02:51.000+00:00",
+        "ended": "2026-11-21T14:03:01.500+00:00", "client_bytes": 512, "broker_bytes": 0, "cause": "client_reset",
+        "reason": "client: Connection reset by peer, with requests in flight", "blame": "client",
     }  # fmt: skip
 
 

@@ -92,12 +92,16 @@ async def test_the_own_page_and_people_are_let_in(api: Any, site: str) -> None:
 async def test_a_change_is_logged_with_who_made_it(api: Any, logged: list[dict[str, Any]]) -> None:
     """The address it came from, and the name that was sent, which proves nothing and is cut; looking is not logged."""
     await api("POST", "/api/rules/base/disable", **{"kproxy-who": "mara\u001b[31m" + "x" * 100})
+    await api("POST", "/api/rules/base/enable", **{"kproxy-who": "M%C3%A1ra%1b%"})
     await api("GET", "/api/rules")
     await api("POST", "/api/check", "rules: []", kind="application/yaml")
     await api("DELETE", "/api/rules/nobody")
     told = [one for one in logged if one["event"] == "admin change"]
 
-    assert [(one["operation"], one["of"], one["peer"]) for one in told] == [("disable_rule", "base", "127.0.0.1:1")]
+    assert [(one["operation"], one["of"], one["peer"]) for one in told] == [
+        ("disable_rule", "base", "127.0.0.1:1"), ("enable_rule", "base", "127.0.0.1:1"),
+    ]  # fmt: skip
+    assert told[1]["who"] == "Mára?%"
     assert told[0]["who"].startswith("mara?[31mx")
     assert len(told[0]["who"]) <= 60
 

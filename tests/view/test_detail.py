@@ -49,12 +49,56 @@ def test_every_frame_is_told_from_its_first_byte_to_its_last(api: Any) -> None:
                 continue
             at = 0
             for step in shown.steps:
-                if step[4] == "batch":
+                if step[4] in ("batch", "record", "part", "header"):
                     continue
                 assert (step[0], step[1] >= step[0]) == (at, True), step
                 at = step[1]
             assert at == len(frame.data)
             assert [] == changes(shown.steps, show_frame(seen, direction, frame, records=True).steps)
+
+
+def record_frame(records: list[Record], **more: Any) -> tuple[ObservedExchange, Frame]:
+    part = {"index": 0, "records": encode_batch(records, **more)}
+    return kept(0, 9, "request", {"acks": 1, "topic_data": [{"name": "orders", "partition_data": [part]}]})
+
+
+def test_records_have_places_of_their_own() -> None:
+    """Each with its key, value and headers, one behind the other; those of a packed batch have none."""
+    records = [Record(7, 1000, b"k", b"value", (("trace", b"a1"), ("none", None))), Record(9, 1002, None, b"")]
+    seen, frame = record_frame(records)
+    steps = [one for one in show_frame(seen, "request", frame, records=True).steps if ".records[0][" in one[3]]
+    path = "topic_data[0].partition_data[0].records[0]"
+
+    assert [(one[3].removeprefix(path), one[4], one[6]) for one in steps] == [
+        ("[0]", "record", {"offset": 7, "time": 1000}), ("[0].key", "part", {"bytes": 1}),
+        ("[0].value", "part", {"bytes": 5}), ("[0].headers[0]", "header", {"name": "trace", "bytes": 2}),
+        ("[0].headers[1]", "header", {"name": "none", "bytes": None}), ("[1]", "record", {"offset": 9, "time": 1002}),
+        ("[1].key", "part", None), ("[1].value", "part", {"bytes": 0}),
+    ]  # fmt: skip
+    assert [frame.data[one[0] : one[1]] for one in steps[1:4]] == [b"\x02k", b"\x0avalue", b"\x0atrace\x04a1"]
+    assert steps[0][1] == steps[5][0] == steps[4][1]
+    for direction in ({"codec": 4}, {"control": True}):
+        seen, frame = record_frame(records[1:], **direction)
+        assert not [one for one in show_frame(seen, "request", frame, records=True).steps if one[4] == "record"]
+
+
+def test_records_that_are_lies_are_told_as_far_as_they_go() -> None:
+    """Counts, lengths and times may say anything: no step is outside of its batch, and all of it is JSON."""
+    random = Random(7)
+    records = [Record(number, number, b"key", b"v" * 20, (("h", b"x"),)) for number in range(20)]
+    seen, frame = record_frame(records)
+    whole = show_frame(seen, "request", frame, records=True).steps
+    (batch,) = [one for one in whole if one[4] == "batch"]
+    for _ in range(300):
+        data = bytearray(frame.data)
+        for _ in range(3):
+            data[random.randrange(batch[0] + 17, batch[1])] = random.randrange(256)
+        frame.data, was = bytes(data), frame.data
+        told = show_frame(seen, "request", frame, records=True).steps
+        json.loads(encode(told))
+        assert all(batch[0] <= one[0] <= one[1] <= batch[1] for one in told if one[4] in ("record", "part", "header"))
+        assert len(told) < len(whole) + 1000
+        frame.data = was
 
 
 def test_what_cannot_be_read_is_told_up_to_there() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
+from pathlib import Path
 from random import Random
 from time import monotonic
 from typing import Any
 
 import pytest
 
+from kproxy.capture.reader import Capture
 from kproxy.errors import KproxyError
 from kproxy.observe.credentials import BODIES, VALUES
 from kproxy.observe.exchange import ObservedExchange
@@ -155,6 +157,29 @@ async def test_frames_as_they_are(api: Any) -> None:
         assert answer.body == len(seen.request.data).to_bytes(4, "big") + seen.request.data
 
 
+async def test_one_is_saved_as_a_capture(api: Any, tmp_path: Path) -> None:
+    """With what passed at the broker, as kproxy's own captures have it; its rows say that this was something else."""
+    seen, behind = produced("orders", 7, orders(2)), produced("prod.orders", 7, orders(2))
+    async with viewing(api.app) as reader:
+        fanout_of(api).take(seen)
+        fanout_of(api).take_behind(behind)
+        fanout_of(api).take(produced("orders", 8))
+        told = await reader.rows(2)
+    answer = await api("GET", "/api/exchanges/0-1/capture")
+    path = tmp_path / "one.pcapng"
+    path.write_bytes(answer.body)
+    found = [*Capture(path, side="both")]
+
+    assert answer.headers["content-disposition"] == 'attachment; filename="exchange-0-1.pcapng"'
+    assert [(one.who.interface, one.request.data) for one in found] == [
+        ("client", seen.request.data), ("broker", behind.request.data),
+    ]  # fmt: skip
+    assert found[0].response.data == seen.response.data
+    listed_ = (await listed(api))["rows"]
+    assert [(row["correlation"], row["changed"]) for row in listed_] == [(8, False), (7, True)]
+    assert [row["correlation"] for row in told] == [7, 8]
+
+
 @pytest.mark.parametrize(
     ("name", "code", "status"),
     [("0-9", "no_such_exchange", 404), ("7-1", "no_such_exchange", 404), ("x", "no_such_exchange", 404),
@@ -225,6 +250,7 @@ async def test_no_credential_is_in_any_answer(api: Any) -> None:
     for number in range(1, len(talk) + 1):
         details = await api("GET", f"/api/exchanges/0-{number}")
         answers.append(details.body)
+        answers.append((await api("GET", f"/api/exchanges/0-{number}/capture")).body)
         for direction in DIRECTIONS:
             answers.append((await api("GET", f"/api/exchanges/0-{number}/frame?of={direction}")).body)
             frame = details.json[direction]
@@ -277,6 +303,7 @@ async def test_records_can_be_hidden_everywhere(without_records: Any, codec: int
     for number in range(1, 5):
         details = await api("GET", f"/api/exchanges/0-{number}")
         answers.append(details.body)
+        answers.append((await api("GET", f"/api/exchanges/0-{number}/capture")).body)
         for direction in ("request", "response"):
             for side in ("client", "broker"):
                 frame = await api("GET", f"/api/exchanges/0-{number}/frame?of={direction}&side={side}")

@@ -377,6 +377,7 @@ async def test_exchanges_of_a_source_are_listed(api: Any, opened: Any) -> None:
     assert [row[columns.index("about")] for row in found["rows"]] == ["orders[0]"] * 2
     assert whole["rows"][0][columns.index("time")] == 1007.0
     assert whole["rows"][0][columns.index("principal")] == "alice"
+    assert [row[columns.index("changed")] for row in whole["rows"]] == [number == 2 for number in range(7, 0, -1)]
 
 
 @pytest.mark.trio
@@ -390,6 +391,8 @@ async def test_an_exchange_of_a_source_is_told(api: Any, opened: Any) -> None:
     assert told["request"]["broker"]["bytes"] > told["request"]["client"]["bytes"]
     assert told["request"]["changed"]
     assert len(sent.body) == told["request"]["client"]["bytes"]
+    saved = await api("GET", "/api/exchanges/0-2/capture?source=s1")
+    assert b"s3cret" in saved.body and b"alice" in saved.body
     assert told["records"][0]["batches"][0]["records"][0]["value_bytes"] == 60
 
 
@@ -418,12 +421,14 @@ async def test_records_of_a_source_are_hidden_too(api: Any, opened: Any, monkeyp
     monkeypatch.setattr(api.backend, "view", ViewConfig(records=False))
     told = await api("GET", "/api/exchanges/0-2?source=s1")
     sent = await api("GET", "/api/exchanges/0-2/frame?source=s1&of=request")
+    saved = await api("GET", "/api/exchanges/0-2/capture?source=s1")
     searched = await api("GET", "/api/exchanges?source=s1&filter=~val+x")
 
     assert b"orders" in b64decode(told.json["request"]["client"]["data"])
     assert b"s3cret" not in b64decode(told.json["request"]["client"]["data"])
     assert told.json["records"][0]["batches"] == []
     assert b"s3cret" not in sent.body
+    assert b"orders" in saved.body and b"s3cret" not in saved.body
     assert (searched.status, searched.code) == (422, "invalid_query")
 
 

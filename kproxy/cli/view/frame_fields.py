@@ -99,6 +99,11 @@ def value_text(what: str, value: Any, names: Sequence[Any] = ()) -> str:
             return f"tag {value}"
         case "batch" if isinstance(value, Mapping):
             return batch_text(value)
+        case "record" if isinstance(value, Mapping):
+            return f"offset {value.get('offset')}"
+        case "header" if isinstance(value, Mapping):
+            size = value.get("bytes")
+            return f"{json.dumps(value.get('name'), ensure_ascii=False)}: {'null' if size is None else f'{size} bytes'}"
     if isinstance(value, Mapping) and isinstance(value.get("bytes"), int):
         return f"{value['bytes']} bytes" if value["bytes"] else "empty"
     text = json.dumps(value, ensure_ascii=False)

@@ -61,6 +61,7 @@ class WorkerAnswers:
         shown_captures = ProcessCaptures(captures)
         self.calls: Mapping[str, Callable[..., Awaitable[Any]]] = {
             "connections": member.connections,
+            "ends": member.ends,
             "close_connection": member.close_connection,
             "recycle_connection": member.recycle_connection,
             "recycle_connections": member.recycle_connections,
@@ -76,6 +77,7 @@ class WorkerAnswers:
             "exchanges": member.exchanges,
             "exchange": member.exchange,
             "exchange_frame": member.exchange_frame,
+            "saved_exchange": member.saved_exchange,
             "show_capture": shown_captures.show,
             "stop_capture": shown_captures.stop,
         }

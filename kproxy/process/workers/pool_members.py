@@ -19,7 +19,7 @@ from kproxy.admin.kept import FoundExchanges
 from kproxy.admin.kept_matches import MatchesShown
 from kproxy.admin.kept_names import KeptNamesShown
 from kproxy.admin.member import Member, MemberGone, RecycleChoice
-from kproxy.admin.models import ConnectionShown, TopologyShown
+from kproxy.admin.models import ConnectionShown, EndsShown, TopologyShown
 from kproxy.admin.problem import Problem
 from kproxy.process.workers.channel import Channel, Unanswered
 from kproxy.process.workers.messages import (
@@ -61,6 +61,9 @@ class ChannelMember:
     async def connections(self) -> Iterator[ConnectionShown]:
         rows = await self.ask("connections")
         return (ConnectionShown(**row) for row in rows)
+
+    async def ends(self) -> EndsShown:
+        return EndsShown(**await self.ask("ends"))
 
     async def close_connection(self, number: str, reset: bool) -> ConnectionShown:
         return ConnectionShown(**await self.ask("close_connection", number, reset))
@@ -128,6 +131,9 @@ class ChannelMember:
 
     async def exchange_frame(self, number: int, of: str, side: str) -> str:
         return str(await self.ask("exchange_frame", number, of, side))
+
+    async def saved_exchange(self, number: int) -> str:
+        return str(await self.ask("saved_exchange", number))
 
     async def ask(self, name: str, *arguments: Any) -> Any:
         """Return the JSON of the worker's answer. Raises the Problem that it is."""

@@ -3,7 +3,7 @@
 import { changed } from "./dom.mjs";
 
 const TOKEN = "kproxy-token";
-export const WHO = "kproxy-who"; // name of whoever looks, for people to read: logs and claims have it
+const WHO = "kproxy-who";
 const ROOT = new URL("../", import.meta.url); // a reverse proxy may have put all of it below a path
 
 export const access = { asked: false, wrong: false, mayWrite: false, again: [] };
@@ -14,6 +14,17 @@ export class ApiError extends Error {
     super(message || `kproxy answered with ${status}`);
     Object.assign(this, { status, code, mistakes });
   }
+}
+
+// Return the name of whoever looks, for people to read: others who look, and logs, have it.
+export function me() {
+  return localStorage.getItem(WHO) ?? "";
+}
+
+export function nameMe(name) {
+  if (name) localStorage.setItem(WHO, name);
+  else localStorage.removeItem(WHO);
+  changed();
 }
 
 function token() {
@@ -42,7 +53,7 @@ function askForToken(act) {
 export async function request(path, { json, headers = {}, ...options } = {}) {
   const given = new Headers(headers);
   if (token() !== null) given.set("Authorization", `Bearer ${token()}`);
-  const who = localStorage.getItem(WHO);
+  const who = me();
   if (who) given.set("Kproxy-Who", encodeURIComponent(who));
   const writes = options.method === "POST" || options.method === "PUT";
   if (json !== undefined) options.body = JSON.stringify(json);

@@ -2,7 +2,7 @@
 
 import { get, send } from "./api.mjs";
 import { changed, html } from "./dom.mjs";
-import { bytes, clock, number } from "./format.mjs";
+import { bytes, clock, duration, number } from "./format.mjs";
 import { mayUse, use } from "./keys.mjs";
 import { begin, history } from "./live.mjs";
 import { closeDialog, command, commands, complain, openDialog, say, view } from "./registry.mjs";
@@ -11,7 +11,7 @@ import { go, state } from "./state.mjs";
 
 const EVERY = 2000;
 const AT_ONCE = 500;
-const shown = { list: [], chosen: null, timer: null, most: AT_ONCE };
+const shown = { list: [], ended: [], chosen: null, timer: null, most: AT_ONCE };
 
 view({ name: "connections", title: "Connections", order: 20, draw, badge: () => history.last?.connections ?? null,
   enter: () => { clearInterval(shown.timer); ask(); shown.timer = setInterval(ask, EVERY); }, leave: () => clearInterval(shown.timer) });
@@ -19,7 +19,8 @@ view({ name: "connections", title: "Connections", order: 20, draw, badge: () => 
 async function ask() {
   if (document.hidden) return;
   try {
-    shown.list = (await get("/api/connections")).connections;
+    const [{ connections }, { ended }] = await Promise.all([get("/api/connections"), get("/api/connections/ended")]);
+    Object.assign(shown, { list: connections, ended });
     changed();
   } catch (error) {
     complain(error);
@@ -48,7 +49,20 @@ function draw() {
       <td role="gridcell">${one.node === null ? "bootstrap" : `node ${one.node}`} <span class="dim">${one.broker ?? "not connected yet"}</span></td><td role="gridcell">${clock(Date.parse(one.since) / 1000)}</td>
       <td role="gridcell" class="r">${number(one.in_flight)}</td><td role="gridcell" class="r">${bytes(one.client_bytes)}</td><td role="gridcell" class="r">${bytes(one.broker_bytes)}</td>
       <td role="gridcell">${one.rules.map((name) => html`<em class="tag">${name}</em>`)}</td><td role="gridcell">${one.leaving ? "leaving" : one.outdated ? html`<span class="slow">outdated names</span>` : ""}</td></tr>`)}</tbody></table>
-    ${shown.list.length > shown.most && html`<button onClick=${() => { shown.most += AT_ONCE; changed(); }}>${number(shown.list.length - shown.most)} more</button>`}</div></main>`;
+    ${shown.list.length > shown.most && html`<button onClick=${() => { shown.most += AT_ONCE; changed(); }}>${number(shown.list.length - shown.most)} more</button>`}
+    ${ends()}</div></main>`;
+}
+
+const END_HEADS = ["ended", "#", "client", "lasted", "listener", "went to", "from client", "from broker", "why", "whose doing"];
+
+// Show why the last connections ended.
+function ends() {
+  if (!shown.ended.length) return "";
+  const lasted = (one) => duration((Date.parse(one.ended) - Date.parse(one.since)) / 1000);
+  return html`<h2>Why the last ${number(shown.ended.length)} ended</h2><table class="table ended" aria-label="Ended connections"><thead><tr>${END_HEADS.map((text) => html`<th scope="col" key=${text}>${text}</th>`)}</tr></thead>
+    <tbody>${shown.ended.map((one) => html`<tr key=${one.id}><td>${clock(Date.parse(one.ended) / 1000)}</td><td><i class=${dot(one.id)}></i>${one.id}</td><td>${one.client}</td><td>${lasted(one)}</td>
+      <td>${one.listener}</td><td>${one.node === null ? "bootstrap" : `node ${one.node}`} <span class="dim">${one.broker ?? "never connected"}</span></td><td>${bytes(one.client_bytes)}</td><td>${bytes(one.broker_bytes)}</td>
+      <td class=${one.blame ? "bad" : ""}>${one.reason || one.cause}</td><td>${one.blame}</td></tr>`)}</tbody></table>`;
 }
 
 function tools() {

@@ -173,6 +173,7 @@ export class FilterBar extends Component {
             onPointerDown=${(event) => { event.preventDefault(); this.complete(one); }}><b>${one.text}</b><span>${one.note}</span></li>`)}</ul>
       </div>
       ${Object.keys(CHIPS).map((name) => html`<button class="chip" key=${name} aria-pressed=${String(state.chips.has(name))} onClick=${() => turn(name)}>${name}</button>`)}
+      <button class="chip" aria-pressed=${String(state.heldOnly)} onClick=${turnHeld}>held</button>
       ${state.range && html`<button class="chip crumb" onClick=${allTimes}>chosen time ×</button>`}
       <button onClick=${askForName}>Filters…</button>${buttons("filter")}</div>`;
   }
@@ -187,6 +188,12 @@ function said(typed) {
 function turn(name) {
   if (!state.chips.delete(name)) state.chips.add(name);
   begin();
+}
+
+// What is held is known here: no filter of the proxy's can tell it, since it changes while a row stays the same.
+function turnHeld() {
+  state.heldOnly = !state.heldOnly;
+  changed();
 }
 
 function drop(crumb) {
@@ -225,5 +232,6 @@ function askForName() {
 }
 
 command({ key: "E", title: "Errors", group: "filter", help: "only errors and unanswered ones, or all", view: "exchanges", act: () => turn("errors") });
+command({ key: "H", title: "Held", group: "filter", help: "only rows that are held now, or all", view: "exchanges", act: turnHeld });
 command({ key: "S", title: "Slow", group: "filter", help: "only slow ones, or all", view: "exchanges", act: () => turn("slow > 200 ms") });
 on("hello", () => { names.asked = false; });

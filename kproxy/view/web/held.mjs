@@ -4,26 +4,33 @@ import { access, get, send } from "./api.mjs";
 import { changed, html } from "./dom.mjs";
 import { duration, number } from "./format.mjs";
 import { answerHeld, editHeld } from "./held_edit.mjs";
-import { button, use } from "./keys.mjs";
+import { buttons, use } from "./keys.mjs";
 import { interceptThese, toggleIntercepts } from "./intercept.mjs";
 import { decorators, dot } from "./list.mjs";
 import { rows } from "./live.mjs";
-import { closeDialog, command, commands, complain, on, openDialog, say, section, view } from "./registry.mjs";
+import { closeDialog, command, complain, on, openDialog, say, section, view } from "./registry.mjs";
 
 const LOOK = 2000; // milliseconds between two looks while something is held, should an event be lost
 const WENT = { resumed: "resumed", edited: "edited", answered: "answered", dropped: "dropped", closed: "closed",
   timed_out: "went on by itself", client_left: "gone with its client", rule_gone: "let go with its rule" };
 
-export const held = { list: new Map(), most: 0, passedOver: 0, chosen: null, asked: 0, told: 0 };
+// `rows`: the same frames, by what their rows have of them.
+export const held = { list: new Map(), rows: new Map(), most: 0, passedOver: 0, chosen: null, asked: 0, told: 0 };
 
 // Take over one frame, with the moment at which its time is over.
 function put(one) {
   const before = held.list.get(one.id);
   const ends = one.ends_in === null || one.ends_in === undefined ? null : Date.now() + one.ends_in * 1000;
-  held.list.set(one.id, { ...one, ends, whole: Math.max(before?.whole ?? 0, one.ends_in ?? 0) });
+  const made = { ...one, ends, whole: Math.max(before?.whole ?? 0, one.ends_in ?? 0) };
+  held.list.set(one.id, made);
+  held.rows.set(rowOf(one), made);
 }
 
+const rowOf = ({ exchange }) => `${exchange.connection} ${exchange.correlation_id}`;
+
 function drop(id) {
+  const one = held.list.get(id);
+  if (one && held.rows.get(rowOf(one))?.id === id) held.rows.delete(rowOf(one));
   held.list.delete(id);
   if (held.chosen === id) held.chosen = null;
 }
@@ -157,8 +164,7 @@ function Card({ one, first }) {
 
 function List() {
   const all = [...held.list.values()];
-  const every = commands.find((one) => one.keys[0] === "A");
-  return html`<h2><b>Held</b> ${all.length}<span class="end">${every && button(every)}</span></h2>
+  return html`<h2><b>Held</b> ${all.length}<span class="end">${buttons("held")}</span></h2>
     ${all.map((one) => html`<${Card} key=${one.id} one=${one} first=${chosenHeld() === one} />`)}
     ${held.passedOver > 0 && html`<p class="dim">${number(held.passedOver)} passed, as ${number(held.most)} may be held at a time</p>`}`;
 }
@@ -169,16 +175,11 @@ view({ name: "held", title: "Held", order: 70, badge: () => held.list.size || nu
   draw: () => html`<main class="page" aria-label="Held"><div class="scroll" tabindex="0" role="region" aria-label="Held frames">${List()}
     ${!held.list.size && html`<p class="dim">Nothing is held. In the list of exchanges <kbd>i</kbd> holds what the filter holds for.</p>`}</div></main>` });
 
-// A row that is under way on the connection of a held frame, by the same API, is the held one.
+// A row that is under way is held if a frame of its exchange is: connection and correlation id say which one that is.
 decorators.push((place) => {
   if (!held.list.size || rows.text(place, "outcome")) return null;
-  const connection = rows.number(place, "connection");
-  for (const one of held.list.values()) {
-    if (one.exchange.connection === connection && one.exchange.api === rows.text(place, "api")) {
-      return { class: "waiting", outcome: `held · ${one.at}` };
-    }
-  }
-  return null;
+  const one = held.rows.get(`${rows.number(place, "connection")} ${rows.number(place, "correlation")}`);
+  return one ? { class: "waiting", outcome: `held · ${one.at}` } : null;
 });
 
 let drawing = null;

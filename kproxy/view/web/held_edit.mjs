@@ -2,17 +2,18 @@
 //
 // What is typed is checked by the proxy a moment after the last key, and marked before anything is sent.
 
-import { get, send } from "./api.mjs";
+import { get, me, send } from "./api.mjs";
 import { Component, changed, html } from "./dom.mjs";
 import { fromBase64, hex2 } from "./format.mjs";
 import { decide, named } from "./held.mjs";
+import { rows } from "./live.mjs";
+import { makeRule } from "./make_rule.mjs";
 import { closeDialog, complain, openDialog } from "./registry.mjs";
 import { Tree, nodesOf, valueText } from "./tree.mjs";
 
 const PAUSE = 250;
 const MOST_RECORDS = 50;
 const CLAIM = 20000;
-const me = () => localStorage.getItem("kproxy-who") ?? "";
 
 // Return the value that a text stands for: JSON where it is some, else the text itself.
 export function valueOf(text, now) {
@@ -59,6 +60,14 @@ export class Edit {
   get touched() {
     return this.changes.size > 0 || this.bytes !== null;
   }
+  // Rule that does the same to what comes later: {kind, parameters} as make_rule.mjs takes them, null where no kind can
+  // say it. Bytes and records are no fields.
+  get rule() {
+    const records = this.shown.frame.steps.filter((step) => step[4] === "value" && step[5].endsWith("RECORDS"));
+    const isField = (path) => !records.some((step) => path.startsWith(`${step[3]}[`));
+    if (this.bytes !== null || !this.changes.size || ![...this.changes.keys()].every(isField)) return null;
+    return { kind: "set", parameters: { fields: Object.fromEntries(this.changes), at: this.shown.at } };
+  }
   set(path, value) {
     this.changes.set(path, value);
     this.wait();
@@ -93,6 +102,15 @@ export class Edit {
   }
 }
 
+// Return the row of a held frame; where the list has none, what is known of its exchange.
+function rowOf({ id, exchange }) {
+  for (const place of rows.open.values()) {
+    if (rows.has(place) && rows.number(place, "connection") === exchange.connection
+      && rows.number(place, "correlation") === exchange.correlation_id) return rows.row(place);
+  }
+  return { ...exchange, id, address: exchange.client_address };
+}
+
 export async function editHeld(one) {
   const shown = await get(`/api/held/${one.id}`);
   if (!shown.frame) throw new Error(shown.why_not ?? "not all of it is here");
@@ -105,22 +123,27 @@ export async function editHeld(one) {
     clearTimeout(edit.timer);
     closeDialog();
   };
-  const resume = async (event) => {
+  const resume = async (event, rule = null) => {
     event.preventDefault();
+    const row = rule && rowOf(one);
     try {
       await decide(shown, "resume", { ...edit.body, who: me() });
       end();
+      if (rule) makeRule(row, rule);
     } catch (error) {
       complain(error);
     }
   };
+  const wrong = () => edit.mistakes.length > 0 || Boolean(edit.refused);
   const key = (event) => {
     if (event.key !== "V" || event.target.matches("input, textarea")) return;
     event.preventDefault();
     edit.undo();
   };
   openDialog(() => html`<form class="edit" onSubmit=${resume} onKeyDown=${key}><${Fields} edit=${edit} round=${edit.number} />
-    <p class="foot"><button class="primary" disabled=${edit.mistakes.length > 0 || Boolean(edit.refused)}>${edit.touched ? "Resume with the edit" : "Resume"}</button>
+    <p class="foot"><button class="primary" disabled=${wrong()}>${edit.touched ? "Resume with the edit" : "Resume"}</button>
+    ${edit.rule && html`<button type="button" disabled=${wrong()} title="it goes on with the edit, and a rule is proposed that does the same to the next ones"
+      onClick=${(event) => resume(event, edit.rule)}>Like this from now on…</button>`}
     <button type="button" onClick=${() => edit.undo()} disabled=${!edit.touched}>Undo the edit<kbd>V</kbd></button>
     <span role="status" class=${edit.refused || edit.mistakes.length ? "bad" : "dim"}>${edit.refused || (edit.mistakes.length ? `${edit.mistakes.length} do not fit`
       : edit.said ? `leaves with ${edit.said.frame.bytes} bytes` : "")}</span>
@@ -182,8 +205,9 @@ export function answerHeld(one) {
   let error = "";
   let body = "";
   let told = "";
-  const answer = async (event) => {
+  const answer = async (event, lasting = false) => {
     event.preventDefault();
+    const row = rowOf(one);
     let given;
     try {
       given = body.trim() ? { body: JSON.parse(body) } : { error: /^-?\d+$/.test(error) ? Number(error) : error };
@@ -194,6 +218,7 @@ export function answerHeld(one) {
     try {
       await decide(one, "answer", { ...given, who: me() });
       closeDialog();
+      if (lasting) makeRule(row, { kind: "error", parameters: { error: given.error, at: "request" } });
     } catch (refused) {
       told = [refused.message, ...(refused.mistakes ?? []).map((mistake) => `${mistake.where}: ${mistake.message}`)].join("\n");
       changed();
@@ -201,9 +226,11 @@ export function answerHeld(one) {
   };
   openDialog(() => html`<form onSubmit=${answer}><p class="text">The broker never sees the request.</p>
     <p class="text"><label>Error, by name or number <input type="text" autofocus size="34" placeholder="NOT_LEADER_OR_FOLLOWER"
-      onInput=${(event) => { error = event.target.value.trim(); }} /></label></p>
-    <p class="text"><label>or fields of the answer, as JSON; others have their defaults<textarea rows="6" onInput=${(event) => { body = event.target.value; }}></textarea></label></p>
+      onInput=${(event) => { error = event.target.value.trim(); changed(); }} /></label></p>
+    <p class="text"><label>or fields of the answer, as JSON; others have their defaults<textarea rows="6" onInput=${(event) => { body = event.target.value; changed(); }}></textarea></label></p>
     ${told && html`<p class="text bad" role="alert">${told}</p>`}
-    <p class="foot"><button class="primary">Answer</button><button type="button" class="last" onClick=${closeDialog}>Cancel<kbd>esc</kbd></button></p></form>`,
+    <p class="foot"><button class="primary">Answer</button>
+    ${error && !body.trim() && html`<button type="button" title="it is answered, and a rule is proposed that answers the next ones so" onClick=${(event) => answer(event, true)}>Like this from now on…</button>`}
+    <button type="button" class="last" onClick=${closeDialog}>Cancel<kbd>esc</kbd></button></p></form>`,
   { title: `Answer ${named(one)}` });
 }

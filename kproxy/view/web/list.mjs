@@ -108,9 +108,13 @@ function outcome(place) {
   return html`<span role="gridcell" class=${bad ? "bad" : "dim"}>${OUTCOMES[how] ?? how}</span>`;
 }
 
+const CHANGED = "other bytes at the broker";
+
 function rulesOf(place) {
   const names = rows.list(place, "rules");
-  return html`<span role="gridcell" title=${names.join(", ")}>${names.map((name) => html`<em key=${name}>${name}</em>`)}</span>`;
+  const changed = rows.number(place, "changed") === 1;
+  return html`<span role="gridcell" title=${[...names, ...(changed ? [CHANGED] : [])].join(", ")}>${names.map((name) => html`<em key=${name}>${name}</em>`)}
+    ${changed && html`<em class="changed"><span aria-hidden="true">⇄</span><span class="sr">${CHANGED}</span></em>`}</span>`;
 }
 
 // Parts of a row's time from its beginning, in milliseconds: [class, from, to].
@@ -175,8 +179,12 @@ function rowClass(place) {
   return names.join(" ");
 }
 
-// What the list shows: all rows, or those of the time that is chosen. `at(index)` is the place of a row.
+// What the list shows: all rows, or those of the time that is chosen, or that are held. `at(index)` is the place of a row.
 export function shown() {
+  if (state.heldOnly) {
+    const places = [...rows.open.values()].filter((place) => rows.has(place) && decorated(place)).sort((one, other) => one - other);
+    return { count: places.length, at: (index) => places[index], index: (place) => places.indexOf(place) };
+  }
   if (state.range === null) {
     return { count: rows.count, at: (index) => rows.first + index, index: (place) => place - rows.first };
   }
@@ -325,6 +333,7 @@ function empty() {
   if (live.state === "refused") return live.error?.message ?? "The stream was refused.";
   if (live.state === "lost") return "kproxy cannot be reached. The page tries again by itself.";
   const filtered = state.filter || state.chips.size || state.crumbs.length;
+  if (state.heldOnly) return "Nothing that the filter holds for is held now.";
   if (state.range) return "Nothing here is of the chosen time.";
   return filtered ? "The filter is at work, and nothing has fitted so far." : "Nothing has passed so far.";
 }

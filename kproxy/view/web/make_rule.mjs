@@ -59,6 +59,7 @@ export class RuleForm {
     this.kind = this.kinds.find((one) => one.kind === edit?.kind) ?? this.kinds[0];
     this.parameters = edit?.parameters ?? null;
     this.match = new Set(["api", ...selectable(row).map(([name]) => name).filter((name) => CHOSEN.has(name))]);
+    if (edit && this.match.size === 1) this.match.add("client_id"); // what was done to one is not done to all
     this.times = "";
     this.ttl = TTL;
     this.observe = false;

@@ -8,6 +8,7 @@ import "./follow.mjs";
 import "./save.mjs";
 import "./rail.mjs";
 import "./held.mjs";
+import "./name.mjs";
 import "./rules.mjs";
 import "./make_rule.mjs";
 import "./captures.mjs";

@@ -36,7 +36,9 @@ function ask({ row }) {
   };
   const frames = ["request", "response"].flatMap((of) => ["client", "broker"].filter((side) => data?.[of]?.[side])
     .map((side) => [`${of}, the ${side}'s side, as bytes`, () => frame(of, side)]));
+  const capture = () => download(`/api/exchanges/${encodeURIComponent(id)}/capture?${new URLSearchParams({ source: state.source })}`, `${name}.pcapng`);
   const choices = [...frames,
+    ["both frames, as a capture (.pcapng)", capture, !data],
     ["details, as JSON", () => saveAs(new Blob([plain(data)], { type: "application/json" }), `${name}.json`), !data],
     ["event, as JSON", () => saveAs(new Blob([JSON.stringify(data.event)], { type: "application/json" }), `${name}-event.json`), !data],
     ["copy the bytes as hex", () => copyText(Array.from((data[state.tab] ?? data.request).client.data, hex2).join("")), !data?.request?.client],

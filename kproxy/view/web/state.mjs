@@ -12,6 +12,7 @@ export const state = {
   chips: new Set(), // names of the chips that are pressed
   crumbs: [], // filters added by "follow": {title, text}
   range: null, // [from, to] in seconds since 1970, chosen in the strip
+  heldOnly: false, // only rows that are held now
   selected: null, // id of the selected row
   source: "live",
   follow: true,

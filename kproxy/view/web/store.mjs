@@ -7,10 +7,11 @@
 export const MOST_ROWS = 50000;
 const LIST = "\u001f";
 const NUMBERS = ["time", "connection", "version", "records", "request", "response", "latency", "broker_ms", "rule_ms",
-  "kproxy_ms", "throttle", "max_wait", "producer_id", "partition"];
+  "kproxy_ms", "throttle", "max_wait", "producer_id", "partition", "correlation"];
 const TEXTS = ["client", "api", "about", "outcome", "answered_by", "listener", "address", "principal", "software",
   "node", "group", "member", "transactional_id", "codec", "topic", "depth"];
 const LISTS = ["errors", "rules"];
+const FLAGS = ["kept", "changed"];
 const LONGEST = 400;
 
 // Table of texts by index; 0 is null.
@@ -46,7 +47,7 @@ export class Rows {
     for (const name of [...TEXTS, ...LISTS]) this.columns[name] = new Uint32Array(this.size);
     this.columns.number = new Float64Array(this.size);
     this.columns.process = new Int32Array(this.size); // -1: the id is a text, in `named`; -2: a note in place of a row
-    this.columns.kept = new Uint8Array(this.size);
+    for (const name of FLAGS) this.columns[name] = new Uint8Array(this.size);
     return old;
   }
   clear() {
@@ -119,7 +120,7 @@ export class Rows {
       const list = at[name] === undefined ? null : row[at[name]];
       columns[name][slot] = list?.length ? this.texts.number(list.join(LIST)) : 0;
     }
-    columns.kept[slot] = row[at.kept] ? 1 : 0;
+    for (const name of FLAGS) columns[name][slot] = row[at[name]] ? 1 : 0;
     const match = /^(\d{1,5})-(\d{1,15})$/.exec(id);
     columns.process[slot] = match ? Number(match[1]) : -1;
     columns.number[slot] = match ? Number(match[2]) : NaN;
@@ -164,7 +165,8 @@ export class Rows {
   }
   // Return a row as an object by column, null for what is unknown.
   row(place) {
-    const found = { id: this.id(place), place, kept: this.columns.kept[place % this.size] === 1 };
+    const found = { id: this.id(place), place };
+    for (const name of FLAGS) found[name] = this.columns[name][place % this.size] === 1;
     for (const name of NUMBERS) {
       const value = this.number(place, name);
       found[name] = Number.isNaN(value) ? null : value;

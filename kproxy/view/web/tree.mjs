@@ -1,13 +1,16 @@
 // The fields of a frame as a tree: made of the steps of its trace, which name each value with its path and place.
 
 import { Component, changed, html, Lines } from "./dom.mjs";
-import { cut, hex2 } from "./format.mjs";
+import { cut, fine, hex2 } from "./format.mjs";
 import { copyText } from "./clipboard.mjs";
 
 const LINE = 17;
 const LONG = 200;
 const MOST_SHOWN = 65536;
 const FOLDED_FROM = 60; // elements of an array, from which on it is folded at first
+
+const LAST_TIME = 8.64e15; // milliseconds: the last time that a Date can have
+const FEW = 3; // records of a batch that are unfolded at first
 
 const PART = /\[\d+\]|[^.[\]]+/g;
 
@@ -48,6 +51,8 @@ export function valueText({ value, kind, type, end, step }, data) {
   if (kind === "tags") return `${value} tagged field${value === 1 ? "" : "s"}`;
   if (kind === "tag") return `tag ${value}`;
   if (kind === "batch") return batchText(value);
+  if (kind === "record") return `offset ${value.offset}${value.time >= 0 && value.time < LAST_TIME ? `, ${fine(value.time / 1000)}` : ""}`;
+  if (kind === "header") return `${JSON.stringify(value.name)}: ${value.bytes === null ? "null" : bytesText(value.bytes, end, data)}`;
   if (value === null) return "null";
   if (typeof value === "string") return JSON.stringify(value);
   if (type.endsWith("RECORDS")) return `${value.bytes} bytes`;
@@ -96,7 +101,9 @@ export class Tree extends Component {
     this.steps = steps;
     this.nodes = nodesOf(steps);
     this.folded.clear();
-    for (const node of this.nodes) if (node.children > FOLDED_FROM) this.folded.add(node.path);
+    for (const node of this.nodes) {
+      if (node.children > FOLDED_FROM || (node.kind === "record" && node.parent?.children > FEW)) this.folded.add(node.path);
+    }
   }
   // Return the nodes that no folded one hides.
   open() {

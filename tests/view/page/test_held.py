@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kproxy.admin.completion import kinds_shown
+from kproxy.rules.document.read import read_document
+from kproxy.rules.document.source import Source
 from kproxy.testing.dialogue import request
 from tests.support.fake_view import FakeView
 from tests.support.wait import until
 
 from .conftest import OpenPage, expect
+from .test_access import violations
+from .test_rules_page import judged
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -152,6 +157,79 @@ def test_bytes_are_edited_and_an_edit_undone(fake: FakeView, page: Page) -> None
     expect(page.locator("dialog button.primary")).to_have_text("Resume")
 
 
+def test_the_row_of_a_held_frame_is_marked_and_no_other(fake: FakeView, page: Page) -> None:
+    """Of two that are under way on its connection, by the same API, the one of its exchange; H shows no other."""
+    under_way = {"api": "Heartbeat", "outcome": None, "latency": None, "response": None, "connection": 17}
+    fake.rows([fake.row(number, correlation=number, **under_way) for number in (1, 2)])
+    hold(fake, page, held())
+    expect(page.locator(".list .row.waiting")).to_have_count(1)
+    expect(page.locator(".list .row.waiting")).to_contain_text("held · request")
+    expect(page.locator(".list [data-place]").first).to_have_class("row waiting")
+    page.keyboard.press("H")
+    expect(page.locator(".list [data-place]")).to_have_count(1)
+    expect(page.get_by_role("button", name="held", exact=True)).to_have_attribute("aria-pressed", "true")
+    fake.answers["/api/held"] = {"held": [], "most": 20, "passed_over": 0}
+    fake.tell("held", {"added": [], "changed": [], "gone": [{"id": "17-1", "how": "client_left", "who": ""}]})
+    page.wait_for_selector("text=Nothing that the filter holds for is held now.")
+    page.keyboard.press("H")
+    expect(page.locator(".list [data-place]")).to_have_count(2)
+    assert page.locator(".row.waiting").count() == 0
+
+
+def test_whoever_decides_has_a_name(fake: FakeView, page: Page) -> None:
+    """Given once, by a key; it goes with all that is changed, and stays when the page is opened again."""
+    hold(fake, page, held())
+    fake.answers["/api/held/17-1/resume"] = held(gone="resumed")
+    page.keyboard.press("W")
+    page.wait_for_selector("dialog input:focus")
+    page.keyboard.type("Mára")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("aside >> text=as Mára")
+    page.keyboard.press("a")
+    sent(fake, page, "/api/held/17-1/resume")
+    page.reload()
+    page.wait_for_selector(".stream.live")
+    page.keyboard.press("K")
+    page.wait_for_selector("dialog button.warns:focus")
+    page.keyboard.press("Enter")
+    sent(fake, page, "/api/kill")
+    assert fake.names == ["Mára", "Mára"]
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_an_edit_becomes_a_rule(fake: FakeView, page: Page, answers: bool) -> None:
+    """The frame goes on with it, or is answered, and a rule is proposed that does the same to the next ones, which
+    kproxy takes."""
+    fake.answers |= {"/api/kinds": kinds_shown().model_dump(), "POST /api/check": judged}
+    hold(fake, page, held())
+    if answers:
+        fake.answers["/api/held/17-1/answer"] = held(gone="answered")
+        page.keyboard.press("s")
+        page.wait_for_selector("dialog input:focus")
+        page.keyboard.type("REBALANCE_IN_PROGRESS")
+    else:
+        fake.answers |= {
+            "/api/held/17-1": shown(),
+            "/api/held/17-1/preview": shown(),
+            "/api/held/17-1/resume": held(gone="edited"),
+        }
+        page.keyboard.press("e")
+        page.locator("dialog [role=treeitem]", has_text="generation_id").click()
+        assert page.get_by_role("button", name="Like this from now on").count() == 0
+        page.locator("dialog .value input").fill("7")
+    page.get_by_role("button", name="Like this from now on").click()
+    page.wait_for_selector("dialog textarea")
+    page.wait_for_selector("text=5 would match")
+    rule = read_document(Source("x", page.locator("dialog textarea").input_value())).parsed_rules[0].raw
+    assert rule["match"] == {"api": "Heartbeat", "client_id": "etl-3"}
+    if answers:
+        assert sent(fake, page, "/api/held/17-1/answer")["error"] == "REBALANCE_IN_PROGRESS"
+        assert (rule["kind"], rule["error"], rule["at"]) == ("error", "REBALANCE_IN_PROGRESS", "request")
+    else:
+        assert sent(fake, page, "/api/held/17-1/resume")["set"] == [{"path": "generation_id", "value": 7}]
+        assert (rule["kind"], rule["fields"], rule["at"]) == ("set", {"generation_id": 7}, "request")
+
+
 def test_an_answer_is_given_in_the_brokers_place(fake: FakeView, page: Page) -> None:
     """By the name of an error."""
     hold(fake, page, held())
@@ -190,3 +268,30 @@ def test_who_may_only_look_decides_nothing(fake: FakeView, open_page: OpenPage) 
         page.keyboard.press(key)
     assert page.locator(".held-frame button, dialog").count() == 0
     assert fake.changes == []
+
+
+def test_axe_finds_nothing_on_what_is_held(fake: FakeView, open_page: OpenPage) -> None:
+    """On the view, and in each dialog that decides; in both themes."""
+    frames = [held(), held("18-1", editable=False, why_not="not all of it is here", claimed_by="mara", ends_in=None)]
+    fake.answers |= {"/api/held": {"held": frames, "most": 20, "passed_over": 3}, "/api/held/17-1": shown()}
+    fake.refused["/api/held/17-1/preview"] = 422, {"error": {
+        "code": "invalid_edit", "message": "nothing was changed: 1 mistake",
+        "mistakes": [{"where": "generation_id", "message": "a whole number is wanted"}]}}  # fmt: skip
+    page = open_page(f"{fake.page}#/held", bypass_csp=True)
+    found: dict[str, list[str]] = {}
+    for theme in ("light", "dark"):
+        page.wait_for_selector(".page .held-frame >> nth=1")
+        found[f"held {theme}"] = violations(page)
+        for key in "esxXi":
+            page.keyboard.press(key)
+            page.wait_for_selector("dialog[open]")
+            if key == "e":
+                page.locator("dialog [role=treeitem]", has_text="generation_id").click()
+                page.locator("dialog .value input").fill("soon")
+                page.wait_for_selector("dialog .value .bad >> text=a whole number is wanted")
+            found[f"{key} {theme}"] = violations(page)
+            page.keyboard.press("Escape")
+            page.wait_for_selector("dialog", state="detached")
+        page.keyboard.press("D")
+
+    assert {name: one for name, one in found.items() if one} == {}

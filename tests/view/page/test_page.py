@@ -29,12 +29,15 @@ def shown(page: Page, count: int) -> None:
 
 def test_rows_are_shown_as_they_come(fake: FakeView, open_page: OpenPage) -> None:
     """What was kept before, then what passes; errors with their names, what is under way without an end."""
-    fake.rows_kept = [fake.row(1), fake.row(2, errors=["NOT_LEADER_OR_FOLLOWER"], rules=["third write fails"])]
+    fake.rows_kept = [
+        fake.row(1), fake.row(2, errors=["NOT_LEADER_OR_FOLLOWER"], rules=["third write fails"], changed=True)
+    ]  # fmt: skip
     page = open_page(fake.page)
     shown(page, 2)
     assert cells(page, 1).startswith("1 ")
     assert "etl-3 Produce v9 orders[3] 2 210 64 2.5 ms" in cells(page, 1)
-    assert "NOT_LEADER_OR_FOLLOWER third write fails" in cells(page, 2)
+    assert "NOT_LEADER_OR_FOLLOWER third write fails⇄" in cells(page, 2)
+    assert "⇄" not in cells(page, 1)
 
     fake.rows([fake.row(3, outcome=None, latency=None, response=None, answered_by=None)])
     shown(page, 3)
@@ -274,6 +277,9 @@ def test_views_beside_the_list(fake: FakeView, open_page: OpenPage) -> None:
     page.keyboard.press("2")
     page.wait_for_selector("text=3 connections")
     expect(page.locator("main")).to_contain_text("librdkafka/2.10.0")
+    expect(page.locator("main .ended tbody tr")).to_have_count(2)
+    expect(page.locator("main .ended")).to_contain_text("11 s")
+    expect(page.locator("main .ended")).to_contain_text("client: Connection reset by peer, with requests in flight")
     page.keyboard.press("3")
     page.wait_for_selector("text=kafka.edge.example:19092")
     expect(page.locator(".map .lines path[d]")).to_have_count(4)

@@ -109,12 +109,16 @@ def test_steps_become_a_tree(page: Page) -> None:
         const data = new TextEncoder().encode("xxxxhello");
         const nodes = m.nodesOf([[0, 2, 0, "header.request_api_key", "value", "INT16", 0, "Produce"], [2, 3, 1, "topic_data", "count", "ARRAY", 1],
           [3, 4, 3, "topic_data[0].name", "value", "COMPACT_STRING", "a\\nb"], [4, 9, 3, "topic_data[0].raw", "value", "BYTES", { bytes: 5 }],
-          [9, 9, 2, "topic_data[0]", "tags", "TAG_BUFFER", 0]]);
+          [9, 9, 2, "topic_data[0]", "tags", "TAG_BUFFER", 0], [0, 9, 2, "r[0][1]", "record", "RECORD", { offset: 7, time: 1e300 }],
+          [3, 9, 3, "r[0][1].value", "part", "BYTES", { bytes: 5 }], [3, 9, 4, "r[0][1].headers[0]", "header", "HEADER", { name: "<b>", bytes: 5 }],
+          [3, 9, 4, "r[0][1].headers[1]", "header", "HEADER", { name: "n", bytes: null }]]);
         return nodes.map((node) => [node.name, node.depth, node.children, m.valueText(node, data), node.word]);""")  # fmt: skip
 
     assert found == [
         ["header", 0, 1, "", ""], ["request_api_key", 1, 0, "0", "Produce"], ["topic_data", 0, 1, "1 element", ""],
         ["[0]", 1, 2, "", ""], ["name", 2, 0, '"a\\nb"', ""], ["raw", 2, 0, '"hello"', ""],
+        ["r", 0, 1, "", ""], ["[0]", 1, 1, "", ""], ["[1]", 2, 2, "offset 7", ""], ["value", 3, 0, '"hello"', ""],
+        ["headers", 3, 2, "", ""], ["[0]", 4, 0, '"<b>": "hello"', ""], ["[1]", 4, 0, '"n": null', ""],
     ]  # fmt: skip
 
 
