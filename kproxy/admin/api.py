@@ -155,8 +155,12 @@ def endpoint(backend: Backend, methods: dict[str, Operation]) -> RequestHandler:
             tell_change(backend, request, operation, call)
         if isinstance(shown, LongAnswer):
             return await shown.response(operation.status)
+        if isinstance(shown, Response) and request.method == "HEAD":
+            if isinstance(shown, capture_download.FileResponse):
+                shown.close()
+            return Response(media_type=operation.media)
         if isinstance(shown, Response):
-            return shown if request.method != "HEAD" else Response(media_type=operation.media)
+            return shown
         return JSONResponse(shown.model_dump(mode="json"), operation.status)
 
     return handle

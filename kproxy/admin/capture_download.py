@@ -28,7 +28,8 @@ PIECE = 256 << 10
 
 
 class FileResponse(StreamingResponse):
-    """Response with the first `size` bytes of an open file, which it closes. `name` is what a browser saves it as."""
+    """Response with the first `size` bytes of an open file, which it closes when it was sent, or by `close` when it is
+    not sent at all. `name` is what a browser saves it as."""
 
     def __init__(self, number: int, size: int, name: str) -> None:
         self.number, self.size = number, size
@@ -43,7 +44,11 @@ class FileResponse(StreamingResponse):
         try:
             await super().stream_response(send)
         finally:
-            os.close(self.number)
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self.number)
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Yield the bytes; less of them than announced end the connection."""

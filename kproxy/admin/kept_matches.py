@@ -41,18 +41,19 @@ class MatchesShown(Shown):
     rules: list[RuleMatchesShown]
 
 
-async def rehearse(text: str, kept: Sequence[ObservedExchange]) -> MatchesShown:
+async def rehearse(text: str, kept: Sequence[ObservedExchange], records: bool = True) -> MatchesShown:
     """Return the matches of rules, a JSON document without mistakes, among exchanges that this process has kept, the
-    latest of which comes first."""
-    return await trio.to_thread.run_sync(rehearsed, text, kept, limiter=DOCUMENTS)
+    latest of which comes first. `records`: whether a rule's filter may ask about records; else it holds for nothing,
+    since how many matches there are would tell what is in them."""
+    return await trio.to_thread.run_sync(rehearsed, text, kept, records, limiter=DOCUMENTS)
 
 
-def rehearsed(text: str, kept: Sequence[ObservedExchange]) -> MatchesShown:
+def rehearsed(text: str, kept: Sequence[ObservedExchange], records: bool = True) -> MatchesShown:
     from kproxy.pipeline.whatif.kept import rehearse_kept
 
     until = monotonic() + LONGEST_LOOK
     document = read_document(json_source(KEPT, text.encode()), from_api=True)
-    found = rehearse_kept(document, kept, lambda: monotonic() < until)
+    found = rehearse_kept(document, kept, lambda: monotonic() < until, records=records)
     rules = [
         RuleMatchesShown(name=one.name, kind=one.kind, matched=one.matched, fired=one.fired) for one in found.rules
     ]

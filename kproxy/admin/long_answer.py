@@ -18,7 +18,7 @@ from kproxy.net.loop.turns import in_turns
 
 from .guard import JSON
 from .models import Shown
-from .problem import Problem
+from .problem import Problem, answer
 
 MOST_HELD = 64 << 20
 """Bytes of long answers that are made or sent at a time: a dozen lists of ten thousand rules."""
@@ -85,10 +85,17 @@ def room_for_answer() -> None:
 
 
 class CountedResponse(Response):
-    """Response whose bytes count as held until it is sent."""
+    """Response whose bytes count as held until it is sent. Many may have been asked for while there was room; so it is
+    asked once more when this one is made, which is refused if the others have taken it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         size = len(self.body) if len(self.body) > LONG else 0
+        try:
+            if size:
+                room_for_answer()
+        except Problem as problem:
+            await answer(problem)(scope, receive, send)
+            return
         _held.size += size
         try:
             await super().__call__(scope, receive, send)

@@ -156,8 +156,8 @@ class ProcessMember:
     def __init__(self, server: Server, keeper: RuleKeeper, index: int = 0, view: ViewTerms | None = None) -> None:
         self.server, self.keeper, self.index, self.view_terms = server, keeper, index, view
         self._kept: KeptExchanges | None = None
-        records = view is None or view.config.records
-        self.held_frames = HeldFrames(server.desk, server.reactor, server.limits.max_frame_bytes, records)
+        self.records = view is None or view.config.records
+        self.held_frames = HeldFrames(server.desk, server.reactor, server.limits.max_frame_bytes, self.records)
         self.news = HeldNews(self.held_frames)
 
     @property
@@ -219,7 +219,7 @@ class ProcessMember:
         return TailLines(self.server.taps.fanout, self.server.reactor.notify, Filter(text))
 
     async def rehearse(self, text: str) -> MatchesShown:
-        return await rehearse(text, self.kept())
+        return await rehearse(text, self.kept(), self.records)
 
     async def names(self) -> KeptNamesShown:
         return await names_in(self.kept())

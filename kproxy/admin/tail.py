@@ -125,17 +125,23 @@ async def write(send: Send, lines: bytes) -> None:
 
 async def tail(backend: Backend, call: OperationCall) -> Response:
     """Answer with a stream. Raises Problem for a bad filter, and when too many listen already."""
-    wanted = wanted_by(call)
+    wanted = wanted_by(backend, call)
     room_for_another(len(backend.listeners))
     return Tail(backend, call.query.filter, wanted)
 
 
-def wanted_by(call: OperationCall) -> Filter:
-    """Return the filter of a query. Raises Problem."""
+def wanted_by(backend: Backend, call: OperationCall) -> Filter:
+    """Return the filter of a query. Raises Problem for a bad one, and for one that asks about what is not shown: which
+    exchanges it holds for tells what is in them."""
     try:
-        return Filter(call.query.filter)
+        wanted = Filter(call.query.filter)
     except FilterError as error:
         raise Problem(422, "invalid_query", str(error)) from None
+    if wanted.needs_records and not backend.view.records:
+        raise Problem(
+            422, "invalid_query", "filter: it asks about records, and the config has `view: {records: false}`"
+        )
+    return wanted
 
 
 def room_for_another(listeners: int) -> None:

@@ -26,7 +26,6 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
 from kproxy.core.counters import BROKER_BOUNDS
-from kproxy.errors import FilterError
 from kproxy.observe.filter.filter import Filter
 from kproxy.view.parts import UNKNOWN, ViewPart
 from kproxy.view.rows import COLUMNS, encode
@@ -38,7 +37,7 @@ from .models import Shown
 from .operation import Operation, OperationCall
 from .problem import Problem
 from .queries import Query
-from .tail import LOOK, room_for_another
+from .tail import LOOK, room_for_another, wanted_by
 from .view_source import ViewSource
 
 EVENTS = "text/event-stream"
@@ -277,15 +276,7 @@ def filter_of(backend: Backend, call: OperationCall) -> Filter:
     there is no view."""
     if not backend.view.enabled:
         raise Problem(403, "view_off", "the config has `view: {enabled: false}`")
-    try:
-        wanted = Filter(call.query.filter)
-    except FilterError as error:
-        raise Problem(422, "invalid_query", str(error)) from None
-    if wanted.needs_records and not backend.view.records:
-        raise Problem(
-            422, "invalid_query", "filter: it asks about records, and the config has `view: {records: false}`"
-        )
-    return wanted
+    return wanted_by(backend, call)
 
 
 OPERATIONS = (

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from time import monotonic
 from typing import Protocol
 
@@ -19,7 +20,6 @@ from kproxy.net.loop.turns import in_turns
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import ExchangeView
 from kproxy.view.parts import UNKNOWN, ViewPart
-from kproxy.view.ring import KeptExchange
 from kproxy.view.rows import joined
 from kproxy.view.sink import Viewer
 from kproxy.view.watch import ViewWatch
@@ -53,7 +53,8 @@ class ProcessViewSource:
         self.watch, self.notify, self.wanted, self.after = watch, notify, wanted, after
         self.something = trio.Event()
         self.viewer = Viewer(wanted, rows, watch.clock(), self.wake)
-        self.backlog: deque[KeptExchange] = deque()
+        self.backlog: deque[tuple[int, int]] = deque()
+        """Place and number of what is kept and to be told first; the ring may let go of it before."""
         self.missing = 0
         self.told = 0.0
 
@@ -72,7 +73,7 @@ class ProcessViewSource:
         else:  # a place of another process that was here before
             kept, _ = ring.behind_place(ring.first - 1)
             self.missing = UNKNOWN
-        self.backlog.extend(kept)
+        self.backlog.extend((one.place, one.number) for one in kept)
 
     def end(self) -> None:
         self.watch.close(self.viewer)
@@ -99,17 +100,18 @@ class ProcessViewSource:
         size = 0
         while size < LONGEST_PART and (self.backlog or self.viewer.waiting):
             if self.backlog:
-                kept = self.backlog.popleft()
-                fits = self.wanted.holds(ExchangeView(kept.seen, self.watch.whole))
-                self.viewer.matched += fits and kept.over
+                found = self.watch.ring.get(self.backlog.popleft()[1])
+                fits = found is not None and self.wanted.holds(ExchangeView(found.seen, self.watch.whole))
+                self.viewer.matched += fits and found is not None and found.over
+                self.missing += found is None and self.missing != UNKNOWN
             else:
-                kept, fits = self.viewer.waiting.popleft(), True
-            if fits:
-                rows.append(self.watch.row(kept))
+                found, fits = self.viewer.take(), True
+            if fits and found is not None:
+                rows.append(self.watch.row(found))
                 size += len(rows[-1])
             yield
 
     def place(self) -> int:
         """Return the place up to which everything has been told."""
-        left = [*(kept.place for kept in self.backlog), *(kept.place for kept in self.viewer.waiting)]
+        left = [*(place for place, _ in islice(self.backlog, 1)), *(kept.place for kept in self.viewer.waiting)]
         return min(left) - 1 if left else self.watch.ring.place

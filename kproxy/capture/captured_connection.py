@@ -66,6 +66,8 @@ def packet_note(comment: str) -> Note:
 
 MOST_TOPICS = 100_000
 """Topic ids whose names are remembered, some 30 MB."""
+LONGEST_TOPIC = 249
+"""Characters of a topic's name at Kafka's brokers; longer ones are in damaged captures, or made to take room."""
 NO_ID = "00000000-0000-0000-0000-000000000000"
 NOTED_FIELDS = ("cluster", "listener", "node", "broker", "principal", "software_name", "software_version")
 
@@ -82,7 +84,7 @@ class TopicIdNames:
         """Take in the names of a Metadata response; None: it could not be read."""
         for topic in (body or {}).get("topics") or ():
             topic_id, name = str(topic.get("topic_id", NO_ID)), topic.get("name")
-            if name and topic_id != NO_ID and len(self.by_id) < MOST_TOPICS:
+            if name and len(name) <= LONGEST_TOPIC and topic_id != NO_ID and len(self.by_id) < MOST_TOPICS:
                 self.by_id[topic_id] = name
 
 

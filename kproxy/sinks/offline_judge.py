@@ -11,8 +11,9 @@ from .audit.request_event import request_event
 EVERY_PARTITION = 1 << 31
 
 
-def judged() -> Shared:
-    """Return what connections of one cluster share, with somebody who judges the filters of their rules."""
+def judged(*, records: bool = True) -> Shared:
+    """Return what connections of one cluster share, with somebody who judges the filters of their rules. `records`:
+    whether these may ask about records."""
     desk = HoldingDesk()
-    desk.judge = FilterJudge(lambda seen: request_event(seen, float, EVERY_PARTITION))
+    desk.judge = FilterJudge(lambda seen: request_event(seen, float, EVERY_PARTITION), records=records)
     return Shared(desk=desk)

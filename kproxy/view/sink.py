@@ -17,6 +17,7 @@ from kproxy.observe.filter.view import ExchangeView, MakeData
 from kproxy.observe.partition_rows import read_rows
 from kproxy.observe.response_errors import ROW_APIS, errors_of
 from kproxy.sinks.capture import Unpaired, differ
+from kproxy.wire.table import schema
 from kproxy.wire.table.errors import numbers
 
 from .pace import RowBucket
@@ -24,6 +25,10 @@ from .ring import ExchangeRing, KeptExchange
 
 LENGTH = bytes(4)
 """Stands for the length field, which kept frames lack."""
+MOST_WAITING = 8 << 20
+"""Bytes of exchanges that wait for one viewer; there are sixteen at most."""
+UNKNOWN_API = "unknown"
+"""Name of all APIs together that the protocol's table lacks, as in metrics: a client may send any of 65,536."""
 MOST_ERRORS = 200
 """Different error codes that are counted; Kafka has some 130."""
 
@@ -49,9 +54,10 @@ class Looked:
 
     def add(self, seen: ObservedExchange, codes: Iterable[int]) -> None:
         self.exchanges += 1
-        counts = self.apis.get(seen.api)
+        api = seen.api if seen.key in schema.paths() else UNKNOWN_API
+        counts = self.apis.get(api)
         if counts is None:
-            counts = self.apis[seen.api] = ApiCounts()
+            counts = self.apis[api] = ApiCounts()
         counts.exchanges += 1
         counts.request_bytes += seen.request.size if seen.request else 0
         counts.response_bytes += seen.response.size if seen.response else 0
@@ -64,7 +70,8 @@ class Looked:
 
 
 class Viewer:
-    """One who looks: a page, or a terminal. `wake` is called when there is something for it.
+    """One who looks: a page, or a terminal. `wake` is called when there is something for it. What waits for it stays,
+    though it is gone from the ring: so many bytes at most.
 
     Counters of what it was not given: `too_many` rows in a second, `too_slow` to come for them; of what it was:
     `matched`.
@@ -73,8 +80,9 @@ class Viewer:
     def __init__(self, wanted: Filter, rows: int, now: float, wake: Callable[[], None]) -> None:
         self.wanted, self.wake = wanted, wake
         self.bucket = RowBucket(rows, now)
-        self.most = 2 * rows
+        self.most, self.most_bytes = 2 * rows, MOST_WAITING
         self.waiting: deque[KeptExchange] = deque()
+        self.bytes = 0
         self.matched = self.too_many = self.too_slow = 0
 
     def offer(self, kept: KeptExchange, view: ExchangeView, now: float, important: bool) -> bool:
@@ -85,12 +93,19 @@ class Viewer:
         if not self.bucket.take(now, important):
             self.too_many += 1
             return False
-        if len(self.waiting) >= self.most:
+        if len(self.waiting) >= self.most or self.bytes + kept.size > self.most_bytes:
             self.too_slow += 1
             return False
         self.waiting.append(kept)
+        self.bytes += kept.size
         self.wake()
         return True
+
+    def take(self) -> KeptExchange:
+        """Return what has waited for the longest time, and let go of it."""
+        kept = self.waiting.popleft()
+        self.bytes = max(0, self.bytes - kept.size) if self.waiting else 0  # its size may be another one by now
+        return kept
 
 
 class ViewSink:

@@ -92,3 +92,14 @@ async def test_records_that_are_hidden_are_in_no_download(api: Any, path: Path) 
 
     assert (refused.status, refused.code) == (403, "records_hidden")
     assert (await api("GET", "/api/captures/orders.pcapng/file", receive=trio.sleep_forever)).status == 200
+
+
+@pytest.mark.trio
+async def test_a_question_about_the_file_leaves_it_closed(api: Any, path: Path) -> None:
+    """HEAD has no body, and nobody sends what was opened for it."""
+    api.backend.captures = OneCapture(path)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        assert (await api("HEAD", "/api/captures/orders.pcapng/file", kind=None)).status == 200
+
+    assert len(os.listdir("/proc/self/fd")) <= before + 2

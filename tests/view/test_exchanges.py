@@ -10,7 +10,9 @@ from time import monotonic
 from typing import Any
 
 import pytest
+import trio
 
+from kproxy.admin import long_answer
 from kproxy.capture.reader import Capture
 from kproxy.errors import KproxyError
 from kproxy.observe.credentials import BODIES, VALUES
@@ -342,3 +344,36 @@ async def test_hidden_records_are_not_searched(without_records: Any, text: str) 
         refused = await without_records("GET", f"{path}?filter={text}")
         assert (refused.status, refused.code) == (422, "invalid_query")
         assert "`view: {records: false}`" in refused.json["error"]["message"]
+
+
+async def test_answers_that_were_asked_for_together_are_bounded(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All found room when they were asked for: those that find none when they are made are refused."""
+    await kept(api, *(produced("orders", number, orders(100)) for number in range(1, 40)))
+    one = len((await api("GET", "/api/exchanges")).body)
+    monkeypatch.setattr(long_answer, "LONG", 1000)
+    monkeypatch.setattr(long_answer, "MOST_HELD", 3 * one)
+    reads, answered, statuses = trio.Event(), trio.Event(), list[int]()
+
+    async def ask() -> None:
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+                if len(statuses) == 20:
+                    answered.set()
+            await reads.wait()
+
+        scope = {"type": "http", "method": "GET", "path": "/api/exchanges", "raw_path": b"/api/exchanges",
+                 "query_string": b"", "headers": [(b"host", b"127.0.0.1:9190")], "client": ("127.0.0.1", 1),
+                 "server": ("127.0.0.1", 9190), "root_path": "", "http_version": "1.1", "scheme": "http"}  # fmt: skip
+        await api.app(scope, trio.sleep_forever, send)
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(ask)
+            await answered.wait()
+            reads.set()
+
+    assert statuses.count(200) == 4  # more than three have no room behind them
+    assert statuses.count(429) == 16
+    assert long_answer._held.size == 0

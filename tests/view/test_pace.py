@@ -14,11 +14,13 @@ from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.filter import Filter
 from kproxy.sinks.fanout import Fanout
 from kproxy.view.pace import LONGEST_CHARGE, MOST_LEFT, PERIOD, SHARE, LookBudget, RowBucket
-from kproxy.view.ring import MOST_KEPT
+from kproxy.view.ring import MOST_KEPT, frames_size
 from kproxy.view.rows import COLUMNS
 from kproxy.view.sink import Viewer
 from kproxy.view.watch import LINGER, ViewWatch
-from tests.support.exchange_factory import exchange
+from tests.support.exchange_factory import exchange, orders
+
+from .stream_reader import produced
 
 RATE = 100_000
 COST = 30e-6
@@ -232,3 +234,33 @@ def test_what_is_under_way_for_a_second_is_told_before_its_end() -> None:
     process.passes(slow)
     assert ([one.number for one in viewer.waiting], kept.over) == ([kept.number] * 2, True)
     assert (viewer.matched, process.watch.totals().looked_at) == (1, 1)
+
+
+def test_what_waits_for_a_viewer_that_does_not_read_has_a_size() -> None:
+    """In bytes, too: it stays when the ring has let go of it."""
+    process = Process(kept=1 << 20)
+    viewer = process.viewer(rows=2000)
+    records = orders(1000)
+    for number in range(1, 600):
+        process.passes(produced("orders", number, records), cost=0.0)
+        process.clock.go(0.01)
+    waiting = sum(frames_size(kept.seen) for kept in viewer.waiting)
+
+    assert waiting < viewer.most_bytes == 8 << 20
+    assert viewer.too_slow + len(viewer.waiting) == viewer.matched == 599
+    for _ in range(len(viewer.waiting)):
+        viewer.take()
+    assert viewer.bytes == 0
+
+
+def test_apis_that_there_are_not_have_one_name() -> None:
+    """A client may send any of 65,536, and what is told each second has a line for each name."""
+    process = Process()
+    process.viewer()
+    for key in range(5000, 5300):
+        seen = exchange("Heartbeat", 4, {"group_id": "g"}, None)
+        seen.key = key
+        process.passes(seen, cost=0.0)
+
+    assert set(process.watch.sink.looked.apis) == {"unknown"}
+    assert process.watch.totals().apis["unknown"][2] > 0

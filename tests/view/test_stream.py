@@ -107,6 +107,27 @@ async def test_what_is_gone_meanwhile_is_a_gap(api: Any) -> None:
     assert [one.name for one in reader.events].index("gap") < [one.name for one in reader.events].index("rows")
 
 
+async def test_what_goes_while_the_kept_are_told_is_a_gap(api: Any) -> None:
+    """Who comes back and does not read keeps nothing for itself: the ring lets go of it, and it is told so."""
+    async with viewing(api.app) as reader:
+        fanout_of(api).take(produced("orders", 1))
+        await reader.rows(1)
+        last = (await reader.until("rows"))[-1].place
+    for number in range(2, 6):
+        fanout_of(api).take(produced("orders", number))
+    (member,) = api.members
+    watch = member.kept_exchanges.watch
+    source = member.view(1, "", 400, int(last.rpartition("-")[2]))
+    await source.begin()
+    watch.ring.most = 2
+    fanout_of(api).take(produced("orders", 6))
+    part = await source.next()
+    source.end()
+
+    assert part.missing == 3
+    assert [row[0] for row in json.loads(part.rows)] == ["0-5", "0-6"]
+
+
 @pytest.mark.parametrize("last", ["00000000.0-1", "nonsense", "0-1", "'; drop", "9" * 9000])
 async def test_places_of_another_stream_are_a_gap(api: Any, last: str) -> None:
     """Nobody knows how much is missing; what comes from now on is told."""

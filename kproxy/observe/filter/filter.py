@@ -7,7 +7,8 @@ kept for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from kproxy.observe.exchange import Depth
 from kproxy.observe.records import NotKept
@@ -16,8 +17,13 @@ from kproxy.rules.filter.parse import parse
 from kproxy.rules.filter.tree import All, And, FieldTest, FilterNode, Not, Or, written
 from kproxy.wire.table import schema
 
+MOST_LOOKS = 20_000
+"""Values of one exchange that a filter looks at: some tens of milliseconds. Filters come over the network, and each of
+a hundred claims may be about each of ten thousand records."""
+LOOK_SHIFT = 12
+"""Long values count for one more for each 4096 characters."""
 DEPTHS = {FieldDepth.AT_ONCE: Depth.COUNT, FieldDepth.FIELDS: Depth.SKETCH, FieldDepth.RECORDS: Depth.FULL}
-Predicate = Callable[[View], bool]
+Predicate = Callable[[Any], bool]
 _NEGATED = {"!=": "==", "!~": "~"}
 
 
@@ -31,7 +37,8 @@ class Filter:
     def __init__(self, text: str = "") -> None:
         self.tree = parse(text)
         self.unknown, self.why = 0, ""
-        self._holds = _predicate(self.tree)
+        self._looks = Looks()
+        self._holds = _predicate(self.tree, self._looks)
         self._depth = max((DEPTHS[BY_NAME[claim.field].depth] for claim in self.claims()), default=Depth.COUNT)
 
     def __str__(self) -> str:
@@ -52,6 +59,7 @@ class Filter:
 
     def holds(self, view: View) -> bool:
         """Return True if the exchange passes the filter; False, too, if that cannot be told (see `unknown`)."""
+        self._looks.left = MOST_LOOKS
         try:
             return self._holds(view)
         except NotKept as error:
@@ -66,6 +74,25 @@ class Filter:
     def depth(self, key: int, version: int) -> Depth:
         """Return how much of the frames of this API and version must be kept to judge their exchanges."""
         return self._depth if self.possible(key, version) else Depth.COUNT
+
+
+class Looks:
+    """Count of the values of one exchange that may still be looked at."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = MOST_LOOKS
+
+    def among(self, values: Iterable[Any], compare: Predicate) -> bool:
+        """Return True if the comparison holds for any of these values. Raises NotKept when they are too many."""
+        for value in values:
+            self.left -= 1 + (len(value) >> LOOK_SHIFT) if type(value) is str else 1
+            if self.left < 0:
+                raise NotKept(f"the filter would look at more than {MOST_LOOKS} values of it")
+            if compare(value):
+                return True
+        return False
 
 
 def _claims(node: FilterNode) -> Iterator[FieldTest]:
@@ -83,33 +110,33 @@ def _cost(node: FilterNode) -> int:
     return max((BY_NAME[claim.field].depth for claim in _claims(node)), default=0)
 
 
-def _predicate(node: FilterNode) -> Predicate:
+def _predicate(node: FilterNode, looks: Looks) -> Predicate:
     match node:
         case All():
             return lambda view: True
         case FieldTest():
-            return _compare(node)
+            return _compare(node, looks)
         case Not(inner):
-            test = _predicate(inner)
+            test = _predicate(inner, looks)
             return lambda view: not test(view)
         case And(parts):
-            tests = [_predicate(part) for part in sorted(parts, key=_cost)]
+            tests = [_predicate(part, looks) for part in sorted(parts, key=_cost)]
             return lambda view: all(test(view) for test in tests)
         case Or(parts):
-            tests = [_predicate(part) for part in sorted(parts, key=_cost)]
+            tests = [_predicate(part, looks) for part in sorted(parts, key=_cost)]
             return lambda view: any(test(view) for test in tests)
 
 
-def _compare(claim: FieldTest) -> Predicate:
+def _compare(claim: FieldTest, looks: Looks) -> Predicate:
     """Return the test of one claim: any of the field's values has to pass; with != and !~ none may be equal, or fit."""
     field = BY_NAME[claim.field]
     read = field.read
     if not claim.operator:
-        return lambda view: any(read(view))
+        return lambda view: looks.among(read(view), bool)
     compare = field.kind.compare(_NEGATED.get(claim.operator, claim.operator), claim.value)
     if claim.operator in _NEGATED:
-        return lambda view: not any(compare(value) for value in read(view))
-    return lambda view: any(compare(value) for value in read(view))
+        return lambda view: not looks.among(read(view), compare)
+    return lambda view: looks.among(read(view), compare)
 
 
 def _may(node: FilterNode, key: int, version: int) -> bool | None:
@@ -118,7 +145,7 @@ def _may(node: FilterNode, key: int, version: int) -> bool | None:
         case All():
             return True
         case FieldTest():
-            return _predicate(node)(_ApiView(key, version)) if node.field in ("api", "version") else None
+            return _predicate(node, Looks())(_ApiView(key, version)) if node.field in ("api", "version") else None
         case Not(inner):
             found = _may(inner, key, version)
             return None if found is None else not found

@@ -7,7 +7,7 @@ same of an exchange that passes, of its capture and of its line in the audit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from kproxy.observe.exchange import ObservedExchange
@@ -66,11 +66,12 @@ READ_AT_ONCE: Mapping[str, Callable[[ObservedExchange], Any]] = {
 class ExchangeView:
     """View of an exchange that an observer saw. `make(seen)`: makes the data of its request event."""
 
-    __slots__ = ("_data", "make", "seen")
+    __slots__ = ("_data", "_records", "make", "seen")
 
     def __init__(self, seen: ObservedExchange, make: MakeData) -> None:
         self.seen, self.make = seen, make
         self._data: ViewedEvent | None = None
+        self._records: ReadRecords | None = None
 
     @property
     def data(self) -> ViewedEvent:
@@ -84,4 +85,30 @@ class ExchangeView:
         return self.data.get(column) if read is None else read(self.seen)
 
     def records(self) -> Iterable[FoundRecord]:
-        return records_of(self.seen)
+        if self._records is None:
+            self._records = ReadRecords(self.seen)
+        return self._records
+
+
+class ReadRecords:
+    """Records of one exchange that are read once, as far as somebody asks, however many claims are about them."""
+
+    def __init__(self, seen: ObservedExchange) -> None:
+        self.rest = records_of(seen)
+        self.found: list[FoundRecord] = []
+        self.error: NotKept | None = None
+
+    def __iter__(self) -> Iterator[FoundRecord]:
+        yield from self.found
+        while True:
+            if self.error is not None:
+                raise self.error
+            try:
+                one = next(self.rest, None)
+            except NotKept as error:
+                self.error = error
+                continue
+            if one is None:
+                return
+            self.found.append(one)
+            yield one

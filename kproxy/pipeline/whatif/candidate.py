@@ -41,10 +41,11 @@ class CandidateCounts:
 
 
 class Variant:
-    """Rule set that is rehearsed. `rule`: the only rule in it; empty: it has all of them."""
+    """Rule set that is rehearsed. `rule`: the only rule in it; empty: it has all of them. `records`: whether filters of
+    its rules may ask about records."""
 
-    def __init__(self, rules: RuleSet, rule: str = "") -> None:
-        self.rules, self.rule = rules, rule
+    def __init__(self, rules: RuleSet, rule: str = "", *, records: bool = True) -> None:
+        self.rules, self.rule, self.records = rules, rule, records
         self.plans: dict[tuple[str, tuple[Running, ...]], tuple[Plan, Opaque]] = {}
         self.shared: dict[str, Shared] = {}
         self.tallies = Tallies()
@@ -62,22 +63,24 @@ class Variant:
 
     def rehearsal(self, caller: RecordedClient, number: int, topics: Mapping[UUID, str]) -> Rehearsal:
         plan, opaque = self.plan(caller.facts)
-        shared = self.shared.setdefault(caller.facts.cluster, judged())
+        shared = self.shared.setdefault(caller.facts.cluster, judged(records=self.records))
         return Rehearsal(plan, shared, caller, number, topics, opaque)
 
 
 class Candidate:
     """Candidate rules of one capture, as texts or made from them already.
 
-    `began`: time of the first exchange, from which triggers such as `after` count. Raises DocumentError.
+    `began`: time of the first exchange, from which triggers such as `after` count. `records`: whether filters may ask
+    about records. Raises DocumentError.
     """
 
     def __init__(
-        self, given: RuleTexts | RuleSet, began: float, topics: Mapping[UUID, str] | None = None, seed: int = 0
-    ) -> None:
+        self, given: RuleTexts | RuleSet, began: float, topics: Mapping[UUID, str] | None = None, seed: int = 0, *,
+        records: bool = True,
+    ) -> None:  # fmt: skip
         rules = given if isinstance(given, RuleSet) else rules_of(given, began, seed)
         self.topics = topics or {}
-        self.all = Variant(rules)
+        self.all = Variant(rules, records=records)
         alone = [rule for rule in rules.rules if not isinstance(rule, LiveRule)]
         self.variants = [Variant(RuleSet([rule]), rule.name) for rule in alone]
         if rules.live:

@@ -50,9 +50,10 @@ class KeptMatches:
 
 
 def rehearse_kept(
-    document: Document, kept: Sequence[ObservedExchange], in_time: Callable[[], bool]
-) -> KeptMatches:  # fmt: skip
+    document: Document, kept: Sequence[ObservedExchange], in_time: Callable[[], bool], *, records: bool = True
+) -> KeptMatches:
     """Rehearse the rules of a document on these exchanges, the latest of which comes first, as long as `in_time()`.
+    `records`: whether their filters may ask about records.
 
     Raises DocumentError for a document with mistakes.
     """
@@ -67,7 +68,7 @@ def rehearse_kept(
     rules = store.rule_set
     by_rule = {rule.name: RuleMatches(rule.name, rule.kind) for rule in rules.rules}
     found.rules = list(by_rule.values())
-    candidate = Candidate(rules, began, topics_in(kept))
+    candidate = Candidate(rules, began, topics_in(kept), records=records)
     for number, seen_here in enumerate(by_connection.values()):
         if not in_time():
             break

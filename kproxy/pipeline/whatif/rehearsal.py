@@ -82,7 +82,9 @@ class Rehearsal:
         self.begin()
 
     def begin(self) -> None:
-        """Begin a new session; what was under way in the last one is lost."""
+        """Begin a new session; what was under way in the last one is lost. `refused`: why a rule let it end at once;
+        empty if none did."""
+        self.beginning, self.refused = True, ""
         self.session = Session(self.plan, self.shared, self.caller.facts, self.number)
         self.session.observer = self
         self.open: dict[int, RehearsalFinding] = {}
@@ -91,6 +93,7 @@ class Rehearsal:
         self.close: CloseBoth | None = None
         self.session.begin(self.now)
         self.obey()
+        self.beginning = False
 
     # ---- the recording
 
@@ -105,9 +108,15 @@ class Rehearsal:
             self.until(when)
         elif when > self.now:
             self.now = when
+        if self.refused:  # the client comes again with what it wants
+            self.begin()
         if self.paused[CLIENT] and not self.free():
             self.give_up("a rule lets nothing more pass on the connection")
         self.open[correlation] = RehearsalFinding(recorded)
+        if self.refused:
+            self.open[correlation].closed = self.refused
+            self.settle(correlation)
+            return
         if recorded.response_time is not None:
             heapq.heappush(self.due, (recorded.response_time, recorded.number, recorded))
         self.feed(CLIENT, correlation, recorded.request)
@@ -136,7 +145,8 @@ class Rehearsal:
         self.until(self.now + PATIENCE, waking=True)
         for correlation in list(self.open):
             self.settle(correlation)
-        self.session.end(self.now)
+        if not self.refused:
+            self.session.end(self.now)
 
     # ---- time
 
@@ -304,7 +314,10 @@ class Rehearsal:
             self.settle(correlation)
         self.session.end(self.now)
         self.session.commands.clear()
-        self.begin()
+        if self.beginning:
+            self.refused = why
+        else:
+            self.begin()
 
     def answer_topics(self) -> None:
         """Feed the response to the session's own request: all topics that the recording has shown."""

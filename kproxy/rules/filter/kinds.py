@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -55,9 +55,12 @@ class Kind:
         if operator == "~":
             return expression_test(value, self.ignores_case)
         if operator == "in":
-            tests = [self.equals(one) for one in value]
-            return lambda found: any(test(found) for test in tests)
+            return self.among(value)
         return self.equals(value)
+
+    def among(self, values: Sequence[Any]) -> Compare:
+        """Return the test whether a value of an exchange is equal to one of these, however many they are."""
+        return frozenset(values).__contains__
 
     def equals(self, value: Any) -> Compare:
         """Return the test whether a value of an exchange is equal to `value`."""
@@ -204,6 +207,9 @@ class AddressKind(Kind):
             return str(ipaddress.ip_network(text)) if "/" in text else str(ipaddress.ip_address(text))
         except ValueError as error:
             raise ValueError(f"an address or a network such as 10.0.0.0/8 is wanted: {error}") from None
+
+    def among(self, values: Sequence[Any]) -> Compare:
+        return address_test(list(values))
 
     def equals(self, value: Any) -> Compare:
         return address_test([value])

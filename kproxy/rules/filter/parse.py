@@ -23,6 +23,8 @@ from .tree import WORDS, All, And, FieldTest, FilterNode, Not, Or
 
 DEEPEST = 50
 """Parentheses and negations within each other."""
+MOST_CLAIMS = 100
+"""Claims of one filter: each may have an expression, of which the longest take half a millisecond to compile."""
 MEANT = {"=": "==", "=~": "~"}
 
 
@@ -40,6 +42,7 @@ def parse(text: str) -> FilterNode:
 class _Parser:
     def __init__(self, text: str) -> None:
         self.text, self.tokens, self.place = text, tokens(text), 0
+        self.claims = 0
 
     @property
     def here(self) -> Token:
@@ -92,6 +95,9 @@ class _Parser:
 
     def claim(self) -> FieldTest:
         token = self.take()
+        self.claims += 1
+        if self.claims > MOST_CLAIMS:
+            raise self.wrong(f"more than {MOST_CLAIMS} claims in one filter", token)
         if token.what == "short":
             if token.text not in BY_SHORT:
                 raise self.wrong(_unknown_short(token.text), token)

@@ -4,8 +4,21 @@
 
 import { Component, Fragment, createElement, render } from "./vendor/preact.mjs";
 import htm from "./vendor/htm.mjs";
+import { printable } from "./printable.mjs";
 
-export const html = htm.bind(createElement);
+const SHOWN = ["title", "aria-label", "placeholder"]; // attributes that are read; values of fields stay as they are
+
+const shown = (child) => (typeof child === "string" ? printable(child) : Array.isArray(child) ? child.map(shown) : child);
+
+// Make an element in whose texts nothing is unseen.
+function element(type, properties, ...children) {
+  if (typeof type === "string" && properties) {
+    for (const name of SHOWN) if (typeof properties[name] === "string") properties[name] = printable(properties[name]);
+  }
+  return createElement(type, properties, ...children.map(shown));
+}
+
+export const html = htm.bind(element);
 export { Component, Fragment };
 
 let draw = null;

@@ -1,5 +1,7 @@
 // Numbers, times and bytes as text, and what API belongs where.
 
+import { inExpression } from "./printable.mjs";
+
 const FAMILIES = {
   data: ["Produce", "Fetch", "ListOffsets", "OffsetForLeaderEpoch", "DeleteRecords", "ShareFetch", "ShareAcknowledge"],
   group: ["OffsetCommit", "OffsetFetch", "FindCoordinator", "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup",
@@ -79,7 +81,7 @@ export function quoted(text) {
 
 // Return an expression that finds this text and nothing else.
 export function exactly(text) {
-  return quoted(`^${text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$`);
+  return quoted(`^${inExpression(text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"))}$`);
 }
 
 // Cut a text that is longer than `most` characters.

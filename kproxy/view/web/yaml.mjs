@@ -1,5 +1,7 @@
 // Rules as YAML, for people: a rule's own keys stand one below the other, what is inside of them in one line.
 
+import { inQuotes } from "./printable.mjs";
+
 const PLAIN = /^[A-Za-z_/*][\w /*.@()+-]*$/;
 const WORDS = new Set(["true", "false", "null", "yes", "no", "on", "off", "y", "n", "~"]);
 
@@ -7,10 +9,8 @@ const WORDS = new Set(["true", "false", "null", "yes", "no", "on", "off", "y", "
 export function scalar(value) {
   if (typeof value !== "string") return JSON.stringify(value ?? null);
   const plain = PLAIN.test(value) && !WORDS.has(value.toLowerCase()) && value.trim() === value && !value.startsWith("*");
-  return plain ? value : JSON.stringify(value).replace(/[\u007f-\u009f\u2028\u2029\ufeff]/g, escaped);
+  return plain ? value : inQuotes(JSON.stringify(value));
 }
-
-const escaped = (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`;
 
 // Return a value in one line.
 export function flow(value) {
@@ -41,7 +41,7 @@ export function python(value) {
   if (typeof value === "object") {
     return `{${Object.entries(value).map(([name, inner]) => `${python(name)}: ${python(inner)}`).join(", ")}}`;
   }
-  return typeof value === "string" ? JSON.stringify(value).replace(/[\u007f-\u009f\u2028\u2029]/g, escaped) : String(value);
+  return typeof value === "string" ? inQuotes(JSON.stringify(value)) : String(value);
 }
 
 // Return a line that puts a rule into force in a test of pytest.

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import thread_time
 from typing import Any
 
 import pytest
 
+from kproxy.errors import FilterError
 from kproxy.observe.exchange import Depth, Form, ObservedExchange
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import READ_AT_ONCE, EventView, ExchangeView
-from kproxy.observe.records import records_of
+from kproxy.observe.records import NotKept, records_of
 from kproxy.rules.filter.fields import COLUMNS_AT_ONCE, FIELDS
+from kproxy.sinks.audit.request_event import request_event
 from kproxy.wire.records import Record, encode_batch
-from tests.support.exchange_factory import Somebody, exchange
+from tests.support.exchange_factory import Somebody, exchange, orders
 from tests.support.frames import produce_body
 
 PRODUCE: Mapping[str, Any] = {
@@ -225,3 +228,60 @@ def test_every_field_is_tried() -> None:
 def test_columns_that_need_no_frame_are_those_that_views_read_in_place() -> None:
     """The table of fields and the view know the same ones."""
     assert READ_AT_ONCE.keys() == COLUMNS_AT_ONCE
+
+
+def test_many_claims_about_many_values_are_bounded_together() -> None:
+    """Each claim looks at each value; whoever asks chooses how many claims, and clients how many values."""
+    topics = [{"name": f"t{number}", "partition_data": []} for number in range(1000)]
+    seen = exchange("Produce", 8, {"acks": 1, "topic_data": topics}, {"responses": []})
+    looked: list[int] = []
+
+    class Counted(ExchangeView):
+        def get(self, column: str) -> Any:
+            looked.append(1000)
+            return super().get(column)
+
+    for text, judged in (("~t zz", True), (" or ".join(["~t zz"] * 100), False)):
+        wanted = Filter(text)
+        looked.clear()
+        assert not wanted.holds(Counted(seen, lambda one: request_event(one, float, 1 << 31)))
+        assert wanted.unknown == (not judged)
+        assert sum(looked) < 50_000, "the rest of the claims is not asked"
+    assert "20000 values" in wanted.why
+
+
+def test_records_are_read_once_however_many_claims_ask() -> None:
+    """As far as they are asked for; what cannot be told is told to each claim."""
+    seen = exchange("Produce", 8, {"acks": 1, "topic_data": [{"name": "t", "partition_data": [
+        {"index": 0, "records": orders(50)}]}]}, {"responses": []})  # fmt: skip
+    view = ExchangeView(seen, lambda one: {})
+    first = [one.record.key for one in view.records()]
+    assert [one.record.key for one in view.records()] == first
+    assert len(first) == 50
+    assert next(iter(view.records())) is next(iter(view.records()))
+
+    seen.request.data = b"cut"
+    view = ExchangeView(seen, lambda one: {})
+    for _ in range(2):
+        with pytest.raises(NotKept, match="cannot be read"):
+            list(view.records())
+
+
+def test_a_filter_has_so_many_claims() -> None:
+    """And as many values in one of them as there is room for, which cost what one costs."""
+    with pytest.raises(FilterError, match="more than 100 claims"):
+        Filter(" or ".join(["~t a"] * 101))
+    names = ", ".join(f"t{number}" for number in range(400))
+    topics = [{"name": f"x{number}", "partition_data": []} for number in range(1000)]
+    seen = exchange("Produce", 8, {"acks": 1, "topic_data": topics}, {"responses": []})
+    view = ExchangeView(seen, lambda one: request_event(one, float, 1 << 31))
+    one, many = Filter("topic == t1"), Filter(f"topic in ({names})")
+    took = []
+    for wanted in (one, many):
+        wanted.holds(view)
+        begun = thread_time()
+        for _ in range(5):
+            wanted.holds(view)
+        took.append(thread_time() - begun)
+    assert took[1] < 5 * took[0] + 0.01
+    assert Filter(f"topic in ({names}, x7)").holds(view)

@@ -58,7 +58,9 @@ def test_what_traffic_says_is_text(fake: FakeView, open_page: OpenPage) -> None:
     page.keyboard.press("o")
     page.wait_for_selector("dialog")
 
-    expect(page.locator(".list .row:not(.head)")).to_contain_text(HOSTILE)
+    expect(page.locator(".list .row:not(.head)")).to_contain_text(HOSTILE.replace("\u202e", "\\u202e"))
+    assert page.evaluate("!/[\\u200b-\\u200f\\u202a-\\u202e]/.test(document.body.innerText)"), "unseen letters"
+    assert page.evaluate("[...document.querySelectorAll('[title]')].every((one) => !one.title.includes('\\u202e'))")
     assert page.evaluate("document.querySelectorAll('img, script:not([src])').length") == 0
     assert page.title() == "kproxy live view"
 

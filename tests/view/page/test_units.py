@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kproxy.observe.filter.filter import Filter
+from kproxy.observe.filter.view import EventView
+from kproxy.rules.document.read import read_document
+from kproxy.rules.document.source import Source
+from kproxy.terminal import printable
 from tests.support.fake_view import FakeView
 
 if TYPE_CHECKING:
@@ -198,3 +205,36 @@ def test_the_keys_on_the_page_of_documentation(browser: Browser) -> None:
         page.close()
 
     assert {key for key in keys if len(key) == 1 and not key.isdigit()} - {"h", "q", "l"} - told == set()
+
+
+def test_unseen_letters_are_shown_as_a_terminal_shows_them(page: Page) -> None:
+    """All of them, and no others; in expressions, in YAML and in Python they stand for themselves all the same."""
+    every = [chr(code) for code in range(0x30000) if not 0xD800 <= code < 0xE000] + [chr(0xE0001), chr(0xE007F)]
+    found = run(page, "printable", """
+        const every = Array.from({ length: 0x30000 }, (_, code) => code).filter((code) => code < 0xd800 || code >= 0xe000);
+        return [...every, 0xe0001, 0xe007f].map((code) => String.fromCodePoint(code))
+          .map((one, at) => (m.printable(one) === one ? null : [at, m.printable(one)])).filter(Boolean);""")  # fmt: skip
+
+    assert {every[at]: shown for at, shown in found} == {one: printable(one) for one in every if printable(one) != one}
+    texts = run(
+        page,
+        "printable",
+        """
+        const one = "a\\u202eb\\u{e0001}";
+        return [m.printable("\\ud800x"), m.inExpression(one), m.inQuotes(one)];""",
+    )
+    assert texts == ["\\ud800x", r"a\x{202e}b\x{e0001}", r"a\u202eb\U000e0001"]
+    wanted = Filter(f'client_id ~ "^{texts[1]}$"'.replace("\\", "\\\\"))
+    assert wanted.holds(EventView({"client_id": "a\u202eb\U000e0001"}))
+
+
+def test_a_rule_of_unseen_letters_reads_as_it_is(page: Page) -> None:
+    """Whoever looks at the document sees what it selects by."""
+    hostile = "pay\u202egnp.\u200b"
+    rule = json.dumps({"name": "a", "kind": "delay", "delay": "5ms", "match": {"client_id": hostile}})
+    text, line = run(page, "yaml", f"return [m.document_of([{rule}]), m.injection({rule})];")
+
+    assert printable(text) == text
+    assert read_document(Source("a.yaml", text)).parsed_rules[0].raw["match"] == {"client_id": hostile}
+    assert printable(line) == line
+    assert ast.literal_eval(line.partition('"client_id": ')[2].rstrip("})")) == hostile

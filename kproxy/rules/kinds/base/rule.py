@@ -55,7 +55,14 @@ LONGEST_NAME = 200
 """Characters; a rule's name is a label of metrics and a column of tables."""
 
 
+UNADDRESSABLE = (".", "..")
+"""Names that no address can have in it: whoever makes a URL takes them for steps, `/api/rules/../reset` for
+`/api/reset`, in any spelling."""
+
+
 def _one_line(text: str) -> str:
+    if text in UNADDRESSABLE:
+        raise ValueError(f'a rule cannot be called "{text}", which the addresses of the admin API cannot have')
     if not text or len(text) > LONGEST_NAME or not text.isprintable():
         raise ValueError(f"a rule's name is one line of 1 to {LONGEST_NAME} characters, found {len(text)}")
     return text
