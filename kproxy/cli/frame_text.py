@@ -79,10 +79,12 @@ def stream(data: bytes, lengths: bool | None) -> list[bytes]:
 
 def find_api(text: str) -> Api:
     """Return the API of this name, alias or key. Raises UsageError with the nearest name if there is none."""
-    if text.lstrip("-").isdigit():
-        if int(text) not in paths():
+    from kproxy.rules.select.selected import number_in  # imported here, as most who decode name no API
+
+    if (key := number_in(text)) is not None:
+        if key not in paths():
             raise click.UsageError(f"no API has the key {text}, there are 0 to {max(paths())}")
-        return load(int(text))
+        return load(key)
     lower = {name.lower(): name for name in names()}
     if text.lower() in lower:
         return load(names()[lower[text.lower()]])

@@ -15,6 +15,8 @@ FIRST = "  - {name: a, kind: limit_versions, apis: {Fetch: 0-5, Metadata: 9}}\n"
     [
         ("apis: {Fetch: '>=6'}", 'f:3:51: nothing is left of Fetch: the rule "a" allows 0-5'),
         ("apis: {3: 0-8}, match: {sni: x}", 'f:3:47: nothing is left of 3: the rule "a" allows 9'),
+        ("apis: {Met*data: 0-8}", 'f:3:54: nothing is left of Met*data: the rule "a" allows 9'),
+        ("apis: {'³': 0-8}", 'f:3:44: unknown API "³", "kproxy protocol" lists all 102'),
     ],
 )
 def test_two_rules_that_leave_nothing(second: str, message: str) -> None:

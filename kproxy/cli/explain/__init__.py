@@ -62,7 +62,8 @@ def late(name: str) -> Callable[[str], Any]:
         if name == "acks_number":
             return selected.acks_number(text if text == "all" else number(text))
         if name == "error_number":
-            return selected.error_number(int(text) if text.lstrip("-").isdigit() else text)
+            found = selected.number_in(text)
+            return selected.error_number(text if found is None else found)
         return selected.topic_id(text) if name == "topic_id" else getattr(units, name)(text)
 
     return parse
@@ -148,6 +149,7 @@ def targets(what: tuple[str, ...], given: dict[str, Any]) -> Iterator[Target | D
     A frame that cannot be decoded is yielded as its error.
     """
     from kproxy.cli.explain.target import of_api
+    from kproxy.rules.select.selected import number_in
 
     data = frame_bytes(what[0]) if len(what) == 1 else None
     if data is not None:
@@ -156,7 +158,7 @@ def targets(what: tuple[str, ...], given: dict[str, Any]) -> Iterator[Target | D
     rest = list(what)
     while rest:
         api = find_api(rest.pop(0))
-        version = int(rest.pop(0)) if rest and rest[0].isdigit() else api.versions.last
+        version = int(rest.pop(0)) if rest and number_in(rest[0]) is not None else api.versions.last
         yield of_api(api.key, known_version(api, version), given)
 
 

@@ -11,7 +11,7 @@ from kproxy.rules.kinds.base.name_rule import NameRule
 from kproxy.rules.kinds.base.rule import Rule
 from kproxy.rules.kinds.limit_versions import Limit, LimitVersions, Span, spelled
 from kproxy.rules.names.conflicts import check_name_conflicts
-from kproxy.wire.table import schema
+from kproxy.rules.select.selected import keys_of
 
 from .model import unknown
 from .parsed_rules import ListenerTraits, ParsedRule
@@ -138,8 +138,7 @@ def check_versions(parsed_rules: Sequence[ParsedRule]) -> None:
 
 def _check_limit(parsed: ParsedRule, rule: LimitVersions, limit: Limit, before: Sequence[Extremes]) -> None:
     for name in rule.apis or ():
-        key = schema.names().get(str(name))
-        key = int(name) if key is None else key
+        (key,) = keys_of(name)
         span = limit.span(key)
         conflict = (
             None if span is None else next(filter(None, (each.leaving_nothing(key, span) for each in before)), None)

@@ -20,21 +20,28 @@ from kproxy.wire.table import schema
 from .match import text_test
 
 ANY = "any"
+NUMBER = re.compile(r"-?[0-9]{1,19}")
+"""Digits of ASCII: Python takes others for digits, too, of which not all make a number."""
 _BOUNDED = re.compile(r"(>=|<=|>|<)\s*(.+)")
 
 
 # ---- APIs
 
 
+def number_in(text: str) -> int | None:
+    """Return the number that a text of digits is, with a minus or without; None for any other text, and for numbers
+    that are longer than any of Kafka's."""
+    return int(text) if NUMBER.fullmatch(text) else None
+
+
 def keys_of(text: str | int) -> frozenset[int]:
     """Return the API keys that a name, glob, expression or number stands for. Raises ValueError when there are none."""
     names = schema.names()
-    if isinstance(text, int) or text.isdigit():
-        if int(text) not in schema.paths():
-            raise ValueError(
-                f"there is no API with key {text}, known are {min(schema.paths())} to {max(schema.paths())}"
-            )
-        return frozenset((int(text),))
+    number = number_in(text) if isinstance(text, str) else text
+    if number is not None and number in schema.paths():
+        return frozenset((number,))
+    if number is not None or not isinstance(text, str):
+        raise ValueError(f"there is no API with key {text}, known are {min(schema.paths())} to {max(schema.paths())}")
     if text in names:
         return frozenset((names[text],))
     test = text_test(text)  # today's names only: Offset* is not about ListOffsets, which once was Offset
@@ -203,7 +210,9 @@ def chosen(raw: dict[Any, Any]) -> list[SelectedVersions]:
     for index, text in enumerate(texts):
         where = ("match", "api", index) if listed else ("match", "api")
         keys = keys_or_none(text)
-        by_name = len(keys) == 1 and (not isinstance(text, str) or text.isdigit() or text in schema.names())
+        by_name = len(keys) == 1 and (
+            not isinstance(text, str) or number_in(text) is not None or text in schema.names()
+        )
         for key in sorted(keys):
             api = schema.load(key)
             selected.append(SelectedVersions(api, versions_of(api, match.get("version")), where, by_name))
