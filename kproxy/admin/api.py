@@ -29,7 +29,7 @@ from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.sinks.metrics import exposition, registry_of
 from kproxy.sinks.part_metrics import CertificateFiles, ProcessCollector
 
-from . import capture_download, check, completion, exchanges, held, resources, rules, sources, tail, view
+from . import capture_download, check, completion, exchanges, held, resources, rules, send_again, sources, tail, view
 from .assets import PAGE, make_page_guard, page_file, to_page
 from .backend import Backend
 from .guard import JSON, AdminTokens, Guard, make_guard
@@ -49,6 +49,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *held.OPERATIONS,
     *view.OPERATIONS,
     *exchanges.OPERATIONS,
+    *send_again.OPERATIONS,
     *resources.CAPTURE_OPERATIONS,
     *capture_download.OPERATIONS,
     *sources.OPERATIONS,

@@ -87,6 +87,7 @@ class ExchangeShown(Shown):
 
     id: str
     source: str
+    again_of: str | None = Field(description="id of the exchange whose request was sent again as this one")
     event: dict[str, Any] = Field(description="the data of its request event, as the audit has it")
     request: dict[str, Any] | None = Field(description="client, broker (null when it is the same), changed")
     response: dict[str, Any] | None
@@ -175,8 +176,16 @@ def found_member(backend: Backend, call: OperationCall) -> tuple[Member | Source
     match = _ONE.fullmatch(call.path["id"])
     if match is not None and call.query.source != LIVE and match[1] == "0":
         return exchanges_of(backend, call.query.source), int(match[2])
-    if match is None or call.query.source != LIVE or int(match[1]) >= len(backend.members):
+    if call.query.source != LIVE:
         raise no_such_exchange(call.path["id"])
+    return live_member(backend, call.path["id"])
+
+
+def live_member(backend: Backend, name: str) -> tuple[Member, int]:
+    """Return the process that has kept an exchange of what passes, and its number there. Raises Problem."""
+    match = _ONE.fullmatch(name)
+    if match is None or int(match[1]) >= len(backend.members):
+        raise no_such_exchange(name)
     member = backend.members[int(match[1])]
     if member.process is None:
         raise Problem(410, "exchange_gone", f"worker {member.index} is not running, and has kept nothing")

@@ -77,9 +77,11 @@ class KeptExchanges:
         Problem."""
         kept, watch = self.get(number), self.watch
         name, event, seen, behind = exchange_id(watch.process, number), watch.event(kept), kept.seen, kept.behind
+        again_of = kept.again_of
 
         def make() -> str:
-            return encode(detail_of(name, event, seen, behind, first=first, records=self.records)).decode()
+            shown = detail_of(name, event, seen, behind, first=first, records=self.records, again_of=again_of)
+            return encode(shown).decode()
 
         return await trio.to_thread.run_sync(make, limiter=READERS)
 

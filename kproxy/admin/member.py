@@ -19,6 +19,7 @@ from kproxy.net.server import Server
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.filter import Filter
 
+from .exchange_models import SentAgainShown
 from .held_frames import HeldFrames
 from .held_models import HeldBody, HeldRows, HeldShown, ResumeBody
 from .held_news import HeldNews, HeldNewsShown
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from kproxy.view.parts import ViewTotals
     from kproxy.view.watch import ViewWatch
 
+    from .exchange_sender import ExchangeSender
     from .kept import FoundExchanges, KeptExchanges
     from .view_source import ProcessViewSource, ViewSource
 
@@ -141,6 +143,9 @@ class Member(Protocol):
     async def saved_exchange(self, number: int) -> str:
         """Return an exchange as a capture of its own, in base64."""
 
+    async def send_again(self, number: int, confirm: str) -> SentAgainShown:
+        """Send the request of an exchange again. `confirm`: its API, needed where it changes something."""
+
 
 @dataclass(frozen=True, slots=True)
 class ViewTerms:
@@ -156,6 +161,7 @@ class ProcessMember:
     def __init__(self, server: Server, keeper: RuleKeeper, index: int = 0, view: ViewTerms | None = None) -> None:
         self.server, self.keeper, self.index, self.view_terms = server, keeper, index, view
         self._kept: KeptExchanges | None = None
+        self._sender: ExchangeSender | None = None
         self.records = view is None or view.config.records
         self.held_frames = HeldFrames(server.desk, server.reactor, server.limits.max_frame_bytes, self.records)
         self.news = HeldNews(self.held_frames)
@@ -262,6 +268,13 @@ class ProcessMember:
 
     async def saved_exchange(self, number: int) -> str:
         return await self.kept_exchanges.saved(number)
+
+    async def send_again(self, number: int, confirm: str) -> SentAgainShown:
+        if self._sender is None:
+            from .exchange_sender import ExchangeSender
+
+            self._sender = ExchangeSender(self.server, self.kept_exchanges)
+        return await self._sender.send(number, confirm)
 
     # ---- held frames
 

@@ -13,6 +13,7 @@ from kproxy.sinks.fanout import Fanout
 
 if TYPE_CHECKING:
     from .connection import Connection
+    from .driven import HostPort
     from .tap import JournalFor, SummaryFor, Tap
 
 
@@ -30,6 +31,8 @@ class Taps:
         self.journal_for: JournalFor = lambda who: None
         self.shut = False
         self.by_connection: dict[Connection, Tap] = {}
+        self.awaited: set[HostPort] = set()
+        """Clients' addresses of connections that samplers are shown whether there is time or not."""
         fanout.changed, fanout.changed_samplers = self.changed, self.changed_samplers
         self.slowly: Callable[[Iterator[None]], object] = list
         """Goes through steps that may be many, some at a time."""
@@ -57,7 +60,7 @@ class Taps:
             connection.session.observer = connection.tap = None
             tap.end(now)
             tap.who.end = ended(connection, tap, now)
-            self.fanout.closed(tap.who, now)
+            tap.fanout.closed(tap.who, now)
             tap.who.let_go()
 
     def stop_reading(self) -> None:
@@ -110,10 +113,9 @@ class Taps:
     def watch(self, connection: Connection, now: float, late: bool) -> None:
         from .tap import Tap  # not before somebody listens: most processes need none of it
 
-        tap = self.by_connection[connection] = Tap(
-            connection, self.fanout, self.summary_for, self.journal_for, late=late
-        )
-        self.fanout.opened(tap.who, now)
+        fanout = self.fanout.unsampled() if connection.client_address in self.awaited else self.fanout
+        tap = self.by_connection[connection] = Tap(connection, fanout, self.summary_for, self.journal_for, late=late)
+        fanout.opened(tap.who, now)
 
 
 def ended(connection: Connection, tap: Tap, now: float) -> Ended:

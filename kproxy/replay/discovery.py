@@ -31,7 +31,10 @@ class TargetDiscovery:
         self.again: list[tuple[float, str | CoordinatorKey]] = []
 
     def begin(self) -> None:
-        """Send the request for the versions."""
+        """Send the request for the versions, unless the target is the recorded cluster."""
+        if self.target.recorded:
+            self.ready = True
+            return
         self.ask(ask_versions(), self.have_versions)
 
     def want(self, missing: Iterable[str | CoordinatorKey], now: float) -> None:

@@ -35,6 +35,8 @@ from .target import CoordinatorKey, NodeAddress, TargetCluster
 PATIENCE = 10.0
 """Seconds that anything is waited for; longer than a broker takes to make an internal topic, shorter than a user's."""
 
+CLOSED = "the target closed the connection"
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:
@@ -218,6 +220,8 @@ class ReplayPlayer:
             self.links.send(self.links.to(line, address), frame, then)
 
     def unknown(self, exchange: RecordedExchange, wanted: RequestSubject) -> set[str | CoordinatorKey]:
+        if self.target.recorded:
+            return set()
         missing = self.router.unknown(wanted)
         if exchange.request is not None:
             names = {self.names[one] for one in ids_in(exchange.request) if one in self.names}
@@ -231,7 +235,7 @@ class ReplayPlayer:
             return  # it has been given up
         if frame is None:
             self.settle(
-                ReplayOutcome(exchange, "unanswered", reason="the target closed the connection", notes=sent.notes)
+                ReplayOutcome(exchange, "unanswered", reason=CLOSED, notes=sent.notes)
             )
             return
         message = self.fixes.answer(exchange, sent.outgoing, frame)

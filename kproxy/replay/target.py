@@ -28,14 +28,15 @@ CoordinatorKey = tuple[int, str]
 class TargetCluster:
     """Target cluster of a replay.
 
-    Attributes: bootstrap; nodes (id → address); leaders ((topic, partition) → node id); ids (topic → id); names (id →
+    Attributes: bootstrap; recorded (it is the recorded cluster itself, and `bootstrap` an address that its requests came
+    to: all goes there, and nothing is asked for before); nodes (id → address); leaders ((topic, partition) → node id); ids (topic → id); names (id →
     topic); coordinators (→ node id); looked_up (topics and coordinators that the target has answered about, well or
     not); created (topics that the replay has created, or may have), missing (those of them that never came); versions
     (API key → (first, last), empty: not known).
     """
 
-    def __init__(self, bootstrap: NodeAddress) -> None:
-        self.bootstrap = bootstrap
+    def __init__(self, bootstrap: NodeAddress, *, recorded: bool = False) -> None:
+        self.bootstrap, self.recorded = bootstrap, recorded
         self.nodes: dict[int, NodeAddress] = {}
         self.leaders: dict[tuple[str, int], int] = {}
         self.ids: dict[str, UUID] = {}

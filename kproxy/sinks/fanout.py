@@ -155,6 +155,7 @@ class Fanout:
         self.turn = 0
         self.spend: Callable[[float], None] = _spend_freely
         self.pictures: dict[str, ClusterMetadata] = {}
+        self._unsampled: Fanout | None = None
         self.failures = 0
         """Number of times that a sink raised, which none should."""
 
@@ -193,6 +194,17 @@ class Fanout:
     def _begin_turn(self) -> None:
         self.sinks = (*self.steady, *self.samplers) if self.looking else self.steady
         self.turn += 1
+        if self._unsampled is not None:
+            self._unsampled.steady = self._unsampled.sinks = (*self.steady, *self.samplers)
+
+    def unsampled(self) -> Fanout:
+        """Return a fan-out to the same sinks to which samplers are as all others: it is for the few connections on
+        which somebody waits for what passes."""
+        if self._unsampled is None:
+            self._unsampled = Fanout(self.log)
+            self._unsampled.pictures = self.pictures
+            self._begin_turn()
+        return self._unsampled
 
     @property
     def wanted(self) -> bool:

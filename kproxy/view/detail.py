@@ -21,14 +21,15 @@ FrameSide = Literal["client", "broker"]
 
 def detail_of(
     name: str, event: ViewedEvent, seen: ObservedExchange, behind: ObservedExchange | None, *,
-    source: str = "live", first: int = 0, records: bool = True,
+    source: str = "live", first: int = 0, records: bool = True, again_of: str = "",
 ) -> dict[str, Any]:  # fmt: skip
     """Return the details of an exchange with this id. `event`: the data of its event; `behind`: as the broker saw it,
     None where that is the same; `first`: number of the first step of each frame that is told; `records`: whether users'
-    records may be shown."""
+    records may be shown; `again_of`: id of the exchange whose request was sent again as this one."""
     return {
         "id": name,
         "source": source,
+        "again_of": again_of or None,
         "event": dict(event),
         "request": both(seen, behind, "request", first, records),
         "response": both(seen, behind, "response", first, records),

@@ -18,14 +18,16 @@ SMALLEST = 1000
 
 class KeptExchange:
     """Exchange that is kept. `behind`: as the broker saw it, where its bytes are others. `row`: as JSON, once it was
-    made. `over`: it is answered, or known to remain without an answer; else it is under way."""
+    made. `over`: it is answered, or known to remain without an answer; else it is under way. `again_of`: id of the
+    exchange whose request was sent again as this one, empty if none was."""
 
-    __slots__ = ("behind", "number", "over", "place", "row", "seen", "size")
+    __slots__ = ("again_of", "behind", "number", "over", "place", "row", "seen", "size")
 
     def __init__(self, number: int, place: int, seen: ObservedExchange, over: bool) -> None:
         self.number, self.place, self.seen, self.over = number, place, seen, over
         self.behind: ObservedExchange | None = None
         self.row = b""
+        self.again_of = ""
         self.size = 0
 
 

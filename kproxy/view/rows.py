@@ -22,7 +22,7 @@ COLUMNS = (
     "id", "time", "connection", "client", "api", "version", "about", "records", "request", "response", "latency",
     "broker_ms", "rule_ms", "kproxy_ms", "throttle", "outcome", "errors", "answered_by", "rules", "kept", "max_wait",
     "listener", "address", "principal", "software", "node", "group", "member", "transactional_id", "producer_id",
-    "codec", "topic", "partition", "depth", "correlation", "changed",
+    "codec", "topic", "partition", "depth", "correlation", "changed", "again_of",
 )  # fmt: skip
 """Columns of a row, in its order."""
 MOST_TOLD = 10
@@ -54,17 +54,17 @@ def row_of(
     first = seen.request or seen.response
     time = None if first is None else round(wall(first.first), 6)
     other = kept.behind is not None if changed is None else changed
-    name = exchange_id(process, kept.number)
-    return event_row(name, time, data, over=kept.over, wait=max_wait(seen), changed=other)
+    name, again_of = exchange_id(process, kept.number), kept.again_of
+    return event_row(name, time, data, over=kept.over, wait=max_wait(seen), changed=other, again_of=again_of)
 
 
 def event_row(
     name: str, time: float | None, data: Mapping[str, Any], *, over: bool = True, wait: int | None = None,
-    kept: bool = True, changed: bool = False,
+    kept: bool = True, changed: bool = False, again_of: str = "",
 ) -> list[Any]:  # fmt: skip
     """Return the row of an exchange of which the event is known. `name`: its id. `over`: False while it is under way.
     `wait`: milliseconds that a Fetch may wait at the broker. `kept`: its frames can be asked for. `changed`: other
-    bytes passed at the broker."""
+    bytes passed at the broker. `again_of`: id of the exchange whose request was sent again as this one."""
     topic, partition = first_topic(data)
     about = topics(data, MOST_PARTITIONS)
     return [
@@ -104,6 +104,7 @@ def event_row(
         data.get("depth"),
         data.get("correlation_id"),
         changed,
+        again_of or None,
     ]
 
 

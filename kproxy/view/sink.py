@@ -108,6 +108,17 @@ class Viewer:
         return kept
 
 
+class Resent:
+    """Request that is sent again for somebody who looks. `of`: id of the exchange that it is from; `kept`: what is kept
+    of the new exchange, once it was seen."""
+
+    __slots__ = ("kept", "of")
+
+    def __init__(self, of: str) -> None:
+        self.of = of
+        self.kept: KeptExchange | None = None
+
+
 class ViewSink:
     """Sink of all viewers of a process. `whole`: an exchange's data as filters see it; `clock`: monotonic seconds."""
 
@@ -121,6 +132,8 @@ class ViewSink:
         """By connection: exchanges of the client's side, and of the broker's, that wait for their counterpart."""
         self.early: dict[int, KeptExchange] = {}
         """By `id` of the exchange, those that were told as under way."""
+        self.resent: dict[tuple[str, int], Resent] = {}
+        """By the client's address of the connection on which they are sent again."""
 
     def depth(self, key: int, version: int) -> Depth:
         """Return SKETCH, or more where a viewer's filter asks about records."""
@@ -130,7 +143,7 @@ class ViewSink:
     def take(self, seen: ObservedExchange) -> None:
         kept = self.early.pop(id(seen), None)
         if kept is None:
-            kept = self.ring.add(seen)
+            kept = self._keep(seen)
         else:
             self.ring.end(kept)
         codes = error_codes(seen)
@@ -153,7 +166,7 @@ class ViewSink:
             return
         if len(self.early) > 2 * len(self.ring):  # what they were is gone from the ring
             self.early = {key: one for key, one in self.early.items() if self.ring.get(one.number) is not None}
-        kept = self.early[id(seen)] = self.ring.add(seen, over=False)
+        kept = self.early[id(seen)] = self._keep(seen, over=False)
         self._offer(kept, important=True)
 
     def opened(self, who: Who, now: float) -> None:
@@ -161,10 +174,20 @@ class ViewSink:
 
     def closed(self, who: Who, now: float) -> None:
         self.pairs.pop(who.number, None)
+        if self.resent:
+            self.resent.pop((who.client_address, who.client_port), None)
 
     def look_again(self) -> None:
         """Forget what waits for its counterpart, which has passed while nobody looked."""
         self.pairs.clear()
+
+    def _keep(self, seen: ObservedExchange, *, over: bool = True) -> KeptExchange:
+        kept = self.ring.add(seen, over=over)
+        if self.resent:
+            resent = self.resent.get((seen.who.client_address, seen.who.client_port))
+            if resent is not None:
+                kept.again_of, resent.kept = resent.of, kept
+        return kept
 
     def _offer(self, kept: KeptExchange, important: bool) -> None:
         view, now, waits = ExchangeView(kept.seen, self.whole), self.clock(), False

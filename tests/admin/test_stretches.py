@@ -179,6 +179,7 @@ CALLS: dict[str, tuple[str, str]] = {
     "get_exchange": (f"/api/exchanges/0-{MOST_KEPT}", ""),
     "get_frame": (f"/api/exchanges/0-{MOST_KEPT}/frame?of=response", ""),
     "save_exchange": (f"/api/exchanges/0-{MOST_KEPT}/capture", ""),
+    "send_exchange_again": (f"/api/exchanges/0-{MOST_KEPT}/send", "{}"),
     "start_capture": (f"/api/captures?file=c.pcapng&filter={FILTER}", ""),
     "list_captures": ("/api/captures", ""),
     "get_capture": ("/api/captures/c.pcapng", ""),
@@ -199,7 +200,7 @@ CALLS: dict[str, tuple[str, str]] = {
 }
 REFUSED = (
     "tail", "view", "start_capture", "get_capture", "stop_capture", "download_capture", "/readyz", "open_source",
-    "get_source", "close_source", "get_held", *(f"{action}_held" for action in HELD),
+    "get_source", "close_source", "get_held", "send_exchange_again", *(f"{action}_held" for action in HELD),
 )  # fmt: skip
 """There is no folder for captures here, no broker, no file that is one, and nothing is held; a tail has no end, so its
 filter is wrong at its end."""

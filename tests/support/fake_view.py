@@ -30,7 +30,7 @@ COLUMNS = (
     "id", "time", "connection", "client", "api", "version", "about", "records", "request", "response", "latency",
     "broker_ms", "rule_ms", "kproxy_ms", "throttle", "outcome", "errors", "answered_by", "rules", "kept", "max_wait",
     "listener", "address", "principal", "software", "node", "group", "member", "transactional_id", "producer_id",
-    "codec", "topic", "partition", "depth", "correlation", "changed",
+    "codec", "topic", "partition", "depth", "correlation", "changed", "again_of",
 )  # fmt: skip
 BOUNDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0]
 USUAL: dict[str, Any] = {

@@ -14,6 +14,7 @@ from .exchange_actions import make_rule, save_detail
 from .frame_fields import FrameField, TerminalFrame, frame_of
 from .host import Pane, ViewHost
 from .paint import Bar, LineList, TextPart
+from .send_again import send_again
 
 ACROSS = 12
 """Bytes in a line, as `kproxy show` has them."""
@@ -171,6 +172,8 @@ class DetailPane(Pane):
         """Draw all from what is known."""
         event = self.detail.get("event")
         self.heading = title_of(event) if isinstance(event, Mapping) else self.waiting()
+        if self.detail.get("again_of"):
+            self.heading += f" · sent again from {self.detail['again_of']}"
         tabs: list[TextPart] = []
         for number, name in enumerate(PARTS):
             tabs += [(f" {name} ", "reverse" if number == self.part else ""), (" ", "")]
@@ -270,6 +273,11 @@ class DetailPane(Pane):
             self.host.say("its line is no longer in the list", good=False)
         else:
             make_rule(self.host, self.host.store.getter(place))
+
+    def do_send_again(self) -> None:
+        event = self.detail.get("event")
+        if isinstance(event, Mapping):
+            send_again(self.host, self.ident, str(event.get("api")), self.open)
 
     def do_save(self) -> None:
         if self.ident:

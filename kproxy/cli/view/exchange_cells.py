@@ -63,7 +63,8 @@ def outcome(get: ReadValue) -> str:
     said = get("outcome")
     if said == "answered":
         rules = joined(get("rules"))
-        return "by kproxy" if get("answered_by") == "kproxy" else f"rule {rules}" if rules else ""
+        plain = "sent again" if get("again_of") else ""
+        return "by kproxy" if get("answered_by") == "kproxy" else f"rule {rules}" if rules else plain
     return "under way" if said is None else str(said).replace("_", " ")
 
 
@@ -122,6 +123,7 @@ COLUMNS = (
     TerminalColumn("codec", 6, 28, named("codec")),
     TerminalColumn("listener", 10, 29, named("listener")),
     TerminalColumn("depth", 6, 30, named("depth")),
+    TerminalColumn("again of", 8, 31, named("again_of")),
 )  # fmt: skip
 
 

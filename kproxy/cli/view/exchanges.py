@@ -16,6 +16,7 @@ from .exchange_cells import COLUMNS, StreamRow, cells, colour, heads, placed
 from .exchange_store import ExchangeStore
 from .host import Pane, ViewHost
 from .paint import LineList, Painted, TextPart
+from .send_again import send_again
 
 ROOM = 20
 """Cells that outcome and what it is about grow by before more columns are shown."""
@@ -226,6 +227,16 @@ class ExchangePane(Pane):
         place = self.rows.current()
         if place is not None:
             save_detail(self.host, self.host.store.ident(place))
+
+    def do_send_again(self) -> None:
+        place = self.rows.current()
+        if place is not None:
+            send_again(self.host, self.host.store.ident(place), str(self.value("api")), self.show_sent)
+
+    def show_sent(self, ident: str) -> None:
+        """Open the details of an exchange that was sent again."""
+        self.details.open(ident)
+        self.host.show("details")
 
     def do_its_connection(self) -> None:
         self.narrow("connection")

@@ -65,6 +65,7 @@ KEYS = (
     KeyUse(EXCHANGES, "m", "m", "make_rule", "make a rule of it, in $EDITOR"),
     KeyUse(EXCHANGES, "o", "o", "follow_what", "only the exchanges of its group, topic, client id …"),
     KeyUse(EXCHANGES, "c", "c", "its_connection", "only the exchanges of its connection"),
+    KeyUse(EXCHANGES, "r", "r", "send_again", "send its request again; asked back where it changes something"),
     KeyUse(EXCHANGES, "w", "w", "save", "save it as JSON, with its bytes"),
     KeyUse(DETAILS, "tab", "Tab", "next_part", "request, response, records, timing, event"),
     KeyUse(DETAILS, "right_square_bracket", "]", "next_field", "the next field"),

@@ -78,6 +78,7 @@ class WorkerAnswers:
             "exchange": member.exchange,
             "exchange_frame": member.exchange_frame,
             "saved_exchange": member.saved_exchange,
+            "send_again": member.send_again,
             "show_capture": shown_captures.show,
             "stop_capture": shown_captures.stop,
         }

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
 from kproxy.admin.backend import joined
+from kproxy.admin.exchange_models import SentAgainShown
 from kproxy.admin.held_models import HeldBody, HeldRows, HeldShown, ResumeBody
 from kproxy.admin.held_news import HeldNewsShown
 from kproxy.admin.kept import FoundExchanges
@@ -41,6 +42,8 @@ from kproxy.view.parts import ViewPart, ViewTotals
 
 PATIENCE = 5.0
 """Seconds for an answer of a worker: an operator waits that long."""
+LONG = 28.0
+"""Seconds for one that waits for a broker: longer than `exchange_sender.PATIENCE`, shorter than kproxy's own commands wait."""
 
 
 class ChannelMember:
@@ -135,13 +138,16 @@ class ChannelMember:
     async def saved_exchange(self, number: int) -> str:
         return str(await self.ask("saved_exchange", number))
 
-    async def ask(self, name: str, *arguments: Any) -> Any:
+    async def send_again(self, number: int, confirm: str) -> SentAgainShown:
+        return SentAgainShown(**await self.ask("send_again", number, confirm, patience=LONG))
+
+    async def ask(self, name: str, *arguments: Any, patience: float = PATIENCE) -> Any:
         """Return the JSON of the worker's answer. Raises the Problem that it is."""
         channel = self.worker.channel
         if channel is None:
             raise MemberGone(500, "internal", f"worker {self.index} is not running")
         try:
-            answer = await channel.ask(Operate(name, list(arguments)), PATIENCE)
+            answer = await channel.ask(Operate(name, list(arguments)), patience)
         except Unanswered as error:
             raise unanswered(self.worker, channel, error) from None
         if answer.code:

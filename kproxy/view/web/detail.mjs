@@ -10,7 +10,7 @@ import { idOf, rows } from "./live.mjs";
 import { Records, flat } from "./records.mjs";
 import { command, on } from "./registry.mjs";
 import { EventText, Ruled, Timing } from "./timing.mjs";
-import { state } from "./state.mjs";
+import { select, state } from "./state.mjs";
 import { Tree, nodesOf, valueText } from "./tree.mjs";
 
 const MOST = 200;
@@ -163,7 +163,7 @@ export class Details extends Component {
     const place = rows.find(id);
     const row = place < 0 ? one?.row : rows.row(place);
     return html`<section class=${`details tab-${state.tab}${state.sideBySide ? " beside" : ""}`} aria-label=${`Exchange ${id}`}>
-      <h2>Exchange ${id} ${row && title(row, place)}<span class="actions">${buttons("exchange")}</span></h2>
+      <h2>Exchange ${id} ${row && title(row, place)}${from(one?.data?.again_of ?? row?.again_of)}<span class="actions">${buttons("exchange")}</span></h2>
       <div class="tabs"><div role="tablist" aria-label="Parts of the exchange" onKeyDown=${turn}>${TABS.map(([name, text]) => html`
         <button role="tab" key=${name} id=${`tab-${name}`} aria-controls="part" tabindex=${name === state.tab ? 0 : -1}
           aria-selected=${String(name === state.tab)} onClick=${() => open(name)}>${text}${count(name, row, one?.data)}</button>`)}</div>
@@ -181,6 +181,11 @@ function title(row, place) {
     ${row.client ? ` · ${row.client}` : ""}${row.node !== null ? ` → node ${row.node}` : ""}
     ${row.latency !== null && html` · <b class=${slow ? "slow" : ""}>${ms(row.latency)}</b>`}</span>
     ${row.latency !== null && parts.length > 1 && html`<span class="sum">= ${parts.map(([name, value]) => `${name} ${ms(value).replace(" ms", "")}`).join(" + ")}</span>`}`;
+}
+
+// Lead to the exchange whose request was sent again as this one.
+function from(of) {
+  return of && html`<span class="again">sent again from <button onClick=${() => select(of)}>exchange ${of}</button></span>`;
 }
 
 function count(name, row, data) {

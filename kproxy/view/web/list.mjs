@@ -19,7 +19,7 @@ const plain = (name) => (place) => html`<span role="gridcell">${rows.text(place,
 
 // Columns by name: title, width in CSS, and how a cell is drawn. Widths are those of a wide window.
 export const COLUMNS = {
-  id: { title: "#", width: "58px", cell: (place) => html`<span role="gridcell" class="o">${shortId(place)}</span>` },
+  id: { title: "#", width: "58px", cell: (place) => html`<span role="gridcell" class="o" title=${again(place)}>${again(place) && "↻ "}${shortId(place)}</span>` },
   time: { title: "time", width: "52px", head: () => hour(), cell: (place) => html`<span role="gridcell" class="o" title=${fine(rows.number(place, "time"))}>${fine(rows.number(place, "time"), true)}</span>` },
   connection: { title: "conn", width: "46px", cell: (place) => html`<span role="gridcell"><i class=${dot(rows.number(place, "connection"))}></i>${number(rows.number(place, "connection"))}</span>` },
   client: { title: "client", width: "84px", cell: plain("client") },
@@ -43,6 +43,7 @@ export const COLUMNS = {
   codec: { title: "codec", width: "50px", cell: plain("codec") },
   producer_id: { title: "producer", width: "60px", right: true, cell: (place) => right(place, "producer_id", (value) => (Number.isNaN(value) ? "" : String(value))) },
   depth: { title: "depth", width: "56px", cell: plain("depth") },
+  again_of: { title: "again of", width: "64px", cell: plain("again_of") },
 };
 const SHOWN = ["id", "time", "connection", "client", "api", "about", "records", "request", "response", "latency",
   "throttle", "outcome", "rules", "waterfall"];
@@ -71,6 +72,8 @@ function shortId(place) {
   const text = number(rows.number(place, "number"));
   return (live.hello?.workers ?? 1) > 1 ? `${process}·${text}` : text;
 }
+
+const again = (place) => (rows.text(place, "again_of") ? `sent again from ${rows.text(place, "again_of")}` : null);
 
 function hour() {
   const last = rows.count ? rows.number(rows.next - 1, "time") : Date.now() / 1000;
@@ -105,6 +108,7 @@ function outcome(place) {
     return html`<span role="gridcell" class=${long ? "bad" : "dim"}>${long ? "no answer so far" : "under way"}</span>`;
   }
   const bad = how === "unanswered" || how === "closed";
+  if (!OUTCOMES[how] && !bad && again(place)) return html`<span role="gridcell" class="dim">sent again</span>`;
   return html`<span role="gridcell" class=${bad ? "bad" : "dim"}>${OUTCOMES[how] ?? how}</span>`;
 }
 

@@ -5,6 +5,7 @@ import "./connections.mjs";
 import "./topology.mjs";
 import "./charts.mjs";
 import "./follow.mjs";
+import "./again.mjs";
 import "./save.mjs";
 import "./rail.mjs";
 import "./held.mjs";

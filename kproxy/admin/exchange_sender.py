@@ -1,0 +1,166 @@
+"""Requests of exchanges that this process has kept, sent again for those who look.
+
+Strategy. The request goes to the listener that it came by, over a connection of kproxy's own (`net/own_client.py`), so
+that rules act on it as on any other; `kproxy.replay`'s player renews what has to be new in it. All that takes its time
+is in a thread: reading the request, the handshake, waiting for the answer. The answer is an exchange of its own, which
+those who look see as any other, but for the id of the exchange that it is from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import trio
+
+from kproxy.net.accept.listener import Listener
+from kproxy.net.connection_view import ConnectionWho
+from kproxy.net.own_client import NotLetIn, OwnClient, secured
+from kproxy.net.server import Server
+from kproxy.observe.exchange import ObservedExchange
+from kproxy.replay.player import CLOSED, Pace, ReplayPlayer
+from kproxy.replay.recording import Recording, ReplayOutcome, record
+from kproxy.replay.single_play import SinglePlay
+from kproxy.replay.target import TargetCluster
+from kproxy.rules.kinds.base.permissions import permissions
+from kproxy.rules.select.mentions import made
+from kproxy.view.ring import KeptExchange
+from kproxy.view.rows import exchange_id
+from kproxy.view.sink import Resent
+
+from .exchange_models import SentAgainShown, SentOutcome
+from .kept import READERS, KeptExchanges
+from .problem import Problem
+
+MOST_AT_ONCE = 4
+"""Requests that a process sends again at a time."""
+PATIENCE = 20.0
+"""Seconds that an answer is waited for; whoever asks over HTTP gives up after thirty."""
+SEEN = 1.0
+"""Seconds in which the end of an exchange is seen here once its client has it."""
+LOOK = 0.02
+CHANGES = {"data": "changes what is stored or set", "offsets": "changes how far a group has read",
+           "members": "changes who is in a group"}  # fmt: skip
+MAKES_TOPICS = "may make topics that are not there"
+
+REASONS = {CLOSED: "the connection was closed before it was answered"}
+OUTCOMES: dict[str, SentOutcome] = {"answered": "answered", "silent": "no_answer_due"}
+
+
+class ExchangeSender:
+    """Sender of requests that one process has kept, to its own listeners."""
+
+    def __init__(self, server: Server, kept: KeptExchanges) -> None:
+        self.server, self.kept = server, kept
+        self.busy = 0
+
+    async def send(self, number: int, confirm: str) -> SentAgainShown:
+        """Send the request of an exchange again. `confirm`: the API that whoever asks means to call, needed where it
+        changes something. Raises Problem."""
+        kept = self.kept.get(number)
+        listener, node, name = self.way_in(kept.seen)
+        if self.busy >= MOST_AT_ONCE:
+            raise Problem(429, "too_many_sent", f"{MOST_AT_ONCE} requests are being sent again, no more may be")
+        self.busy += 1
+        try:
+            recording, asks = await trio.to_thread.run_sync(prepared, kept.seen, limiter=READERS)
+            if asks and confirm != kept.seen.api:
+                say = f'{{"confirm": "{kept.seen.api}"}}'
+                raise Problem(409, "confirm_first", f"{kept.seen.api} {asks}: to send it again, say so with {say}")
+            return await self.play(kept, recording, listener, node, name)
+        finally:
+            self.busy -= 1
+
+    def way_in(self, seen: ObservedExchange) -> tuple[Listener, int | None, str | None]:
+        """Return the listener that an exchange came by, the node that its client wanted, and the name that it asked
+        for. Raises Problem."""
+        who = seen.who
+        listener = next((one for one in self.server.listeners if one.name == who.listener), None)
+        if listener is None or not isinstance(who, ConnectionWho):
+            raise Problem(409, "not_sendable", f"no listener is known that it came by: {who.listener!r}")
+        why = login_at(listener, who)
+        if why:
+            raise Problem(409, "cannot_log_in", f"{why}, and secrets are in nothing that is kept")
+        return listener, who.connection.facts.node, who.sni
+
+    async def play(
+        self, kept: KeptExchange, recording: Recording, listener: Listener, node: int | None, name: str | None
+    ) -> SentAgainShown:
+        """Send it over a connection of kproxy's own. Raises Problem where the listener does not let that in."""
+        of = exchange_id(self.kept.watch.process, kept.number)
+        resent, ends = Resent(of), list[ReplayOutcome]()
+        client = await trio.to_thread.run_sync(OwnClient)
+        target = TargetCluster(client.address, recorded=True)
+        single = SinglePlay(ReplayPlayer(recording, target, Pace(None, patience=PATIENCE), ends.append))
+        awaited, expected = self.server.taps.awaited, self.kept.watch.sink.resent
+        try:
+            awaited.add(client.address)
+            expected[client.address] = resent
+            client.begin(listener, node)
+            run = partial(talk, single, client, listener, name)
+            broken = await trio.to_thread.run_sync(run, abandon_on_cancel=True)
+            await self.seen(resent)
+        except NotLetIn as error:
+            raise Problem(409, "not_let_in", str(error)) from None
+        except OSError as error:
+            raise Problem(409, "not_let_in", f"listener {listener.name}: {error.strerror or error}") from None
+        finally:
+            single.stop()
+            awaited.discard(client.address)
+            expected.pop(client.address, None)
+        end = ends[0] if ends else None
+        here = None if resent.kept is None else exchange_id(self.kept.watch.process, resent.kept.number)
+        return SentAgainShown(
+            id=here, again_of=of, outcome="unanswered" if end is None else OUTCOMES.get(end.how, "unanswered"),
+            reason=broken if end is None else REASONS.get(end.reason, end.reason),
+            notes=[] if end is None else end.notes, seconds=None if end is None else end.seconds,
+        )  # fmt: skip
+
+    async def seen(self, resent: Resent) -> None:
+        """Wait until the end of the new exchange has been seen here, or for long enough."""
+        with trio.move_on_after(SEEN):
+            while resent.kept is None or not resent.kept.over:
+                await trio.sleep(LOOK)
+
+
+def login_at(listener: Listener, who: ConnectionWho) -> str:
+    """Return why a client of this listener has to log in, as whoever sent the request had; empty if it does not."""
+    if listener.config.sasl is not None:
+        return f"listener {listener.name} asks for a login"
+    if listener.config.tls is not None and listener.config.tls.verify_clients == "required":
+        return f"listener {listener.name} asks for a client's certificate"
+    if who.principal is not None:
+        return f"its client had logged in as {who.principal}"
+    return "" if who.outcome is None else "its client had logged in"
+
+
+def prepared(seen: ObservedExchange) -> tuple[Recording, str]:
+    """Return the request as a recording to be played, and in words what it changes, empty if nothing. Raises Problem
+    where what was kept is not enough. Takes its time: not for the loop."""
+    recording = record([replace(seen, response=None, rules=[], _bodies=[None, None])])
+    if not recording.exchanges:
+        raise Problem(409, "not_sendable", "its request was not kept")
+    (exchange,) = recording.exchanges
+    if exchange.unfit:
+        whole = seen.request is not None and seen.request.withheld
+        why = exchange.unfit if whole or seen.key not in permissions() else "its request was not kept whole"
+        raise Problem(409, "not_sendable", f"{seen.api} cannot be sent again: {why}")
+    line = permissions()[seen.key]
+    if line.changes != "nothing":
+        return recording, CHANGES[line.changes]
+    message = exchange.request if line.makes_topics else None
+    return recording, MAKES_TOPICS if message is not None and any(made(message)) else ""
+
+
+def talk(single: SinglePlay, client: OwnClient, listener: Listener, name: str | None) -> str:
+    """Play over the client's end of a connection, and close it. Return why it could not be; empty if it was."""
+    sock = client.sock
+    try:
+        if listener.config.tls is not None:
+            sock = secured(sock, listener.config.tls, name)
+        single.run(sock)
+    except OSError as error:
+        return f"the handshake with listener {listener.name} failed: {error.strerror or error}"
+    finally:
+        sock.close()
+    return ""
