@@ -8,12 +8,15 @@ those who look see as any other, but for the id of the exchange that it is from.
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 import trio
 
-from kproxy.net.accept.listener import Listener
+from kproxy.net.accept.listener import RESET, Listener
 from kproxy.net.connection_view import ConnectionWho
 from kproxy.net.own_client import NotLetIn, OwnClient, secured
 from kproxy.net.server import Server
@@ -23,10 +26,13 @@ from kproxy.replay.recording import Recording, ReplayOutcome, record
 from kproxy.replay.single_play import SinglePlay
 from kproxy.replay.target import TargetCluster
 from kproxy.rules.kinds.base.permissions import permissions
+from kproxy.rules.kinds.read_only import CREATES
 from kproxy.rules.select.mentions import made
 from kproxy.view.ring import KeptExchange
 from kproxy.view.rows import exchange_id
 from kproxy.view.sink import Resent
+from kproxy.wire import Message
+from kproxy.wire.table.api_keys import METADATA
 
 from .exchange_models import SentAgainShown, SentOutcome
 from .kept import READERS, KeptExchanges
@@ -36,9 +42,8 @@ MOST_AT_ONCE = 4
 """Requests that a process sends again at a time."""
 PATIENCE = 20.0
 """Seconds that an answer is waited for; whoever asks over HTTP gives up after thirty."""
-SEEN = 1.0
-"""Seconds in which the end of an exchange is seen here once its client has it."""
-LOOK = 0.02
+LOOKS, LOOK = 50, 0.02
+"""Times, and seconds between them, that the end of the new exchange is looked for once the connection is closed."""
 CHANGES = {"data": "changes what is stored or set", "offsets": "changes how far a group has read",
            "members": "changes who is in a group"}  # fmt: skip
 MAKES_TOPICS = "may make topics that are not there"
@@ -58,9 +63,9 @@ class ExchangeSender:
         """Send the request of an exchange again. `confirm`: the API that whoever asks means to call, needed where it
         changes something. Raises Problem."""
         kept = self.kept.get(number)
-        listener, node, name = self.way_in(kept.seen)
         if self.busy >= MOST_AT_ONCE:
             raise Problem(429, "too_many_sent", f"{MOST_AT_ONCE} requests are being sent again, no more may be")
+        listener, node, name = self.way_in(kept.seen)
         self.busy += 1
         try:
             recording, asks = await trio.to_thread.run_sync(prepared, kept.seen, limiter=READERS)
@@ -97,7 +102,7 @@ class ExchangeSender:
             awaited.add(client.address)
             expected[client.address] = resent
             client.begin(listener, node)
-            run = partial(talk, single, client, listener, name)
+            run = partial(talk, single, client, listener, name, ends)
             broken = await trio.to_thread.run_sync(run, abandon_on_cancel=True)
             await self.seen(resent)
         except NotLetIn as error:
@@ -118,9 +123,10 @@ class ExchangeSender:
 
     async def seen(self, resent: Resent) -> None:
         """Wait until the end of the new exchange has been seen here, or for long enough."""
-        with trio.move_on_after(SEEN):
-            while resent.kept is None or not resent.kept.over:
-                await trio.sleep(LOOK)
+        for _ in range(LOOKS):
+            if resent.kept is not None and resent.kept.over:
+                return
+            await trio.sleep(LOOK)
 
 
 def login_at(listener: Listener, who: ConnectionWho) -> str:
@@ -149,11 +155,21 @@ def prepared(seen: ObservedExchange) -> tuple[Recording, str]:
     if line.changes != "nothing":
         return recording, CHANGES[line.changes]
     message = exchange.request if line.makes_topics else None
-    return recording, MAKES_TOPICS if message is not None and any(made(message)) else ""
+    return recording, MAKES_TOPICS if message is not None and makes_topics(message) else ""
 
 
-def talk(single: SinglePlay, client: OwnClient, listener: Listener, name: str | None) -> str:
-    """Play over the client's end of a connection, and close it. Return why it could not be; empty if it was."""
+def makes_topics(message: Message) -> bool:
+    """Return True if brokers may make topics for this request."""
+    if message.api.key == METADATA:
+        return bool(message.body.get(CREATES, True) and message.body["topics"])
+    return any(made(message))
+
+
+def talk(
+    single: SinglePlay, client: OwnClient, listener: Listener, name: str | None, ends: Sequence[ReplayOutcome]
+) -> str:
+    """Play over the client's end of a connection, and close it: by a reset where nobody waits any longer for an answer
+    that is due. Return why it could not be; empty if it was."""
     sock = client.sock
     try:
         if listener.config.tls is not None:
@@ -162,5 +178,8 @@ def talk(single: SinglePlay, client: OwnClient, listener: Listener, name: str | 
     except OSError as error:
         return f"the handshake with listener {listener.name} failed: {error.strerror or error}"
     finally:
+        if not ends or ends[0].how not in OUTCOMES:
+            with suppress(OSError):  # it is closed already
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         sock.close()
     return ""

@@ -18,7 +18,9 @@ LONGEST_NAME = 100
 class SendAgainBody(BaseModel, extra="forbid"):
     """Word of whoever sends a request again that it may change something."""
 
-    confirm: str = Field(default="", max_length=LONGEST_NAME, description="its API, where the request changes something")
+    confirm: str = Field(
+        default="", max_length=LONGEST_NAME, description="its API, where the request changes something"
+    )
 
 
 async def send_again(backend: Backend, call: OperationCall) -> SentAgainShown:

@@ -234,9 +234,7 @@ class ReplayPlayer:
         if exchange.place not in self.flying:
             return  # it has been given up
         if frame is None:
-            self.settle(
-                ReplayOutcome(exchange, "unanswered", reason=CLOSED, notes=sent.notes)
-            )
+            self.settle(ReplayOutcome(exchange, "unanswered", reason=CLOSED, notes=sent.notes))
             return
         message = self.fixes.answer(exchange, sent.outgoing, frame)
         if message is not None and exchange.request is not None:

@@ -28,11 +28,11 @@ CoordinatorKey = tuple[int, str]
 class TargetCluster:
     """Target cluster of a replay.
 
-    Attributes: bootstrap; recorded (it is the recorded cluster itself, and `bootstrap` an address that its requests came
-    to: all goes there, and nothing is asked for before); nodes (id → address); leaders ((topic, partition) → node id); ids (topic → id); names (id →
-    topic); coordinators (→ node id); looked_up (topics and coordinators that the target has answered about, well or
-    not); created (topics that the replay has created, or may have), missing (those of them that never came); versions
-    (API key → (first, last), empty: not known).
+    Attributes: bootstrap; recorded (it is the recorded cluster itself, and `bootstrap` an address that its requests
+    came to: all goes there, and nothing is asked before); nodes (id → address); leaders ((topic, partition) → node id);
+    ids (topic → id); names (id → topic); coordinators (→ node id); looked_up (topics and coordinators that the target
+    has answered about, well or not); created (topics that the replay has created, or may have), missing (those of them
+    that never came); versions (API key → (first, last), empty: not known).
     """
 
     def __init__(self, bootstrap: NodeAddress, *, recorded: bool = False) -> None:

@@ -43,7 +43,7 @@ from kproxy.view.parts import ViewPart, ViewTotals
 PATIENCE = 5.0
 """Seconds for an answer of a worker: an operator waits that long."""
 LONG = 28.0
-"""Seconds for one that waits for a broker: longer than `exchange_sender.PATIENCE`, shorter than kproxy's own commands wait."""
+"""Seconds for one that waits for a broker: longer than `exchange_sender.PATIENCE`, shorter than commands wait."""
 
 
 class ChannelMember:

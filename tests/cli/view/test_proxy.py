@@ -556,3 +556,58 @@ def test_a_rule_is_made_of_an_exchange(admin: FakeAdmin, tmp_path: Path, monkeyp
     (added,) = admin.of("POST", "/api/rules")
     assert "mode" not in yaml.safe_load(added)["rules"][0]
     assert json.dumps(added)
+
+
+# ---- send again
+
+SENT = {"id": "0-9", "again_of": "0-1", "outcome": "answered", "reason": "", "notes": ["sent without idempotence"],
+        "seconds": 0.0025}  # fmt: skip
+
+
+def test_a_request_is_sent_again(admin: FakeAdmin) -> None:
+    """Asked back by name where it changes something; then the new exchange is shown, which says what it is from."""
+
+    async def script(app: ViewApp) -> None:
+        detail = {"id": "0-9", "again_of": "0-1", "event": {"api": "Produce", "version": 9, "outcome": "answered"}}
+        admin.answers["GET", "/api/exchanges/0-9"] = 200, detail
+        asks = 'Produce changes what is stored or set: to send it again, say so with {"confirm": "Produce"}'
+        refused = {"error": {"code": "confirm_first", "message": asks, "mistakes": []}}
+        admin.answers["POST", "/api/exchanges/0-1/send"] = 409, refused
+        admin.streams[0].put(event("rows", {"rows": [row(1), row(9, again_of="0-1")]}, "3f9c.0-2"))
+        await settled(app, lambda: len(app.store) == 2)
+        assert "sent again" in screen_text(app)
+        await press(app, "g", "r")
+        await settled(app, lambda: "send Produce again?" in said(app))
+        assert "Produce changes what is stored or set: send Produce again?" in said(app)
+        admin.answers["POST", "/api/exchanges/0-1/send"] = 200, SENT
+        await press(app, "y")
+        await settled(app, lambda: "answered in" in said(app))
+        assert "sent again: answered in 2.50ms; sent without idempotence" in said(app)
+        await settled(app, lambda: app.details.detail)
+        assert app.shown == "details"
+        assert "sent again from 0-1" in screen_text(app)
+        bodies = [one.body for one in admin.asked if one.path == "/api/exchanges/0-1/send"]
+        assert bodies == [{}, {"confirm": "Produce"}]
+
+    play(admin, script, size=(160, 24))
+
+
+def test_nothing_is_sent_that_was_not_meant(admin: FakeAdmin) -> None:
+    """And what the proxy refuses is said."""
+
+    async def script(app: ViewApp) -> None:
+        refused = {"error": {"code": "confirm_first", "message": "Produce changes: it", "mistakes": []}}
+        admin.answers["POST", "/api/exchanges/0-1/send"] = 409, refused
+        admin.streams[0].put(event("rows", {"rows": [row(1)]}, "3f9c.0-2"))
+        await settled(app, lambda: len(app.store) == 1)
+        await press(app, "r")
+        await settled(app, lambda: "send Produce again?" in said(app))
+        await press(app, "n")
+        assert len([one for one in admin.asked if one.method == "POST"]) == 1
+        gone = {"error": {"code": "exchange_gone", "message": "exchange 0-1 is not kept any more", "mistakes": []}}
+        admin.answers["POST", "/api/exchanges/0-1/send"] = 410, gone
+        await press(app, "r")
+        await settled(app, lambda: "not kept any more" in said(app))
+        assert app.shown == "exchanges"
+
+    play(admin, script)
