@@ -14,7 +14,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode
 from binascii import Error
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
@@ -45,7 +45,8 @@ class Entity:
     """Smallest thing that a request asks about, in the client's names; None for what its API and version do not say.
 
     `resource`: type and name of a config resource or ACL. `where`: indexes into the request's nested arrays, () for a
-    request that is one entity, and for a partition of a fetch session that this request does not list.
+    request that is one entity, and for a partition of a fetch session that this request does not list. `offset`: what
+    is asked for there, or committed; no part of what it is, and only there where somebody selects on it.
     """
 
     topic: str | None = None
@@ -58,7 +59,11 @@ class Entity:
     where: tuple[int, ...] = ()
     covers: tuple[tuple[str, str], ...] = ()
     """Names that ACLs hold for besides, which are made or deleted: role and beginning of names, "" for all."""
+    offset: int | None = field(default=None, compare=False)
 
+
+OFFSET = "offset"
+"""Role of the place in the log that is asked for or committed, where it is read."""
 
 EntityMaker = Callable[[Roles, tuple[int, ...]], Entity]
 
@@ -71,6 +76,9 @@ def entities(message: Message) -> tuple[Entity, ...]:
     form = shape(message.api.key, message.version)
     make = maker(form)
     found = tuple(make(element.roles, element.where) for element in request_elements(message))
+    if form.offset is not None:
+        offsets = (element.chain[-1].get(form.offset) for element in request_elements(message))
+        found = tuple(replace(one, offset=offset) for one, offset in zip(found, offsets, strict=True))
     return found or (make(top_roles(form, message.body), ()),)
 
 
@@ -83,6 +91,11 @@ def maker(form: Shape) -> EntityMaker:
 def make(roles: Roles, where: tuple[int, ...]) -> Entity:
     """Return an entity with these roles, whether they depend on others or not."""
     return make_plain(roles, where) if SPECIAL.isdisjoint(roles) else make_special(roles, where)
+
+
+def with_offset(make: EntityMaker) -> EntityMaker:
+    """Return the same, with the offset that stands among the roles."""
+    return lambda roles, where: replace(make(roles, where), offset=roles.get(OFFSET))
 
 
 def make_plain(roles: Roles, where: tuple[int, ...]) -> Entity:

@@ -20,9 +20,9 @@ from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.walk import Hits, Walk, read_string, walk
 from kproxy.wire.table import layout
 from kproxy.wire.table.layout import Slot
-from kproxy.wire.table.shapes import Shape, shape
+from kproxy.wire.table.shapes import RoleFields, Shape, shape
 
-from .entity import Entity, EntityMaker, maker
+from .entity import OFFSET, Entity, EntityMaker, maker, with_offset
 
 TOP = -1
 FORMATS = {"int8": Format(">b"), "int16": Format(">h"), "int32": Format(">i"), "int64": Format(">q")}
@@ -70,16 +70,18 @@ class Sighting:
 
 
 class EntityReader:
-    """Reader of the entities of one API and version; agrees with `entities` of the decoded message."""
+    """Reader of the entities of one API and version; agrees with `entities` of the decoded message. `offsets`: with the
+    offsets that it asks for or commits, which costs a field more of each partition."""
 
     __slots__ = ("deepest", "make", "seen", "walk")
 
-    def __init__(self, form: Shape) -> None:
+    def __init__(self, form: Shape, offsets: bool = False) -> None:
         struct = layout.body(form.api.key, form.version, "request")
         slots = {slot.path: slot for slot in struct.everywhere()}
         self.deepest = len(form.request) - 1
-        self.make: EntityMaker = maker(form)
-        by_path = dict(sightings(form, slots))
+        more = () if form.offset is None or not offsets else ((OFFSET, form.offset),)
+        self.make: EntityMaker = with_offset(maker(form)) if more else maker(form)
+        by_path = dict(sightings(form, slots, more))
         self.walk: Walk = walk(form.api.key, form.version, "request", frozenset(by_path))
         self.seen: tuple[Sighting | None, ...] = tuple(
             by_path[mark.path] if mark.what == what(slots[mark.path]) else None for mark in self.walk.marks
@@ -123,9 +125,9 @@ def what(slot: Slot) -> str:
     return "count" if slot.array and slot.struct is not None else "value"
 
 
-def sightings(form: Shape, slots: dict[str, Slot]) -> list[tuple[str, Sighting]]:
+def sightings(form: Shape, slots: dict[str, Slot], more: RoleFields = ()) -> list[tuple[str, Sighting]]:
     """Return the meaning of the hit at each path. The innermost level's last field, in wire order, completes an
-    entity."""
+    entity. `more`: fields of that level besides those that tell its elements apart."""
     by_path = [
         (field, Sighting(TOP, role, reader(slots[field]), opens=False, completes=False)) for role, field in form.top
     ]
@@ -134,7 +136,8 @@ def sightings(form: Shape, slots: dict[str, Slot]) -> list[tuple[str, Sighting]]
         innermost = number == len(form.request) - 1
         for array in level.arrays:
             path = f"{level.path.rpartition('.')[0]}.{array}[]".lstrip(".")
-            keys = [(key_path(path, field, slots), role) for role, field in level.keys]
+            fields = (*level.keys, *more) if innermost else level.keys
+            keys = [(key_path(path, field, slots), role) for role, field in fields]
             keys.sort(key=lambda key: order.index(key[0]))
             for place, (where, role) in enumerate(keys):
                 read = None if what(slots[where]) == "count" else reader(slots[where])
@@ -151,6 +154,6 @@ def key_path(array: str, field: str, slots: dict[str, Slot]) -> str:
 
 
 @cache
-def entity_reader(key: int, version: int) -> EntityReader:
+def entity_reader(key: int, version: int, offsets: bool = False) -> EntityReader:
     """Return the reader of this API and version. Raises KeyError for one that the protocol table lacks."""
-    return EntityReader(shape(key, version))
+    return EntityReader(shape(key, version), offsets)

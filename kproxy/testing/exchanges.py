@@ -222,7 +222,10 @@ class SeenExchanges:
         session = sessions.request(exchange.request)
         known = {key_of(one): one for one in entities(exchange.request)}
         if isinstance(session, PartitionSession):
-            known = {key: known.get(key) or unlisted(key) for key in (*session.asked, *known)}
+            asked = session.asked
+            known = {
+                key: known.get(key) or unlisted(key, offset=asked[key].get("fetch_offset")) for key in (*asked, *known)
+            }
         exchange.entities = exchange.named(known.values())
         if exchange.response is not None and isinstance(session, PartitionSession):
             error, number = exchange.response.body["error_code"], exchange.response.body["session_id"]

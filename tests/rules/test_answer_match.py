@@ -16,7 +16,7 @@ from kproxy.wire.table import schema
 METADATA, OFFSET_FETCH, HEARTBEAT = 3, 9, 12
 VALUES: dict[str, Any] = {
     "topic": "a", "group": "a", "transactional_id": "a", "member": "a",
-    "topic_id": "11111111-1111-4111-8111-111111111111", "partition": 3,
+    "topic_id": "11111111-1111-4111-8111-111111111111", "partition": 3, "offset": 3,
 }  # fmt: skip
 ID = UUID(VALUES["topic_id"])
 
@@ -36,7 +36,7 @@ def test_what_a_request_does_not_say_may_still_be_meant(name: str) -> None:
     """The request matches as long as it names nothing else; in the answer it must be named."""
     match = AnswerMatch.model_validate({name: VALUES[name]})
     value = ID if name == "topic_id" else VALUES[name]
-    other = UUID(int=1) if name == "topic_id" else 4 if name == "partition" else "b"
+    other = UUID(int=1) if name == "topic_id" else 4 if name in ("partition", "offset") else "b"
 
     assert match.holds_entity(Entity())
     assert match.holds_entity(Entity(**{name: value}))

@@ -87,6 +87,7 @@ SELECTORS = [
     selector("group", "Group that it is about."),
     selector("transactional_id", "Transactional id that it is about."),
     selector("member", "Member id within the group."),
+    selector("offset", "Offset that is asked for or committed.", number),
     selector("error", "Error that the broker answers with.", late("error_number")),
 ]
 

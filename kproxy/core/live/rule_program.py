@@ -45,6 +45,7 @@ class RuleProgram:
         self.filters = any(part.wanted for part in parts)
         self.counts_all = any(part.running.counts_all for part in parts)
         self.names_client = self.api.header_version("request", version) > 0
+        self.reads_offsets = any(selects_offsets(part.running.rule) for part in parts)
         self.reads_topics = any(part.running.rule.reads_topics for part in parts)
         self.request = max(part.request for part in parts)
         if self.reads_entities:
@@ -107,6 +108,11 @@ def is_told_by_beginning(part: Part) -> bool:
 def sees_body(rule: LiveRule) -> bool:
     """Return True if the selectors look at what a request is about."""
     return any(one is not None and one.sees_body for one in (rule.match, rule.not_))
+
+
+def selects_offsets(rule: LiveRule) -> bool:
+    """Return True if the selectors look at offsets that are asked for or committed."""
+    return any(one is not None and one.offset is not None for one in (rule.match, rule.not_))
 
 
 def sees_error(rule: LiveRule) -> bool:

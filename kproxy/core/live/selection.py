@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, overload
 
 from kproxy.core.respond.tree import Failure
@@ -102,6 +103,18 @@ class SessionSelection:
         self.partitions[key] = entity
         if self.program.reads_topics and is_nameless(entity):
             self.nameless.add(key)
+        self.put(key, entity)
+
+    def move(self, key: Key, entity: Entity) -> None:
+        """Take note of the offset that is asked for now of a partition that is there."""
+        before = self.partitions[key]
+        if before.offset != entity.offset:
+            self.take_out(key, before)
+            self.partitions[key] = replace(before, offset=entity.offset)
+            self.put(key, self.partitions[key])
+
+    def put(self, key: Key, entity: Entity) -> None:
+        """Put a partition into the groups of the rules that select it."""
         index = self.program.index
         numbers = index.about(entity)
         for number in numbers:
@@ -116,6 +129,10 @@ class SessionSelection:
         if entity is None:
             return
         self.nameless.discard(key)
+        self.take_out(key, entity)
+
+    def take_out(self, key: Key, entity: Entity) -> None:
+        """Take a partition out of the groups of the rules that select it."""
         for number in self.program.index.about(entity):
             self.groups[number].pop(key, None)
         for number, _ in self.program.index.excluding:

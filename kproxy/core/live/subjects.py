@@ -59,8 +59,8 @@ class Subjects:
             raise DecodeError(
                 "header does not end in the frame", api=api.name, version=version, offset=frame.length - 4
             )
-        found = keep(entity_reader(api.key, version).read(frame.buf, body, frame.end))
         program = exchange.program
+        found = keep(entity_reader(api.key, version, every.reads_offsets).read(frame.buf, body, frame.end))
         for entity in each(found) if program.reads_topics else ():
             if entity.topic_id is not None:
                 self.cluster.asks(entity.topic_id, listed=exchange.api.key == DELETE_TOPICS)
@@ -104,8 +104,12 @@ class Subjects:
         if selection is None:
             selection = session.selection = SessionSelection(every)
             body = exchange.request.body
-            owner = (None, None) if exchange.api.key == FETCH else (body["group_id"], body["member_id"])
-            unlisted_ones = [unlisted(key, *owner) for key in each(session.asked) if key not in listed]
+            group, member = (None, None) if exchange.api.key == FETCH else (body["group_id"], body["member_id"])
+            unlisted_ones = [
+                unlisted(key, group, member, asked.get("fetch_offset"))
+                for key, asked in each(session.asked.items())
+                if key not in listed
+            ]
             for entity in self.named(exchange, unlisted_ones):
                 selection.add(key_of(entity), entity)
         for key in each(selection.passing):
@@ -113,6 +117,8 @@ class Subjects:
         for key, entity in each(listed.items()):
             if key not in selection.partitions:
                 selection.add(key, placeless(entity))
+            elif every.reads_offsets:
+                selection.move(key, placeless(entity))
         for key in each(session.forgotten):
             if key not in listed:
                 selection.discard(key)
@@ -231,8 +237,9 @@ class Subjects:
 def placeless(entity: Entity) -> Entity:
     """Return the same entity without its place in the request, for requests that list it elsewhere or not at all."""
     return Entity(
-        entity.topic, entity.topic_id, entity.partition, entity.group, entity.transactional_id, None, entity.member
-    )
+        entity.topic, entity.topic_id, entity.partition, entity.group, entity.transactional_id, None, entity.member,
+        offset=entity.offset,
+    )  # fmt: skip
 
 
 def same(first: RuleProgram, second: RuleProgram) -> bool:
@@ -242,9 +249,10 @@ def same(first: RuleProgram, second: RuleProgram) -> bool:
     ]
 
 
-def unlisted(key: Key, group: str | None = None, member: str | None = None) -> Entity:
-    """Return the entity of a session's partition that the request at hand does not list."""
+def unlisted(key: Key, group: str | None = None, member: str | None = None, offset: int | None = None) -> Entity:
+    """Return the entity of a session's partition that the request at hand does not list. `offset`: what the client
+    asked for when it last listed it."""
     topic, partition = key
     if isinstance(topic, UUID):
-        return Entity(topic_id=topic, partition=partition, group=group, member=member)
-    return Entity(topic=topic, partition=partition)
+        return Entity(topic_id=topic, partition=partition, group=group, member=member, offset=offset)
+    return Entity(topic=topic, partition=partition, offset=offset)

@@ -134,6 +134,20 @@ def parse_range(value: Any) -> Range:
     raise ValueError(f"a number or a range such as 0-11 or >=4 is wanted, found {value!r}")
 
 
+LARGEST_OFFSET = 2**63 - 1
+
+
+def parse_offsets(value: Any) -> Range:
+    """Read offsets as `parse_range` reads numbers; they are 64 bits wide. Raises ValueError for anything else."""
+    first, last = parse_range(value)
+    bounded = isinstance(value, str) and _BOUND.fullmatch(value.strip())
+    if bounded and bounded[1].startswith(">"):
+        last = LARGEST_OFFSET
+    elif bounded:
+        first = -LARGEST_OFFSET - 1
+    return Range((first, last))
+
+
 def as_list(value: Any) -> Any:
     """Return a list: the value, or one that has nothing but the value in it."""
     return value if isinstance(value, list) else [value]
@@ -154,6 +168,22 @@ Ranges = Annotated[
     Field(min_length=1),
 ]
 
+
+OffsetRanges = Annotated[
+    list[
+        Annotated[
+            Range,
+            GetPydanticSchema(
+                lambda source, handler: core_schema.no_info_plain_validator_function(
+                    parse_offsets, serialization=core_schema.to_string_ser_schema()
+                ),
+                lambda schema, handler: {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+            ),
+        ]
+    ],
+    BeforeValidator(as_list, json_schema_input_type=int | str | list[int | str]),
+    Field(min_length=1),
+]
 
 ALL = "all"
 EVERY_ID = ">=0"

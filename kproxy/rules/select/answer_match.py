@@ -19,7 +19,7 @@ from .selected import api_keys
 if TYPE_CHECKING:
     from kproxy.rules.exchange import Exchange
 
-ORDER = ("topic", "group", "transactional_id", "member", "topic_id", "partition")
+ORDER = ("topic", "group", "transactional_id", "member", "topic_id", "partition", "offset")
 """In which `FrameMatch` makes its tests of entities."""
 
 

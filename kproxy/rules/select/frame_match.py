@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, PrivateAttr
 
 from kproxy.rules.document.model import unknown
-from kproxy.rules.document.quantities import Ranges
+from kproxy.rules.document.quantities import OffsetRanges, Ranges
 from kproxy.rules.entity import Entity
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import PRODUCE
+from kproxy.wire.table.shapes import shape
 
 from .match import ConnectionMatch, Test, Texts, readable, text_test
 from .selected import AcksValues, ApiNames, ErrorNames, Sizes, TopicIds, api_keys, error_numbers
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from kproxy.rules.exchange import Exchange
 
 OF_FRAME = ("client_id", "principal", "client_software", "acks", "size")
-OF_ENTITY = ("topic", "topic_id", "partition", "group", "transactional_id", "member")
+OF_ENTITY = ("topic", "topic_id", "partition", "group", "transactional_id", "member", "offset")
 
 
 class FrameMatch(ConnectionMatch):
@@ -50,6 +51,11 @@ class FrameMatch(ConnectionMatch):
     group: Texts | None = Field(default=None, description="consumer, share or streams group")
     transactional_id: Texts | None = Field(default=None, description="transactional id")
     member: Texts | None = Field(default=None, description="member id within a group")
+    offset: OffsetRanges | None = Field(
+        default=None,
+        description="offset that a Fetch asks a partition for, or that OffsetCommit and TxnOffsetCommit commit: 3, "
+        "0-99 or >=1000",
+    )
     error: ErrorNames | None = Field(
         default=None, description="error in the broker's response, by name or number; any for one that is not 0"
     )
@@ -83,6 +89,11 @@ class FrameMatch(ConnectionMatch):
         if (partitions := self.partition) is not None:
             self._entity["partition"] = lambda entity: (
                 entity.partition is not None and any(entity.partition in one for one in partitions)
+            )
+
+        if (offsets := self.offset) is not None:
+            self._entity["offset"] = lambda entity: (
+                entity.offset is not None and any(entity.offset in one for one in offsets)
             )
 
     def suspect_anyone(self) -> None:
@@ -193,7 +204,10 @@ def carries(key: int, version: int, selectors: frozenset[str]) -> bool:
     slots = list(layout.body(key, version, "request").everywhere())
     kinds = {slot.kind for slot in slots}
     for name in selectors:
-        if name == "partition":
+        if name == "offset":
+            if shape(key, version).offset is None:
+                return False
+        elif name == "partition":
             if not any(slot.name in PARTITIONS and slot.type == "int32" for slot in slots):
                 return False
         elif not FIELD_KINDS[name] & kinds:

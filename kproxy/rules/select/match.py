@@ -22,6 +22,7 @@ Test = Callable[[str], bool]
 FRAME_SELECTORS = (
     "api", "version", "topic", "topic_id", "partition", "group", "transactional_id", "client_id", "principal",
     "client_software", "node", "acks", "error", "size",
+    "offset",
 )  # fmt: skip
 """Known only once a frame has come: not for rules that bind when a connection opens."""
 

@@ -82,6 +82,7 @@ class Shape:
     all: str
     positional: bool
     session: tuple[str, str, int] | None
+    offset: str | None
     blank: Mapping[str, Any]
     echo: Mapping[str, str]
     others: Mapping[str, str]
@@ -129,6 +130,7 @@ def shape(key: int, version: int) -> Shape:
         all=entry.get("all", "never"),
         positional=entry.get("positional", False),
         session=(name, sign, int(number)) if "session" in entry else None,
+        offset=entry.get("offset"),
         blank=MappingProxyType(entry.get("blank", {})),
         echo=MappingProxyType(entry.get("echo", {})),
         others=MappingProxyType(others),
