@@ -22,7 +22,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kproxy.errors import KproxyError
 from kproxy.net.rules.keeper import DOCUMENTS
@@ -30,7 +30,7 @@ from kproxy.sinks.metrics import exposition, registry_of
 from kproxy.sinks.part_metrics import CertificateFiles, ProcessCollector
 
 from . import capture_download, check, completion, exchanges, held, resources, rules, send_again, sources, tail, view
-from .assets import PAGE, make_page_guard, page_file, to_page
+from .assets import DATA_POLICY, PAGE, SAFE, make_page_guard, page_file, to_page
 from .backend import Backend
 from .guard import JSON, AdminTokens, Guard, make_guard
 from .long_answer import LongAnswer
@@ -116,7 +116,7 @@ def make_app(
         routes.append(Route(path, guarded(guard, backend, endpoint(backend, methods)), methods=list(methods)))
     return Starlette(
         routes=routes,
-        middleware=[Middleware(KeepSlashes)],
+        middleware=[Middleware(SafeAnswers), Middleware(KeepSlashes)],
         exception_handlers={HTTPException: no_route},
     )
 
@@ -201,6 +201,31 @@ async def no_route(request: Request, error: Exception) -> Response:
         return answer(Problem(405, "method_not_allowed", f"{request.method} is not for {path}, "
                               f"allowed: {allowed}", headers=error.headers))  # fmt: skip
     return answer(Problem(404, "not_found", f"there is no {path} here"))
+
+
+ANSWERED = tuple(
+    (name.lower().encode(), value.encode())
+    for name, value in {**SAFE, "Content-Security-Policy": DATA_POLICY, "Cache-Control": "no-store"}.items()
+)
+"""Headers of all answers that do not say otherwise."""
+
+
+class SafeAnswers:
+    """Middleware that tells browsers of every answer, refusals too, that it is what its media type says and no page,
+    that no other site may have it, and that it is not to be kept: it may tell what passes."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = list(message.get("headers", ()))
+                given = {name for name, _ in headers}
+                message["headers"] = [*headers, *(one for one in ANSWERED if one[0] not in given)]
+            await send(message)
+
+        await self.app(scope, receive, told)
 
 
 class KeepSlashes:

@@ -44,6 +44,8 @@ POLICY = (
     "trusted-types 'none'"
 )
 """Content-Security-Policy of every file."""
+DATA_POLICY = "default-src 'none'; frame-ancestors 'none'"
+"""Content-Security-Policy of all other answers, which are no pages."""
 SAFE = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",

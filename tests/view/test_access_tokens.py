@@ -162,3 +162,23 @@ def test_a_wrong_file_is_a_mistake_of_the_config(tmp_path: Path, settings: str, 
 
     assert config is None
     assert any(message in one and one.startswith("c.yaml:3:") for one in mistakes), mistakes
+
+
+@pytest.mark.trio
+async def test_every_answer_is_no_page_and_is_kept_nowhere(make_api: Callable[..., Any]) -> None:
+    """Data, refusals, probes, what is not there; only the page's own files say something else."""
+    made = make_api(token="s3cret", read="look")
+    paths = [one.path.replace("{name}", "x").replace("{id}", "1") for one in OPERATIONS if one.method == "GET"]
+    paths = [one for one in paths if one not in ("/api/view", "/api/tail")]
+    assert len(paths) > 10
+    for path in [*paths, "/nowhere", "/livez", "/readyz", "/metrics", "/api/openapi.json"]:
+        for token in (LOOK, {}):
+            for method in ("GET", "PUT"):
+                headers = (await made(method, path, **token)).headers
+                assert headers["x-content-type-options"] == "nosniff", path
+                assert headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'", path
+                assert headers["cross-origin-resource-policy"] == "same-origin", path
+                assert headers["cache-control"] == "no-store", path
+    page = (await made("GET", "/view/")).headers
+    assert "script-src 'self'" in page["content-security-policy"]
+    assert page["cache-control"] == "no-cache"

@@ -3,7 +3,8 @@
 import { family, quantile } from "./format.mjs";
 
 export const SECONDS = 3600;
-const MOST_SERIES = 60;
+const MOST_OF = 100; // series of one sort: errors, rules, of APIs three sorts; the one that was silent longest goes
+const SORT = /^(p\d+|error|rule) ./;
 const MINUTE = 60;
 
 export class History {
@@ -12,18 +13,31 @@ export class History {
   }
   clear() {
     this.series = new Map();
+    this.sorts = new Map(); // names of series by their sort; who was heard last stands last
     this.length = 0; // ticks that came so far; the newest is at (length - 1) % SECONDS
     this.minute = []; // the newest ticks whole
     this.bounds = [];
     this.last = null;
   }
-  // Return the values of a series; it is made when it is first set.
+  // Return the values of a series; it is made when it is first set. Those that are always there have room of their own:
+  // clients choose how many APIs and errors there are.
   of(name) {
+    const sort = SORT.exec(name)?.[1];
+    if (sort) this.hear(name, sort);
     let found = this.series.get(name);
-    if (!found && this.series.size < MOST_SERIES) {
-      this.series.set(name, found = new Float64Array(SECONDS).fill(NaN));
-    }
+    if (!found) this.series.set(name, found = new Float64Array(SECONDS).fill(NaN));
     return found;
+  }
+  // Take note that a series of this sort goes on; of too many the one that was silent longest goes.
+  hear(name, sort) {
+    if (!this.sorts.has(sort)) this.sorts.set(sort, new Set());
+    const heard = this.sorts.get(sort);
+    heard.delete(name);
+    heard.add(name);
+    if (heard.size <= MOST_OF) return;
+    const [silent] = heard;
+    heard.delete(silent);
+    this.series.delete(silent);
   }
   add(tick, time) {
     const at = this.length++ % SECONDS;

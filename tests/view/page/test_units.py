@@ -238,3 +238,21 @@ def test_a_rule_of_unseen_letters_reads_as_it_is(page: Page) -> None:
     assert read_document(Source("a.yaml", text)).parsed_rules[0].raw["match"] == {"client_id": hostile}
     assert printable(line) == line
     assert ast.literal_eval(line.partition('"client_id": ')[2].rstrip("})")) == hostile
+
+
+def test_nobody_takes_the_room_of_the_charts(page: Page) -> None:
+    """A first second with very many APIs, errors and rules leaves room for what is always drawn; the latest stay."""
+    found = run(page, "history", """
+        const history = new m.History();
+        history.bounds = [0.1];
+        const apis = Object.fromEntries(Array.from({ length: 90 }, (_, n) => [`Api${n}`, [1, 1, 1, 1, [1, 0]]]));
+        const many = (letter, n, value) => Object.fromEntries(Array.from({ length: 50 }, (_, at) => [`${letter}${n * 50 + at}`, value]));
+        for (let n = 0; n < 20; n++) {
+          history.add({ seconds: 1, passed: 7, matched: 7, connections: 1, throttle_ms: 0, held_bytes: 0, apis,
+            errors: many("E", n, 1), rules: many("r", n, [1, 1, 1, 0]) }, 1000 + n);
+        }
+        return [history.values("passed", 1), history.values("time", 1), history.values("p99 Api89", 1)[0] !== null,
+          history.values("error E999", 1), history.values("error E0", 1), history.values("rule r999", 1),
+          history.series.size <= 17 + 5 * 100];""")  # fmt: skip
+
+    assert found == [[7], [1019], True, [1], [None], [1], True]
