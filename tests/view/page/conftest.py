@@ -34,25 +34,41 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
+@pytest.fixture(scope="session")
+def spare(browser: Browser) -> Page:
+    """A page that tests use one after the other: a process that has loaded the program once loads it again in half the
+    time."""
+    return browser.new_context(viewport=WIDE, color_scheme="light", timezone_id="UTC").new_page()
+
+
 @pytest.fixture
-def open_page(browser: Browser) -> Iterator[OpenPage]:
-    """Opens pages in browsers of their own. What the policy of the page forbids is told on its console, so that has to
-    stay silent; no request may leave its origin."""
+def open_page(browser: Browser, spare: Page) -> Iterator[OpenPage]:
+    """Opens pages whose browsers know of nothing before. What the policy of the page forbids is told on its console, so
+    that has to stay silent; no request may leave its origin."""
     said: list[str] = []
     contexts = []
+    opened: list[Page] = []
+    origins: set[str] = set()
+    watched: dict[Any, Callable[[Any], None]] = {
+        "console": lambda one: None if REFUSAL in one.text else said.append(f"{one.type}: {one.text}"),
+        "pageerror": lambda error: said.append(str(error)),
+        "request": lambda one: None if any(own(one.url, each) for each in origins) else said.append(f"asks {one.url}"),
+    }  # fmt: skip
 
-    def open_page(url: str, *, theme: str = "light", live: bool = True, **context: Any) -> Page:
-        """`live`: wait until the page has its stream, and knows what may be changed."""
-        made = browser.new_context(
-            viewport=context.pop("viewport", WIDE), color_scheme=theme, timezone_id="UTC", **context
-        )
-        contexts.append(made)
-        page = made.new_page()
+    def open_page(url: str, *, live: bool = True, **context: Any) -> Page:
+        """`live`: wait until the page has its stream, and knows what may be changed. `context`: what its browser has of
+        its own."""
+        if context or opened:
+            made = browser.new_context(**{"viewport": WIDE, "timezone_id": "UTC", **context})
+            contexts.append(made)
+            page = made.new_page()
+        else:
+            page = spare
+        opened.append(page)
+        origins.add(url.split("/view/", maxsplit=1)[0])
         page.set_default_timeout(PATIENCE)
-        page.on("console", lambda one: None if REFUSAL in one.text else said.append(f"{one.type}: {one.text}"))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        origin = url.split("/view/", maxsplit=1)[0]
-        page.on("request", lambda one: None if own(one.url, origin) else said.append(f"asks {one.url}"))
+        for event, tell in watched.items():
+            page.on(event, tell)
         page.goto(url)
         if live:
             page.wait_for_selector(".stream.live")
@@ -61,6 +77,11 @@ def open_page(browser: Browser) -> Iterator[OpenPage]:
     yield open_page
     for one in contexts:
         one.close()
+    if spare in opened:
+        for event, tell in watched.items():
+            spare.remove_listener(event, tell)
+        spare.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
+        spare.goto("about:blank")
     assert said == []
 
 
@@ -70,6 +91,15 @@ def expect(found: Locator) -> LocatorAssertions:
 
     sync_api.expect.set_options(timeout=PATIENCE)
     return sync_api.expect(found)
+
+
+def tab_to(page: Page, place: str) -> None:
+    """Move the focus by Tab until it is at a part of the page, as people do who have no mouse."""
+    for _ in range(80):
+        if page.evaluate("place => document.activeElement?.matches(place) ?? false", place):
+            return
+        page.keyboard.press("Tab")
+    raise AssertionError(f"Tab does not lead to {place}")
 
 
 def own(url: str, origin: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,13 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from kproxy.cli import main
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.process import free_port_with_room, free_ports
 from kproxy.testing.proxy import Proxy
+from tests.support.capture_files import packets, pcap, produce, written
 
-from .conftest import OpenPage, expect
+from .conftest import OpenPage, expect, tab_to
 from .test_page import cells
 
 if TYPE_CHECKING:
@@ -227,8 +231,83 @@ def test_a_proxy_that_was_restarted_is_taken_up(cluster: MockCluster, open_page:
         page.wait_for_function("() => document.querySelectorAll('.list [data-place]').length === 2")
 
 
+def test_a_rule_is_made_and_added_by_keys(shop: Shop, open_page: OpenPage, tmp_path: Path) -> None:
+    """A3: what `m` proposes is taken by `kproxy check` as it is, and the next write gets the error that it says; then
+    it is removed by keys, too."""
+    page = opened(open_page, shop, "rule")
+    shop.order(51, "rule")
+    page.wait_for_selector(".list [data-place]")
+    page.keyboard.press("j")
+    page.wait_for_selector(".details")
+    page.keyboard.press("m")
+    page.wait_for_selector("dialog textarea")
+    tab_to(page, "dialog input[placeholder=any]")
+    page.keyboard.type("1")
+    page.wait_for_selector("text=would match")
+    file = tmp_path / "rule.yaml"
+    file.write_text(page.locator("dialog textarea").input_value())
+    assert CliRunner().invoke(main, ["check", str(file)]).exit_code == 0
+    tab_to(page, "dialog button.primary")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=the rule is in force")
+    shop.order(52, "rule")
+    page.wait_for_selector(".row.failed em >> text=error for Produce of orders")
+    page.keyboard.press("Escape")
+    page.goto(f"{shop.url}#/rules")
+    page.wait_for_selector("main tbody tr >> nth=3")
+    for _ in range(4):
+        page.keyboard.press("j")
+    page.wait_for_selector("[aria-selected=true] >> text=error for Produce of orders")
+    page.keyboard.press("x")
+    page.wait_for_selector("dialog button.warns:focus")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=removed")
+
+
+def test_what_nobody_lets_go_goes_on_by_itself(shop: Shop, open_page: OpenPage) -> None:
+    """A4: after its time; all who look are told, and its row has the rule and how long that held it."""
+    page = opened(open_page, shop, "alone")
+    page.evaluate("""async () => { const { send } = await import('/view/api.mjs');
+        await send('PUT', '/api/rules/hold%20a%20moment?ttl=1m', {kind: 'intercept', hold_for: '1200ms', filter: '~k produce ~cl alone'}); }""")
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(shop.order, 53, "alone")
+        page.wait_for_selector(".held-frame")
+        page.wait_for_selector("[role=status] >> text=went on by itself")
+        writing.result(PATIENCE)
+    page.wait_for_selector(".list .row:not(.waiting) em >> text=hold a moment")
+    page.keyboard.press("j")
+    page.get_by_role("tab", name="Timing").press("Enter")
+    expect(page.locator(".timing")).to_contain_text("rules held it (hold a moment)")
+
+
+def test_a_capture_of_tcpdump_is_looked_into(shop: Shop, open_page: OpenPage, tmp_path: Path) -> None:
+    """N4: dropped on the page; its lost place is named, and its exchanges have fields and bytes."""
+    sent = written(tmp_path / "own.pcapng", [produce(number, size=5000, at=1000.0 + number) for number in range(1, 9)])
+    found = packets(sent)
+    there = [(one.time, one.data, one.length) for number, one in enumerate(found) if number != len(found) // 2]
+    data = pcap(tmp_path / "tcpdump.pcap", found[0].link, there).read_bytes()
+    page = open_page(shop.url)
+    page.wait_for_selector("text=Open a file…")
+    page.evaluate("""(text) => {
+        const given = new DataTransfer();
+        given.items.add(new File([Uint8Array.from(atob(text), (one) => one.charCodeAt(0))], "tcpdump.pcap"));
+        dispatchEvent(new DragEvent("drop", {dataTransfer: given, bubbles: true, cancelable: true}));
+    }""", b64encode(data).decode())  # fmt: skip
+    page.wait_for_selector(".stream.source")
+    page.wait_for_selector(".sources >> text=/bytes are missing in 1 place/")
+    page.wait_for_selector(".list [data-place] >> nth=3")
+    page.keyboard.press("j")
+    page.wait_for_selector(".hx .bytes")
+    expect(page.locator(".tree").first).to_contain_text('name "orders"')
+    page.keyboard.press("c")
+    page.wait_for_selector(".chip.crumb")
+    tab_to(page, ".sources [aria-label='Close tcpdump.pcap']")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".stream.live")
+
+
 def test_a_write_is_held_and_edited_by_keys(cluster: MockCluster, shop: Shop, open_page: OpenPage) -> None:
-    """A1, A2: `i` and Enter hold the next one; what does not fit is marked before anything is sent; the cluster stores
+    """A1, A2, by keys alone: `i` and Enter hold the next one; what does not fit is marked before anything is sent; the cluster stores
     what was edited, under its own name of the topic, and both pages hear how it went."""
     page, other = (opened(open_page, shop, "held") for _ in range(2))
     page.keyboard.press("i")
@@ -240,12 +319,14 @@ def test_a_write_is_held_and_edited_by_keys(cluster: MockCluster, shop: Shop, op
         page.wait_for_selector(".held-frame")
         other.wait_for_selector(".held-frame")
         page.keyboard.press("e")
-        field = page.get_by_label("topic_data[0].partition_data[0].records[0].value")
-        field.fill('{"order": "edited"}')
-        page.wait_for_selector("dialog button.primary:not([disabled])")
-        page.get_by_label("topic_data[0].partition_data[0].records[0].key").fill("customer 8")
-        page.wait_for_selector("text=leaves with")
-        page.locator("dialog button.primary").click()
+        page.wait_for_selector("dialog .value")
+        page.wait_for_selector("dialog [role=treeitem] >> text=offset 0")
+        for name, text in (("key", "customer 8"), ("value", '{"order": "edited"}')):
+            tab_to(page, f"dialog input[aria-describedby$='records[0].{name}']")
+            page.keyboard.press("Control+A")
+            page.keyboard.type(text)
+        expect(page.locator("dialog [role=status]")).to_have_text(re.compile("leaves with"))
+        page.keyboard.press("Enter")
         writing.result(PATIENCE)
     other.wait_for_selector(".held-frame", state="detached")
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g"})
