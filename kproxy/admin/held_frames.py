@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import trio
 
-from kproxy.core.holding.desk import MOST_BYTES, HoldingDesk
+from kproxy.core.holding.desk import HoldingDesk
 from kproxy.core.holding.edit import BadEdit, MessageEdit, answer_of
-from kproxy.core.holding.held import HeldFrame
+from kproxy.core.holding.held import MOST_BYTES, HeldFrame
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.loop.turns import in_turns
 from kproxy.observe.credentials import take_out, withheld_body

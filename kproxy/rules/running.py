@@ -4,7 +4,7 @@ decide together (`common`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal, Protocol
 
 from kproxy.rules.kinds.base.live import LiveRule
@@ -93,10 +93,14 @@ class Running:
 
     def release(self, how: HowGone = "resumed") -> int:
         """Let go what is held, and return how many frames that were."""
+        return sum(1 for _ in self.releasing(how))
+
+    def releasing(self, how: HowGone = "resumed") -> Iterator[None]:
+        """Let go what is held now, a frame at each step: thousands may be, and each goes on at once."""
         held, self.held = self.held, []
         for one in held:
             one.let_go(how)
-        return len(held)
+            yield
 
     def reset(self) -> None:
         """Set all counters back to 0."""

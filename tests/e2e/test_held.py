@@ -8,45 +8,22 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 import pytest
 
-from kproxy.cli.admin_client import Admin, Refused
-from kproxy.errors import DocumentError
+from kproxy.cli.admin_client import Admin
 from kproxy.testing.process import free_port
 from kproxy.testing.proxy import Proxy
 from tests.support.fake_broker import FakeBroker
+from tests.support.held_proxy import Running
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
 
 METADATA = 3
 ASK = {"topics": [{"name": "t"}]}
 HOLD = {"kind": "intercept", "match": {"api": "Metadata", "client_id": "raw"}, "hold_for": "20s"}
-
-
-@dataclass
-class Running:
-    """A proxy, its API, and three clients."""
-
-    proxy: Proxy
-    admin: Admin
-    clients: list[RawClient]
-
-    def post(self, path: str, **body: Any) -> Any:
-        return self.admin("POST", f"/api/held/{path}", json.dumps(body).encode())
-
-    def held(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.admin("GET", "/api/held")["held"]
-        return found
-
-    def refused(self, path: str, **body: Any) -> tuple[str, str]:
-        with pytest.raises((Refused, DocumentError)) as caught:
-            self.post(path, **body)
-        return getattr(caught.value, "code", "invalid"), str(caught.value)
 
 
 @pytest.fixture(scope="module", params=[1, 2])
@@ -96,18 +73,6 @@ def test_one_waits_longer_than_idle_connections_live_and_nobody_else_does(runnin
         client.frame()
     code, text = running.refused(f"{held[0]['id']}/resume", revision=1)
     assert (code, "was resumed by mara" in text) == ("no_such_held", True)
-
-
-def test_a_client_that_leaves_takes_along_what_is_held(running: Running) -> None:
-    """Though its socket is not read, and there are bytes in it."""
-    client = running.clients[0]
-    client.send(client.request(METADATA, 8, ASK) * 2)
-    until(lambda: len(running.held()) == 1)
-    number = running.held()[0]["id"]
-    client.close()
-    until(lambda: running.held() == [])
-    code, text = running.refused(f"{number}/resume", revision=1)
-    assert (code, "gone with its client" in text) == ("no_such_held", True)
 
 
 def test_an_edit_is_made_where_the_frame_is(running: Running) -> None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kproxy.rules.running import HowGone
 
+from .held import MOST_BYTES
+
 if TYPE_CHECKING:
     from .held import HeldFrame, TellHeld
 
-MOST_BYTES = 16 << 20
-"""Bytes of frames that kinds of rules hold which are made for it; `when: {hold: true}` has its bound by connections."""
 KNOWN = 60.0
 """Seconds for which it is known how a frame went."""
 MOST_KNOWN = 1000

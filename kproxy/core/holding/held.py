@@ -19,12 +19,13 @@ from kproxy.rules.running import HowGone, Running
 from kproxy.wire import decode_request, encode
 from kproxy.wire.scan.frames import framed
 
-from .desk import MOST_BYTES
-
 if TYPE_CHECKING:
     from kproxy.core.lanes.frame import FrameView
 
 SIZE = 4
+MOST_BYTES = 16 << 20
+"""Bytes of frames that kinds of rules hold which are made for it, and of the longest one that is looked into; `when:
+{hold: true}` has its bound by connections."""
 LONGEST_HOLD = 600.0
 """Seconds that a frame is held at most, extensions included."""
 CLAIM = 30.0

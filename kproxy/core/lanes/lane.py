@@ -154,10 +154,14 @@ class Lane(Assembler):
         return Replace(pieces, stop, rest=frame.end - stop)
 
     def begin_hold(self, evaluation: Evaluation, at: Direction, size: int, now: float) -> None:
-        """Have the rules hold the frame at hand that are to."""
+        """Have the rules hold the frame at hand that are to, and have not gone while a long one was evaluated: nobody
+        would let it go."""
         session = self.session
+        in_force = set(session.plan.live)
         evaluation.holds = [
-            HeldFrame(session, self, evaluation, running, at, hold, now, size) for running, hold in evaluation.to_hold
+            HeldFrame(session, self, evaluation, running, at, hold, now, size)
+            for running, hold in evaluation.to_hold
+            if running in in_force
         ]
         for held in evaluation.holds:
             session.shared.desk.enter(held)

@@ -1,15 +1,23 @@
-"""Clients that leave while a rule holds a frame of theirs: nobody reads their sockets, so no end would be seen."""
+"""Clients that end while a rule holds a frame of theirs: nobody reads their sockets, so their end would not be seen.
+
+Strategy. A FIN says no more than that the client sends nothing more. It may have left, or it may wait for its answer;
+and what it sent before, the last write of a producer with acks 0, say, is for the broker all the same. So what is held
+stays held, and those who look are told. The kernel of a client that has left entirely answers for another minute, then
+it resets the connection: that is an end like any other. It is asked again and again, so that this is seen soon.
+"""
 
 from __future__ import annotations
 
 import socket
-from functools import partial
+from collections.abc import Iterator
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from kproxy.core.holding.desk import HoldingDesk
 from kproxy.core.holding.held import HeldFrame
 from kproxy.net.loop.reactor import Reactor
+from kproxy.net.loop.turns import work_through
+from kproxy.net.socket.socket_io import keep_alive
 from kproxy.rules.running import HowGone
 
 if TYPE_CHECKING:
@@ -17,6 +25,8 @@ if TYPE_CHECKING:
 
 LOOK = 0.25
 """Seconds between two looks."""
+ASK = 2
+"""Seconds between two questions whether a client that sends nothing more is still there."""
 CLOSE_WAIT = 8
 """State of a TCP socket whose other end has closed (include/net/tcp_states.h)."""
 
@@ -37,20 +47,25 @@ class HeldWatch:
             self.reactor.call_at(monotonic() + LOOK, self.look)
 
     def look(self) -> None:
-        """Close the connections whose clients have left."""
-        owners = {held.session.owner for held in self.desk.held.values()} - {None}
-        for connection in owners:
-            if not connection.closed and has_left(connection):
-                text = "client closed while a rule held a frame of its connection"
-                connection.watch(partial(connection.close, "client_closed", text))
+        """Look at the clients of all held frames, some at a time."""
+        work_through(self.reactor, self.steps())
+
+    def steps(self) -> Iterator[None]:
+        for held in list(self.desk.held.values()):
+            connection = held.session.owner
+            if not held.ended and held.gone is None and connection is not None and has_ended(connection):
+                held.ended = True
+                keep_alive(connection.client.sock, idle=ASK, interval=ASK)
+                self.desk.changed(held)
+            yield
         self.planned = bool(self.desk.held)
         if self.planned:
             self.reactor.call_at(monotonic() + LOOK, self.look)
 
 
-def has_left(connection: Connection) -> bool:
+def has_ended(connection: Connection) -> bool:
     """Return True if the client has closed its end, whatever it sent before."""
-    sock = connection.client.sock
+    sock = None if connection.closed else connection.client.sock
     if sock is None:
         return False
     try:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from time import monotonic, time
 from typing import Protocol
 
@@ -151,7 +151,8 @@ class RuleKeeper:
 
     async def release_everywhere(self, name: str) -> int:
         """Do `release` in all processes that hold requests."""
-        return self.release(name)
+        running = self.running(name)
+        return 0 if running is None else await release_in_turns(running)
 
     async def count(self) -> None:
         """Bring the counters of all rules up to date."""
@@ -221,7 +222,7 @@ class RuleKeeper:
         for _ in self.swap(self.store.rule_set) or ():
             yield
         for running in change.left:
-            running.release("rule_gone")
+            yield from running.releasing("rule_gone")
             yield
         self._tell(change.new)
         self.waiters.changed()
@@ -288,3 +289,16 @@ class RuleKeeper:
                 stage = None if at is None else scenario.stage_name(at.stage)
                 self.log.info("scenario", name=scenario.name, stage=stage, round=None if at is None else at.round + 1,
                               at=stored.document.source.file)  # fmt: skip
+
+
+async def release_in_turns(running: Running) -> int:
+    """Let go what a rule holds while others go on, and return how many frames that were."""
+    released = count()
+
+    def steps() -> Iterator[None]:
+        for _ in running.releasing():
+            next(released)
+            yield
+
+    await in_turns(steps())
+    return next(released)

@@ -15,7 +15,7 @@ import trio
 
 from kproxy.errors import InternalError
 from kproxy.net.loop.turns import in_turns
-from kproxy.net.rules.keeper import ApplyRuleSet
+from kproxy.net.rules.keeper import ApplyRuleSet, release_in_turns
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.rule import Rule
@@ -81,16 +81,16 @@ class WorkerRules:
         staying = set(map(id, self.in_force))
         for running in before:
             if id(running) not in staying:
-                running.release("rule_gone")
+                await in_turns(running.releasing("rule_gone"))
 
     def count(self, question: CountRules) -> list[RuleCount]:
         """Return the counters of the rules that have any: of thousands of rules most have none."""
         return [counted(one) for one in self.running.values() if one.matched or one.held]
 
-    def release(self, question: ReleaseRule) -> int:
+    async def release(self, question: ReleaseRule) -> int:
         """Let go the requests that the rule holds here; return how many."""
         running = self.running.get(question.born)
-        return 0 if running is None else running.release()
+        return 0 if running is None else await release_in_turns(running)
 
     def _ready(self, state: RulesState, rule_models: dict[bytes, Rule]) -> Prepared:
         running, active, positions = {}, [], []
