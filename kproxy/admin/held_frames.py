@@ -11,7 +11,7 @@ import binascii
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import trio
 
@@ -22,6 +22,7 @@ from kproxy.net.loop.reactor import Reactor
 from kproxy.net.loop.turns import in_turns
 from kproxy.observe.credentials import take_out, withheld_body
 from kproxy.rules.bodies import carries_records
+from kproxy.rules.running import HowGone
 from kproxy.rules.select.selected import error_number
 from kproxy.view.frame_steps import NO_RECORDS
 from kproxy.wire.breath import freeing, rest
@@ -58,7 +59,17 @@ REQUEST_PARTS: tuple[tuple[int, int, str], ...] = (
 RESPONSE_PARTS: tuple[tuple[int, int, str], ...] = ((0, 4, "the correlation id"),)
 HOW = {"client_left": "gone with its client", "rule_gone": "let go with its rule", "timed_out": "let go by its time"}
 
+FRESH = 0.25
+"""Seconds for which what was told of a held frame is told to others, too, unless it changes."""
+
 T = TypeVar("T")
+
+
+class MadeRow(NamedTuple):
+    """Row of a list of held frames, and until when it may be told."""
+
+    until: float
+    row: tuple[str, str, str]
 
 
 class HeldFrames:
@@ -66,6 +77,8 @@ class HeldFrames:
 
     def __init__(self, desk: HoldingDesk, reactor: Reactor, most_bytes: int, records: bool = True) -> None:
         self.desk, self.reactor, self.most_bytes, self.records = desk, reactor, most_bytes, records
+        self.made: dict[str, MadeRow] = {}
+        desk.tell.append(self.told)
 
     # ---- look
 
@@ -81,12 +94,23 @@ class HeldFrames:
         def make() -> Iterator[None]:
             for held in frames:
                 if held.gone is None:
-                    shown = self.show(held)
-                    rows.append((shown.since, shown.id, shown.model_dump_json()))
+                    rows.append(self.row(held))
                 yield
 
         await in_turns(make())
         return rows
+
+    def row(self, held: HeldFrame) -> tuple[str, str, str]:
+        """Return since when a frame is held, its id, and the frame as JSON, which is made once for all who look."""
+        now, made = self.desk.clock(), self.made.get(held.id)
+        if made is None or now > made.until:
+            shown = self.show(held)
+            made = self.made[held.id] = MadeRow(now + FRESH, (shown.since, shown.id, shown.model_dump_json()))
+        return made.row
+
+    def told(self, what: str, held: HeldFrame, how: HowGone | None, who: str) -> None:
+        """Make the row of a frame anew that has changed, and none any more of one that is gone."""
+        self.made.pop(held.id, None)
 
     def show(self, held: HeldFrame) -> HeldShown:
         return HeldShown(**self.fields(held))

@@ -211,7 +211,9 @@ async def test_whatever_is_sent_is_read_in_short_steps(held: Held, name: str) ->
     await is_short(send)
 
 
-async def test_thousands_of_held_frames_are_listed_and_let_go_in_turns(held: Held) -> None:
+async def test_thousands_of_held_frames_are_listed_and_let_go_in_turns(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """More than one list tells."""
     running = held.api.running("hold")
     running.effect.hold = (running.effect.hold[0].__class__(600.0, "pass", 10_000),)
@@ -237,6 +239,13 @@ async def test_thousands_of_held_frames_are_listed_and_let_go_in_turns(held: Hel
 
     hold()
     await is_short(look)
+    made: list[str] = []
+    show = held.api.members[0].held_frames.show
+    monkeypatch.setattr(held.api.members[0].held_frames, "show", lambda one: made.append(one.id) or show(one))
+    monkeypatch.setattr("kproxy.admin.held_frames.FRESH", 60.0)
+    for _ in range(3):
+        await look()
+    assert len(made) <= 1000, "what was made for one who looks is told to others, too"
     await is_short(resume, hold)
     hold()
     await is_short(release, hold)

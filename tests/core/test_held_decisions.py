@@ -12,7 +12,7 @@ from kproxy.core.holding import held as held_module
 from kproxy.core.holding.held import HeldFrame
 from kproxy.testing.dialogue import Dialogue, request, response
 from tests.support.frames import fetch, fetched
-from tests.support.holding import held_in, holding, only
+from tests.support.holding import HeldOwner, held_in, holding, only
 
 HEARTBEAT, FETCH = 12, 1
 BEAT, OTHER = request(HEARTBEAT, 4, 1, group_id="g"), request(HEARTBEAT, 4, 1, group_id="h")
@@ -121,6 +121,24 @@ def test_a_fetch_session_is_begun_anew_behind_a_request_that_was_changed(decisio
     if decision != "drop":  # whose answer never comes
         assert talk.responses(*[(FETCH, 11)] * 3)[-1].body["error_code"] == 70
     assert talk.closed is None
+
+
+def test_frames_that_are_evaluated_at_the_same_time_have_one_room() -> None:
+    """Of two long ones, each of which was told that there is room, the second one passes."""
+    talk = holding(f"rules:\n{HOLD.replace('hold_for', 'filter: ~g g, hold_for')}")
+    talk.shared.desk.most_bytes = len(BEAT)
+    other = Dialogue(shared=talk.shared, plan=talk.session.plan, number=2)
+    other.session.owner = HeldOwner(other)
+
+    def judge(*_: Any) -> bool:
+        talk.shared.desk.judge = lambda *_: True
+        other.client(BEAT)
+        return True
+
+    talk.shared.desk.judge = judge
+    talk.client(BEAT)
+    assert [one.session for one in held_in(talk)] == [other.session]
+    assert (talk.to_broker, talk.shared.desk.passed_over) == (BEAT, 1)
 
 
 def test_a_frame_that_is_too_long_to_be_looked_at_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,8 @@ def passes_filter(
 
 
 def may_hold(session: SessionState, running: Running, hold: Hold, size: int) -> bool:
-    """Return True if the rule may hold a frame of so many bytes, besides those that are held; else it is counted."""
+    """Return True if the rule may hold a frame of so many bytes, besides those that are held; else it is counted. To be
+    asked when a frame is evaluated, and when it is held then."""
     if session.phase is DRAINING:
         return False
     desk = session.shared.desk

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kproxy.core.holding.admission import may_hold
 from kproxy.core.holding.held import HeldFrame
 from kproxy.core.live.evaluation import Evaluation
 from kproxy.core.rewrite.names.single_topic import SingleTopicRewriter
@@ -154,14 +155,14 @@ class Lane(Assembler):
         return Replace(pieces, stop, rest=frame.end - stop)
 
     def begin_hold(self, evaluation: Evaluation, at: Direction, size: int, now: float) -> None:
-        """Have the rules hold the frame at hand that are to, and have not gone while a long one was evaluated: nobody
-        would let it go."""
+        """Have the rules hold the frame at hand that are to. While a long one is evaluated rules may go, which nobody
+        would let it go by then, and others may take the room."""
         session = self.session
         in_force = set(session.plan.live)
         evaluation.holds = [
             HeldFrame(session, self, evaluation, running, at, hold, now, size)
             for running, hold in evaluation.to_hold
-            if running in in_force
+            if running in in_force and (hold is None or may_hold(session, running, hold, size))
         ]
         for held in evaluation.holds:
             session.shared.desk.enter(held)
