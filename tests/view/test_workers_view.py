@@ -116,6 +116,7 @@ def test_a_view_of_two_workers(proxy: Proxy) -> None:
             assert (details["id"], details["event"]["api"]) == (name, "Metadata")
             frame = asked(proxy, f"/api/exchanges/{name}/frame?of=request")
             assert int.from_bytes(frame[:4], "big") == len(frame) - 4 == details["request"]["client"]["kept"]
+            assert frame[4:] in asked(proxy, f"/api/exchanges/{name}/capture")
     beat(proxy, 4)
     with ExitStack() as stack:
         again = Page(proxy.admin, page.place)
@@ -123,6 +124,19 @@ def test_a_view_of_two_workers(proxy: Proxy) -> None:
         until(lambda: len(again.ids) == 4)
         assert not set(again.ids) & set(page.ids)
         assert again.of("gap") == []
+
+
+def test_why_connections_of_two_workers_ended(proxy: Proxy) -> None:
+    """The newest first, a hundred of both at most, each with its reason in words."""
+    beat(proxy, 104)
+    ended = until(lambda: (found := asked(proxy, "/api/connections/ended")["ended"]) and len(found) == 100 and found)
+
+    assert {one["id"] % 2 for one in ended} == {0, 1}
+    assert [one["ended"] for one in ended] == sorted((one["ended"] for one in ended), reverse=True)
+    assert all(one["since"] <= one["ended"] for one in ended)
+    assert {(one["cause"], one["blame"]) for one in ended} == {("client_closed", "")}
+    assert all("client closed" in one["reason"] for one in ended)
+    assert all(one["client_bytes"] > 0 and one["listener"] == "main" for one in ended)
 
 
 def test_a_worker_that_is_killed_leaves_a_gap(proxy: Proxy) -> None:

@@ -15,7 +15,7 @@ from kproxy.rules.store import RuleStore
 from tests.support.fake_view import FakeView, problem
 from tests.support.wait import until
 
-from .conftest import OpenPage, expect
+from .conftest import OpenPage, expect, tab_to
 from .test_access import violations
 from .test_page import HOSTILE, shown
 
@@ -280,7 +280,7 @@ CAPTURE = {
 
 
 def test_captures_are_started_stopped_and_saved(writing: FakeView, open_page: OpenPage) -> None:
-    """With the filter of the bar; a refusal stays in the dialog."""
+    """By keys alone, with the filter of the bar; a refusal stays in the dialog."""
     writing.answers |= {
         "/api/captures": {
             "folder": "/captures", "captures": [CAPTURE, {**CAPTURE, "name": "b.pcapng", "state": "running"}],
@@ -291,12 +291,17 @@ def test_captures_are_started_stopped_and_saved(writing: FakeView, open_page: Op
     page = open_page(f"{writing.page}#/exchanges?f=~t%20orders")
     page.goto(f"{writing.page}#/captures")
     page.wait_for_selector("main >> text=incident.pcapng")
-    page.locator("main").get_by_role("button", name="Stop").click()
     with page.expect_download() as download:
-        page.locator("main").get_by_role("button", name="Download").click()
+        tab_to(page, "main tbody tr:nth-child(1) td button")
+        page.keyboard.press("Enter")
+    tab_to(page, "main tbody tr:nth-child(2) td button")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=b.pcapng was stopped")
     assert download.value.suggested_filename == "incident.pcapng"
     page.keyboard.press("s")
-    page.get_by_label("file", exact=True).fill("mine")
+    page.wait_for_selector("dialog input:focus")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("mine")
     page.keyboard.press("Enter")
     page.wait_for_selector("dialog >> text=file: it is there")
     asked = writing.changes[-1][1]
@@ -326,7 +331,8 @@ def test_a_file_is_opened_by_dropping_it(writing: FakeView, open_page: OpenPage)
     assert any("source=s1" in path for path in writing.seen)
     expect(page.locator(".sources")).to_contain_text(HOSTILE[:20])
     writing.answers["/api/sources"] = {**opened, "sources": []}
-    page.locator(".sources [aria-label^=Close]").click()
+    tab_to(page, ".sources [aria-label^=Close]")
+    page.keyboard.press("Enter")
 
     until(lambda: writing.changes[-1][:2] == ("DELETE", "/api/sources/s1"))
 
