@@ -99,10 +99,15 @@ def is_long_list(key: int, size: int) -> bool:
     return key in LISTS and size > LONGEST_LIST
 
 
+def is_known(key: int, version: int) -> bool:
+    """Return True if the table says what frames of this API and version hold."""
+    return key in schema.paths() and version in schema.load(key).versions
+
+
 def errors_of(seen: ObservedExchange) -> Errors:
     """Return the errors in the response of an exchange; those its first bytes told where it was not kept whole."""
     response = seen.response
-    if response is None or response.form is not Form.WHOLE or seen.key not in schema.paths():
+    if response is None or response.form is not Form.WHOLE or not is_known(seen.key, seen.version):
         return seen.known_errors
     frame = bytes(SIZE_BYTES) + response.data
     return errors_in(seen.key, answered_version(seen.key, seen.version), frame, 0, len(frame))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from kproxy.observe.response_errors import error_at, place
+from kproxy.observe.exchange import NO_ERRORS, Form, Frame, ObservedExchange
+from kproxy.observe.response_errors import error_at, errors_of, place
 from kproxy.testing.dialogue import defaults, response
 from kproxy.wire.table import schema
+from tests.support.capture_files import client
 
 
 def test_it_is_what_was_written() -> None:
@@ -33,3 +35,11 @@ def test_nothing_is_guessed() -> None:
     assert error_at(9999, 0, frame) is None
     frame[8] = 1
     assert error_at(12, 4, frame) is None
+
+
+def test_a_version_that_nobody_knows_has_the_errors_that_are_known() -> None:
+    """A whole response of it is not looked into, of whichever API: whoever asks gets what its first bytes told."""
+    for api in schema.apis():
+        told = Frame(2004, 1.0, 1.0, bytes(2000), Form.WHOLE)
+        seen = ObservedExchange(client(), 1, api.key, api.versions.last + 1, 7, "a", None, told, "answered")
+        assert errors_of(seen) == NO_ERRORS
