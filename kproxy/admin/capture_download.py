@@ -66,7 +66,7 @@ async def download_capture(backend: Backend, call: OperationCall) -> Response:
     shown = await backend.captures.show(call.path["name"])
     if shown.state in ("running", "ending"):
         raise Problem(409, "capture_runs", f'the capture "{shown.name}" is {shown.state}: stop it first')
-    if not backend.view.records and shown.payload != "none":
+    if not backend.view.records and shown.payload not in ("none", "sketch"):
         raise Problem(403, "records_hidden", "the config has `view: {records: false}`, and the file has records")
     try:
         number, size = await trio.to_thread.run_sync(partial(opened, shown.file))

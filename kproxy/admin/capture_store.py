@@ -41,8 +41,10 @@ class CaptureQuery(Query):
 
     file: str = Field(description="name in the folder `captures` of the config, without a folder of its own")
     filter: str = Field(default="", description="in the filter language, such as `~k produce ~t orders`; empty: all")
-    payload: Literal["none", "head", "full"] = Field(
-        default="head", description="of each frame: none, its header only; head, its beginning; full, all of it"
+    payload: Literal["none", "head", "sketch", "full"] = Field(
+        default="head",
+        description="of each frame: none, its header only; head, its beginning; sketch, all but what is inside of "
+        "record batches; full, all of it",
     )
     head: int = Field(default=HEAD, ge=16, le=65_536, description="bytes of each frame that `head` keeps")
     side: Literal["client", "broker", "both"] = Field(
@@ -67,7 +69,7 @@ class CaptureShown(Shown):
     )
     error: str | None = Field(description="why the file could not be written")
     filter: str = Field(description="in its long form; empty: all")
-    payload: Literal["none", "head", "full"]
+    payload: Literal["none", "head", "sketch", "full"]
     side: Literal["client", "broker", "both"]
     since: str = Field(description="ISO 8601")
     seconds: float = Field(description="how long it has been, or was, at work")

@@ -31,15 +31,17 @@ class Note(ClientNote, total=False):
     """Note at a packet. At the first packet of a connection: its number and client. At the last of a frame: the rest.
 
     `who`: what has become known of the client since. `acks`: of a Produce request, where the bytes that are kept do not
-    have them. `withheld`: why the frame is not whole. `rules`, `answered_by`, `rule_wait`, `other_wait`, `outcome`: of
-    the exchange that ends with the frame. `failed`: error codes that rules put into the broker's answer. `errors`,
-    `error_at_top`: those in a response of which not all is kept; the first one stands at its top.
+    have them. `withheld`: why the frame is not whole. `sketch`: its bytes are a sketch. `rules`, `answered_by`,
+    `rule_wait`, `other_wait`, `outcome`: of the exchange that ends with the frame. `failed`: error codes that rules put
+    into the broker's answer. `errors`, `error_at_top`: those in a response of which not all is kept; the first one
+    stands at its top.
     """
 
     connection: int
     who: ClientNote
     acks: int
     withheld: str
+    sketch: bool
     rules: list[str]
     answered_by: str
     rule_wait: tuple[float, float]

@@ -205,5 +205,5 @@ def captured_frame(cut: CutFrame, key: int, version: int, direction: str, note: 
         except DecodeError as error:
             data, withheld = b"", str(error)
     whole = len(data) == cut.size - 4
-    form = Form.WHOLE if whole else Form.HEAD if data else Form.NONE
+    form = Form.WHOLE if whole else Form.NONE if not data else Form.SKETCH if "sketch" in note else Form.HEAD
     return Frame(cut.size, cut.first, cut.last, data, form, withheld)

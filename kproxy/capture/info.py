@@ -23,7 +23,7 @@ def describe(path: str | Path, ports: Iterable[int] = ()) -> dict[str, Any]:
     capture = Capture(path, ports=(KAFKA_PORT, *ports), side="both")
     apis: Counter[str] = Counter()
     servers: Counter[str] = Counter()
-    cut = withheld = unanswered = behind = 0
+    cut = sketched = withheld = unanswered = behind = 0
     for seen in capture:
         if capture.own and isinstance(seen.who, CapturedConnection) and seen.who.interface == "broker":
             behind += 1
@@ -32,6 +32,7 @@ def describe(path: str | Path, ports: Iterable[int] = ()) -> dict[str, Any]:
         unanswered += seen.outcome in ("unanswered", "closed")
         for frame in (seen.request, seen.response):
             cut += is_cut(frame)
+            sketched += frame is not None and frame.form is Form.SKETCH
             withheld += frame is not None and bool(frame.withheld)
         if isinstance(seen.who, CapturedConnection):
             servers[f"{seen.who.server_address}:{seen.who.server_port}"] += 1
@@ -52,6 +53,7 @@ def describe(path: str | Path, ports: Iterable[int] = ()) -> dict[str, Any]:
         "apis": [f"{name}: {number}" for name, number in apis.most_common()],
         "servers": [f"{name}: {number}" for name, number in servers.most_common(MOST_SERVERS)],
         "frames cut": cut,
+        "frames without their records": sketched,
         "frames withheld": withheld,
         "stopped": merged(file.ends).get("stopped"),
         "exchanges dropped": merged(file.ends).get("dropped") if capture.own else None,
@@ -71,7 +73,7 @@ def describe(path: str | Path, ports: Iterable[int] = ()) -> dict[str, Any]:
 
 def is_cut(frame: Frame | None) -> bool:
     """Return True if not all of the frame is here, for another reason than credentials."""
-    return frame is not None and frame.form is not Form.WHOLE and not frame.withheld
+    return frame is not None and frame.form not in (Form.WHOLE, Form.SKETCH) and not frame.withheld
 
 
 def merged(comments: Iterable[str]) -> dict[str, Any]:

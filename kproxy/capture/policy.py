@@ -4,6 +4,9 @@ Strategy: always a beginning of it, so that what is there is true, and the packe
 never in what an observer hands out; where it says that it has withheld a body, the header alone is kept here, so that
 two mistakes are needed to show one. What it put in the place of config values is not written: such a frame ends before
 the first of them.
+
+A sketch is no beginning: the inside of record batches is left out of the middle of the frame. So the file says of each
+such frame that it is one, and only kproxy reads what stands behind the first batch.
 """
 
 from __future__ import annotations
@@ -11,15 +14,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from struct import pack
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kproxy.errors import DecodeError
 from kproxy.observe.credentials import CONFIG_VALUES, REQUEST, RESPONSE, value_spans
 from kproxy.observe.exchange import Depth, Form, Frame, ObservedExchange
+from kproxy.observe.response_errors import is_known
 from kproxy.wire.codec.structs import header_version
 from kproxy.wire.scan.head import body_start
+from kproxy.wire.scan.sketch import Sketcher, decode_sketch, sketch
 
-Payload = Literal["none", "head", "full"]
+Payload = Literal["none", "head", "sketch", "full"]
 CaptureSide = Literal["client", "broker", "both"]
 """Side of the proxy whose frames are captured, or read back."""
 HEAD = 512
@@ -28,11 +33,23 @@ LONGEST_HEADER = 1024
 """Bytes that are kept of a header; client ids may be longer, and are not."""
 
 
+DEPTHS = {"none": Depth.COUNT, "head": Depth.FULL, "sketch": Depth.SKETCH, "full": Depth.FULL}
+"""Amount of frames that an observer has to keep, by payload."""
+
+
+class KeptBytes(NamedTuple):
+    """Bytes of a frame that a capture keeps, without its length field; the frame's beginning unless it is a sketch."""
+
+    data: bytes
+    sketch: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """Policy of a capture.
 
-    `payload`: none, only headers; head, so many bytes from the header on; full, all that the observer keeps.
+    `payload`: none, only headers; head, so many bytes from the header on; sketch, all fields, of record batches their
+    headers; full, all that the observer keeps.
     """
 
     payload: Payload = "head"
@@ -41,18 +58,32 @@ class Policy:
     @property
     def depth(self) -> Depth:
         """Return how much of a frame an observer has to keep for this policy."""
-        return Depth.COUNT if self.payload == "none" else Depth.FULL
+        return DEPTHS[self.payload]
 
     def most(self, frame: Frame) -> int:
         """Return the number of bytes of the frame that are kept at most."""
-        longest = {"none": LONGEST_HEADER, "head": max(self.head, LONGEST_HEADER), "full": len(frame.data)}
-        return max(longest[self.payload], LONGEST_HEADER)
+        if self.payload in ("sketch", "full"):
+            return max(len(frame.data), len(frame.sketch), LONGEST_HEADER)
+        return LONGEST_HEADER if self.payload == "none" else max(self.head, LONGEST_HEADER)
+
+    def written(self, seen: ObservedExchange, frame: Frame, *, response: bool) -> KeptBytes:
+        """Return the bytes behind the frame's length field that go into the file, and what they are."""
+        direction = RESPONSE if response else REQUEST
+        if self.payload != "sketch" or frame.withheld or frame.form is Form.NONE:
+            return KeptBytes(self.kept(seen, frame, response=response), False)
+        if is_known(seen.key, seen.version):
+            if sketch(seen.key, seen.version, direction) is None:  # there is no place for records in it
+                return KeptBytes(frame.data, False)
+            data = sketched(seen, frame, direction)
+            if data is not None:
+                return KeptBytes(data, len(data) < frame.size - 4)
+        return KeptBytes(frame.data[: min(header_end(seen, frame.data, response=response), LONGEST_HEADER)], False)
 
     def kept(self, seen: ObservedExchange, frame: Frame, *, response: bool) -> bytes:
         """Return the bytes behind the frame's length field that go into the file."""
         if not frame.data or frame.form is Form.NONE:
             return known_header(seen, response=response)[: min(frame.size - 4, LONGEST_HEADER)]
-        end = len(frame.data) if self.payload == "full" else self.head
+        end = self.head if self.payload == "head" else len(frame.data)
         if frame.withheld == CONFIG_VALUES and self.payload != "none":
             return frame.data[: min(end, first_value(seen, frame.data, response=response))]
         if self.payload == "none" or frame.withheld or frame.form is Form.SKETCH:
@@ -86,6 +117,23 @@ def first_value(seen: ObservedExchange, data: bytes, *, response: bool) -> int:
     """Return the offset of the first withheld value; if it cannot be told, the end of the header."""
     spans = value_spans(data, seen.key, seen.version, RESPONSE if response else REQUEST)
     return spans[0][0] if spans else header_end(seen, data, response=response)
+
+
+def sketched(seen: ObservedExchange, frame: Frame, direction: str) -> bytes | None:
+    """Return the sketch of a frame with records; None if it is not all there, or its structure cannot be followed to
+    its end, so that anything may be in it."""
+    data = frame.sketch or frame.data
+    if frame.form is Form.WHOLE:
+        sketcher = Sketcher(seen.key, seen.version, direction)
+        sketcher.feed(frame.data, 0, len(frame.data))
+        data = sketcher.data()
+    elif frame.form is not Form.SKETCH and not frame.sketch:
+        return None
+    try:
+        decode_sketch(data, seen.key, seen.version, direction, sketched=True)
+    except DecodeError:
+        return None
+    return data
 
 
 @cache

@@ -136,11 +136,13 @@ class CaptureWriter:
             self._frame(known.talk, 1, seen, response, note)
 
     def _frame(self, talk: Conversation, side: int, seen: ObservedExchange, frame: Frame, note: dict[str, Any]) -> None:
-        kept = self.policy.kept(seen, frame, response=side == 1)
+        kept, sketch = self.policy.written(seen, frame, response=side == 1)
         if seen.acks is not None and side == 0 and (len(kept) < frame.size - 4 and acks_of(kept, seen.version) is None):
             note = {**note, "acks": seen.acks}
         if side == 1 and len(kept) < frame.size - 4:
             note = note | about_errors(errors_of(seen))
+        if sketch:
+            note = {**note, "sketch": True}
         if frame.withheld:
             note = {**note, "withheld": frame.withheld}
         first, last = self.wall(frame.first), self.wall(frame.last)

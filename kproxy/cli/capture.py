@@ -49,8 +49,10 @@ def with_choice(function: F) -> F:
     for option in reversed((
         click.argument("file"),
         click.argument("words", metavar="[FILTER]…", nargs=-1, type=click.UNPROCESSED),
-        click.option("--payload", type=click.Choice(["none", "head", "full"]), default="head", show_default=True,
-                     help="Of each frame: its header only, its beginning, or all of it."),
+        click.option("--payload", type=click.Choice(["none", "head", "sketch", "full"]), default="head",
+                     show_default=True,
+                     help="Of each frame: its header only, its beginning, all but what is inside of record batches, or "
+                          "all of it."),
         click.option("--head", type=click.IntRange(16, 65_536), metavar="BYTES",
                      help="How much of each frame `head` keeps; 512 if not given."),
         click.option("--side", type=click.Choice(["client", "broker", "both"]), default="both", show_default=True,

@@ -88,10 +88,10 @@ async def test_records_that_are_hidden_are_in_no_download(api: Any, path: Path) 
     api.backend.view = ViewConfig(records=False)
     api.backend.captures = OneCapture(path)
     refused = await api("GET", "/api/captures/orders.pcapng/file")
-    api.backend.captures = OneCapture(path, payload="none")
-
     assert (refused.status, refused.code) == (403, "records_hidden")
-    assert (await api("GET", "/api/captures/orders.pcapng/file", receive=trio.sleep_forever)).status == 200
+    for payload in ("none", "sketch"):
+        api.backend.captures = OneCapture(path, payload=payload)
+        assert (await api("GET", "/api/captures/orders.pcapng/file", receive=trio.sleep_forever)).status == 200
 
 
 @pytest.mark.trio

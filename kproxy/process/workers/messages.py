@@ -216,7 +216,7 @@ class JoinCapture(Question[None], frozen=True):
     path: str
     owner: bytes
     filter: str
-    payload: Literal["none", "head", "full"]
+    payload: Literal["none", "head", "sketch", "full"]
     head: int
     side: Literal["client", "broker", "both"]
     size: int
