@@ -47,7 +47,7 @@ class FileResponse(StreamingResponse):
             self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the file and of its room."""
         os.close(self.number)
 
     async def pieces(self) -> AsyncIterator[bytes]:
