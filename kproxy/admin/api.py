@@ -114,11 +114,13 @@ def make_app(
         by_path[operation.path][operation.method] = operation
     for path, methods in by_path.items():
         routes.append(Route(path, guarded(guard, backend, endpoint(backend, methods)), methods=list(methods)))
-    return Starlette(
+    app = Starlette(
         routes=routes,
         middleware=[Middleware(SafeAnswers), Middleware(KeepSlashes)],
         exception_handlers={HTTPException: no_route},
     )
+    app.router.redirect_slashes = False  # it answers before any guard, with an address made of the Host header
+    return app
 
 
 def ready(missing: list[str]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ Whoever shows the token for reading may ask for everything, and change nothing.
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -40,6 +41,7 @@ class AdminTokens:
 
 
 NO_TOKENS = AdminTokens()
+_HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::[0-9]{1,5})?")
 
 Guard = Callable[[Request], bool]
 """Returns whether a request may change something. Raises Problem when it may not be at all."""
@@ -58,12 +60,12 @@ def make_guard(tokens: AdminTokens, host: str) -> Guard:
                 raise Problem(401, "unauthorized", "a bearer token is needed", headers={"WWW-Authenticate": "Bearer"})
         else:
             check_host(request, host)
-        origin = headers.get("origin")
-        if origin is not None and origin.partition("://")[2] != headers.get("host"):
-            raise Problem(403, "foreign_origin", f"origin {origin!r} is not this address")
-        site = headers.get("sec-fetch-site")
-        if site is not None and site not in OWN_SITES:
-            raise Problem(403, "foreign_site", f"a page of another site has sent this (Sec-Fetch-Site: {site!r})")
+        for origin in headers.getlist("origin"):
+            if origin.partition("://")[2] != headers.get("host"):
+                raise Problem(403, "foreign_origin", f"origin {origin!r} is not this address")
+        for site in headers.getlist("sec-fetch-site"):
+            if site not in OWN_SITES:
+                raise Problem(403, "foreign_site", f"a page of another site has sent this (Sec-Fetch-Site: {site!r})")
         return may_write
 
     return check
@@ -82,10 +84,9 @@ def check_host(request: Request, host: str) -> None:
 
 
 def hostname(header: str) -> str:
-    """Return the name in a Host header, without its port."""
-    if header.startswith("["):
-        return header.partition("]")[0] + "]"
-    return header.rpartition(":")[0] if header.count(":") == 1 else header
+    """Return the name in a Host header, without its port; all of one that is no name with a port."""
+    found = _HOST.fullmatch(header)
+    return found[1] if found else header
 
 
 def media_type(request: Request, allowed: tuple[str, ...]) -> str:

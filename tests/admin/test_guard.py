@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from starlette.requests import Request
 
 from kproxy.admin import operation
+from kproxy.admin.guard import NO_TOKENS, make_guard
 from kproxy.admin.operation import LONGEST_BODY, LONGEST_READ
+from kproxy.admin.problem import Problem
 
 
 @pytest.mark.trio
@@ -21,6 +24,39 @@ async def test_hosts_of_other_machines_are_refused(api: Any) -> None:
     for path in ("/api/rules", "/api/openapi.json", "/metrics"):
         refused = await api("GET", path, host="evil.example:9190")
         assert (refused.status, refused.code) == (403, "foreign_host")
+
+
+LOOK_ALIKES = """
+localhost. [::1].evil.example [::1]:1:2 127.0.0.1:80@evil.example 127.0.0.1:evil 127.0.0.1,evil.example 127.1 0.0.0.0
+evil.example:127.0.0.1 :9190 127.0.0.1:9190:9190 localhost;x [127.0.0.1] 127.0.0.1/evil
+"""
+
+
+@pytest.mark.parametrize("host", [*LOOK_ALIKES.split(), ""])
+@pytest.mark.trio
+async def test_what_only_looks_like_this_machine_is_refused(api: Any, host: str) -> None:
+    """The whole header has to be a name of it, with or without a port."""
+    assert (await api("GET", "/api/rules", host=host)).code == "foreign_host"
+
+
+@pytest.mark.parametrize("path", ["/api/rules/", "/api/sources/", "/livez/", "/metrics/", "/api/"])
+@pytest.mark.trio
+async def test_nothing_is_answered_with_a_way_elsewhere(api: Any, path: str) -> None:
+    """Least of all before the guard has looked, and with the name that the request has given itself."""
+    answer = await api("GET", path, host="evil.example")
+
+    assert answer.status in (403, 404)
+    assert "location" not in answer.headers
+
+
+@pytest.mark.trio
+async def test_each_of_several_headers_is_looked_at(api: Any) -> None:
+    """No browser sends two; whoever does is refused for either."""
+    own, site = (b"origin", b"http://127.0.0.1:9190"), (b"sec-fetch-site", b"same-origin")
+    for headers in ([own, (b"origin", b"http://evil.example")], [site, (b"sec-fetch-site", b"cross-site")]):
+        request = Request({"type": "http", "headers": [(b"host", b"127.0.0.1:9190"), *headers]})
+        with pytest.raises(Problem, match=r"evil\.example|cross-site"):
+            make_guard(NO_TOKENS, "127.0.0.1")(request)
 
 
 @pytest.mark.trio

@@ -4,6 +4,7 @@ import { get } from "./api.mjs";
 import { Component, changed, html } from "./dom.mjs";
 import { bytes, fromBase64, ms, number } from "./format.mjs";
 import { Hex, owners } from "./hex.mjs";
+import { KeptDetails } from "./kept_details.mjs";
 import { buttons } from "./keys.mjs";
 import { dot, longPoll } from "./list.mjs";
 import { idOf, rows } from "./live.mjs";
@@ -13,11 +14,10 @@ import { EventText, Ruled, Timing } from "./timing.mjs";
 import { select, state } from "./state.mjs";
 import { Tree, nodesOf, valueText } from "./tree.mjs";
 
-const MOST = 200;
 const TABS = [["request", "Request"], ["response", "Response"], ["records", "Records"], ["timing", "Timing"],
   ["rules", "Rules"], ["event", "Event"]];
 
-const kept = new Map(); // {data, error, row} by source and id, in the order in which they were looked at
+const kept = new KeptDetails(); // {data, error, row} by source and id
 const shown = { marked: null, chosen: null, of: "request" }; // the step that is marked, and the node that is chosen
 
 const NONE = new Map();
@@ -37,13 +37,11 @@ export async function watchSelection(id) {
   const key = keyOf(id);
   const before = kept.get(key);
   if (before && (before.data === null ? before.asking : !before.underWay)) {
-    kept.delete(key);
-    kept.set(key, before);
+    kept.put(key, before);
     return;
   }
   const one = { data: before?.data ?? null, error: null, row, asking: true, underWay: row !== null && row.outcome === null };
-  kept.set(key, one);
-  while (kept.size > MOST) kept.delete(kept.keys().next().value);
+  kept.put(key, one);
   try {
     const asked = new URLSearchParams({ source: state.source });
     one.data = prepared(await get(`/api/exchanges/${encodeURIComponent(id)}?${asked}`));
@@ -51,6 +49,7 @@ export async function watchSelection(id) {
     one.error = error;
   }
   one.asking = false;
+  if (kept.get(key) === one) kept.put(key, one);
   changed();
 }
 

@@ -256,3 +256,19 @@ def test_nobody_takes_the_room_of_the_charts(page: Page) -> None:
           history.series.size <= 17 + 5 * 100];""")  # fmt: skip
 
     assert found == [[7], [1019], True, [1], [None], [1], True]
+
+
+def test_details_that_were_looked_at_have_a_size(page: Page) -> None:
+    """Whoever goes down a list of long records keeps the latest ones; the one that is shown stays, however long it is."""
+    found = run(page, "kept_details", """
+        const data = (size) => ({ data: { records: [{ batches: [{ records: [{ key: null, value: "x".repeat(size), headers: [] }] }] }] } });
+        const kept = new m.KeptDetails(200, 10000);
+        for (let n = 0; n < 50; n++) kept.put(`live/${n}`, data(1000));
+        const few = [kept.byKey.size, kept.bytes <= 10000, kept.get("live/49") !== undefined, kept.get("live/0") === undefined];
+        kept.put("live/long", data(50000));
+        const one = [kept.byKey.size, kept.get("live/long") !== undefined];
+        for (let n = 0; n < 300; n++) kept.put(`live/${n}`, { data: null });
+        kept.put("live/299", { data: null });
+        return [...few, ...one, kept.byKey.size, kept.bytes, [...kept.byKey.keys()].pop()];""")  # fmt: skip
+
+    assert found == [8, True, True, True, 1, True, 200, 0, "live/299"]
