@@ -71,7 +71,7 @@ class ExchangeView:
     def __init__(self, seen: ObservedExchange, make: MakeData) -> None:
         self.seen, self.make = seen, make
         self._data: ViewedEvent | None = None
-        self._records: ReadRecords | None = None
+        self._records: AskedRecords | None = None
 
     @property
     def data(self) -> ViewedEvent:
@@ -86,11 +86,11 @@ class ExchangeView:
 
     def records(self) -> Iterable[FoundRecord]:
         if self._records is None:
-            self._records = ReadRecords(self.seen)
+            self._records = AskedRecords(self.seen)
         return self._records
 
 
-class ReadRecords:
+class AskedRecords:
     """Records of one exchange that are read once, as far as somebody asks, however many claims are about them."""
 
     def __init__(self, seen: ObservedExchange) -> None:
