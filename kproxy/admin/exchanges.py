@@ -58,7 +58,7 @@ class DetailQuery(Query):
     )
 
 
-class SourceQuery(Query):
+class ExchangeSourceQuery(Query):
     """Choice of where an exchange is."""
 
     source: SourceId = LIVE
@@ -206,5 +206,5 @@ OPERATIONS = (
     Operation("GET", "/api/exchanges/{id}/frame", "get_frame", "The bytes of one frame.", get_frame, Shown, FrameQuery,
               refusals=REFUSALS, media=BYTES),
     Operation("GET", "/api/exchanges/{id}/capture", "save_exchange", "One exchange as a capture, a pcapng file.",
-              save_exchange, Shown, SourceQuery, refusals=REFUSALS, media=BYTES),
+              save_exchange, Shown, ExchangeSourceQuery, refusals=REFUSALS, media=BYTES),
 )  # fmt: skip

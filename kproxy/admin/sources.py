@@ -49,7 +49,7 @@ CLOSE = {"Connection": "close"}
 """Headers of a refusal behind which the rest of the body is not read."""
 
 
-class SourceQuery(Query):
+class UploadQuery(Query):
     """Name of a file that is opened."""
 
     name: str = Field(default="capture", min_length=1, max_length=255, description="what the file is called, to show")
@@ -230,7 +230,7 @@ async def read_by_process(file: IO[bytes], spool: int) -> ReadingResult:
 OPERATIONS = (
     Operation("GET", "/api/sources", "list_sources", "Captures that are open in the view.", list_sources, SourcesShown),
     Operation("POST", "/api/sources", "open_source", "Open a capture in the view; it is the body.",
-              open_source, SourceShown, SourceQuery, "bytes", 201,
+              open_source, SourceShown, UploadQuery, "bytes", 201,
               ("view_off", "too_large", "too_many_sources", "source_failed", "no_capture"), longest=LONGEST),
     Operation("GET", "/api/sources/{id}", "get_source", "One of them.", get_source, SourceShown,
               refusals=("no_such_source",)),
