@@ -29,6 +29,7 @@ from kproxy.events.column import Column
 from kproxy.events.schema import BY_NAME, REQUEST_EVENT
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.view import EventView, ExchangeView, ViewedEvent
+from kproxy.observe.records import OF_FILES
 from kproxy.terminal import say
 
 TYPES: Mapping[str, type] = {
@@ -149,7 +150,7 @@ def views(path: str, trouble: Trouble, most: int = MOST_FRAME, side: CaptureSide
     capture that kproxy wrote, also what passed at the broker."""
     if kind_of(path) == "capture":
         for seen in exchanges(path, trouble, most, side):
-            yield ExchangeView(seen, make_data)
+            yield ExchangeView(seen, make_data, OF_FILES)
     else:
         for kind, data, _ in events(path, trouble):
             if kind == REQUEST_EVENT.name:

@@ -159,6 +159,7 @@ def load(options: Options, files: list[str], wanted: Filter) -> Recording:
     from kproxy.capture.reader import Capture
     from kproxy.cli.exchange_input import NoInput, Trouble, kind_of, make_data, tell
     from kproxy.observe.filter.view import ExchangeView
+    from kproxy.observe.records import OF_FILES
     from kproxy.replay.recording import record
     from kproxy.wire.scan.frames import MAX_FRAME
 
@@ -171,7 +172,7 @@ def load(options: Options, files: list[str], wanted: Filter) -> Recording:
         trouble.captures.append(capture)
         seen.extend(capture)
     tell(trouble)
-    recording = record(seen, (lambda one: wanted.holds(ExchangeView(one, make_data))) if wanted else None)
+    recording = record(seen, (lambda one: wanted.holds(ExchangeView(one, make_data, OF_FILES))) if wanted else None)
     if not recording.exchanges:
         raise NoInput(f"there is no exchange{f' that fits {wanted}' if wanted else ''} in {', '.join(files)}")
     return recording

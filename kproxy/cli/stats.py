@@ -16,6 +16,7 @@ from kproxy.cli.tally import ExchangeTally
 from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import EventView, ExchangeView
+from kproxy.observe.records import OF_FILES
 from kproxy.terminal import print_json, print_rows, say
 
 FORMS = ("table", "json")
@@ -56,7 +57,7 @@ def command(words: tuple[str, ...], output: str, top: int) -> None:
 
 def count_capture(file: str, wanted: Filter, tally: ExchangeTally, trouble: Trouble) -> None:
     for seen in exchanges(file, trouble):
-        view = ExchangeView(seen, make_data)
+        view = ExchangeView(seen, make_data, OF_FILES)
         if wanted.holds(view):
             tally.add(view.data, file)
 

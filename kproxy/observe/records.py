@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kproxy.errors import DecodeError, KproxyError, RecordsError
 from kproxy.rules.bodies import carries_records
@@ -26,6 +26,19 @@ MOST_BYTES = 8 << 20
 MOST_UNPACKED = 8 * MOST_BYTES
 """Bytes that may come out of the codecs of one exchange: some fifty milliseconds. A frame of a megabyte has room for
 three thousand zstd batches that unpack to eight megabytes of zeros each, which would take 15 s."""
+
+
+class RecordLimits(NamedTuple):
+    """Records that are looked at in one exchange, and bytes that may come out of its codecs."""
+
+    records: int
+    unpacked: int
+
+
+OF_FILES = RecordLimits(MOST_RECORDS, MOST_UNPACKED)
+"""For whoever keeps nobody waiting."""
+LIVE = RecordLimits(2500, MOST_BYTES)
+"""While traffic passes: at most some thirty milliseconds of an event loop."""
 
 
 class NotKept(KproxyError):
@@ -83,16 +96,16 @@ def _body(seen: ObservedExchange, frame: Frame, direction: str) -> dict[str, Any
         raise NotKept(f"the {direction} cannot be read: {error}") from None
 
 
-def records_of(seen: ObservedExchange, most: int = MOST_RECORDS) -> Iterator[FoundRecord]:
+def records_of(seen: ObservedExchange, limits: RecordLimits = OF_FILES) -> Iterator[FoundRecord]:
     """Yield the users' records of an exchange in order.
 
-    Raises NotKept where their frame was not kept whole, and after `most` records if there are more.
+    Raises NotKept where their frame was not kept whole, and where there is more than the limits allow.
     """
-    left, unpacked = most, Unpacked()
+    left, unpacked = limits.records, Unpacked(limits.unpacked)
     for field in record_fields(seen):
         for record in _readable(field.data, unpacked):
             if not left:
-                raise NotKept(f"it has more than {most} records, and no more are looked at")
+                raise NotKept(f"it has more than {limits.records} records, and no more are looked at")
             left -= 1
             yield FoundRecord(field.topic, field.partition, record)
 
@@ -100,14 +113,14 @@ def records_of(seen: ObservedExchange, most: int = MOST_RECORDS) -> Iterator[Fou
 class Unpacked:
     """Counter of the bytes that came out of the codecs of one exchange, or may have."""
 
-    def __init__(self) -> None:
-        self.size = 0
+    def __init__(self, most: int = MOST_UNPACKED) -> None:
+        self.size, self.most = 0, most
 
     def add(self, size: int) -> None:
-        """Add `size` bytes. Raises NotKept when there are more than MOST_UNPACKED."""
+        """Add `size` bytes. Raises NotKept when there are more than `most`."""
         self.size += size
-        if self.size > MOST_UNPACKED:
-            raise NotKept(f"more than {MOST_UNPACKED} bytes come out of its batches, and no more are unpacked")
+        if self.size > self.most:
+            raise NotKept(f"more than {self.most} bytes come out of its batches, and no more are unpacked")
 
 
 def _readable(data: memoryview, unpacked: Unpacked) -> Iterator[Record]:

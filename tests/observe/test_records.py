@@ -9,7 +9,7 @@ import pytest
 
 from kproxy.observe import records as watched
 from kproxy.observe.exchange import Form, ObservedExchange
-from kproxy.observe.records import NotKept, records_of
+from kproxy.observe.records import NotKept, RecordLimits, records_of
 from kproxy.wire import records
 from kproxy.wire.records import Record, encode_batch
 from tests.support.exchange_factory import Somebody, exchange
@@ -48,9 +48,9 @@ def test_more_records_than_are_looked_at() -> None:
     """A match among the first ones is one; that there is none, cannot be told."""
     seen = produced(*(Record(number, 0, b"k%d" % number, b"v") for number in range(4)))
 
-    assert [one.record.key for one in records_of(seen, 4)] == [b"k0", b"k1", b"k2", b"k3"]
+    assert [one.record.key for one in records_of(seen, RecordLimits(4, 100))] == [b"k0", b"k1", b"k2", b"k3"]
     with pytest.raises(NotKept, match="more than 3 records"):
-        list(records_of(seen, 3))
+        list(records_of(seen, RecordLimits(3, 100)))
 
 
 def test_a_batch_that_cannot_be_read_is_passed_over() -> None:
@@ -72,7 +72,6 @@ def test_batches_of_much_nothing_are_unpacked_up_to_a_limit(
 ) -> None:
     """Bombs by the hundred in one frame: a few are unpacked, then it is said that it cannot be judged."""
     monkeypatch.setattr(watched, "MOST_BYTES", 1 << 16)
-    monkeypatch.setattr(watched, "MOST_UNPACKED", 1 << 18)
     bomb = bytearray(encode_batch([Record(0, 0, b"k", bytes((1 << 16) - 100))], codec=codec))
     if not readable:
         bomb[57:61] = (2).to_bytes(4, "big")  # of two records, where there is one
@@ -85,7 +84,7 @@ def test_batches_of_much_nothing_are_unpacked_up_to_a_limit(
 
     monkeypatch.setattr(watched, "decode", decode)
     with pytest.raises(NotKept, match="more than 262144 bytes come out of its batches"):
-        list(records_of(seen))
+        list(records_of(seen, RecordLimits(1000, 1 << 18)))
 
     assert len(unpacked) == (5 if readable else 3)
     assert set(unpacked) == {1 << 16}

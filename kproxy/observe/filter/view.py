@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from kproxy.observe.exchange import ObservedExchange
-from kproxy.observe.records import FoundRecord, NotKept, records_of
+from kproxy.observe.records import LIVE, FoundRecord, NotKept, RecordLimits, records_of
 
 ViewedEvent = Mapping[str, Any]
 """The data of a request event."""
@@ -64,12 +64,13 @@ READ_AT_ONCE: Mapping[str, Callable[[ObservedExchange], Any]] = {
 
 
 class ExchangeView:
-    """View of an exchange that an observer saw. `make(seen)`: makes the data of its request event."""
+    """View of an exchange that an observer saw. `make(seen)`: makes the data of its request event. `limits`: of the
+    records that are looked at; who reads files may ask for more."""
 
-    __slots__ = ("_data", "_records", "make", "seen")
+    __slots__ = ("_data", "_records", "limits", "make", "seen")
 
-    def __init__(self, seen: ObservedExchange, make: MakeData) -> None:
-        self.seen, self.make = seen, make
+    def __init__(self, seen: ObservedExchange, make: MakeData, limits: RecordLimits = LIVE) -> None:
+        self.seen, self.make, self.limits = seen, make, limits
         self._data: ViewedEvent | None = None
         self._records: AskedRecords | None = None
 
@@ -86,15 +87,15 @@ class ExchangeView:
 
     def records(self) -> Iterable[FoundRecord]:
         if self._records is None:
-            self._records = AskedRecords(self.seen)
+            self._records = AskedRecords(self.seen, self.limits)
         return self._records
 
 
 class AskedRecords:
     """Records of one exchange that are read once, as far as somebody asks, however many claims are about them."""
 
-    def __init__(self, seen: ObservedExchange) -> None:
-        self.rest = records_of(seen)
+    def __init__(self, seen: ObservedExchange, limits: RecordLimits) -> None:
+        self.rest = records_of(seen, limits)
         self.found: list[FoundRecord] = []
         self.error: NotKept | None = None
 

@@ -12,7 +12,7 @@ from kproxy.errors import FilterError
 from kproxy.observe.exchange import Depth, Form, ObservedExchange
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import READ_AT_ONCE, EventView, ExchangeView
-from kproxy.observe.records import NotKept, records_of
+from kproxy.observe.records import LIVE, OF_FILES, NotKept, records_of
 from kproxy.rules.filter.fields import COLUMNS_AT_ONCE, FIELDS
 from kproxy.sinks.audit.request_event import request_event
 from kproxy.wire.records import Record, encode_batch
@@ -265,6 +265,19 @@ def test_records_are_read_once_however_many_claims_ask() -> None:
     for _ in range(2):
         with pytest.raises(NotKept, match="cannot be read"):
             list(view.records())
+
+
+def test_while_traffic_passes_fewer_records_are_looked_at_than_in_files() -> None:
+    """The event loop waits for a filter; what it did not look at is not judged, and said."""
+    records = encode_batch([Record(number, 0, b"k", b"v") for number in range(9000)])
+    topic = {"name": "t", "partition_data": [{"index": 0, "records": records}]}
+    seen = exchange("Produce", 8, {"acks": 1, "topic_data": [topic]}, {"responses": []})
+    live, of_file = Filter("~val nowhere"), Filter("~val nowhere")
+
+    assert not live.holds(ExchangeView(seen, lambda one: {}))
+    assert not of_file.holds(ExchangeView(seen, lambda one: {}, OF_FILES))
+    assert (live.unknown, of_file.unknown) == (1, 0)
+    assert f"more than {LIVE.records} records" in live.why
 
 
 def test_a_filter_has_so_many_claims() -> None:
