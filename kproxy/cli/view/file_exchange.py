@@ -14,12 +14,13 @@ from kproxy.view.rows import event_row, max_wait
 SOURCE = "file"
 
 
-def row_of(ident: str, view: AnyView) -> list[Any]:
-    """Return the row of an exchange; `kept` is False for an event, of which there are no frames."""
+def row_of(ident: str, view: AnyView, changed: bool = False) -> list[Any]:
+    """Return the row of an exchange; `kept` is False for an event, of which there are no frames. `changed`: other bytes
+    passed at the broker."""
     if isinstance(view, ExchangeView):
         seen = view.seen
         first = seen.request or seen.response
-        return event_row(ident, None if first is None else first.first, view.data, wait=max_wait(seen))
+        return event_row(ident, None if first is None else first.first, view.data, wait=max_wait(seen), changed=changed)
     return event_row(ident, seconds(view.data.get("request_in")), view.data, kept=False)
 
 

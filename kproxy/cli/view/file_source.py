@@ -142,6 +142,7 @@ class FileThread(SourceThread):
         self.files, self.filter, self.kept = files, wanted, kept
         self.trouble = Trouble()
         self.rows: list[list[Any]] = []
+        self.last: OrderedDict[Hashable, str] = OrderedDict()  # ids of rows whose other side may still come
         self.sent = self.seen = self.matched = 0
         self.next = 0.0
 
@@ -153,16 +154,27 @@ class FileThread(SourceThread):
                     self.seen += place > 0
                     if not place:
                         self.kept.keep(both_sides(number, view), view)
+                        self.mark(both_sides(number, view))
                     elif self.filter.holds(view):
                         self.matched += 1
                         ident = f"{number}-{place}"
                         self.kept.keep(ident, view)
                         self.rows.append(row_of(ident, view))
+                        self.last[both_sides(number, view)] = ident
+                        if len(self.last) > NEAR:
+                            self.last.popitem(last=False)
                     if len(self.rows) >= BATCH or (not self.seen & 63 and time.monotonic() >= self.next):
                         self.flush()
         finally:
             self.flush()
         self.put("state", {"text": self.summary(), "good": not self.problems(), "over": True})
+
+    def mark(self, sides: Hashable) -> None:
+        """Hand out a row once more: what passed at the broker was something else."""
+        ident = self.last.pop(sides, None)
+        view = None if ident is None else self.kept.get(ident)
+        if ident is not None and view is not None:
+            self.rows.append(row_of(ident, view, changed=True))
 
     def flush(self) -> None:
         """Hand out the rows that were read, and how far the reading is."""

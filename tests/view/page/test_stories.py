@@ -142,13 +142,13 @@ def test_a_connection_is_followed_by_one_key(shop: Shop, open_page: OpenPage) ->
     page = open_page(shop.url)
     page.wait_for_selector(".stream.live")
     shop.order(45, "followed")
-    shop.order(46, "other")
+    shop.order(46, "unwanted")
     page.wait_for_selector(".list >> text=followed")
     page.locator(".row", has_text="followed").filter(has_text="Produce").first.click()
     page.wait_for_selector("aside >> text=Connection")
     page.keyboard.press("c")
     page.wait_for_selector(".chip.crumb")
-    page.wait_for_function("() => !document.querySelector('.list').textContent.includes('other')")
+    page.wait_for_function("() => !document.querySelector('.list').textContent.includes('unwanted')")
     page.wait_for_selector(".list >> text=ApiVersions")
     connections = page.evaluate(
         "() => [...new Set([...document.querySelectorAll('[data-place]')].map(row => row.children[2].textContent))]"
