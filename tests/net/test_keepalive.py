@@ -34,6 +34,7 @@ async def test_both_sockets_of_a_connection_are_looked_after(net: Any) -> None:
             assert asked(side.sock) == (1, socket_io.IDLE, socket_io.INTERVAL, socket_io.PROBES)
 
 
+@pytest.mark.timeout(30)
 @pytest.mark.parametrize("who", ["client", "broker"])
 async def test_who_vanishes_is_noticed(net: Any, who: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the middle of an exchange, when neither side has anything to say: the connection ends, and both are free."""

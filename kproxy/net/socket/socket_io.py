@@ -58,11 +58,11 @@ async def exactly(sock: socket.SocketType, size: int) -> bytes:
     return bytes(parts)
 
 
-def keep_alive(sock: socket.SocketType, idle: int = IDLE, interval: int = INTERVAL) -> None:
+def keep_alive(sock: socket.SocketType, idle: int | None = None, interval: int | None = None) -> None:
     """Have the kernel ask whether the peer is there; a socket of this machine needs no such thing."""
     if sock.family == socket.AF_UNIX:
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, IDLE if idle is None else idle)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, INTERVAL if interval is None else interval)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
