@@ -207,6 +207,7 @@ def test_many_such_patterns_take_little_each(context: Context, through: Through)
     assert process_time() - began < 2
     assert context.counters.events["topic_regex_too_dear"] == 50
     context.now += 1
+    context.known_topics = context.known_topics[:100]  # what a slow machine has time for, too
     assert beat(through, "clicks-a+1", epoch=0) == rf"^(?:prod\.clicks-{'a' * 200}1)$"
 
 
