@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from statistics import NormalDist
@@ -153,34 +153,27 @@ def as_list(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
 
 
-OneRange = Annotated[
-    Range,
-    GetPydanticSchema(
+NUMBER_OR_TEXT = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+
+
+def read_by(parse: Callable[[Any], Any], schema: dict[str, Any] = NUMBER_OR_TEXT) -> GetPydanticSchema:
+    """Return what has pydantic read a value by this function, write it as text, and tell this JSON schema."""
+    return GetPydanticSchema(
         lambda source, handler: core_schema.no_info_plain_validator_function(
-            parse_range, serialization=core_schema.to_string_ser_schema()
+            parse, serialization=core_schema.to_string_ser_schema()
         ),
-        lambda schema, handler: {"anyOf": [{"type": "integer"}, {"type": "string"}]},
-    ),
-]
+        lambda source, handler: schema,
+    )
+
+
+OneRange = Annotated[Range, read_by(parse_range)]
 Ranges = Annotated[
     list[OneRange],
     BeforeValidator(as_list, json_schema_input_type=int | str | list[int | str]),
     Field(min_length=1),
 ]
-
-
 OffsetRanges = Annotated[
-    list[
-        Annotated[
-            Range,
-            GetPydanticSchema(
-                lambda source, handler: core_schema.no_info_plain_validator_function(
-                    parse_offsets, serialization=core_schema.to_string_ser_schema()
-                ),
-                lambda schema, handler: {"anyOf": [{"type": "integer"}, {"type": "string"}]},
-            ),
-        ]
-    ],
+    list[Annotated[Range, read_by(parse_offsets)]],
     BeforeValidator(as_list, json_schema_input_type=int | str | list[int | str]),
     Field(min_length=1),
 ]
@@ -309,12 +302,4 @@ _SCHEMA: Any = {
     ]
 }  # fmt: skip
 
-LatencyField = Annotated[
-    Latency,
-    GetPydanticSchema(
-        lambda source, handler: core_schema.no_info_plain_validator_function(
-            parse_latency, serialization=core_schema.to_string_ser_schema()
-        ),
-        lambda schema, handler: _SCHEMA,
-    ),
-]
+LatencyField = Annotated[Latency, read_by(parse_latency, _SCHEMA)]

@@ -9,10 +9,9 @@ from collections.abc import Iterable
 from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
-from pydantic import AfterValidator, BeforeValidator, Field, GetPydanticSchema
-from pydantic_core import core_schema
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from kproxy.rules.document.quantities import LARGEST, Range, as_list, parse_range, parse_size
+from kproxy.rules.document.quantities import LARGEST, Range, as_list, parse_range, parse_size, read_by
 from kproxy.rules.document.source import Where, nearest
 from kproxy.wire.table import errors as error_codes
 from kproxy.wire.table import schema
@@ -149,17 +148,7 @@ def parse_sizes(value: Any) -> Range:
 
 
 Sizes = Annotated[
-    list[
-        Annotated[
-            Range,
-            GetPydanticSchema(
-                lambda source, handler: core_schema.no_info_plain_validator_function(
-                    parse_sizes, serialization=core_schema.to_string_ser_schema()
-                ),
-                lambda schema, handler: {"anyOf": [{"type": "integer"}, {"type": "string"}]},
-            ),
-        ]
-    ],
+    list[Annotated[Range, read_by(parse_sizes)]],
     BeforeValidator(as_list, json_schema_input_type=str | int | list[str | int]),
     Field(min_length=1),
 ]
