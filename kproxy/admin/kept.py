@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import trio
 from pydantic import Field
 
-from kproxy.net.loop.turns import in_turns
+from kproxy.net.loop.turns import TaskReactor, in_a_turn, in_turns
 from kproxy.observe.filter.filter import Filter
 from kproxy.view.detail import FrameDirection, FrameSide, detail_of, frame_bytes
 from kproxy.view.ring import KeptExchange
 from kproxy.view.rows import encode, exchange_id
 from kproxy.view.save import saved_exchange
 from kproxy.view.watch import ViewWatch
+from kproxy.wire.breath import LONG, freeing, rest
 
 from .models import Shown
 from .problem import Problem
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 READERS = trio.CapacityLimiter(2)
 """Exchanges are read in detail beside the event loop, so many at a time; others wait for their turn."""
+WHOEVER_LOOKS = "view"
+"""Stands for the address of all who look at exchanges: their work takes turns with that of clients."""
+
+T = TypeVar("T")
 
 
 class FoundExchanges(Shown):
@@ -39,11 +43,17 @@ class FoundExchanges(Shown):
     unknown: int
 
 
+def look_through(steps: Iterator[object]) -> None:
+    """Go through steps of long work, with breath behind each."""
+    for _ in steps:
+        rest()
+
+
 class KeptExchanges:
     """Exchanges that one process has kept. `records`: whether what users wrote may be shown."""
 
-    def __init__(self, watch: ViewWatch, records: bool) -> None:
-        self.watch, self.records = watch, records
+    def __init__(self, watch: ViewWatch, records: bool, reactor: TaskReactor) -> None:
+        self.watch, self.records, self.reactor = watch, records, reactor
 
     async def find(self, text: str, before: int | None, limit: int) -> FoundExchanges:
         """Return those that a filter holds for, at most `limit`, with numbers below `before`."""
@@ -57,7 +67,7 @@ class KeptExchanges:
                 yield
 
         if wanted.needs_records:  # one exchange may take fifty milliseconds
-            await trio.to_thread.run_sync(partial(deque, look(), 0), limiter=READERS)
+            await self.read(lambda: look_through(look()))
         else:
             await in_turns(watch.paid(look()))
         rows: list[tuple[float, int, str]] = []
@@ -81,15 +91,16 @@ class KeptExchanges:
 
         def make() -> str:
             shown = detail_of(name, event, seen, behind, first=first, records=self.records, again_of=again_of)
+            rest()
             return encode(shown).decode()
 
-        return await trio.to_thread.run_sync(make, limiter=READERS)
+        return await self.read(make)
 
     async def frame(self, number: int, of: FrameDirection, side: FrameSide) -> str:
         """Return what was kept of one frame, in base64. Raises Problem."""
         kept = self.get(number)
         make = partial(frame_bytes, kept.seen, kept.behind, of, side, records=self.records)
-        data = await trio.to_thread.run_sync(make, limiter=READERS)
+        data = await self.read(make)
         if data is None:
             raise Problem(404, "no_such_exchange", f"exchange {number} has no {of}")
         return b64encode(data).decode()
@@ -99,7 +110,12 @@ class KeptExchanges:
         kept, watch = self.get(number), self.watch
         server = cast("ConnectionWho", kept.seen.who).server
         make = partial(saved_exchange, kept.seen, kept.behind, server, watch.wall, records=self.records)
-        return b64encode(await trio.to_thread.run_sync(make, limiter=READERS)).decode()
+        return b64encode(await self.read(make)).decode()
+
+    async def read(self, make: Callable[[], T]) -> T:
+        """Read frames in turns with what passes."""
+        async with READERS:
+            return await in_a_turn(self.reactor, WHOEVER_LOOKS, lambda: freeing(LONG, make))
 
     def get(self, number: int) -> KeptExchange:
         """Return the exchange of this number. Raises Problem."""

@@ -244,7 +244,9 @@ class ProcessMember:
 
             if self.view_terms is None:
                 raise Problem(403, "view_off", "there is no view here")
-            self._kept = KeptExchanges(self.view_terms.make_watch(), self.view_terms.config.records)
+            self._kept = KeptExchanges(
+                self.view_terms.make_watch(), self.view_terms.config.records, self.server.reactor
+            )
         return self._kept
 
     def view(self, number: int, text: str, rows: int, after: int | None) -> ProcessViewSource:

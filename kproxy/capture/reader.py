@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -28,7 +29,10 @@ KAFKA_PORT = 9092
 MOST_FRAME = 1 << 20
 """Bytes that are kept of a frame unless something else is asked for; as the observer does."""
 MOST_CONNECTIONS = 50_000
-"""Remembered at a time, some 200 MB; beyond, the one that was silent longest is taken to be over."""
+"""Remembered at a time, some 200 MB; beyond, those that were silent longest are taken to be over."""
+AT_ONCE = 16
+"""Share of the connections, one in so many, that are taken to be over in one go: to look for the silent ones takes as
+long as there are connections."""
 MOST_ENDED = 10_000
 LINGER = 60.0
 """Seconds after its end in which segments of a connection are still on their way (TIME-WAIT in RFC 9293: twice the
@@ -201,8 +205,8 @@ class Capture:
 
     def _open(self, key: FlowKey, packet: Packet, *, begun_before: bool) -> TcpConnection:
         if len(self.open) >= MOST_CONNECTIONS:
-            oldest = min(self.open, key=lambda one: self.open[one].last)
-            self._end(oldest, packet.time)
+            for oldest in nsmallest(max(MOST_CONNECTIONS // AT_ONCE, 1), self.open, key=self._last_heard):
+                self._end(oldest, packet.time)
         self.counts.connections += 1
         interface = self.file.interfaces[packet.interface].name
         client, server = (shown(key[1]), key[2]), (shown(key[3]), key[4])
@@ -212,6 +216,10 @@ class Capture:
         )  # fmt: skip
         self.open[key] = connection
         return connection
+
+    def _last_heard(self, key: FlowKey) -> float:
+        """Return when the last segment of a connection came, by which the silent ones are found."""
+        return self.open[key].last
 
     def _end(self, key: FlowKey, time: float | None) -> None:
         """Finish a connection that is over, or whose file is (`time` None)."""

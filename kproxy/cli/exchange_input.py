@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -42,6 +42,8 @@ EVERY_PARTITION = 1 << 31
 """Partitions that an event made from a capture tells one by one: as many as there are, since no traffic waits."""
 LONGEST_LINE = 64 << 20
 """Bytes of an event's line at most; an event has a few thousand, and a file with longer lines is no event file."""
+LONGEST_NUMBER = 19
+"""Digits that the number of an event is below."""
 
 DAMAGED = (gzip.BadGzipFile, zlib.error)
 
@@ -50,7 +52,7 @@ AnyView = EventView | ExchangeView
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def judge(kind: str, data: dict[str, Any]) -> None:
+def judge(kind: str, data: ViewedEvent) -> None:
     """Check an event's data against the columns of its type. Raises msgspec.ValidationError with the path."""
     wanted = struct_of(kind)
     if wanted is not None:
@@ -152,11 +154,11 @@ def views(path: str, trouble: Trouble, most: int = MOST_FRAME, side: CaptureSide
         for seen in exchanges(path, trouble, most, side):
             yield ExchangeView(seen, make_data, OF_FILES)
     else:
-        for kind, data, _ in events(path, trouble):
-            if kind == REQUEST_EVENT.name:
-                yield EventView(data)
+        for event in events(path, trouble):
+            if event.type == REQUEST_EVENT.name:
+                yield EventView(event.data)
             else:
-                trouble.other[kind] += 1
+                trouble.other[event.type] += 1
 
 
 def exchanges(
@@ -168,13 +170,23 @@ def exchanges(
     yield from capture
 
 
-def events(path: str, trouble: Trouble) -> Iterator[tuple[str, ViewedEvent, str]]:
-    """Yield (type, data, source) of each event in a file, or in the files of a directory."""
+class FileEvent(NamedTuple):
+    """Event of a file: its type, its data, who recorded it, and its number there, 0 where that is not told."""
+
+    type: str
+    data: ViewedEvent
+    source: str
+    number: int
+
+
+def events(path: str, trouble: Trouble) -> Iterator[FileEvent]:
+    """Yield each event in a file, or in the files of a directory."""
     for name in event_files(path):
-        yield from _lines(name, trouble)
+        yield from events_of_file(name, trouble)
 
 
-def _lines(name: str, trouble: Trouble) -> Iterator[tuple[str, ViewedEvent, str]]:
+def events_of_file(name: str, trouble: Trouble) -> Iterator[FileEvent]:
+    """Yield each event in one file."""
     number = 0
     with opened(name) as file:
         try:
@@ -182,8 +194,12 @@ def _lines(name: str, trouble: Trouble) -> Iterator[tuple[str, ViewedEvent, str]
                 number += 1
                 try:
                     event = _decode(line)
-                    found = str(event["type"]), dict(event["data"]), str(event.get("source", name))
-                    judge(*found[:2])
+                    ident = str(event.get("id", ""))
+                    found = FileEvent(
+                        str(event["type"]), dict(event["data"]), str(event.get("source", name)),
+                        int(ident) if ident.isdecimal() and len(ident) < LONGEST_NUMBER else 0,
+                    )  # fmt: skip
+                    judge(found.type, found.data)
                 except (msgspec.DecodeError, KeyError, TypeError, ValueError, RecursionError):
                     _bad(trouble, f"{name}:{number}")
                 else:

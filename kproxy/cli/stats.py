@@ -63,7 +63,7 @@ def count_capture(file: str, wanted: Filter, tally: ExchangeTally, trouble: Trou
 
 
 def count_events(file: str, wanted: Filter, tally: ExchangeTally, trouble: Trouble) -> None:
-    for kind, data, source in events(file, trouble):
+    for kind, data, source, _ in events(file, trouble):
         if kind == REQUEST_EVENT.name:
             if wanted.holds(EventView(data)):
                 tally.add(data, source)

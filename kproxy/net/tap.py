@@ -24,6 +24,7 @@ from kproxy.observe.journal import Journal
 from kproxy.observe.observer import ConnectionObserver
 from kproxy.observe.summary import Summary
 from kproxy.sinks.fanout import Fanout
+from kproxy.wire.scan.sketch import ANY
 
 from .connection_view import ConnectionWho
 from .driven import ConnectionPhase, Feed
@@ -227,16 +228,20 @@ class Tap:
             self.behind.from_client(data, len(data), now)
 
     def unseen(self, side: int) -> int:
-        """Return how many of the next bytes from a side the observers need only be told the number of."""
-        if not self.settled or self.connection.leaving is not None:
+        """Return how many of the next bytes from a side the observers need only be told the number of. An observer that
+        has not begun needs none: it begins between frames, and long ones go by unread until then."""
+        if self.connection.leaving is not None:
             return 0
-        unseen = self.observer.unseen(side != CLIENT)
-        return unseen if self.behind is None else min(unseen, self.behind.unseen(side != CLIENT))
+        response = side != CLIENT
+        unseen = self.observer.unseen(response) if self.observer.began else ANY
+        return unseen if self.behind is None else min(unseen, self.behind.unseen(response))
 
     def pass_over(self, side: int, n: int, now: float) -> None:
         """Tell session and observer of `n` bytes that go from socket to socket without being looked at."""
+        began = self.observer.began
         if side == CLIENT:
-            self.observer.pass_over(n, now, response=False)
+            if began:
+                self.observer.pass_over(n, now, response=False)
             self.from_client(NOT_LOOKED_AT, n, now)
             if self.silent:
                 self.let_go()
@@ -246,7 +251,8 @@ class Tap:
             if self.behind is not None:
                 self.behind.pass_over(n, now, response=True)
             self.from_broker(NOT_LOOKED_AT, n, now)
-            self.observer.pass_over(n, now, response=True)
+            if began:
+                self.observer.pass_over(n, now, response=True)
 
     # ---- exchanges that are over
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from kproxy.wire.breath import each
+
 StepSpan = tuple[int, int]
 """First byte and the one behind the last."""
 MOST_CHANGES = 1000
@@ -16,7 +18,7 @@ def changes(client: Iterable[list[Any]], broker: Iterable[list[Any]]) -> list[di
     their paths: each with its place in both frames, None where it is not there."""
     ours, theirs = values(client), values(broker)
     found: list[dict[str, Any]] = []
-    for path in (*ours, *(path for path in theirs if path not in ours)):
+    for path in each((*ours, *(path for path in theirs if path not in ours))):
         mine, other = ours.get(path), theirs.get(path)
         if mine is None or other is None or mine[1] != other[1]:
             found.append({"path": path, "client": mine and list(mine[0]), "broker": other and list(other[0])})
@@ -28,5 +30,6 @@ def changes(client: Iterable[list[Any]], broker: Iterable[list[Any]]) -> list[di
 def values(steps: Iterable[list[Any]]) -> dict[str, tuple[StepSpan, Any]]:
     """Return place and value of each step that has one of its own, by path; names above fields have none."""
     return {
-        step[3] if step[4] == "value" else f"{step[3]} ({step[4]})": ((step[0], step[1]), step[6]) for step in steps
+        step[3] if step[4] == "value" else f"{step[3]} ({step[4]})": ((step[0], step[1]), step[6])
+        for step in each(steps)
     }

@@ -1,6 +1,6 @@
 """Details of one exchange: its event, both frames on both sides of kproxy, what changed between them, its records.
 
-All but the event is made in a thread, since it may take a second.
+All but the event is made in turns with others' work, since it may take a second.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 beside the bytes.
 
 Strategy. The slow reader (`wire/codec/trace.py`) names every value; what it says of records fields is followed by a
-step for each batch in them, and for each record that has a place in the frame. A frame is read in a thread: one of a
-megabyte takes a second. Where records are not to be shown, frames are redacted first, as captures are
+step for each batch in them, and for each record that has a place in the frame. A frame is read in turns with others'
+work: one of a megabyte takes a second. Where records are not to be shown, frames are redacted first, as captures are
 (`capture/redact.py`).
 """
 

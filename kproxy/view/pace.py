@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-SHARE = 0.05
-"""Seconds of each second that a process spends on looking at most."""
+SHARE = 0.04
+"""Seconds of each second that a process spends on looking at most: that is a viewer's rows of a second, and twice as
+many exchanges that are counted only. Bytes to who looks, and what goes by unpaid, are another hundredth."""
 PERIOD = 0.25
 """Seconds from one filling of the budget to the next: often enough that a list goes on, seldom enough that a connection
 has time between beginning and end."""
 LONGEST_CHARGE = 0.005
 """Seconds that one call is charged at most: one that took longer was put aside in the middle, and others ran."""
-MOST_LEFT = SHARE / 2
-"""Seconds that a budget holds at most, those of half a second: more, and the first second at full load would cost
-twice its share."""
+MOST_LEFT = SHARE * PERIOD
+"""Seconds that a budget holds at most, those of one filling: more, and the first second at full load would cost twice
+its share."""
 
 
 class LookBudget:

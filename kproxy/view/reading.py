@@ -14,7 +14,6 @@ import resource
 import signal
 import sys
 from array import array
-from collections import OrderedDict
 from dataclasses import asdict, dataclass, field
 from io import BufferedWriter
 from pathlib import Path
@@ -23,9 +22,9 @@ from typing import IO, Any
 
 import msgspec
 
-from kproxy.capture.captured_connection import CapturedConnection
 from kproxy.capture.losses import losses
 from kproxy.capture.packet_file import PacketFile
+from kproxy.capture.pairs import SideMatcher, is_at_broker
 from kproxy.capture.reader import Capture
 from kproxy.errors import CaptureError
 from kproxy.named_file import reason
@@ -46,8 +45,6 @@ MOST_TOPICS = 10_000
 """Names of topic ids that are remembered."""
 KEPT = 65_536
 """Bytes that are kept of each frame, as of those that pass."""
-MOST_UNPAIRED = 10_000
-"""Exchanges that are remembered until what passed at the broker comes, or the other way round."""
 CHECKED = 256
 """Reads of the file between two looks at the clock."""
 STOPPED = {
@@ -56,9 +53,6 @@ STOPPED = {
     "unpacked": f"only the first {MOST_UNPACKED >> 20:,} MiB of it were read",
     "seconds": f"only what could be read within {SECONDS} s is shown",
 }
-
-PairKey = tuple[int, int]
-"""Number of a connection, and a correlation id."""
 
 
 @dataclass
@@ -83,9 +77,8 @@ class SpoolWriter:
     def __init__(self, file: BufferedWriter) -> None:
         self.file, self.size = file, 0
         self.places = array("q")
-        self.fronts: OrderedDict[PairKey, int] = OrderedDict()  # numbers of exchanges whose other side may still come
-        self.behinds: OrderedDict[PairKey, int] = OrderedDict()  # places of what passed at the broker before
-        self.others = 0
+        self.matcher = SideMatcher[int, int]()
+        """Numbers of exchanges from 0 on, and places of what passed at the broker."""
 
     @property
     def exchanges(self) -> int:
@@ -93,17 +86,15 @@ class SpoolWriter:
 
     def add(self, seen: ObservedExchange, own: bool) -> None:
         """Add an exchange; of kproxy's own captures both sides are in the file."""
-        place, key = self.write(encoded(seen)), (seen.who.number, seen.correlation_id)
-        if own and isinstance(seen.who, CapturedConnection) and seen.who.interface == "broker":
-            front = self.fronts.pop(key, None)
-            if front is None:
-                remember(self.behinds, key, place)
-            else:
-                self.places[2 * front + 1] = place
-            return
-        self.places.extend((place, self.behinds.pop(key, -1)))
-        if own and self.places[-1] < 0:
-            remember(self.fronts, key, self.exchanges - 1)
+        place = self.write(encoded(seen))
+        if own and is_at_broker(seen):
+            settled = self.matcher.behind(seen, place)
+        else:
+            self.places.extend((place, -1))
+            settled = self.matcher.front(seen, self.exchanges - 1) if own else []
+        for front, behind in settled:
+            if front is not None and behind is not None:
+                self.places[2 * front + 1] = behind
 
     def write(self, record: bytes) -> int:
         place = self.size
@@ -115,12 +106,6 @@ class SpoolWriter:
     def finish(self) -> None:
         self.file.write(self.places.tobytes())
         self.file.flush()
-
-
-def remember(kept: OrderedDict[PairKey, int], key: PairKey, value: int) -> None:
-    kept[key] = value
-    if len(kept) > MOST_UNPAIRED:
-        kept.popitem(last=False)
 
 
 class LimitedFile(PacketFile):

@@ -2,26 +2,28 @@
 
 Strategy. What is expensive is paid from the budget (`pace.py`) by whoever calls; here filters are asked, and what fits
 waits for its viewer as it is. Rows are made when the viewer comes for them. The broker's side of an exchange is found
-by connection and correlation id, as for captures; it is kept only where its bytes are others than the client's.
+as in captures (`capture/pairs.py`); it is kept only where its bytes are others than the client's.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from kproxy.capture.pairs import SideMatcher
 from kproxy.observe.exchange import Depth, Form, ObservedExchange, Who
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import ExchangeView, MakeData
 from kproxy.observe.partition_rows import read_rows
 from kproxy.observe.response_errors import ROW_APIS, errors_of
-from kproxy.sinks.capture import Unpaired, differ
+from kproxy.sinks.capture import differ
 from kproxy.wire.table import schema
 from kproxy.wire.table.errors import numbers
 
 from .pace import RowBucket
-from .ring import ExchangeRing, KeptExchange
+from .ring import ExchangeRing, KeptExchange, frames_size
 
 LENGTH = bytes(4)
 """Stands for the length field, which kept frames lack."""
@@ -128,8 +130,7 @@ class ViewSink:
         self.ring, self.whole, self.clock = ring, whole, clock
         self.viewers: list[Viewer] = []
         self.looked = Looked()
-        self.pairs: dict[int, tuple[Unpaired[KeptExchange], Unpaired[ObservedExchange]]] = {}
-        """By connection: exchanges of the client's side, and of the broker's, that wait for their counterpart."""
+        self.matcher = SideMatcher[KeptExchange, ObservedExchange](math.inf)
         self.early: dict[int, KeptExchange] = {}
         """By `id` of the exchange, those that were told as under way."""
         self.resent: dict[tuple[str, int], Resent] = {}
@@ -148,17 +149,12 @@ class ViewSink:
             self.ring.end(kept)
         codes = error_codes(seen)
         self.looked.add(seen, codes)
-        self._pair(kept)
+        if not seen.answered_by_rule:
+            self._settle(self.matcher.front(seen, kept, frames_size(seen)))
         self._offer(kept, bool(codes or seen.rules or seen.outcome in ("unanswered", "closed")))
 
     def take_behind(self, seen: ObservedExchange) -> None:
-        fronts, behinds = self._pairs_of(seen.who)
-        if seen.correlation_id not in fronts:
-            behinds.add(seen.correlation_id, seen)
-            return
-        kept = fronts.take(seen.correlation_id)
-        if differ(kept.seen, seen):
-            self.ring.put_behind(kept, seen)
+        self._settle(self.matcher.behind(seen, seen, frames_size(seen)))
 
     def under_way(self, seen: ObservedExchange) -> None:
         """Take an exchange that has been under way for long; `take` gets it once more when it is over."""
@@ -173,13 +169,13 @@ class ViewSink:
         """Do nothing: a connection begins with its first exchange."""
 
     def closed(self, who: Who, now: float) -> None:
-        self.pairs.pop(who.number, None)
+        self.matcher.end(who.number)
         if self.resent:
             self.resent.pop((who.client_address, who.client_port), None)
 
     def look_again(self) -> None:
         """Forget what waits for its counterpart, which has passed while nobody looked."""
-        self.pairs.clear()
+        self.matcher = SideMatcher(math.inf)
 
     def _keep(self, seen: ObservedExchange, *, over: bool = True) -> KeptExchange:
         kept = self.ring.add(seen, over=over)
@@ -196,23 +192,11 @@ class ViewSink:
         if not waits:
             kept.seen.forget_bodies()
 
-    def _pair(self, kept: KeptExchange) -> None:
-        seen = kept.seen
-        if seen.answered_by_rule:
-            return
-        fronts, behinds = self._pairs_of(seen.who)
-        if seen.correlation_id not in behinds:
-            fronts.add(seen.correlation_id, kept)
-            return
-        behind = behinds.take(seen.correlation_id)
-        if differ(seen, behind):
-            self.ring.put_behind(kept, behind)
-
-    def _pairs_of(self, who: Who) -> tuple[Unpaired[KeptExchange], Unpaired[ObservedExchange]]:
-        pairs = self.pairs.get(who.number)
-        if pairs is None:
-            pairs = self.pairs[who.number] = Unpaired(), Unpaired()
-        return pairs
+    def _settle(self, pairs: Iterable[tuple[KeptExchange | None, ObservedExchange | None]]) -> None:
+        """Keep what passed at the broker beside its counterpart, where it is another."""
+        for kept, behind in pairs:
+            if kept is not None and behind is not None and differ(kept.seen, behind):
+                self.ring.put_behind(kept, behind)
 
 
 def error_codes(seen: ObservedExchange) -> tuple[int, ...]:

@@ -107,7 +107,7 @@ class ViewWatch:
     def detach(self) -> None:
         self.attached = False
         self.fanout.remove(self.sink)
-        self.sink.pairs.clear()
+        self.sink.look_again()
         self.sink.early.clear()
         self.ring.clear()
 
@@ -197,7 +197,7 @@ class ViewWatch:
 
     def search(self, wanted: Filter, before: int | None, most: int, into: list[KeptExchange]) -> Iterator[int]:
         """Put exchanges that fit into a list, the newest first; yield the number of each that was looked at. Ends when
-        there are enough, or the time is over. May run in a thread: nothing here changes."""
+        there are enough, or the time is over. Others may run between two."""
         until = self.clock() + LONGEST_SEARCH
         for kept in self.ring.newest(before):
             if wanted.holds(ExchangeView(kept.seen, self.whole)):

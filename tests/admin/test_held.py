@@ -206,7 +206,8 @@ async def test_a_response_is_shown_beside_what_the_broker_sent(make_held: Callab
     text = "at: response}\n  - {name: r, kind: rename_topic, topics: {bills: prod.bills}"
     held = make_held(text)
     bound = held.api.proxy.rules.bind(Facts("main", "main", "127.0.0.1"))
-    held.talk = Dialogue(shared=held.api.proxy.shared["main"], plan=Plan(Bound(bound.names), bound.live), number=1,
+    plan = Plan(Bound.of(bound, advertise=True), bound.live)
+    held.talk = Dialogue(shared=held.api.proxy.shared["main"], plan=plan, number=1,
                          now=monotonic())  # fmt: skip
     held.talk.session.owner = HeldOwner(held.talk)
     held.talk.client(produce(1, "bills")).broker(produced(1, "prod.bills"))

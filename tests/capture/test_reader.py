@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from kproxy.capture.captured_connection import CapturedConnection
+from kproxy.capture.connection import FlowKey
 from kproxy.capture.pcapng import LINK_RAW
 from kproxy.capture.policy import Policy
-from kproxy.capture.reader import MOST_CONNECTIONS, Capture, connections, read
+from kproxy.capture.reader import AT_ONCE, MOST_CONNECTIONS, Capture, connections, read
 from kproxy.errors import CaptureError
 from kproxy.observe.exchange import Form, ObservedExchange
 from tests.support.capture_files import client, metadata, packets, pcap, produce, tshark, written
@@ -241,6 +242,28 @@ def test_memory_is_bounded_by_connections(tmp_path: Path, monkeypatch: pytest.Mo
         assert len(capture.open) <= 3
 
     assert 9 == capture.counts.exchanges
+
+
+def test_connections_that_never_end_cost_as_much_each_however_many_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Room is made for many at a time: not all of them are looked at for each new one."""
+    most, looked = 160, 0
+    monkeypatch.setattr("kproxy.capture.reader.MOST_CONNECTIONS", most)
+    path = written(tmp_path / "c.pcapng", [metadata(number, who=client(number)) for number in range(1, 601)])
+    found = [(one.time, one.data, one.length) for one in packets(path)][: 600 * 5]
+    capture = Capture(pcap(tmp_path / "c.pcap", LINK_RAW, found))
+    last_heard = Capture._last_heard
+
+    def counted(self: Capture, key: FlowKey) -> float:
+        nonlocal looked
+        looked += 1
+        return last_heard(self, key)
+
+    monkeypatch.setattr(Capture, "_last_heard", counted)
+
+    assert sum(1 for _ in capture) == 600
+    assert most <= looked <= 600 * AT_ONCE + most
 
 
 def test_policies_of_kproxys_own_captures(tmp_path: Path) -> None:

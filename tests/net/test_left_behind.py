@@ -56,7 +56,7 @@ async def test_a_closed_connection_is_gone(rules: str, watched: bool, net: Any, 
 
     def session(listener: str, facts: Any, node: int | None) -> Session:
         bound = made.bind(facts)
-        one = Session(Plan(Bound(bound.names, advertise=False), bound.live), shared, facts, 1, bound)
+        one = Session(Plan(Bound.of(bound, advertise=False), bound.live), shared, facts, 1, bound)
         sessions.append(weakref.ref(one))
         return one
 

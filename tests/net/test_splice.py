@@ -295,6 +295,37 @@ async def test_whoever_watches_misses_nothing_behind_a_long_frame(
         assert (capture.counts.unread, capture.counts.strangers, capture.counts.lost_places) == (0, 0, 0)
 
 
+async def test_who_comes_late_leaves_long_frames_alone(net: Any, driver: str, passage: list[int]) -> None:
+    """Frames under way are of no concern to who begins behind one of them, however many follow without a gap."""
+    records = encode_batch([Record(0, 0, None, random.Random(1).randbytes(3 * MB))])
+    topic = {"name": "a", "partition_data": [{"index": at, "records": records} for at in range(6)]}
+    asked = [request(PRODUCE, 9, number, acks=1, topic_data=[topic]) for number in range(3)]
+    told = [response(PRODUCE, 9, number) for number in range(3)]
+    beat, beaten = request(HEARTBEAT, 4, 3), response(HEARTBEAT, 4, 3)
+    sink = Hungry(broker_side=True, most=Depth.SKETCH)
+    broker = await net.open_broker()
+    async with net.serving(net.config(broker.port), lambda *_: watched(), driver=driver) as running:
+        async with await running.client() as client, trio.open_nursery() as nursery:
+            nursery.start_soon(client.send_all, b"".join(asked))
+            upstream = await broker.accept()
+            begun = await exactly(upstream, MB)
+            running.server.taps.fanout.add(sink)
+            before = sum(passage)
+            assert begun + await exactly(upstream, sum(map(len, asked)) - MB) == b"".join(asked)
+            await upstream.send_all(b"".join(told))
+            assert await exactly(client, sum(map(len, told))) == b"".join(told)
+            assert sum(passage) - before > 40 * MB  # of 54, of which some may have passed before
+            await client.send_all(beat)
+            assert await exactly(upstream, len(beat)) == beat
+            await upstream.send_all(beaten)
+            assert await exactly(client, len(beaten)) == beaten
+        await running.settled()
+
+    every = [*zip(range(3), map(len, asked), map(len, told), strict=True), (3, len(beat), len(beaten))]
+    seen = lengths(sink.seen)
+    assert seen == lengths(sink.behind) == every[-len(seen) :]  # it begins between two of them, or behind all
+
+
 def lengths(exchanges: Iterable[ObservedExchange]) -> list[tuple[int, int, int]]:
     """The number and the lengths of both frames of each exchange."""
     return [

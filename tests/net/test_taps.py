@@ -39,7 +39,7 @@ def sessions(rules: str = "", names: bool = False) -> Callable[..., Session]:
 
     def make(listener: str, facts: Any, node: int | None) -> Session:
         bound = made.bind(facts)
-        return Session(Plan(Bound(bound.names, advertise=False), bound.live), shared, facts, next(numbers), bound)
+        return Session(Plan(Bound.of(bound, advertise=False), bound.live), shared, facts, next(numbers), bound)
 
     return make
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import struct
 import threading
 import time
+from functools import partial
 from time import thread_time
 from typing import Any
 
 import pytest
+import structlog
 import trio
 
 from kproxy.core.commands import Send
 from kproxy.net.loop import turns
+from kproxy.net.loop.reactor import Reactor
 from kproxy.net.loop.turn_order import Queue
+from kproxy.net.loop.turns import in_a_turn
 from kproxy.wire import breath
 from tests.support.passing_session import PassingSession
 
@@ -328,3 +332,53 @@ async def test_work_in_a_thread(net: Any, driver: str, raises: bool) -> None:
         assert sessions.made[0].told[0] != threading.main_thread().name
         assert sessions.made[0].told[1:] == ["raised"] * raises
         nursery.cancel_scope.cancel()
+
+
+def busy_for(steps: int) -> int:
+    """Compute for so many milliseconds, with breath in between."""
+    for _ in range(steps):
+        until = thread_time() + 0.001
+        while thread_time() < until:
+            pass
+        breath.rest()
+    return steps
+
+
+async def test_work_of_a_task(net: Any, driver: str) -> None:
+    """Connections are served while it goes on. It returns or raises in its task, and ends with it."""
+    broker = await net.open_broker()
+    async with net.serving(net.config(broker.port), Sessions(), driver) as running, trio.open_nursery() as nursery:
+        nursery.start_soon(broker.obey)
+        quick, reactor = await running.client(), running.server.reactor
+        results: list[int] = []
+
+        async def read() -> None:
+            results.append(await in_a_turn(reactor, "view", partial(busy_for, 200)))
+
+        nursery.start_soon(read)
+        served = 0
+        while not results:
+            await quick.send_all(net.request(served))
+            assert await net.answer(quick) == served
+            served += 1
+        assert results == [200]
+        assert served >= 5, served
+        with pytest.raises(KeyError):
+            await in_a_turn(reactor, "view", partial(dict[str, int]().__getitem__, "nothing"))
+        with trio.move_on_after(0.02) as scope:
+            await in_a_turn(reactor, "view", partial(busy_for, 100_000))
+        assert scope.cancelled_caught
+        stops = reactor.aside.stops
+        await quick.send_all(net.request(served))
+        assert await net.answer(quick) == served
+        assert reactor.aside.stops == stops
+        nursery.cancel_scope.cancel()
+
+
+async def test_work_of_a_task_where_nobody_is_served() -> None:
+    """Before the reactor runs, or where it never does, it is done at once."""
+    reactor = Reactor(structlog.get_logger())
+    try:
+        assert await in_a_turn(reactor, "view", partial(busy_for, 10)) == 10
+    finally:
+        reactor.close()

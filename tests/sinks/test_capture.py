@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from kproxy.capture.pairs import MOST_UNMATCHED
 from kproxy.capture.policy import Policy
+from kproxy.core.cluster import CORRELATION
 from kproxy.observe.exchange import Depth, ObservedExchange
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import ExchangeView
-from kproxy.sinks.capture import MOST_UNPAIRED, CaptureSink, host_port
+from kproxy.sinks.capture import CaptureSink, host_port
 from tests.support.capture_files import client, metadata, produce
 
 WHO = client(broker="10.0.0.1:9093")
@@ -81,13 +83,28 @@ def test_exchanges_of_one_correlation_id_are_paired_in_order(first: str) -> None
     for take, group in groups if first == "front" else reversed(groups):
         for seen in group:
             take(seen)
-    assert not made.watched[7].fronts
-    assert not made.watched[7].behinds
+    assert not made.matcher.waiting
     made.closed(WHO, 1001.0)
 
     assert sorted(line[:3] for line in file.lines) == sorted(
         [("front", 1, "orders"), ("front", 1, "orders"), ("behind", 1, "prod.orders"), ("closed", 7)]
     )
+
+
+@pytest.mark.parametrize("first", ["front", "behind"])
+def test_a_client_that_uses_an_id_of_kproxys_own(first: str) -> None:
+    """Times tell what kproxy asked by itself from what the client did, as they do for an id that is used again."""
+    made, file = sink()
+    own, later = metadata(CORRELATION, who=WHO, at=990.0, topic="own"), metadata(CORRELATION, who=WHO, at=1010.0)
+    front, behind = (metadata(CORRELATION, who=WHO, topic=topic) for topic in ("orders", "prod.orders"))
+    takes = [(made.take_behind, own), (made.take_behind, behind), (made.take, front)]
+    for take, seen in takes if first == "behind" else [takes[0], takes[2], takes[1]]:
+        take(seen)
+    assert [line[:3:2] for line in file.lines] == [("front", "orders"), ("behind", "prod.orders")]
+    made.take_behind(replace(later))
+    made.take(later)
+    made.closed(WHO, 1020.0)
+    assert [line[:3:2] for line in file.lines[2:-1]] == [("front", "orders"), ("behind", "own")]
 
 
 def test_sides() -> None:
@@ -117,11 +134,11 @@ def test_the_filter_is_asked_about_the_clients_side() -> None:
 def test_kproxys_own_requests() -> None:
     """They have no client's side: they are written when the connection is over, or too many wait."""
     made, file = sink()
-    for number in range(MOST_UNPAIRED + 2):
+    for number in range(MOST_UNMATCHED + 2):
         made.take_behind(metadata(number, who=WHO))
     assert [("behind", 0), ("behind", 1)] == [line[:2] for line in file.lines]
     made.closed(WHO, 1001.0)
-    assert MOST_UNPAIRED + 3 == len(file.lines)
+    assert MOST_UNMATCHED + 3 == len(file.lines)
     assert not made.watched
 
 
@@ -131,10 +148,10 @@ def test_answers_of_kproxys_own_have_no_broker_side() -> None:
     answered = metadata(1, who=WHO)
     answered.answered_by_rule = True
     made.take(answered)
-    assert not made.watched[7].fronts
-    for number in range(3 * MOST_UNPAIRED):
+    assert not made.matcher.waiting
+    for number in range(3 * MOST_UNMATCHED):
         made.take(metadata(number, who=WHO))
-    assert MOST_UNPAIRED == len(made.watched[7].fronts)
+    assert MOST_UNMATCHED == len(made.matcher.waiting)
 
 
 def test_connections_that_were_not_announced() -> None:

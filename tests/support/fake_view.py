@@ -116,8 +116,13 @@ class FakeView:
         return f"id: {self.stream}.0-1\nevent: hello\ndata: {json.dumps(data)}\n\n".encode()
 
     def given(self, command: str, path: str) -> Any:
-        """Return what a test answers to a change, by command and path or by path; nothing if it does not care."""
-        return self.answers.get(f"{command} {path}", self.answers.get(path, {}))
+        """Return what a test answers to a change, by command and path, or by path, or by how both begin, with * behind;
+        a refusal if it expects none."""
+        asked = f"{command} {path}"
+        for known in (asked, path, *(one for one in self.answers if one[-1] == "*" and asked.startswith(one[:-1]))):
+            if known in self.answers:
+                return self.answers[known]
+        return 404, problem("not_found", f"there is no {asked} here")
 
     def answer(self, path: str, query: dict[str, str]) -> tuple[int, Any]:
         """Return status and JSON of a GET."""

@@ -93,7 +93,9 @@ async def viewing(app: Any, query: str = "", last: str = "") -> AsyncIterator[St
             reader.reads.set()
 
 
-def produced(topic: str, number: int = 1, records: bytes = b"", who: Somebody | None = None) -> Any:
-    """An exchange that writes to a topic, now."""
+def produced(
+    topic: str, number: int = 1, records: bytes = b"", who: Somebody | None = None, *, at: float | None = None
+) -> Any:
+    """An exchange that writes to a topic, now unless `at` is told."""
     request = {"acks": 1, "topic_data": [{"name": topic, "partition_data": [{"index": 0, "records": records}]}]}
-    return exchange("Produce", 9, request, {}, at=monotonic(), number=number, who=who)
+    return exchange("Produce", 9, request, {}, at=monotonic() if at is None else at, number=number, who=who)

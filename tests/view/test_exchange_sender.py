@@ -67,7 +67,7 @@ class Looking:
         self.net, self.running, self.broker, self.server = net, running, broker, running.server
         self.watch = ViewWatch(self.server.taps.fanout, self.server.reactor, Silence(), kept=1 << 26)
         self.watch.open(Viewer(Filter(""), 100, 0.0, lambda: None))
-        self.sender = ExchangeSender(self.server, KeptExchanges(self.watch, True))
+        self.sender = ExchangeSender(self.server, KeptExchanges(self.watch, True, self.server.reactor))
 
     async def exchange(self, frame: bytes, answer: bytes) -> int:
         async with await self.running.client() as client:

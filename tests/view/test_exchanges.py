@@ -94,7 +94,7 @@ async def test_a_search_ends_in_time_and_goes_on(api: Any, monkeypatch: pytest.M
 async def test_one_in_detail(api: Any) -> None:
     """Its frames field by field, with the broker's beside it where that is another, and its records."""
     seen = produced("orders", 7, orders(2, codec=4))
-    behind = produced("prod.orders", 7, orders(2, codec=4))
+    behind = produced("prod.orders", 7, orders(2, codec=4), at=seen.request.first)
     async with viewing(api.app):
         fanout_of(api).take(seen)
         fanout_of(api).take_behind(behind)
@@ -161,7 +161,8 @@ async def test_frames_as_they_are(api: Any) -> None:
 
 async def test_one_is_saved_as_a_capture(api: Any, tmp_path: Path) -> None:
     """With what passed at the broker, as kproxy's own captures have it; its rows say that this was something else."""
-    seen, behind = produced("orders", 7, orders(2)), produced("prod.orders", 7, orders(2))
+    seen = produced("orders", 7, orders(2))
+    behind = produced("prod.orders", 7, orders(2), at=seen.request.first)
     async with viewing(api.app) as reader:
         fanout_of(api).take(seen)
         fanout_of(api).take_behind(behind)

@@ -18,7 +18,7 @@ from kproxy.wire.records import (
     entries,
 )
 from kproxy.wire.records.compression import CODECS
-from kproxy.wire.records.digest import RecordsDigest
+from kproxy.wire.records.digest import HEADER_FIELDS, MOST_HEADERS, RecordsDigest
 from kproxy.wire.records.record import Control
 
 
@@ -77,6 +77,8 @@ def expected(data: bytes | memoryview | None) -> RecordsDigest | None:
         digest.records = sum(one.count * (not one.is_control) if isinstance(one, Batch) else 1 for one in found)
     digest.batches = sum(not (i and plain(one) and plain(found[i - 1])) for i, one in enumerate(found))
     digest.control = sum(isinstance(one, Batch) and one.is_control for one in found)
+    headers = [tuple(getattr(one, name) for name in HEADER_FIELDS) for one in found if isinstance(one, Batch)]
+    digest.headers = headers[:MOST_HEADERS] or None
     if found:
         first, last = found[0], found[-1]
         digest.codec = CODECS.get(first.codec, "unknown")
@@ -84,7 +86,7 @@ def expected(data: bytes | memoryview | None) -> RecordsDigest | None:
         if isinstance(first, LegacyEntry):
             digest.base_offset = None if first.codec else first.offset
         else:
-            digest.base_offset = first.base_offset
+            digest.base_offset, digest.crc, digest.attributes = first.base_offset, first.crc, first.attributes
             digest.transactional = first.is_transactional
             if first.producer_id >= 0:
                 digest.producer_id, digest.producer_epoch = first.producer_id, first.producer_epoch

@@ -10,11 +10,13 @@ from kproxy.cli.explain.target import Target
 from kproxy.cli.explain.wording import words
 from kproxy.core.rewrite.addresses import carries_addresses
 from kproxy.core.rewrite.names import name_rewrite
+from kproxy.core.rewrite.racks import rack_rewrite
 from kproxy.rules.decision import FrameDepth
 from kproxy.rules.kinds.advertise import AdvertiseRule
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.name_rule import NameRule
 from kproxy.rules.kinds.base.rule import Direction, Rule
+from kproxy.rules.kinds.client_rack import ClientRack
 from kproxy.rules.kinds.limit_versions import LimitVersions, spelled
 from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.running import Running
@@ -169,6 +171,10 @@ def binding(rule: Rule, target: Target) -> tuple[Word, tuple[str, ...]]:
         if target.version not in carries_addresses(target.key):
             return "never", (f"responses of {target.subject.api} name no broker's address",)
         return "acts", (f"brokers in the response have the addresses {advertised(rule)}",)
+    if isinstance(rule, ClientRack):
+        if rack_rewrite(target.key, target.version, rule.rack.encode()) is None:
+            return "never", (f"requests of {target.subject.api} {target.version} say no rack of the client",)
+        return "acts", (f"the rack is {rule.rack} where the client says none",)
     if isinstance(rule, LimitVersions):
         span = rule.limit.span(target.key)
         if span is None:

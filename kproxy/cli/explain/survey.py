@@ -13,6 +13,7 @@ from kproxy.core.step import Step
 from kproxy.rules.kinds.advertise import AdvertiseRule
 from kproxy.rules.kinds.base.name_rule import NameRule
 from kproxy.rules.kinds.base.rule import Rule
+from kproxy.rules.kinds.client_rack import ClientRack
 from kproxy.rules.kinds.limit_versions import LimitVersions, VersionLimits
 from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.rule_set import RuleSet
@@ -105,6 +106,7 @@ def plan(target: Target, rules: RuleSet, advertise: bool) -> Plan:
         advertise or any(isinstance(rule, AdvertiseRule) for rule in held),
         True,
         VersionLimits(limits) if limits else None,
+        rack=next((rule.rack.encode() for rule in held if isinstance(rule, ClientRack)), None),
     )
     names = {rule.name for rule in held}
     return Plan(bound, [one for one in rules.live if one.name in names])

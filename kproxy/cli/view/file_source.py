@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from kproxy.capture.captured_connection import CapturedConnection
+from kproxy.capture.pairs import MOST_IN_ALL, SideMatcher, is_at_broker
 from kproxy.cli.exchange_input import AnyView, Trouble, views
 from kproxy.errors import InputError
 from kproxy.observe.filter.filter import Filter
@@ -29,15 +29,13 @@ BATCH = 200
 """Rows that are handed out at a time."""
 NEAR = 200
 """Exchanges behind one in which what passed of it at the broker is looked for."""
-BROKER = "broker"
-"""Interface of kproxy's own captures at which the broker's side was seen."""
 SOON = 0.1
 """Seconds after which fewer are."""
 
 
 class KeptViews:
-    """Exchanges by their ids, and what passed at the broker of them by connection and correlation id: the last ones, as
-    long as their frames have at most `most` bytes together."""
+    """Exchanges by their ids, and what passed at the broker of them by `at_broker`: the last ones, as long as their
+    frames have at most `most` bytes together."""
 
     def __init__(self, most: int = KEPT) -> None:
         self.most, self.size = most, 0
@@ -68,27 +66,29 @@ def frame_bytes(view: AnyView) -> int:
     return 1000 + sum(len(frame.data) + len(frame.sketch) for frame in frames if frame is not None)
 
 
-def numbered(path: str, trouble: Trouble) -> Iterator[tuple[int, AnyView]]:
-    """Yield the exchanges of a file with their numbers, from 1 on; of kproxy's own captures also what passed at the
-    broker, with the number 0."""
+def numbered(path: str, trouble: Trouble) -> Iterator[tuple[int, AnyView, bool]]:
+    """Yield the exchanges of a file with their numbers, from 1 on, and False. Of those of kproxy's own captures also,
+    somewhere behind it, what passed at the broker, with the same number and True."""
     number = 0
+    matcher = SideMatcher[int, AnyView]()
     for view in views(path, trouble, side="both"):
-        if trouble.captures and trouble.captures[-1].own and interface_of(view) == BROKER:
-            yield 0, view
+        seen = view.seen if isinstance(view, ExchangeView) and trouble.captures[-1].own else None
+        settled: list[tuple[int | None, AnyView | None]] = []
+        if seen is not None and is_at_broker(seen):
+            settled = matcher.behind(seen, view, frame_bytes(view))
         else:
             number += 1
-            yield number, view
+            yield number, view, False
+            if seen is not None:
+                settled = matcher.front(seen, number)
+        for front, behind in settled:
+            if front is not None and behind is not None:
+                yield front, behind, True
 
 
-def interface_of(view: AnyView) -> str:
-    """Return the name of the interface that an exchange was seen at; empty for one that comes from no capture."""
-    who = view.seen.who if isinstance(view, ExchangeView) else None
-    return who.interface if isinstance(who, CapturedConnection) else ""
-
-
-def both_sides(file: int, view: AnyView) -> Hashable:
-    """Return what an exchange has in common with the same one at the broker."""
-    return file, view.get("connection"), view.get("correlation_id")
+def at_broker(ident: str) -> Hashable:
+    """Return the key of what passed at the broker of an exchange."""
+    return ident, "at the broker"
 
 
 class ViewedFiles:
@@ -109,29 +109,28 @@ class ViewedFiles:
     def view(self, ident: str) -> tuple[AnyView, AnyView | None]:
         """Return an exchange by its id, and what passed of it at the broker, None where that is not there. Reads its
         file once more if it is not kept. Raises KproxyError, OSError."""
-        file, _, number = ident.partition("-")
+        file, _, place = ident.partition("-")
         try:
-            at, wanted = int(file), int(number)
+            at, wanted = int(file), int(place)
             path = self.files[at]
         except (ValueError, IndexError):
             raise InputError(f"there is no exchange {ident}") from None
         found = self.kept.get(ident)
         if found is not None:
-            return found, self.kept.get(both_sides(at, found))
-        behind = KeptViews()
-        more = NEAR
-        for place, view in numbered(path, Trouble()):
-            if not place:
-                behind.keep(both_sides(at, view), view)
-            elif place == wanted:
+            return found, self.kept.get(at_broker(ident))
+        behind, more = None, NEAR
+        for number, view, is_behind in numbered(path, Trouble()):
+            if number == wanted and is_behind:
+                behind = view
+            elif number == wanted:
                 found = view
             if found is not None:
                 more -= 1
-                if not more or behind.get(both_sides(at, found)) is not None:
+                if not more or behind is not None:
                     break
         if found is None:
             raise InputError(f"{path} has no exchange {wanted} any more")
-        return found, behind.get(both_sides(at, found))
+        return found, behind
 
 
 class FileThread(SourceThread):
@@ -142,7 +141,7 @@ class FileThread(SourceThread):
         self.files, self.filter, self.kept = files, wanted, kept
         self.trouble = Trouble()
         self.rows: list[list[Any]] = []
-        self.last: OrderedDict[Hashable, str] = OrderedDict()  # ids of rows whose other side may still come
+        self.last: OrderedDict[str, None] = OrderedDict()  # ids of rows whose other side may still come
         self.sent = self.seen = self.matched = 0
         self.next = 0.0
 
@@ -150,18 +149,17 @@ class FileThread(SourceThread):
         self.put("hello", {"filter": str(self.filter), "columns": COLUMNS, "may_write": False, "workers": 0})
         try:
             for number, path in enumerate(self.files):
-                for place, view in numbered(path, self.trouble):
-                    self.seen += place > 0
-                    if not place:
-                        self.kept.keep(both_sides(number, view), view)
-                        self.mark(both_sides(number, view))
+                for place, view, is_behind in numbered(path, self.trouble):
+                    ident = f"{number}-{place}"
+                    self.seen += not is_behind
+                    if is_behind:
+                        self.mark(ident, view)
                     elif self.filter.holds(view):
                         self.matched += 1
-                        ident = f"{number}-{place}"
                         self.kept.keep(ident, view)
                         self.rows.append(row_of(ident, view))
-                        self.last[both_sides(number, view)] = ident
-                        if len(self.last) > NEAR:
+                        self.last[ident] = None
+                        if len(self.last) > MOST_IN_ALL:
                             self.last.popitem(last=False)
                     if len(self.rows) >= BATCH or (not self.seen & 63 and time.monotonic() >= self.next):
                         self.flush()
@@ -169,11 +167,11 @@ class FileThread(SourceThread):
             self.flush()
         self.put("state", {"text": self.summary(), "good": not self.problems(), "over": True})
 
-    def mark(self, sides: Hashable) -> None:
+    def mark(self, ident: str, behind: AnyView) -> None:
         """Hand out a row once more: what passed at the broker was something else."""
-        ident = self.last.pop(sides, None)
-        view = None if ident is None else self.kept.get(ident)
-        if ident is not None and view is not None:
+        view = self.kept.get(ident) if ident in self.last else None
+        if view is not None:
+            self.kept.keep(at_broker(ident), behind)
             self.rows.append(row_of(ident, view, changed=True))
 
     def flush(self) -> None:

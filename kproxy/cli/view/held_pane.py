@@ -58,6 +58,7 @@ class HeldPane(TablePane):
         TerminalColumn("behind", -6, 9, named("behind")),
         TerminalColumn("edits", 6, 6, lambda get: "edited" if get("edited") else "" if get("editable") else "no"),
         TerminalColumn("by", 8, 10, named("claimed_by")),
+        TerminalColumn("client", 6, 11, lambda get: "ended" if get("client_ended") else ""),
     )  # fmt: skip
 
     def __init__(self, host: ViewHost, widget_id: str) -> None:

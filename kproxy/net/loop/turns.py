@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import copy_context
 from time import monotonic, thread_time
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import trio
 from greenlet import GreenletExit, getcurrent, greenlet
@@ -33,6 +33,9 @@ BUFFER = bytearray(262144)
 """Every read lands here, and is sent or copied before the next one. 256 KiB: larger ones made bulk no faster."""
 GROWTH = 4096
 """Bytes by which what was read may grow in place: so many more are kept for a turn that stops."""
+
+
+T = TypeVar("T")
 
 
 class WorkOwner(Protocol):
@@ -185,6 +188,34 @@ class Errand:
         """Do nothing: `run` keeps what it raises."""
 
 
+class TaskWork:
+    """Work of a task that runs as a turn of its own. `turn`: while it is put aside."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.turn: Turn | None = None
+
+    def freeze(self, turn: Turn) -> None:
+        self.turn = turn
+
+    def thaw(self) -> None:
+        self.turn = None
+
+    def over(self) -> None:
+        """Do nothing: the task is told by its own work."""
+
+    def crashed(self, error: Exception) -> None:
+        """Do nothing: what the work raises is for its task."""
+
+
+class TaskReactor(TurnLoop, Protocol):
+    """Reactor, as far as tasks have turns of it. `driver`: empty until it runs."""
+
+    driver: str
+
+    def notify(self, event: trio.Event) -> None: ...
+
+
 class Turns:
     """Turns of one reactor that wait to go on."""
 
@@ -287,3 +318,31 @@ async def in_turns(steps: Iterable[object]) -> None:
         if thread_time() > until:
             await trio.sleep(PAUSE)
             until = thread_time() + SLICE
+
+
+async def in_a_turn(reactor: TaskReactor, address: str, work: Callable[[], T]) -> T:
+    """Do long work that breathes, for whoever is at this address, and return or raise what it does: it is put aside
+    like that of connections. A thread would have the loop wait for the interpreter at each of its system calls."""
+    if not reactor.driver:  # it serves nobody
+        return work()
+    owner, done = TaskWork(address), trio.Event()
+    results: list[T] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except Exception as error:  # noqa: BLE001  # it is the caller's
+            errors.append(error)
+        reactor.notify(done)
+
+    reactor.aside.enter(owner, run)
+    try:
+        await done.wait()
+    except trio.Cancelled:
+        if owner.turn is not None:
+            owner.turn.give_up()
+        raise
+    if errors:
+        raise errors[0]
+    return results[0]

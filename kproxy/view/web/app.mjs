@@ -6,7 +6,7 @@ import { number } from "./format.mjs";
 import { button, buttons, help, listen } from "./keys.mjs";
 import { begin, leftOut, live, pause } from "./live.mjs";
 import { closeDialog, command, commands, dialogs, notice, on, openDialog, say, sections, views } from "./registry.mjs";
-import { readAddress, showTheme, state, turnTheme } from "./state.mjs";
+import { go, hasView, readAddress, showTheme, state, turnTheme } from "./state.mjs";
 import "./parts.mjs";
 
 const WORDS = { connecting: "connecting", live: "live", lost: "lost, trying again", refused: "refused", closed: "resting",
@@ -39,7 +39,7 @@ async function askToKill() {
 }
 
 [...views.values()].filter((one) => !one.hidden).sort((a, b) => (a.order ?? 50) - (b.order ?? 50)).forEach((one, index) => {
-  if (index < 9) command({ key: String(index + 1), title: one.title, help: one.title, act: () => { location.hash = `#/${one.name}`; } });
+  if (index < 9) command({ key: String(index + 1), title: one.title, help: one.title, when: () => hasView(one), act: () => go(one.name) });
 });
 
 function Head() {
@@ -49,7 +49,7 @@ function Head() {
   const names = [...views.values()].sort((a, b) => (a.order ?? 50) - (b.order ?? 50));
   return html`<header>
     <h1>kproxy<span>${[location.host, version, workers > 1 ? `${workers} workers` : ""].filter(Boolean).join(" · ")}</span></h1>
-    <nav aria-label="Views">${names.filter((one) => one.name === state.view || !one.hidden?.()).map((one) => {
+    <nav aria-label="Views">${names.filter((one) => one.name === state.view || (hasView(one) && !one.hidden?.())).map((one) => {
       const badge = one.badge?.();
       return html`<a key=${one.name} href=${`#/${one.name}`} aria-current=${one.name === state.view ? "page" : null}>${one.title}
         ${badge !== null && badge !== undefined && html`<i class=${one.urgent?.() ? "urgent" : ""}>${badge}</i>`}</a>`;
@@ -72,7 +72,7 @@ function rate(count, tick) {
 
 function reasons() {
   const { not_looked_at, too_many, too_slow, unknown } = live.left;
-  return [`${number(not_looked_at)} not looked at, since views may take 5 % of the time`,
+  return [`${number(not_looked_at)} not looked at, since views may take 4 % of the time`,
     `${number(too_many)} more than are shown a second`, `${number(too_slow)} while this page did not read`,
     `${number(unknown)} not to be judged by the filter${live.why ? ` (${live.why})` : ""}`].join("\n");
 }

@@ -11,7 +11,7 @@ const EVERY = 2000;
 const shown = { folder: null, list: null, timer: null, asking: false };
 const running = () => (shown.list ?? []).filter((one) => one.state === "running" || one.state === "ending");
 
-view({ name: "captures", title: "Captures", order: 60, draw, badge: () => (running().length ? `${running().length} running` : null),
+view({ name: "captures", proxy: true, title: "Captures", order: 60, draw, badge: () => (running().length ? `${running().length} running` : null),
   enter: () => { clearInterval(shown.timer); ask(); shown.timer = setInterval(ask, EVERY); }, leave: () => clearInterval(shown.timer) });
 
 on("hello", ask);

@@ -14,7 +14,7 @@ const SPANS = [[300, "5 min"], [900, "15 min"], [SECONDS, "1 h"]];
 
 const shown = { span: 300, turns: 0 };
 
-view({ name: "charts", title: "Charts", order: 50, draw });
+view({ name: "charts", proxy: true, title: "Charts", order: 50, draw });
 
 // Charts by title: which series, how a value is written. `all`: series with this beginning, those with most first.
 const CHARTS = [

@@ -13,7 +13,7 @@ const EVERY = 2000;
 const AT_ONCE = 500;
 const shown = { list: [], ended: [], chosen: null, timer: null, most: AT_ONCE };
 
-view({ name: "connections", title: "Connections", order: 20, draw, badge: () => history.last?.connections ?? null,
+view({ name: "connections", proxy: true, title: "Connections", order: 20, draw, badge: () => history.last?.connections ?? null,
   enter: () => { clearInterval(shown.timer); ask(); shown.timer = setInterval(ask, EVERY); }, leave: () => clearInterval(shown.timer) });
 
 async function ask() {
@@ -23,7 +23,7 @@ async function ask() {
     Object.assign(shown, { list: connections, ended });
     changed();
   } catch (error) {
-    complain(error);
+    if (error.status !== 404) complain(error);
   }
 }
 

@@ -150,7 +150,8 @@ function left(one) {
 function Card({ one, first }) {
   const { exchange } = one;
   const chosen = chosenHeld() === one;
-  const words = [one.at, `connection ${exchange.connection}`, exchange.client, one.rule, one.behind ? `${number(one.behind)} behind it` : ""];
+  const words = [one.at, `connection ${exchange.connection}`, exchange.client, one.rule, one.behind ? `${number(one.behind)} behind it` : "",
+    one.client_ended ? "its client sends no more" : ""];
   return html`<div key=${one.id} class=${`held-frame${chosen ? " on" : ""}`} onClick=${() => { held.chosen = one.id; changed(); }}>
     <p><i class=${dot(exchange.connection)}></i><b>${exchange.api} <span class="dim">v${exchange.version}</span></b><span class="held">${left(one)}</span></p>
     <p class="dim">${words.filter(Boolean).join(" · ")}</p>
@@ -170,7 +171,7 @@ function List() {
 }
 
 section({ name: "held", order: 10, when: () => held.list.size > 0, draw: List });
-view({ name: "held", title: "Held", order: 70, badge: () => held.list.size || null, urgent: () => held.list.size > 0,
+view({ name: "held", proxy: true, title: "Held", order: 70, badge: () => held.list.size || null, urgent: () => held.list.size > 0,
   hidden: () => held.list.size === 0,
   draw: () => html`<main class="page" aria-label="Held"><div class="scroll" tabindex="0" role="region" aria-label="Held frames">${List()}
     ${!held.list.size && html`<p class="dim">Nothing is held. In the list of exchanges <kbd>i</kbd> holds what the filter holds for.</p>`}</div></main>` });

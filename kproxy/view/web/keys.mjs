@@ -3,7 +3,7 @@
 import { access } from "./api.mjs";
 import { html } from "./dom.mjs";
 import { closeDialog, commands, complain, dialogs, openDialog, views } from "./registry.mjs";
-import { state } from "./state.mjs";
+import { hasView, state } from "./state.mjs";
 
 const NAMES = { " ": "space", ArrowDown: "down", ArrowUp: "up", ArrowLeft: "left", ArrowRight: "right",
   Enter: "enter", Escape: "esc", Tab: "tab", PageDown: "pagedown", PageUp: "pageup", Home: "home", End: "end" };
@@ -72,7 +72,7 @@ export function help() {
   const order = Object.keys(GROUPS);
   const groups = new Map(order.map((name) => [name, []]));
   for (const command of commands) {
-    if (command.keys.length && (!command.writes || access.mayWrite)) {
+    if (command.keys.length && (!command.writes || access.mayWrite) && !(views.get(command.view)?.proxy && state.filesOnly)) {
       (groups.get(command.group) ?? groups.get("page")).push(command);
     }
   }
@@ -80,6 +80,6 @@ export function help() {
     <section><h3>${GROUPS[name]}</h3><dl>${list.map((command) => html`
       <dt>${command.keys.map((key) => html`<kbd>${key}</kbd>`)}</dt>
       <dd>${command.help ?? (typeof command.title === "function" ? command.title() : command.title)}</dd>`)}</dl></section>`)}</div>
-    <p class="foot"><span class="dim">Views: ${[...views.values()].map((one) => one.title).join(", ")}.</span>
+    <p class="foot"><span class="dim">Views: ${[...views.values()].filter(hasView).map((one) => one.title).join(", ")}.</span>
     <button class="last" autofocus onClick=${closeDialog}>Close<kbd>esc</kbd></button></p>`, { title: "Keys", wide: true });
 }

@@ -5,7 +5,8 @@
 //         badge: () => 7, urgent: () => false, enter(parameters) {}, leave() {}})
 //       a page of its own at #/rules, with its link in the head. `badge`: a number or words beside the title, null for
 //       none. `enter` is called when it is opened, and again when the fragment's parameters are others; `leave` when
-//       another view is opened. `hidden`: true while it has no link in the head.
+//       another view is opened. `hidden`: true while it has no link in the head. `proxy`: it is about a proxy that
+//       runs, so it is left out where files are all there is.
 //   section({name: "held", order: 10, when: () => true, draw: () => html`<h2>…</h2>…`})
 //       a part of the rail on the right; `draw` gives its content, which begins with a heading of its own.
 //   command({key: "m", title: "Make a rule…", group: "rules", act: (context) => {…},

@@ -26,7 +26,7 @@ let byName = new Map();
 const list = () => shown.data?.rules ?? [];
 const path = (name) => `/api/rules/${encodeURIComponent(name)}`;
 
-view({ name: "rules", title: "Rules", order: 40, draw, badge: () => (shown.data ? list().length : null),
+view({ name: "rules", proxy: true, title: "Rules", order: 40, draw, badge: () => (shown.data ? list().length : null),
   enter: () => { clearInterval(shown.timer); ask(); shown.timer = setInterval(ask, EVERY); }, leave: () => clearInterval(shown.timer) });
 
 on("hello", ask);

@@ -6,7 +6,7 @@ import { changed, html } from "./dom.mjs";
 import { bytes, cut, number } from "./format.mjs";
 import { begin } from "./live.mjs";
 import { command, complain, on, say, section } from "./registry.mjs";
-import { go, state } from "./state.mjs";
+import { go, readAddress, state } from "./state.mjs";
 
 const LONGEST = 256 * 2 ** 20;
 const shown = { list: [], most: 4, live: true, mayOpen: false, opening: "", over: 0 };
@@ -15,6 +15,10 @@ async function ask() {
   try {
     const { sources, most, live, may_open } = await get("/api/sources");
     Object.assign(shown, { list: sources, most, live, mayOpen: may_open });
+    if (state.filesOnly !== !live) {
+      state.filesOnly = !live;
+      readAddress();
+    }
     const there = state.source === "live" ? live : sources.some((one) => one.source === state.source);
     if (!there && (live || sources.length)) look(live ? "live" : sources[0].source);
     changed();

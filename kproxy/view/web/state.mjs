@@ -15,6 +15,7 @@ export const state = {
   heldOnly: false, // only rows that are held now
   selected: null, // id of the selected row
   source: "live",
+  filesOnly: false, // there is no proxy, as with `kproxy view --web`
   follow: true,
   tab: "request",
   bytesOf: "both", // client, broker, both
@@ -24,6 +25,11 @@ export const state = {
   theme: localStorage.getItem("kproxy-theme"), // light, dark; null: as the system
   scale: null, // seconds across the waterfall; null: as the rows need
 };
+
+// Return whether a view has something to show here.
+export function hasView(one) {
+  return !(one.proxy && state.filesOnly);
+}
 
 // Open a view. `parameters`: those of its fragment.
 export function go(name, parameters = {}) {
@@ -43,7 +49,7 @@ export function keepAddress() {
 export function readAddress() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const before = state.view;
-  state.view = views.has(path) ? path : "exchanges";
+  state.view = views.has(path) && hasView(views.get(path)) ? path : "exchanges";
   state.parameters = new URLSearchParams(query);
   if (before !== state.view) views.get(before)?.leave?.();
   views.get(state.view)?.enter?.(state.parameters);

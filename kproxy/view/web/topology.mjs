@@ -10,7 +10,7 @@ import { go, state } from "./state.mjs";
 const EVERY = 2000;
 const shown = { clusters: {}, listeners: {}, connections: [], rates: new Map(), before: null, timer: null };
 
-view({ name: "topology", title: "Topology", order: 30, draw, badge: () => brokers().length || null,
+view({ name: "topology", proxy: true, title: "Topology", order: 30, draw, badge: () => brokers().length || null,
   enter: () => { clearInterval(shown.timer); ask(); shown.timer = setInterval(ask, EVERY); }, leave: () => clearInterval(shown.timer) });
 
 async function ask() {
@@ -21,7 +21,7 @@ async function ask() {
     measure(connections);
     changed();
   } catch (error) {
-    complain(error);
+    if (error.status !== 404) complain(error);
   }
 }
 

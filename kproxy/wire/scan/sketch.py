@@ -19,7 +19,7 @@ from kproxy.wire.codec.message import UNSUPPORTED_VERSION
 from kproxy.wire.codec.structs import header_version
 from kproxy.wire.codec.trace import diagnosis
 from kproxy.wire.primitives import Buffer
-from kproxy.wire.records.digest import RecordsDigest, read_digest
+from kproxy.wire.records.digest import RecordHeaders, RecordsDigest, read_digest, read_headers
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import API_VERSIONS
 from kproxy.wire.table.layout import Slot
@@ -97,7 +97,7 @@ class Sketcher:
         return bytes(self._kept[: self.most])
 
 
-__all__ = ["MOST_SKETCH", "RecordsDigest", "Sketcher", "decode_sketch"]
+__all__ = ["MOST_SKETCH", "RecordHeaders", "RecordsDigest", "Sketcher", "decode_sketch"]
 
 
 def whole_field(buf: bytes, p: int, size: int, end: int) -> tuple[RecordsDigest, int]:
@@ -110,12 +110,31 @@ def sketched_field(buf: bytes, p: int, size: int, end: int) -> tuple[RecordsDige
     return read_digest(buf, p, size, sketched=True)
 
 
+def whole_headers(buf: bytes, p: int, size: int, end: int) -> tuple[RecordHeaders, int]:
+    if size > end - p:
+        raise Misfit
+    return read_headers(buf, p, size)
+
+
+def sketched_headers(buf: bytes, p: int, size: int, end: int) -> tuple[RecordHeaders, int]:
+    return read_headers(buf, p, size, sketched=True)
+
+
+FIELD_READERS = {
+    (False, False): whole_field,
+    (True, False): sketched_field,
+    (False, True): whole_headers,
+    (True, True): sketched_headers,
+}
+"""Readers of a `records` field, by whether it is sketched, and whether each header is wanted."""
+
+
 class SketchDecoderWriter(DecoderWriter):
     """Writer of decoders in which a `records` field is read by its headers."""
 
-    def __init__(self, sketched: bool) -> None:
+    def __init__(self, sketched: bool, headers: bool) -> None:
         super().__init__()
-        self.put.names["read_field"] = sketched_field if sketched else whole_field
+        self.put.names["read_field"] = FIELD_READERS[sketched, headers]
 
     def sized(self, slot: Slot, count: str) -> str:
         if slot.type != "records":
@@ -132,14 +151,17 @@ class SketchDecoderWriter(DecoderWriter):
 
 
 @cache
-def decoder(key: int, version: int, direction: str, sketched: bool) -> Any:
+def decoder(key: int, version: int, direction: str, sketched: bool, headers: bool) -> Any:
     """Return `decode(buf: bytes, p, end) -> (dict, position)` of this body. Raises KeyError as `layout.body` does."""
     label = f"{schema.load(key).name} {direction} v{version} sketch"
-    return make_decoder(layout.body(key, version, direction), label, SketchDecoderWriter(sketched))
+    return make_decoder(layout.body(key, version, direction), label, SketchDecoderWriter(sketched, headers))
 
 
-def decode_sketch(frame: Buffer, key: int, version: int, direction: str, *, sketched: bool = False) -> dict[str, Any]:
-    """Return the body of a frame (without its length field), in which records are a RecordsDigest or None.
+def decode_sketch(
+    frame: Buffer, key: int, version: int, direction: str, *, sketched: bool = False, headers: bool = False
+) -> dict[str, Any]:
+    """Return the body of a frame (without its length field), in which records are a RecordsDigest or None; with
+    `headers` they are RecordHeaders or None.
 
     `direction`: request or response; the header is passed over, and so are bytes behind the last field, which real
     clients send. `sketched`: the frame came from a Sketcher. Raises DecodeError, and nothing else, for any bytes.
@@ -147,15 +169,15 @@ def decode_sketch(frame: Buffer, key: int, version: int, direction: str, *, sket
     data = frame if type(frame) is bytes else bytes(frame)
     if direction == "response" and key == API_VERSIONS and data[4:6] == UNSUPPORTED_VERSION:
         try:  # KIP-511: a broker that lacks the version answers in the form of version 0
-            return read_body(data, key, version, direction, sketched)
+            return read_body(data, key, version, direction, sketched, headers)
         except DecodeError:
             version = 0
-    return read_body(data, key, version, direction, sketched)
+    return read_body(data, key, version, direction, sketched, headers)
 
 
-def read_body(data: bytes, key: int, version: int, direction: str, sketched: bool) -> dict[str, Any]:
+def read_body(data: bytes, key: int, version: int, direction: str, sketched: bool, headers: bool) -> dict[str, Any]:
     try:
-        decode = decoder(key, version, direction, sketched)
+        decode = decoder(key, version, direction, sketched, headers)
     except KeyError as mistake:
         raise DecodeError(str(mistake.args[0])) from None
     p = 0

@@ -417,6 +417,22 @@ def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None
     monkeypatch.setattr(ViewApp, "suspend", lambda app: nullcontext())
 
 
+def test_who_sends_no_more_is_marked_where_frames_are_held(holding: FakeAdmin) -> None:
+    """On a screen that has room for it."""
+    holding.answers["GET", "/api/held"] = 200, {
+        "held": [{**HELD, "client_ended": True}, {**HELD, "id": "17-4", "client_ended": False}],
+        "most": 20, "passed_over": 0,
+    }  # fmt: skip
+
+    async def script(app: ViewApp) -> None:
+        await press(app, "3")
+        await settled(app, lambda: "17-4" in screen_text(app))
+        lines = [line for line in screen_text(app).splitlines() if "hold orders" in line]
+        assert ["ended" in line for line in lines] == [True, False]
+
+    play(holding, script, (140, 24))
+
+
 def test_held_frames_are_listed_and_decided(holding: FakeAdmin) -> None:
     """Resumed, answered, dropped, closed, held longer, all at once: each with the frame's revision."""
 

@@ -23,9 +23,10 @@ REFUSAL = "Failed to load resource"
 OpenPage = Callable[..., "Page"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium, which Playwright drives; none is downloaded."""
+    """Debian's Chromium, which Playwright drives; none is downloaded. It ends with the tests of a file: as long as
+    it is there, an asyncio loop counts as running, and no other test of the process can begin one."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -34,7 +35,7 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def spare(browser: Browser) -> Page:
     """A page that tests use one after the other: a process that has loaded the program once loads it again in half the
     time."""

@@ -39,7 +39,7 @@ def held(number: str = "17-1", **more: Any) -> dict[str, Any]:
                 "principal": None, "api": "Heartbeat", "version": 4, "correlation_id": 1}  # fmt: skip
     usual = {"id": number, "rule": "hold", "at": "request", "exchange": exchange, "since": "2026-11-21T14:02:51.000Z",
              "ends_in": 19.0, "then": "pass", "revision": 1, "behind": 2, "bytes": len(FRAME) + 4, "editable": True,
-             "why_not": None, "claimed_by": None, "gone": None}  # fmt: skip
+             "why_not": None, "claimed_by": None, "gone": None, "client_ended": False}  # fmt: skip
     return {**usual, **more}
 
 
@@ -78,9 +78,11 @@ def sent(fake: FakeView, page: Page, path: str) -> Any:
 
 def test_a_held_frame_is_shown_and_let_go(fake: FakeView, page: Page) -> None:
     """With what waits behind it, and what is left of its time; all who look are told how it went."""
-    hold(fake, page, held(), held("18-1", rule=HOSTILE))
+    hold(fake, page, held(), held("18-1", rule=HOSTILE, client_ended=True))
     fake.answers["/api/held/17-1/resume"] = held(gone="resumed")
     text = page.locator("aside").inner_text()
+    ended = page.locator(".held-frame", has_text="its client sends no more")
+    assert [HOSTILE in one for one in ended.all_inner_texts()] == [True]
     assert "Heartbeat v4" in text
     assert "2 behind it" in text
     assert "left, then passes" in text
@@ -244,6 +246,7 @@ def test_an_answer_is_given_in_the_brokers_place(fake: FakeView, page: Page) -> 
 def test_what_the_filter_holds_for_is_intercepted(fake: FakeView, open_page: OpenPage) -> None:
     """After the page has named whom that is about."""
     fake.answers["/api/held"] = {"held": [], "most": 20, "passed_over": 0}
+    fake.answers["PUT /api/rules/intercept *"] = {"version": "5f2c9a01b7e5"}
     fake.rows_kept = [fake.row(1), fake.row(2, client="billing-2", connection=5)]
     page = open_page(f"{fake.page}#/exchanges?f=~k%20produce")
     page.wait_for_function("() => document.querySelectorAll('.list .row:not(.head)').length === 2")

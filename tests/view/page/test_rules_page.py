@@ -70,6 +70,7 @@ def text_of(page: Page) -> str:
 
 def test_rules_are_listed_and_switched(writing: FakeView, open_page: OpenPage) -> None:
     """With what they have counted since; one of a file is not removed, and says where it stands."""
+    writing.answers |= {"POST /api/rules/slow sometimes/disable": {}, "DELETE /api/rules/slow sometimes": {}}
     page = open_page(f"{writing.page}#/rules")
     page.wait_for_selector("main table tbody tr >> nth=1")
     writing.answers["/api/rules"] = rules({"matched": 3320, "fired": 645, "applied": 645, "held": 2}, FILE)
@@ -287,6 +288,7 @@ def test_captures_are_started_stopped_and_saved(writing: FakeView, open_page: Op
         },
         "/api/captures/incident.pcapng/file": {"bytes": "of the file"},
         "POST /api/captures": (409, problem("capture_exists", "file: it is there")),
+        "DELETE /api/captures/b.pcapng": CAPTURE,
     }  # fmt: skip
     page = open_page(f"{writing.page}#/exchanges?f=~t%20orders")
     page.goto(f"{writing.page}#/captures")
@@ -351,6 +353,26 @@ def test_where_there_are_only_files_the_first_is_shown(writing: FakeView, open_p
     shown(page, 1)
 
     expect(page.locator(".sources li")).to_have_count(1)
+
+
+def test_where_there_are_only_files_no_view_is_about_a_proxy(writing: FakeView, open_page: OpenPage) -> None:
+    """Nothing leads to one, by link, key or address, and nothing is asked that is not there."""
+    writing.answers |= {
+        "/api/sources": {"sources": [], "most": 4, "live": False, "may_open": True}, "/api/view": (404, {}),
+        **{f"/api/{path}": (404, {}) for path in ("connections", "connections/ended", "topology", "rules", "captures")},
+    }  # fmt: skip
+    page = open_page(f"{writing.page}#/topology", live=False)
+    expect(page.locator("nav a")).to_have_text(["Exchanges"])
+    writing.seen.clear()
+    for way in ("connections", "charts", "held"):
+        page.evaluate("way => { location.hash = `#/${way}`; }", way)
+        page.wait_for_selector("#page.view-exchanges")
+    page.keyboard.press("2")
+    page.keyboard.press("?")
+    page.wait_for_selector("dialog >> text=Views: Exchanges, Lanes.")
+
+    assert not page.locator("[role=status]", has_text="404").count()
+    assert not [path for path in writing.seen if path.startswith(("/api/connections", "/api/topology"))]
 
 
 def test_axe_finds_nothing_on_rules_and_captures(writing: FakeView, open_page: OpenPage) -> None:

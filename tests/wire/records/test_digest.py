@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kproxy.wire.records import Producer, Record, encode_batch, encode_control, encode_message_set
-from kproxy.wire.records.digest import RecordsDigest, read_digest
+from kproxy.wire.records.digest import MOST_HEADERS, RecordsDigest, read_digest
 from kproxy.wire.records.record import Control
 
 IDEMPOTENT = Producer(7, 1, 40, transactional=True)
@@ -27,7 +29,24 @@ def test_a_field_without_anything() -> None:
 def test_batches() -> None:
     """Counts and sizes are of all, the codec and the producer of the first, the last offset of the last."""
     data = encode_batch(records(3, 10), codec=4, producer=IDEMPOTENT) + encode_batch(records(2, 20), codec=1)
-    assert digest(data) == RecordsDigest(len(data), 2, 5, "zstd", 10, 21, 7, 1, 40, transactional=True)
+    found = digest(data)
+    one, other = found.headers or ()
+    crcs = tuple(
+        int.from_bytes(data[at + 17 : at + 21], "big") for at in (0, data.index(encode_batch(records(2, 20), codec=1)))
+    )
+    expected = RecordsDigest(len(data), 2, 5, "zstd", 10, 21, 7, 1, 40, transactional=True)
+    expected.crc, expected.attributes, expected.headers = crcs[0], 4 | 0x10, [one, other]
+    assert found == expected
+    assert one == (10, crcs[0], 4 | 0x10, 2, 7, 1, 40, 3)
+    assert other == (20, crcs[1], 1, 1, -1, -1, -1, 2)
+
+
+def test_headers_of_the_first_batches_only() -> None:
+    """A field of many small batches has so many headers, and counts all."""
+    found = digest(b"".join(encode_batch(records(1, number)) for number in range(MOST_HEADERS + 5)))
+    assert (found.batches, [one[0] for one in found.headers or ()]) == (
+        MOST_HEADERS + 5, list(range(MOST_HEADERS)),
+    )  # fmt: skip
 
 
 def test_compaction_leaves_gaps() -> None:
@@ -43,6 +62,25 @@ def test_markers_of_transactions() -> None:
     data = encode_batch(records(2, 10)) + encode_batch([marker], base_offset=12, producer=IDEMPOTENT, control=True)
     found = digest(data)
     assert (found.batches, found.control, found.records, found.last_offset) == (2, 1, 2, 12)
+    assert found.markers == {1: "commit"}
+    sketch = data[:61] + data[len(data) - 78 :][:61]
+    assert read_digest(sketch, 0, len(data), sketched=True)[0].markers is None
+
+
+def marker(kind: int, fields: dict[str, Any]) -> bytes:
+    control = encode_control(Control(kind, fields), offset=5, timestamp=5)
+    return bytes(encode_batch([control], base_offset=5, producer=IDEMPOTENT, control=True))
+
+
+def test_what_markers_say() -> None:
+    """Only of control batches, of the two types there are, and of those whose headers are kept."""
+    abort = marker(0, {"version": 0, "coordinator_epoch": 3})
+    other = marker(2, {"version": 0, "leader_id": 1, "voters": [], "granting_voters": []})
+    user = encode_batch([Record(5, 1000, b"\0\0\0\1", b"no marker")])
+    assert digest(abort + other + user).markers == {0: "abort"}
+    assert digest(user * MOST_HEADERS + abort).markers is None
+    for end in range(61, len(abort)):  # cut, with bytes of others behind it
+        assert digest(abort[:end]).markers is None
 
 
 def test_cut_last_batch() -> None:
