@@ -30,6 +30,7 @@ state: state.json
 log: {format: json, level: debug}
 """
 BASE = "clusters: {main: {bootstrap: [b1:9092]}}\nlisteners: [{name: main, bind: 'h:1', cluster: main}]\n"
+METRICS = "admin: {bind: 127.0.0.1:1}\nmetrics: "
 
 
 def read(text: str, folder: Path = Path(), **environment: str) -> Config:
@@ -78,6 +79,24 @@ def test_only_clusters_and_listeners_are_needed() -> None:
     assert config.limits.max_in_flight == 1000
 
 
+def test_ages_of_connections_are_checked_where_they_stand() -> None:
+    """Of the limits and of a listener: durations, and a part that leaves something of the age."""
+    text = """\
+clusters: {main: {bootstrap: ["b:1"]}}
+listeners:
+  - {name: a, bind: "h:1", cluster: main, max_connection_age: 1h, max_connection_age_jitter: 1}
+  - {name: b, bind: "h:2", cluster: main, max_connection_age: old}
+limits: {max_connection_age: -1, max_connection_age_jitter: 10%}
+"""
+
+    assert mistakes(text) == [
+        "3:94: must be less than 1.0, found 1",
+        '4:63: a duration is wanted, such as 10s (units: ms, s, m, min, h, d), found text "old"',
+        "5:30: must be at least 0, found -1",
+        '5:61: a number is wanted, found text "10%"',
+    ]
+
+
 def test_every_mistake_comes_at_once() -> None:
     """In file order, fields and what is between them together."""
     text = """\
@@ -107,7 +126,7 @@ rule: []
         "8:15: 0.0.0.0 can be reached by others; set a token, or bind to 127.0.0.1",
         (
             '9:1: unknown key "rule", did you mean "rules"? allowed: clusters, listeners, workers, limits, admin, '
-            "rules, seed, audit, captures, view, instance, state, log"
+            "metrics, rules, seed, audit, captures, view, instance, state, log"
         ),
     ]  # fmt: skip
 
@@ -136,6 +155,18 @@ rule: []
             BASE.replace("cluster: main}", "cluster: main, advertise: {nodes: {1: 'a:1', 2: 'b:1'}}}"),
             "2:73: nodes that share port 1 need TLS towards clients to be told apart, and this listener has none",
         ),
+        (BASE + METRICS + "{by: [topic, topic]}", '4:23: "topic" stands here twice'),
+        (BASE + METRICS + "{by: [topic], only: {group: [a]}}", '4:38: nothing is told by "group": it is not in `by`'),
+        (
+            BASE + METRICS + "{by: [topic], only: {topic: [/(/]}}",
+            '4:39: the regular expression "(" cannot be used: missing ): (',
+        ),
+        (
+            BASE + METRICS + "{by: [colour]}",
+            '4:16: one of topic, client_id, principal, group is wanted, found text "colour"',
+        ),
+        (BASE + METRICS + "{by: [topic], series: 5000}", "4:32: must be at most 500, found 5000"),
+        (BASE + "metrics: {by: [topic]}", "3:15: they are served at the admin address, and there is no `admin`"),
         ("a: [", "2:1: a value is missing here, or the ] or } of what is open"),
     ],
 )

@@ -24,11 +24,12 @@ from kproxy.rules.document.address import UNIX, Address, ServerAddress, TargetAd
 from kproxy.rules.document.check import why_tls
 from kproxy.rules.document.model import Model, Wrong, unknown
 from kproxy.rules.document.parsed_rules import ListenerTraits
-from kproxy.rules.document.quantities import Seed
+from kproxy.rules.document.quantities import Seconds, Seed
 from kproxy.rules.kinds.advertise import Advertise
 
 from .audit import AuditConfig
-from .limits import Limits
+from .limits import Jitter, Limits
+from .metrics import MetricsConfig
 from .network import MARK, HostPattern, Mark, MaybeTransparent, ProxyProtocol, ProxyVersion
 from .ports import circles, overlaps
 from .sasl import ListenerSasl, UpstreamSasl
@@ -47,6 +48,7 @@ __all__ = [
     "ListenerSasl",
     "ListenerTls",
     "LogConfig",
+    "MetricsConfig",
     "UpstreamSasl",
     "UpstreamTls",
     "ViewConfig",
@@ -135,6 +137,12 @@ class ListenerConfig(Model):
         description="take what the kernel diverts, and go on to where it was to go; true for the defaults. Brokers "
         "keep their own addresses, so advertise is false",
     )
+    max_connection_age: Seconds | None = Field(
+        default=None, description="age at which its connections are closed in order; by default that of the limits"
+    )
+    max_connection_age_jitter: Jitter | None = Field(
+        default=None, description="by how much these ages differ; by default that of the limits"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -220,6 +228,9 @@ class Config(Model):
     )
     limits: Limits = Field(default_factory=Limits, description="what is taken at most")
     admin: AdminConfig | None = Field(default=None, description="metrics and health over HTTP; left out for none")
+    metrics: MetricsConfig = Field(
+        default_factory=MetricsConfig, description="metrics by topic, client, principal and group; none by default"
+    )
     rules: list[FileName] = Field(default_factory=list, description="rule files, and folders of them, in order")
     seed: Seed | None = Field(
         default=None, description="of the chances of rules that have none of their own; drawn and logged if left out"
@@ -238,7 +249,9 @@ class Config(Model):
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
         """Check that listeners differ in name and port, and lead to clusters that are defined."""
-        clusters, listeners = raw.get("clusters"), raw.get("listeners")
+        clusters, listeners, metrics = raw.get("clusters"), raw.get("listeners"), raw.get("metrics")
+        if isinstance(metrics, dict) and metrics.get("by") and raw.get("admin") is None:
+            yield ("metrics", "by"), "they are served at the admin address, and there is no `admin`"
         if not isinstance(listeners, list):
             return
         entries = [(index, one) for index, one in enumerate(listeners) if isinstance(one, dict)]

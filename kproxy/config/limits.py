@@ -13,6 +13,7 @@ from kproxy.rules.document.quantities import ByteCount, Seconds, parse_size
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 PositiveSeconds = Annotated[Seconds, Field(gt=0)]
+Jitter = Annotated[float, Field(ge=0, lt=1)]
 
 SMALLEST_FRAME_LIMIT = 16 * 1024
 """Bytes that `max_frame_bytes` has at least: no cluster's Metadata response fits in less, so less is a mistake."""
@@ -64,8 +65,9 @@ class Limits(Model):
     )
     idle_timeout: Seconds = Field(
         default=660.0,
-        description="a connection without traffic is closed, unless answers are due and no request is cut off; 0: "
-        "never. Brokers close after 600 s and Java clients after 540 s, so that in peace they do it first",
+        description="a connection without traffic is closed, unless answers are due, the client is still read and "
+        "no request is cut off; 0: never. Brokers close after 600 s and Java clients after 540 s, so that in peace "
+        "they do it first",
     )
     connect_timeout: PositiveSeconds = Field(
         default=10.0,
@@ -90,6 +92,16 @@ class Limits(Model):
         default=0.0,
         description="time from SIGTERM to the drain, in which /readyz says no and clients are still accepted; for load "
         "balancers that ask for it: as long as they take to notice, and some seconds more",
+    )
+    max_connection_age: Seconds = Field(
+        default=0.0,
+        description="a connection that is so old answers what is in flight and is closed between two exchanges, so "
+        "that its client connects anew, perhaps elsewhere; 0: never. Fifty begin to in a second at most",
+    )
+    max_connection_age_jitter: Jitter = Field(
+        default=0.1,
+        description="part of max_connection_age by which single connections are younger or older then, at random: "
+        "what has come at once does not go at once",
     )
     max_connections: Positive = Field(
         default=20_000,

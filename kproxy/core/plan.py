@@ -13,14 +13,17 @@ from functools import cached_property
 from kproxy.core.live.rule_program import compile_rules, unread
 from kproxy.core.rewrite.addresses import address_rewrite, carries_addresses, newest_rewritable
 from kproxy.core.rewrite.config_addresses import config_addresses
-from kproxy.core.rewrite.names import SingleTopicRewriter, by_id, name_rewrite, single_topic_rewriter
-from kproxy.core.rewrite.rewriter import Rewrite, Rewriter
+from kproxy.core.rewrite.fetch_racks import FetchRacks
+from kproxy.core.rewrite.names import by_id, name_rewrite, single_topic_rewriter
+from kproxy.core.rewrite.racks import rack_rewrite
+from kproxy.core.rewrite.rewriter import Rewrite, Rewriter, Splicer
 from kproxy.core.rewrite.versions import HIDDEN, VersionsAnswers
 from kproxy.core.sasl.identity import ANSWERED
 from kproxy.rules.kinds.allow_from import AllowFrom
 from kproxy.rules.kinds.base.live import LIMITING, Effect
 from kproxy.rules.kinds.limit_versions import VersionLimits
 from kproxy.rules.names.composed import NameMaps
+from kproxy.rules.rule_set import BoundRules
 from kproxy.rules.running import Running
 from kproxy.wire.scan.has_no_endpoints import has_no_endpoints
 from kproxy.wire.scan.head import produce_acks
@@ -64,6 +67,13 @@ class Bound:
     hide_unknown_apis: bool = True
     versions: VersionLimits | None = None
     ends_sasl: bool = False  # no request of SASL goes to the broker
+    rack: bytes | None = None  # of clients that say none
+
+    @classmethod
+    def of(cls, held: BoundRules, *, advertise: bool, hide: bool = True, ends_sasl: bool = False) -> Bound:
+        """Return what these rules require, with what the listener and the limits say."""
+        rack = None if held.rack is None else held.rack.encode()
+        return cls(held.names, advertise, hide, held.versions, ends_sasl, rack)
 
 
 def is_for_brokers(key: int) -> bool:
@@ -235,7 +245,10 @@ class Plan(dict[int, Step]):
         if rewrites:
             step.request = WHOLE
             step.rewrite_request = Rewriter(step.key, step.version, "request", rewrites)
-            step.single_topic_request = self.single_topic(step, "request")
+            if step.key == FETCH and len(rewrites) == 1 and self.bound.rack is not None:
+                step.splice_request = step.racks = FetchRacks(step.version, self.bound.rack)
+            else:
+                step.splice_request = self.single_topic(step, "request")
 
     def look_at_response(self, step: Step) -> None:
         rewrites = self.rewrites(step, "response")
@@ -244,7 +257,7 @@ class Plan(dict[int, Step]):
         step.rewrite_response = Rewriter(step.key, step.version, "response", rewrites)
         addresses = address_rewrite(step.key, step.version)
         step.response = WHOLE
-        step.single_topic_response = self.single_topic(step, "response")
+        step.splice_response = self.single_topic(step, "response")
         alone = len(rewrites) == 1
         step.by_id = self.bound.names is not None and by_id(step.key, step.version, self.bound.names)
         step.only_ids = step.by_id and alone
@@ -255,7 +268,7 @@ class Plan(dict[int, Step]):
                 step.no_nodes = has_no_endpoints(step.key, step.version, addresses.wanted)
                 step.clean = step.no_nodes if alone else None
 
-    def single_topic(self, step: Step, direction: str) -> SingleTopicRewriter | None:
+    def single_topic(self, step: Step, direction: str) -> Splicer | None:
         names = self.bound.names
         return None if names is None else single_topic_rewriter(step.key, step.version, direction, names)
 
@@ -272,4 +285,8 @@ class Plan(dict[int, Step]):
             names = name_rewrite(step.key, step.version, direction, self.bound.names)
             if names is not None:
                 found.append(names)
+        if self.bound.rack is not None and direction == "request":
+            racks = rack_rewrite(step.key, step.version, self.bound.rack)
+            if racks is not None:
+                found.append(racks)
         return found

@@ -86,7 +86,7 @@ class SessionState:
         self.flow = FlowControl(self.commands)
         self.has_pending = False
         self.identity = Identity(facts.certificate, shared.counters)
-        self.context = Context(shared.counters, shared.cluster_memory, shared.max_nodes)
+        self.context = Context(shared.counters, shared.cluster_memory, shared.max_nodes, self.identity)
 
     @property
     def timers(self) -> Timers:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 from kproxy.core.live.rule_program import RuleProgram
-from kproxy.core.rewrite.names.single_topic import SingleTopicRewriter
-from kproxy.core.rewrite.rewriter import Rewriter
+from kproxy.core.rewrite.fetch_racks import FetchRacks
+from kproxy.core.rewrite.rewriter import Rewriter, Splicer
 from kproxy.wire.primitives import Buffer
 
 from .counters import ApiTally
@@ -46,12 +46,13 @@ class Step:
         "only_ids",
         "plain",
         "program",
+        "racks",
         "request",
         "response",
         "rewrite_request",
         "rewrite_response",
-        "single_topic_request",
-        "single_topic_response",
+        "splice_request",
+        "splice_response",
         "stop",
         "tally",
         "version",
@@ -66,13 +67,14 @@ class Step:
         self.flexible = False  # in a Produce, acks stands behind a tag buffer and a compact string
         self.rewrite_request: Rewriter | None = None
         self.rewrite_response: Rewriter | None = None
-        self.single_topic_request: SingleTopicRewriter | None = None  # a long request of one topic need not be held
-        self.single_topic_response: SingleTopicRewriter | None = None
+        self.splice_request: Splicer | None = None  # what has one place that changes need not be held or copied
+        self.splice_response: Splicer | None = None
         self.no_nodes: Clean | None = (
             None  # tells if a whole response names no broker, where names are to be changed, too
         )
         self.by_id = False  # a response's only names are topic ids, which matter once one was disguised in a request
         self.only_ids = False  # and nothing else is wanted of it
+        self.racks: FetchRacks | None = None  # a Fetch whose rack is all that is to change
         self.watched = False  # its frames tell the client's identity
         self.stop = ""  # the reason, when `request` is STOP
         self.clean: Clean | None = None  # tells if a whole response has nothing that is wanted

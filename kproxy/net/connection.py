@@ -16,6 +16,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, cast
 
@@ -143,6 +144,7 @@ class Connection:
         "client",
         "client_address",
         "connected_after",
+        "drain_at",
         "ending",
         "facts",
         "flow",
@@ -184,6 +186,7 @@ class Connection:
         self.client.peer, self.broker.peer = self.broker, self.client
         self.active = self.since = now
         self.unread = now  # until when the client was not read, as far as sweep.py has seen
+        self.drain_at = inf  # when it has reached its greatest age
         self.moved = 0
         self.obeying = self.looked_after = False
         self.broker_address: HostPort | None = None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from .connection import Connection
 
-QUIET = {"client_closed", "drained", "recycled"}
+QUIET = {"client_closed", "drained", "max_age", "recycled"}
 """Causes of the usual end, not worth a line in the log."""
 MILD = {"client_reset", "broker_closed", "idle_timeout", "drain_timeout", "admin"}
 """Causes that are nobody's fault, unless the session blames somebody."""

@@ -33,6 +33,7 @@ from .connection import Connection
 from .connection_view import MOST_ENDS, ConnectionEnd, report_end
 from .drain import Drain, ShutdownDelay
 from .driven import HostPort, MemoryWaiter, SessionFactory, show
+from .max_age import MaxAges
 from .reporting import ConnectionCounts, LogThrottle
 from .sweep import Sweep
 from .taps import Taps
@@ -100,7 +101,7 @@ class Server:
         self.port_service = port_service or self.local_ports(config, rules)
         for upstream in self.upstreams.values():
             upstream.own = self.port_service.own
-        self.sweep = Sweep(self)
+        self.sweep = Sweep(self, MaxAges(config))
 
     def local_ports(self, config: Config, rules: Sequence[Advertise]) -> LocalPorts:
         arrived = {listener.name: listener.arrived for listener in self.listeners}
@@ -164,7 +165,7 @@ class Server:
         if self.limits.max_connections_per_address:
             self.per_address[connection.client_address[0]] += 1
         self.counts.opened[connection.listener.name] += 1
-        self.sweep.begin()
+        self.sweep.begin(connection)
 
     def grown(self) -> None:
         """Call `on_growth`: there are many more connections than before, as where each makes another one."""

@@ -15,6 +15,7 @@ from kproxy.net.socket.socket_io import keep_alive
 from .connection import Connection
 from .drain import DrainedServer
 from .driven import ConnectionPhase
+from .max_age import MaxAges, drain
 
 FLUSH = 30.0
 """Seconds without progress after which a closing connection gives up what its peer does not take."""
@@ -39,16 +40,17 @@ class SweptServer(DrainedServer, Protocol):
 class Sweep:
     """Sweep of `server`: runs as long as there are connections."""
 
-    def __init__(self, server: SweptServer) -> None:
-        self.server = server
+    def __init__(self, server: SweptServer, ages: MaxAges) -> None:
+        self.server, self.ages = server, ages
         limits = server.limits
-        timeouts = (limits.header_timeout, limits.idle_timeout or INTERVAL * 4, limits.write_stall)
+        timeouts = (limits.header_timeout, limits.idle_timeout or INTERVAL * 4, limits.write_stall, ages.shortest)
         self.interval = max(SHORTEST, min(INTERVAL, *(timeout / 4 for timeout in timeouts)))
         self.planned = False
         self.last = 0.0  # when all connections were last looked at
 
-    def begin(self) -> None:
-        """Look at the connections from now on: there is one."""
+    def begin(self, connection: Connection) -> None:
+        """Look at the connections from now on: there is a new one."""
+        self.ages.began(connection)
         if not self.planned:
             self.planned, self.last = True, monotonic()
             self.server.reactor.call_at(self.last + self.interval, self.run)
@@ -67,6 +69,12 @@ class Sweep:
                 end_if_overdue(connection, server.limits, now)
             except Exception as error:
                 server.log.error("a connection cannot be looked after", exc_info=error)
+                connection.crashed(error)
+        for connection in self.ages.take(server.connections, now, self.interval):
+            try:
+                drain(connection, now)
+            except Exception as error:
+                server.log.error("a connection cannot be drained", exc_info=error)
                 connection.crashed(error)
         server.swept()
         self.planned = bool(server.connections)
@@ -97,8 +105,10 @@ def end_if_overdue(connection: Connection, limits: Limits, now: float) -> None:
         connection.looked_after = True
         keep_alive(broker.sock)
     if client.muted & ~ENDED:  # it is us who do not read: its times begin anew when we do
-        connection.active = connection.unread = now
-        return
+        connection.unread = now
+        if connection.leaving is None:  # else it is read no more, and may be gone
+            connection.active = now
+            return
     if broker.muted & ~ENDED:
         connection.unread = now
     session, unread = connection.session, connection.unread
@@ -112,5 +122,14 @@ def end_if_overdue(connection: Connection, limits: Limits, now: float) -> None:
         text = f"a frame of the {name} that is held was not whole after {limits.held_timeout:g} s"
         connection.close("held_timeout", text, name)
         return
-    if limits.idle_timeout and now - connection.active > limits.idle_timeout and (session.idle or session.cut_off):
+    if limits.idle_timeout and now - connection.active > limits.idle_timeout and may_be_idle(connection, limits, now):
         connection.close("idle_timeout", f"nothing passed for {limits.idle_timeout:g} s")
+
+
+def may_be_idle(connection: Connection, limits: Limits, now: float) -> bool:
+    """Return True unless an answer is due to a client that is still read, or is on its way to it."""
+    session = connection.session
+    if session.idle or session.cut_off:
+        return True
+    written = max(connection.client.progress, connection.broker.progress)
+    return connection.leaving is not None and now - written > limits.idle_timeout

@@ -19,9 +19,10 @@ from kproxy.wire.breath import rest
 from kproxy.wire.primitives import Buffer
 
 from .credentials import REQUEST, RESPONSE
-from .exchange import Form, Frame, ObservedExchange, Who
+from .exchange import Depth, Form, Frame, ObservedExchange, Who
 from .exchange_builder import ExchangeBuilder, Interest
 from .frames import SIZE_BYTES
+from .line_counts import LineCounts
 from .number_template import LearntFrame, NumberTemplate, has_one_place, learn_frame
 from .observation import SMALL, Observation, code_of
 from .open_exchanges import OpenEntry, OpenExchange
@@ -148,7 +149,7 @@ class JournalRecorder(ExchangeBuilder):
 
     def record_responses(self, buf: Buffer, pos: int, n: int, now: float) -> int:
         """Record the exchanges whose responses at `pos` match templates; return the position behind these."""
-        journal, opened = self.journal, self.open
+        journal, opened, summary = self.journal, self.open, self.summary
         assert journal is not None, "something was learnt"
         standing, count = journal.standing, 0
         batch: list[JournalEntry] = []
@@ -180,6 +181,8 @@ class JournalRecorder(ExchangeBuilder):
             count += 1
             template.family.misses -= AGAIN
             batch.append((answer[1], begun, request[1], numbers))
+            if answer[2] is not None:
+                answer[2].count(summary, begun, request[1], numbers, now)
             pos = end
             if len(batch) >= MOST_AT_ONCE:
                 journal.write(batch, now)
@@ -223,7 +226,10 @@ class JournalRecorder(ExchangeBuilder):
         line = journal.learn(seen, asked, answered)
         if line is None:
             return
-        lines[answered.constants] = standing, line
+        counts = None
+        if wanted.counted and self.summary is not None:
+            counts = LineCounts(seen, asked, answered, deep=wanted.depth >= Depth.ROWS)
+        lines[answered.constants] = standing, line, counts
         known[asked.constants] = template
         self.learnt += 1
         if self.learnt > MOST_LINES:

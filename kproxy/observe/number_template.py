@@ -38,22 +38,23 @@ RECORDS_AT = {
 NUMBERS = {
     (PRODUCE, "response"): (f"{PARTITION_WRITTEN}.base_offset", f"{PARTITION_WRITTEN}.log_start_offset"),
     (FETCH, "request"): (f"{PARTITION_ASKED}.fetch_offset",),
-    (FETCH, "response"): (f"{PARTITION_READ}.high_watermark", f"{PARTITION_READ}.log_start_offset"),
+    (FETCH, "response"): tuple(
+        f"{PARTITION_READ}.{name}" for name in ("high_watermark", "last_stable_offset", "log_start_offset")
+    ),
     (OFFSET_COMMIT, "request"): (f"{PARTITION_ASKED}.committed_offset",),
 }
 """Fields of 64 bits that differ from frame to frame and stand in the line of an exchange, by (API key, direction)."""
 IGNORED = {
     (PRODUCE, "response"): (f"{PARTITION_WRITTEN}.log_append_time_ms",),
     (FETCH, "request"): ("session_epoch",),
-    (FETCH, "response"): (f"{PARTITION_READ}.last_stable_offset",),
 }
 """Fields that differ from frame to frame and stand in no line, by (API key, direction)."""
 
 LONGEST = 1024
 """Bytes of a frame at most that a template is made of."""
-MOST_NUMBERS = 16
+MOST_NUMBERS = 24
 BATCH_FIELDS = (
-    "base_offset", "length", "magic", "attributes", "last_offset_delta", "producer_id", "producer_epoch",
+    "base_offset", "length", "magic", "crc", "attributes", "last_offset_delta", "producer_id", "producer_epoch",
     "base_sequence", "count",
 )  # fmt: skip
 
@@ -230,7 +231,7 @@ class FormWriter:
         self.form += f"{begin - start}s{batch_fields(*BATCH_FIELDS)}"
         self.length_at, self.compact, self.behind = self.fields, compact, self.frame[end:]
         self.fields = first + len(BATCH_FIELDS)
-        base, length, magic, attributes, delta, producer, epoch, sequence, count = range(first, self.fields)
+        base, length, magic, crc, attributes, delta, producer, epoch, sequence, count = range(first, self.fields)
         self.constants += [magic, attributes]
         self.of_batch = [("size", length), ("records", count)]
         if not self.request:
@@ -239,6 +240,7 @@ class FormWriter:
             self.constants.append(producer)
         else:
             self.of_batch += [("producer_id", producer), ("producer_epoch", epoch), ("base_sequence", sequence)]
+        self.of_batch.append(("crc", crc))
         self.at = begin + BATCH.size
         self.overhead = begin + OVERHEAD + len(self.behind)
 

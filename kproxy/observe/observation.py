@@ -47,7 +47,7 @@ class Observation:
         # these must be read: logins, a header of its own form, and Produce of versions whose acks cannot be found
         odd = key in (SASL_HANDSHAKE, CONTROLLED_SHUTDOWN) or (key == PRODUCE and self.acks is None)
         self.plain = tuple(self.taken and not odd and not self.secret[at] and not self.values[at] for at in (0, 1))
-        self.lined = lined and not counted and all(self.plain) and version in schema.load(key).versions
+        self.lined = lined and all(self.plain) and version in schema.load(key).versions
         sketched = depth == Depth.SKETCH
         self.small = tuple(sketched and (key, one) in RECORDS for one in (REQUEST, RESPONSE))  # others: sketched
 

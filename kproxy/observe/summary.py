@@ -5,6 +5,8 @@
     summary.drain(now)                      the lines of all minutes that are over
     summary.drain(now, everything=True)     and of the one that is not
 
+    reader(summary)                         called before cells are given up, and by whoever reads them in between
+
 Strategy. An exchange belongs to the minute in which it was over, so no line comes after its minute was drained. The
 number of cells is bounded: exchanges beyond that are counted in cells of less detail, and sums stay exact. An exchange
 of thousands of partitions is counted some at a time; a minute that is drained meanwhile has those counted before.
@@ -55,6 +57,10 @@ def since_1970(now: float) -> float:
     return now
 
 
+SummaryReader = Callable[["Summary"], None]
+"""Reads the cells of a summary, each of which remembers what it has told (`reported`)."""
+
+
 class Unfolded(Protocol):
     """Counts of exchanges, such as a template's, that a summary does not have yet."""
 
@@ -67,7 +73,8 @@ class Summary:
     """Counters of the exchanges of one connection, in cells of the minute at hand and lines of those before.
 
     `wants(api key, version)`: True if such exchanges are counted. `wall(time)`: a time of the observer's clock as
-    seconds since 1970. `who`: finds names for topic ids; without it lines have the ids only.
+    seconds since 1970. `who`: finds names for topic ids; without it lines have the ids only. `touched`: something was
+    counted in a cell since somebody last set it to False.
     """
 
     def __init__(
@@ -77,9 +84,13 @@ class Summary:
         *,
         who: Who | None = None,
         most: int = MOST_CELLS,
+        lined: Callable[[int, int], bool] | None = None,
+        reader: SummaryReader | None = None,
     ) -> None:
-        """Begin without any counts. `most`: cells of partitions in one minute."""
+        """Begin without any counts. `most`: cells of partitions in one minute. `lined(api key, version)`: True if cells
+        of such exchanges become lines; all do if left out. `reader`: reads the cells of a minute that is over."""
         self.wants, self.wall, self.who, self.most = wants, wall, who, most
+        self.lined, self.reader, self.touched = lined, reader, False
         self.minute = float("-inf")  # start of the minute that the cells count, seconds since 1970
         self.until = float("-inf")  # end of that minute, by the observer's clock
         self.apis: dict[ApiKey, ApiCounters] = {}
@@ -116,11 +127,7 @@ class Summary:
         if deep and seen.key in ROWS and seen.outcome in ("answered", "no_answer_due"):
             known = seen.key == PRODUCE or seen.response_body is not None
             rows = rows_of(seen, asked) if known else None
-        if rows:
-            codes = (
-                [row[2] for row in rows] if seen.key != SHARE_FETCH else share_codes(seen.version, seen.response_body)
-            )
-            errors = in_order(errors.codes[0] if errors.top else 0, codes)
+        errors = errors_with_rows(seen, errors, rows)
         key = seen.key, seen.version, seen.client_id, ending(seen, errors), seen.acks
         asked_size = request.size if request is not None else 0
         self.count(key, begun, now, asked_size, size, latency, rows, seen)
@@ -163,9 +170,13 @@ class Summary:
                 self.rows(key, rows[first : first + MOST_AT_ONCE], begun, reads, seen)
 
     def rows(
-        self, api_key: ApiKey, rows: list[PartitionRow], begun: float, reads: bool, seen: ObservedExchange | None
-    ) -> None:
-        """Add rows to the cells of their partitions, or to the API's where they have none. `reads`: of a fetch."""
+        self, api_key: ApiKey, rows: list[PartitionRow], begun: float, reads: bool, seen: ObservedExchange | None,
+        *, times: int = 1, first: float | None = None,
+    ) -> None:  # fmt: skip
+        """Add rows to the cells of their partitions, or to the API's where they have none. `reads`: of a fetch.
+
+        `times`: exchanges that the rows are sums of, the `first` of which began then, and the last at `begun`.
+        """
         api = self.api(api_key, begun)
         start, acks = (api_key[0], api_key[1], api.key[2]), api_key[4]
         for topic, partition, error, size, batches, records, codec, idempotent, last, mark in rows:
@@ -173,7 +184,8 @@ class Summary:
                 continue  # the response has no news of this partition: see `events.counting.is_mentioned`
             name = topic[:LONGEST] if len(topic) > LONGEST else topic
             code = error + OWN if error and seen is not None and seen.kproxy_made(error) else error
-            cell = self.part((*start, name, partition, code, acks, codec, idempotent), begun) or api
+            place = *start, name, partition, code, acks, codec, idempotent
+            cell = self.part(place, begun if first is None else first) or api
             if error and isinstance(cell, ApiCounters):
                 continue  # what was refused was neither written nor read
             cell.records += records
@@ -182,9 +194,10 @@ class Summary:
             if isinstance(cell, ApiCounters):
                 cell.told = True
                 continue
-            cell.count += 1
+            cell.count += times
+            cell.last = max(cell.last, begun)
             if reads:
-                cell.empty += not size
+                cell.empty += times * (not size)
             if cell.key[4] is not None:  # a cell of several partitions has no last offset
                 cell.told(last, mark, begun)
 
@@ -192,6 +205,7 @@ class Summary:
 
     def api(self, key: ApiKey, begun: float) -> ApiCounters:
         """Return the cell of this key; if there are too many cells, that of a key with less detail."""
+        self.touched = True
         cell = self.apis.get(key)
         if cell is None:
             key = (*key[:2], key[2][:LONGEST] if key[2] else key[2], *key[3:])
@@ -236,10 +250,15 @@ class Summary:
         self.until = now + minute + MINUTE - self.wall(now)
 
     def settle(self) -> None:
-        """Make lines of all cells, and begin again without any."""
+        """Make lines of all cells that become such, and begin again without any."""
         self.fold()
-        self.lines += [self.api_line(cell) for cell in self.apis.values()]
-        self.lines += [self.part_line(cell) for cell in self.parts.values()]
+        if self.reader is not None:
+            self.reader(self)
+        lined = self.lined
+        apis = [cell for cell in self.apis.values() if lined is None or is_lined(cell.key, lined)]
+        parts = [cell for cell in self.parts.values() if lined is None or is_lined(cell.key, lined)]
+        self.lines += [self.api_line(cell) for cell in apis]
+        self.lines += [self.part_line(cell) for cell in parts]
         self.apis, self.parts = {}, {}
 
     def drain(self, now: float, *, everything: bool = False) -> list[SummaryRow]:
@@ -289,10 +308,23 @@ class Summary:
         return line
 
 
+def is_lined(key: ApiKey | PartitionKey, lined: Callable[[int, int], bool]) -> bool:
+    """Return True if the cell of this key becomes a line; one of several APIs belongs to nobody else."""
+    return key[0] is None or key[1] is None or lined(key[0], key[1])
+
+
 def api_name(key: int | None) -> str | None:
     if key is None:
         return None
     return schema.load(key).name if key in schema.paths() else f"unknown({key})"
+
+
+def errors_with_rows(seen: ObservedExchange, errors: Errors, rows: list[PartitionRow] | None) -> Errors:
+    """Return the errors in a response with those of its rows, which are None if they are not known."""
+    if not rows:
+        return errors
+    codes = [row[2] for row in rows] if seen.key != SHARE_FETCH else share_codes(seen.version, seen.response_body)
+    return in_order(errors.codes[0] if errors.top else 0, codes)
 
 
 def ending(seen: ObservedExchange, errors: Errors) -> Ending:

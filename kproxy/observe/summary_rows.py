@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -86,12 +86,17 @@ PartitionKey = tuple[int | None, int | None, str | None, str | bytes, int | None
 """(API key, version, client id, topic's name or id, partition, error code, acks, codec, idempotent) of a cell."""
 
 
+NOTHING_REPORTED = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+"""Numbers of which a reader has been told nothing, as of a cell that is new."""
+
+
 @dataclass(slots=True)
 class ApiCounters:
     """Counters of the exchanges of one API in one minute. Times are of the observer's clock, latencies in seconds.
 
     `records`, `bytes`, `batches`: of partitions for which there were no cells left; `told`: there were such.
-    `rule`, `wait`: seconds for which frames were held, by rules and for other reasons.
+    `rule`, `wait`: seconds for which frames were held, by rules and for other reasons. `reported`: what the summary's
+    reader has been told of these numbers.
     """
 
     key: ApiKey
@@ -110,6 +115,7 @@ class ApiCounters:
     records: int = 0
     bytes: int = 0
     batches: int = 0
+    reported: tuple[float, ...] = NOTHING_REPORTED
 
     def answered(self, seconds: float) -> None:
         """Count the latency of one exchange, in `seconds`, in the sum, the maximum and a bucket."""
@@ -117,12 +123,26 @@ class ApiCounters:
         self.latency_max = max(self.latency_max, seconds)
         self.buckets[bisect_left(BOUNDS, seconds)] += 1
 
+    def answered_all(self, latencies: list[float]) -> None:
+        """Count the latencies of many exchanges, which are put in order for that."""
+        self.latency += sum(latencies)
+        latencies.sort()
+        self.latency_max = max(self.latency_max, latencies[-1])
+        done, least = 0, bisect_left(BOUNDS, latencies[0])
+        for at, bound in enumerate(BOUNDS[least:], least):
+            before, done = done, bisect_right(latencies, bound)
+            self.buckets[at] += done - before
+            if done == len(latencies):
+                return
+        self.buckets[-1] += len(latencies) - done
+
 
 @dataclass(slots=True)
 class PartitionCounters:
     """Counters of one minute for one partition, or for all partitions of a topic that have no cell of their own.
 
-    `offset_at`, `mark_at`: when the requests came from which `last_offset` and `high_watermark` are.
+    `offset_at`, `mark_at`: when the requests came from which `last_offset` and `high_watermark` are. `reported`: what
+    the summary's reader has been told of these numbers.
     """
 
     key: PartitionKey
@@ -137,6 +157,7 @@ class PartitionCounters:
     offset_at: float = float("-inf")
     mark_at: float = float("-inf")
     empty: int = 0
+    reported: tuple[float, ...] = NOTHING_REPORTED
 
     def told(self, offset: int | None, mark: int | None, begun: float) -> None:
         """Take the last offset and the high watermark that the exchange of a request which came at `begun` had.

@@ -15,7 +15,6 @@ since buckets are filled faster from a sorted list.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from struct import Struct
 from typing import Any
@@ -29,7 +28,7 @@ from .observation import Observation
 from .open_exchanges import OpenEntry, OpenExchange
 from .partition_rows import produce_rows
 from .summary import Summary
-from .summary_rows import BOUNDS, SILENT, WELL, ApiKey, PartitionKey
+from .summary_rows import SILENT, WELL, ApiKey, PartitionKey
 from .template_cache import TemplateCache
 
 PLAIN, BATCH, EXACT = 0, 1, 2
@@ -186,17 +185,7 @@ class ResponseTemplate:
         cell.request_bytes += self.request_sizes + 4 * count
         if latencies:
             cell.response_bytes += (self.size * count if self.kind == PRODUCED else self.sizes) + 4 * count
-            cell.latency += sum(latencies)
-            latencies.sort()
-            cell.latency_max = max(cell.latency_max, latencies[-1])
-            done = 0
-            for at, bound in enumerate(BOUNDS[bisect_left(BOUNDS, latencies[0]) :], bisect_left(BOUNDS, latencies[0])):
-                before, done = done, bisect_right(latencies, bound)
-                cell.buckets[at] += done - before
-                if done == len(latencies):
-                    break
-            else:
-                cell.buckets[-1] += len(latencies) - done
+            cell.answered_all(latencies)
             latencies.clear()
         if self.kind == EXACT:
             cell.empty += count

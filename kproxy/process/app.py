@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from kproxy.sinks.captures import Captures
     from kproxy.view.watch import ViewWatch
 
+    from .labelling import Labelling
     from .recording import Audit
 
 
@@ -125,11 +126,19 @@ class ProxyProcess:
         self.probes = {name: Probe(upstream) for name, upstream in self.server.upstreams.items()}
         self.listening = False
         self.captures: Captures | None = None
+        self.labelling: Labelling | None = None
+        if config.metrics.by and config.admin is not None:
+            from .labelling import Labelling
+
+            self.labelling = Labelling(config.metrics, self.server)
+            self.server.taps.summary_for = self.labelling.sink.summary_for
         self.audit: Audit | None = None
         if config.audit is not None:
             from .recording import Audit
 
-            self.audit = Audit(config, config.audit, self.server, lambda: self.rules.live, log, worker=self.index)
+            labels = None if self.labelling is None else self.labelling.sink
+            self.audit = Audit(config, config.audit, self.server, lambda: self.rules.live, log, worker=self.index,
+                               labels=labels)  # fmt: skip
             self.keeper.events = self.audit.rules
 
     def make_server(self) -> Server:
@@ -161,7 +170,7 @@ class ProxyProcess:
         plan = self.plans.get(key)
         if plan is None:
             hide = self.config.limits.unknown_apis == "hide"
-            fixed = Bound(bound.names, advertise, hide, bound.versions, ends_sasl)
+            fixed = Bound.of(bound, advertise=advertise, hide=hide, ends_sasl=ends_sasl)
             plan = self.plans[key] = Plan(fixed, live, self.tallies)
         return plan
 
@@ -256,6 +265,8 @@ class ProxyProcess:
         async with trio.open_nursery(strict_exception_groups=True) as nursery:
             await nursery.start(self.reactor.run)
             await self.start_listening(nursery)
+            if self.labelling is not None:
+                self.labelling.start()
             if self.audit is not None:
                 self.audit.start(nursery)
             try:
@@ -336,9 +347,15 @@ class ProxyProcess:
         from kproxy.sinks.part_metrics import RuleCollector
 
         rules = RuleCollector(self.keeper.store, self.keeper.loads, self.config.limits.rule_labels)
-        collected = registry(*self.collectors(), rules)
+        collected = registry(*self.collectors(), rules, *self.label_collectors())
+
+        def scraped() -> Iterator[bytes]:
+            if self.labelling is not None:
+                yield from (b"" for _ in self.labelling.sink.gather())
+            yield from exposition(collected)
+
         backend = process_backend(
-            self.keeper, self.server, lambda: self.readiness, lambda: exposition(collected), self.log,
+            self.keeper, self.server, lambda: self.readiness, scraped, self.log,
             captures=self.make_captures(), need=admin.ready, view=self.view_terms(),
         )  # fmt: skip
         app = make_app(backend, tokens_of(admin), admin.bind.host, certificates_of(self.config))
@@ -356,6 +373,14 @@ class ProxyProcess:
 
             found.append(AuditCollector(self.audit.recorder))
         return found
+
+    def label_collectors(self) -> list[Collector]:
+        """Return the collector of what is counted by label, if anything is."""
+        if self.labelling is None:
+            return []
+        from kproxy.sinks.labels.label_collector import LabelCollector
+
+        return [LabelCollector(self.labelling.totals)]
 
     def announce(self) -> None:
         for listener in self.server.listeners:

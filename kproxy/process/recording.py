@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kproxy.config.audit import AuditConfig
     from kproxy.net.connection_view import ConnectionWho
     from kproxy.sinks.captures import Captures
+    from kproxy.sinks.labels.label_sink import LabelSink
 
 TICK = 1.0
 """Seconds from one tick of the audit to the next."""
@@ -58,14 +59,14 @@ class Audit:
 
     def __init__(
         self, config: Config, audit: AuditConfig, server: Server, live: Callable[[], Iterable[Running]],
-        log: FilteringBoundLogger, *, worker: int = 0,
+        log: FilteringBoundLogger, *, worker: int = 0, labels: LabelSink | None = None,
     ) -> None:  # fmt: skip
         self.server, self.log, self.reactor = server, log, server.reactor
         self.wall = WallClock()
         source = f"{instance(config)}/{uuid4()}/{worker}"
         self.recorder = make_recorder(audit, source, log)
         self.gate = EventGate(self.recorder, self.on_blocked)
-        self.sink = AuditSink(audit, self.gate, self.wall)
+        self.sink = AuditSink(audit, self.gate, self.wall, labels)
         self.rules = RuleEvents(self.gate, live)
         fanout = server.taps.fanout
         self.topology = TopologyEvents(self.gate, fanout.pictures)

@@ -200,6 +200,8 @@ class Supervisor:
         from kproxy.admin.backend import Backend
         from kproxy.process.workers.pool_captures import PoolCaptures
         from kproxy.process.workers.pool_members import PoolMetrics, members_of
+        from kproxy.sinks.labels.shares import ToldShares
+        from kproxy.sinks.labels.totals import LabelTotals
         from kproxy.sinks.metrics import LogCollector
         from kproxy.sinks.part_metrics import RuleCollector, WorkerCollector
 
@@ -209,7 +211,8 @@ class Supervisor:
         own = [WorkerCollector(self.pool, self.counts), LogCollector(lost_lines), rules,
                PlatformCollector(registry=None), ProcessCollector(registry=None)]  # fmt: skip
         self.captures = PoolCaptures(self.config.captures, self.pool, self.table, WallClock, instance(self.config))
-        metrics = PoolMetrics(self.keeper, self.pool, own)
+        labels = ToldShares(LabelTotals(self.config.metrics)) if self.config.metrics.by else None
+        metrics = PoolMetrics(self.keeper, self.pool, own, labels)
         backend = Backend(
             self.keeper, members_of(self.pool), self.readiness, metrics.scraped, self.captures,
             self.port_service.known_addresses, self.log, need=admin.ready, view=self.config.view,

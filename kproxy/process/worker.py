@@ -138,7 +138,8 @@ class Worker(ProxyProcess):
 
         self.keeper.store.rule_set = self.rules
         member = ProcessMember(self.server, self.keeper, self.index, self.view_terms())
-        WorkerAnswers(member, self.make_captures(), self.collectors(), self.table).listen(self.channel)
+        answers = WorkerAnswers(member, self.make_captures(), self.collectors(), self.table, self.labelling)
+        answers.listen(self.channel)
 
     def watch_readiness(self, nursery: trio.Nursery) -> None:
         """Probe the clusters, and answer the supervisor, which logs when all workers are ready."""

@@ -18,6 +18,7 @@ from kproxy.rules.kinds.allow_from import AllowFrom
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.name_rule import NameRule
 from kproxy.rules.kinds.base.rule import Rule
+from kproxy.rules.kinds.client_rack import ClientRack
 from kproxy.rules.kinds.limit_versions import LimitVersions, VersionLimits
 from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.running import Running
@@ -32,15 +33,16 @@ CACHED_BINDINGS = 256
 class BoundRules:
     """Rules that one connection keeps until it closes: the names of those that match it, and what they come to.
 
-    `names`, `advertise` and `versions` are None when no rule says anything about them. `live` are the live rules that
-    can be about this connection, in file order; unlike all else they change while it is open. `key` is the same for the
-    same connection rules, in whatever rule set. Connections that match the same rules share one object.
+    `names`, `advertise`, `versions` and `rack` are None when no rule says anything about them. `live` are the live
+    rules that can be about this connection, in file order; unlike all else they change while it is open. `key` is the
+    same for the same connection rules, in whatever rule set. Connections that match the same rules share one object.
     """
 
     rules: tuple[str, ...] = ()
     names: NameMaps | None = None
     advertise: Advertise | None = None
     versions: VersionLimits | None = None
+    rack: str | None = None
     live: tuple[Running, ...] = ()
     key: str = ""
 
@@ -90,6 +92,7 @@ class RuleSet:
             names=NameMaps.of(layer for rule in rules if isinstance(rule, NameRule) for layer in rule.layers()),
             advertise=next((rule for rule in rules if isinstance(rule, AdvertiseRule)), None),
             versions=VersionLimits(limits) if limits else None,
+            rack=next((rule.rack for rule in rules if isinstance(rule, ClientRack)), None),
             live=tuple(self._live[index] for index in indexes if index in self._live),
             key=content_id(rules) if rules else "",
         )

@@ -38,6 +38,9 @@ class OpenConnections(Protocol):
         """Return the bytes from clients and from brokers, of open and ended connections together."""
 
 
+MOST_AT_ONCE = 500
+"""Lines that are written in one go: a few milliseconds."""
+
 ReadTallies = Callable[[], Iterable[ApiTally]]
 
 
@@ -191,9 +194,14 @@ def registry_of(*collectors: Collector) -> CollectorRegistry:
 
 
 def exposition(collected: CollectorRegistry) -> Iterator[bytes]:
-    """Yield the text that Prometheus reads, a piece for each metric."""
+    """Yield the text that Prometheus reads, a piece for some hundred lines of a metric."""
     for metric in collected.collect():
+        samples = metric.samples
+        metric.samples = samples[:MOST_AT_ONCE]
         yield generate_latest(_SingleMetric(metric))
+        for first in range(MOST_AT_ONCE, len(samples), MOST_AT_ONCE):
+            metric.samples = samples[first : first + MOST_AT_ONCE]
+            yield generate_latest(_SingleMetric(metric)).split(b"\n", 2)[2]  # its help and type stand there already
 
 
 class _SingleMetric:

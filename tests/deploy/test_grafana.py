@@ -25,6 +25,7 @@ QUIET = {
     "Things worth counting",
     "Workers",  # one process
     "Certificates expire in",  # no TLS
+    "Topics: errors",
 }
 """Panels that have nothing to show when all is well."""
 
@@ -73,7 +74,7 @@ def test_the_dashboard_shows_what_a_busy_proxy_does(
     prometheus: Callable[[str], str], kproxy_process: Any, tmp_path: Path
 ) -> None:
     """With an audit, a rename and a fault at work, each panel has something to show, unless all is well with it."""
-    from confluent_kafka import Producer
+    from confluent_kafka import Consumer, Producer, TopicPartition
 
     with MockCluster(1) as mock:
         mock.create_topic("prod.orders", 1)
@@ -85,12 +86,16 @@ def test_the_dashboard_shows_what_a_busy_proxy_does(
             "clusters": {"main": {"bootstrap": [mock.bootstrap]}},
             "listeners": [{"name": "main", "bind": f"127.0.0.1:{free_port()}", "cluster": "main"}],
             "audit": {"dir": str(tmp_path / "audit"), "flush": "100ms", "detail": "requests"},
+            "metrics": {"by": ["topic", "client_id", "principal", "group"]},
         }
         proxy = kproxy_process(config=config, rules=rules)
         address = prometheus(proxy.admin)
         producer = Producer({"bootstrap.servers": proxy.bootstrap})
 
+        consumer = Consumer({"bootstrap.servers": proxy.bootstrap, "group.id": "readers"})
+
         def shown() -> bool:
+            consumer.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
             producer.produce("orders", b"value")
             assert producer.flush(10) == 0
             return not empty_panels(address) - QUIET

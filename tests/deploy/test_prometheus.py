@@ -23,7 +23,7 @@ def promtool(*words: str) -> str:
 
 def test_prometheus_accepts_the_files(tmp_path: Path) -> None:
     """The config with its token in a file that is there, as compose puts it."""
-    assert "SUCCESS: 16 rules found" in promtool("check", "rules", "alerts.yaml")
+    assert "SUCCESS: 19 rules found" in promtool("check", "rules", "alerts.yaml")
     (tmp_path / "alerts.yaml").write_text((FOLDER / "alerts.yaml").read_text())
     (tmp_path / "token").write_text("secret")
     text = (FOLDER / "prometheus.yaml").read_text().replace("/run/secrets/token", str(tmp_path / "token"))

@@ -79,6 +79,7 @@ def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
             "rules": [str(folder / "rules.yaml")],
             "audit": {"dir": str(folder / "audit"), "flush": "50ms"},
             "state": str(folder / "state.json"),
+            "metrics": {"by": ["topic", "client_id", "principal", "group"]},
             "log": {"level": "debug"},
         }
         with Proxy(config=config) as proxy:
@@ -174,7 +175,7 @@ def test_clients_with_tls_find_their_broker(crew: Crew, clients: ExitStack) -> N
 
 def test_a_worker_that_is_killed_takes_only_its_own_connections(crew: Crew, clients: ExitStack) -> None:
     """Its clients connect again and go on, those of the others notice nothing; another takes its place and is used; no
-    descriptor is left open; what it had recorded is published, and nobody else's files are touched."""
+    descriptor is left open; what it had recorded is published, no file of others is touched, and no counter falls."""
     proxy = crew.proxy
     crew.at_rest()
     before = open_files(proxy.pid)
@@ -190,6 +191,7 @@ def test_a_worker_that_is_killed_takes_only_its_own_connections(crew: Crew, clie
                          on_delivery=lambda error, message: error and failed.append(error))  # fmt: skip
         producer.poll(0)
         if number == 150:
+            counted = records(proxy, "produce")
             os.kill(victim, signal.SIGKILL)
     assert producer.flush(60) == 0
     assert not failed
@@ -210,12 +212,19 @@ def test_a_worker_that_is_killed_takes_only_its_own_connections(crew: Crew, clie
     until(lambda: read.extend(consumer.consume(500, 0.1)) or len(read) >= 300, 60)
     consumer.close()
     assert sorted(int(message.value()) for message in read) == list(range(300))
+    assert records(proxy, "fetch") >= 300
+    assert records(proxy, "produce") >= counted
 
     ends = until(lambda: [event for event in events(crew.folder) if event["data"].get("reason") == "unclean_end"])
     assert {event["source"].rpartition("/")[2] for event in ends} == {str(index)}
     assert {event["data"]["of_source"].rpartition("/")[2] for event in ends} == {str(index)}
     marks = [path.name.removesuffix(".session")[-1] for path in (crew.folder / "audit").glob(".*.session")]
     assert sorted(marks) == ["0", "1"]
+
+
+def records(proxy: Proxy, direction: str) -> float:
+    """How many records of the topic all workers have counted, by its name on the brokers; 0: none yet."""
+    return proxy.metric("kproxy_topic_records_total", direction=direction, topic="prod.orders")
 
 
 def events(folder: Path) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from kproxy.core.holding.admission import may_hold
 from kproxy.core.holding.held import HeldFrame
 from kproxy.core.live.evaluation import Evaluation
-from kproxy.core.rewrite.names.single_topic import SingleTopicRewriter
+from kproxy.core.rewrite.rewriter import Splicer
 from kproxy.core.sasl.identity import LONGEST_TOKEN
 from kproxy.core.shared import HeldMemory
 from kproxy.rules.kinds.base.rule import Direction
@@ -140,9 +140,9 @@ class Lane(Assembler):
         elif isinstance(disposition, Wait):
             self.keep(data, disposition, now)
 
-    def splice(self, rewriter: SingleTopicRewriter, frame: FrameView) -> Pass | Need | Replace | None:
-        """Replace the only name of the frame, if that can be done now. None: look at it whole."""
-        found = rewriter.splice(frame.buf, frame.start, frame.have, self.session.context)
+    def splice(self, splicer: Splicer, frame: FrameView) -> Pass | Need | Replace | None:
+        """Change the frame in one place, if that can be done now. None: look at it whole."""
+        found = splicer.splice(frame.buf, frame.start, frame.have, self.session.context)
         if found is None:
             if frame.have < frame.end and frame.have - frame.start < LONE_HEAD:
                 return Need(min(frame.length, LONE_HEAD))
@@ -150,7 +150,7 @@ class Lane(Assembler):
         start, stop, name = found
         if frame.buf[start:stop] == name:
             return PASS
-        size = frame.length - 4 + len(name) - (stop - start)
+        size = frame.end - frame.start - 4 + len(name) - (stop - start)
         pieces = [size.to_bytes(4, "big"), frame.buf[frame.start + 4 : start], name]
         return Replace(pieces, stop, rest=frame.end - stop)
 

@@ -19,13 +19,12 @@ from kproxy.core.commands import BROKER
 from kproxy.core.inflight import ANSWER, FifoEntry
 from kproxy.core.live.evaluation import RequestEvaluation
 from kproxy.core.live.selection import SettledAnswer
-from kproxy.core.rewrite.names.single_topic import SingleTopicRewriter
-from kproxy.core.rewrite.rewriter import Pieces
+from kproxy.core.rewrite.rewriter import Pieces, Splicer
 from kproxy.core.rewrite.versions import unsupported
 from kproxy.core.sasl.identity import ANSWERED
 from kproxy.core.step import HEAD, LIVE, STOP, Step
 from kproxy.errors import DecodeError
-from kproxy.wire.breath import rest
+from kproxy.wire.breath import breathe, rest
 from kproxy.wire.scan.frames import framed
 from kproxy.wire.table.api_keys import API_VERSIONS, SASL_HANDSHAKE
 
@@ -41,10 +40,14 @@ class RequestLane(RequestScan):
 
     def handle(self, frame: RequestView) -> Disposition:
         """Take a request through its stages. One that passes has been entered in the FIFO, if it is due a response."""
-        rest()
         step = frame.step
         if step.request != LIVE:
+            if step.splice_request is None:
+                rest()
+            else:  # a name in its head is mostly all there is to do, which takes microseconds
+                breathe()
             return self.rewrite(frame, step) if step.request != STOP else self.refuse(step)
+        rest()
         unfit = self.await_principal()
         if unfit is not None:
             return unfit
@@ -94,10 +97,11 @@ class RequestLane(RequestScan):
             if frame.acks is None:
                 return self.need_more_head(frame.length - 4, frame.have - frame.start)
             return self.enter(frame, plain)
-        if plain.single_topic_request is not None:
-            disposition = self.rewrite_topic(frame, plain, plain.single_topic_request)
+        if plain.splice_request is not None:
+            disposition = self.rewrite_one_place(frame, plain, plain.splice_request)
             if disposition is not None:
                 return disposition
+            rest()
         missing = frame.missing
         if missing is not None:
             return missing
@@ -123,10 +127,10 @@ class RequestLane(RequestScan):
             self.rules.leave()
         return disposition
 
-    def rewrite_topic(self, frame: RequestView, plain: Step, rewriter: SingleTopicRewriter) -> Disposition | None:
-        """Pass a Produce request of one topic on as soon as the topic's name is replaced. None: the whole frame is
-        needed."""
-        disposition = self.splice(rewriter, frame)
+    def rewrite_one_place(self, frame: RequestView, plain: Step, splicer: Splicer) -> Disposition | None:
+        """Pass a request on as soon as the one place is changed that is to be: a Produce of one topic need not be all
+        here. None: the whole frame is needed."""
+        disposition = self.splice(splicer, frame)
         if disposition is None or isinstance(disposition, Need):
             return disposition
         assert frame.acks is not None or plain.acks is None, "acks stands before the name"

@@ -8,7 +8,7 @@ from kproxy.core.commands import BROKER, CLIENT, Dial
 from kproxy.core.phase import NEW, OPEN
 from kproxy.core.sasl.raw_tokens import GSSAPI_FIRST, MAX_TOKEN, RawTokens
 from kproxy.core.shared import HeldMemory
-from kproxy.core.step import HEAD, LIVE
+from kproxy.core.step import HEAD, LIVE, WHOLE
 from kproxy.rules.running import Running
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.frames import REQUEST_HEAD
@@ -55,7 +55,9 @@ class RequestScan(Lane):
         """Return the disposition of a request that is looked at."""
         raise NotImplementedError
 
-    def scan_frames(self, buf: Buffer, pos: int, n: int, now: float) -> int:
+    def scan_frames(  # noqa: C901, PLR0912  # in one piece, for every call costs
+        self, buf: Buffer, pos: int, n: int, now: float
+    ) -> int:
         plan, fifo, most = self.plan, self.fifo, self.most
         last = n - HEADER_BYTES
         while pos <= last:
@@ -93,6 +95,13 @@ class RequestScan(Lane):
                     fifo.append((correlation, step.plain, now, None))
                 else:
                     self.session.inflight.note_unanswered(correlation)
+            elif (
+                how == WHOLE
+                and step.racks is not None
+                and (end := step.racks.fill(buf, pos, n, size, id_length, self.session.commands, self.session.context))
+            ):
+                fifo.append((correlation, step, now, None))
+                size, n = end - pos - 4, max(n, end)
             else:
                 disposition = self.handle(RequestView(step, buf, pos, n, size, correlation, id_length, now))
                 if disposition is not PASS:

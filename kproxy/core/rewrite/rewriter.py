@@ -29,6 +29,13 @@ LONGEST_HOST = 255
 LAST_PORT = 65535
 
 
+class NamedClient(Protocol):
+    """Client of a connection, as far as rewrites ask who it is."""
+
+    @property
+    def names_library(self) -> bool: ...
+
+
 class Context:
     """Knowledge and memory of the rewrites of one session; `note` is set for each exchange.
 
@@ -38,14 +45,15 @@ class Context:
     """
 
     __slots__ = (
-        "cluster_memory", "counters", "has_asked", "ids_wanted", "known_topics", "max_nodes", "memory", "missing",
-        "nodes", "note", "now", "settled", "topics_heard", "topics_wanted",
+        "client", "cluster_memory", "counters", "has_asked", "ids_wanted", "known_topics", "max_nodes", "memory",
+        "missing", "nodes", "note", "now", "settled", "topics_heard", "topics_wanted",
     )  # fmt: skip
 
     def __init__(
-        self, counters: Counters, cluster_memory: MutableMapping[str, Any], max_nodes: int = MOST_NODES
-    ) -> None:
-        self.counters, self.max_nodes = counters, max_nodes
+        self, counters: Counters, cluster_memory: MutableMapping[str, Any], max_nodes: int = MOST_NODES,
+        client: NamedClient | None = None,
+    ) -> None:  # fmt: skip
+        self.counters, self.max_nodes, self.client = counters, max_nodes, client
         self.cluster_memory = cluster_memory
         self.memory: dict[Any, Any] = {}
         self.note: dict[str, Any] | None = None
@@ -58,6 +66,11 @@ class Context:
         self.ids_wanted: set[bytes] = set()  # topic ids whose names are not known
         self.has_asked = False  # the broker has been asked for topics because of the request at hand
         self.now = 0.0  # when the request at hand was looked at
+
+    @property
+    def names_library(self) -> bool:
+        """Return True if the client has said which library it is (KIP-511)."""
+        return self.client is not None and self.client.names_library
 
     def count(self, word: str, n: int = 1) -> None:
         self.counters.events[word] += n
@@ -132,6 +145,18 @@ class Rewrite(Protocol):
 
     def bind(self, walk: Walk) -> Apply:
         """Return the function that puts the edits, given the walk whose mark numbers the hits carry."""
+
+
+Splice = tuple[int, int, bytes]
+"""(start, stop, bytes) of the only change of a frame."""
+
+
+class Splicer(Protocol):
+    """Rewriter of frames with one place that changes, which need not be held for that."""
+
+    def splice(self, buf: Buffer, pos: int, end: int, context: Context) -> Splice | None:
+        """Return the change of the frame whose size is at `pos` and of which buf[pos:end] is here. None: it is to be
+        looked at whole."""
 
 
 class Rewriter:

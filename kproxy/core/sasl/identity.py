@@ -79,6 +79,11 @@ class Identity:
         return None if self._library is None else str(self._library)
 
     @property
+    def names_library(self) -> bool:
+        """Return True if the client has said which library it is, as `software` does, and faster."""
+        return type(self._library) is Software or self.software is not None
+
+    @property
     def watch(self) -> PrincipalWatch:
         """Return the PrincipalWatch, made with the first message of SASL. Whoever asks for it is about to show it
         something, so `on_change` is called first."""

@@ -31,6 +31,7 @@ from kproxy.process.workers.messages import (
     JoinCapture,
     Lines,
     Measure,
+    MeasureLabels,
     NextLines,
     NextPart,
     Operate,
@@ -40,11 +41,13 @@ from kproxy.process.workers.messages import (
 from kproxy.rules.shared_numbers import NumberTable
 from kproxy.sinks.capture_file import CaptureLimits, CapturePart, Totals
 from kproxy.sinks.captures import Captures
+from kproxy.sinks.labels.shares import LabelShare
 from kproxy.sinks.merged_metrics import GROWING, MetricSamples, collect_samples, samples_of
 from kproxy.view.parts import ViewPart, ViewTotals
 
 if TYPE_CHECKING:
     from kproxy.admin.view_source import ProcessViewSource
+    from kproxy.process.labelling import Labelling
 
 NAMES = 1000
 """Hosts without an address that one worker may name in a capture: brokers, most of the time."""
@@ -52,12 +55,14 @@ NAMES = 1000
 
 class WorkerAnswers:
     """Answers of one worker. `collectors`: of what this process counts, rules and itself apart. `table`: what it
-    shares."""
+    shares. `labelling`: what it counts by label, if anything."""
 
     def __init__(
-        self, member: ProcessMember, captures: Captures | None, collectors: Sequence[Collector], table: NumberTable
-    ) -> None:
+        self, member: ProcessMember, captures: Captures | None, collectors: Sequence[Collector], table: NumberTable,
+        labelling: Labelling | None = None,
+    ) -> None:  # fmt: skip
         self.member, self.captures, self.collectors, self.table = member, captures, collectors, table
+        self.labelling = labelling
         shown_captures = ProcessCaptures(captures)
         self.calls: Mapping[str, Callable[..., Awaitable[Any]]] = {
             "connections": member.connections,
@@ -90,6 +95,7 @@ class WorkerAnswers:
         """Answer the supervisor's questions from now on."""
         channel.on_question(Operate, self.operate)
         channel.on_question(Measure, self.measure)
+        channel.on_question(MeasureLabels, self.measure_labels)
         channel.on_question(BeginTail, self.begin_tail)
         channel.on_question(NextLines, self.next_lines)
         channel.on_notice(EndTail, self.end_tail)
@@ -126,6 +132,9 @@ class WorkerAnswers:
         if not question.growing:  # to count open files takes milliseconds when there are thousands
             families += [one for one in collect_samples([self.process]) if one.kind not in GROWING]
         return families
+
+    async def measure_labels(self, question: MeasureLabels) -> LabelShare:
+        return LabelShare() if self.labelling is None else await self.labelling.share()
 
     async def begin_tail(self, question: BeginTail) -> None:
         """Begin to keep lines. Raises FilterError, which the supervisor has found before."""

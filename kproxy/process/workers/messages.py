@@ -14,6 +14,7 @@ from kproxy.net.accept.listener_ports import ClientAddresses
 from kproxy.net.driven import HostPort
 from kproxy.net.readiness import Readiness
 from kproxy.rules.kinds.advertise import Advertise
+from kproxy.sinks.labels.shares import LabelShare
 from kproxy.sinks.merged_metrics import MetricSamples
 from kproxy.view.parts import ViewPart, ViewTotals
 
@@ -150,6 +151,12 @@ class Measure(Question[list[MetricSamples]], frozen=True):
 
     answer: ClassVar[Any] = list[MetricSamples]
     growing: bool = False
+
+
+class MeasureLabels(Question[LabelShare], frozen=True):
+    """Question for what a worker has counted by label."""
+
+    answer: ClassVar[Any] = LabelShare
 
 
 class BeginTail(Question[None], frozen=True):

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, count
+from time import monotonic
 from typing import Any
 
 import trio
 import trio.lowlevel
-from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
 from kproxy.admin.backend import joined
@@ -22,6 +23,7 @@ from kproxy.admin.kept_names import KeptNamesShown
 from kproxy.admin.member import Member, MemberGone, RecycleChoice
 from kproxy.admin.models import ConnectionShown, EndsShown, TopologyShown
 from kproxy.admin.problem import Problem
+from kproxy.net.loop.turns import in_turns
 from kproxy.process.workers.channel import Channel, Unanswered
 from kproxy.process.workers.messages import (
     BeginTail,
@@ -29,6 +31,7 @@ from kproxy.process.workers.messages import (
     EndTail,
     EndView,
     Measure,
+    MeasureLabels,
     NextLines,
     NextPart,
     Operate,
@@ -36,8 +39,10 @@ from kproxy.process.workers.messages import (
 )
 from kproxy.process.workers.pool_rule_keeper import PoolRuleKeeper
 from kproxy.process.workers.worker_pool import Recipient, Recipients, ask_all
+from kproxy.sinks.labels.label_collector import LabelCollector
+from kproxy.sinks.labels.shares import ToldShares
 from kproxy.sinks.merged_metrics import MergedCollector, MetricSamples, collect_samples, growing_metrics, merge_metrics
-from kproxy.sinks.metrics import exposition
+from kproxy.sinks.metrics import exposition, registry_of
 from kproxy.view.parts import ViewPart, ViewTotals
 
 PATIENCE = 5.0
@@ -216,34 +221,58 @@ def members_of(pool: Recipients) -> Sequence[Member]:
 
 LOOK = 1.0
 """Seconds between two looks at what workers have counted: so much is lost at most when one is killed."""
+LOOK_BY_LABEL = 10
+"""Looks until what they have counted by label is fetched, too, which may be ten thousand numbers."""
 
 
 class PoolMetrics:
-    """Metrics of all processes of a pool. `collectors`: of what the supervisor counts itself."""
+    """Metrics of all processes of a pool. `collectors`: of what the supervisor counts itself. `labels`: what all count
+    by label, if anything."""
 
-    def __init__(self, keeper: PoolRuleKeeper, pool: Recipients, collectors: Sequence[Collector]) -> None:
-        self.keeper, self.pool, self.collectors = keeper, pool, collectors
+    def __init__(
+        self, keeper: PoolRuleKeeper, pool: Recipients, collectors: Sequence[Collector], labels: ToldShares | None
+    ) -> None:
+        self.keeper, self.pool, self.collectors, self.labels = keeper, pool, collectors, labels
         self.latest: dict[int, list[MetricSamples]] = {}  # by worker
         self.lost: list[MetricSamples] = []  # of workers that have ended
+        self.taking = trio.Lock()
 
     def worker_begins(self, worker: Recipient) -> None:
         """Keep what the process before had counted: another one is in the worker's place."""
         self.lost = merge_metrics([self.lost, growing_metrics(self.latest.pop(worker.index, []))])
+        if self.labels is not None:
+            self.labels.begins(worker.index)
 
     async def follow(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Fetch what workers have counted every `LOOK` seconds, should they end, until cancelled."""
         task_status.started()
-        while True:
+        for look in count(1):
             await trio.sleep(LOOK)
             await self.measure(Measure(growing=True))
+            if look % LOOK_BY_LABEL == 0:
+                await self.measure_labels()
 
     async def scraped(self) -> bytes:
         """Return the supervisor's own metrics and all workers', added up."""
         await self.measure(Measure())
+        await self.measure_labels()
         await self.keeper.count()
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(MergedCollector(self.everybody))
-        return await joined(exposition(registry))
+        registry = registry_of(MergedCollector(self.everybody))
+        pieces = [exposition(registry)]
+        if self.labels is not None:
+            pieces.append(exposition(registry_of(LabelCollector(self.labels.totals))))
+        return await joined(chain.from_iterable(pieces))
+
+    async def measure_labels(self) -> None:
+        """Fetch what workers have counted by label; answers of one worker are taken in the order of its questions."""
+        if self.labels is None:
+            return
+        async with self.taking:
+            begun = self.labels.begun.copy()
+            for worker, share in await ask_all(self.pool, MeasureLabels(), PATIENCE):
+                of_this_process = self.labels.begun[worker.index] == begun[worker.index]
+                if not isinstance(share, Unanswered) and of_this_process:
+                    await in_turns(self.labels.take(worker.index, share, monotonic()))
 
     async def measure(self, question: Measure) -> None:
         for worker, families in await ask_all(self.pool, question, PATIENCE):

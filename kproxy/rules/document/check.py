@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 from kproxy.rules.kinds.base.name_rule import NameRule
 from kproxy.rules.kinds.base.rule import Rule
+from kproxy.rules.kinds.client_rack import ClientRack
 from kproxy.rules.kinds.limit_versions import Limit, LimitVersions, Span, spelled
 from kproxy.rules.names.conflicts import check_name_conflicts
 from kproxy.rules.select.selected import keys_of
@@ -16,6 +17,9 @@ from kproxy.rules.select.selected import keys_of
 from .model import unknown
 from .parsed_rules import ListenerTraits, ParsedRule
 from .source import counted
+
+FIRST_TAKEN: Mapping[type[Rule], str] = {AdvertiseRule: "advertises", ClientRack: "says the rack"}
+"""Kinds of which the first rule that matches a connection is taken, with what it does."""
 
 
 def check_alone(parsed_rules: Sequence[ParsedRule], listeners: Mapping[str, ListenerTraits] | None) -> None:
@@ -34,14 +38,15 @@ def check_alone(parsed_rules: Sequence[ParsedRule], listeners: Mapping[str, List
 
 def check_together(parsed_rules: Sequence[ParsedRule]) -> None:
     """Note what rules that are in force at the same time do to each other, at the rule that stands later."""
-    _check_advertise([(one, one.rule) for one in parsed_rules if isinstance(one.rule, AdvertiseRule)])
+    for kind, word in FIRST_TAKEN.items():
+        _check_first(word, [(one, one.rule) for one in parsed_rules if isinstance(one.rule, kind)])
     check_versions(parsed_rules)
     check_name_conflicts([(one, one.rule) for one in parsed_rules if isinstance(one.rule, NameRule)])
 
 
 def meets_others(parsed: ParsedRule) -> bool:
     """Return True if `check_together` can find something about this rule."""
-    return isinstance(parsed.rule, AdvertiseRule | LimitVersions | NameRule)
+    return isinstance(parsed.rule, (*FIRST_TAKEN, LimitVersions, NameRule))
 
 
 def check_names(parsed_rules: Sequence[ParsedRule]) -> None:
@@ -52,12 +57,12 @@ def check_names(parsed_rules: Sequence[ParsedRule]) -> None:
             parsed.note(("name",), f'the name "{parsed.name}" is taken, first at {other.position}')
 
 
-def _check_advertise(rules: Sequence[tuple[ParsedRule, AdvertiseRule]]) -> None:
+def _check_first(word: str, rules: Sequence[tuple[ParsedRule, Rule]]) -> None:
     """Note rules behind one for all connections: the first that matches is taken, which leaves nothing for the next."""
-    general: AdvertiseRule | None = None
+    general: Rule | None = None
     for parsed, rule in rules:
         if general is not None:
-            parsed.note((), f'this rule can never act, "{general.name}" advertises for all connections before it')
+            parsed.note((), f'this rule can never act, "{general.name}" {word} for all connections before it')
         elif rule.is_unconditional:
             general = rule
 

@@ -8,7 +8,7 @@ to be the client's own are left to those who look at whole frames.
 
 from __future__ import annotations
 
-from kproxy.core.rewrite.rewriter import Context
+from kproxy.core.rewrite.rewriter import Context, Splice
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.head import PlainHead, body_start, plain_head, single_topic
@@ -25,8 +25,6 @@ MOST_KNOWN, LONGEST_KNOWN = 1000, 256
 """Names whose other spelling is remembered, and bytes of one; topics have at most 249."""
 REQUEST_HEAD, RESPONSE_HEAD = 14, 8
 """Bytes up to the client id, whose length ends there, and up to the end of a response's header, but for tags."""
-
-Splice = tuple[int, int, bytes]
 
 
 class SingleTopicRewriter:

@@ -46,7 +46,9 @@ def title(group: Group) -> str:
 
 Scope = Literal["connection", "frame", "entity"]
 Direction = Literal["request", "response"]
-VisiblePart = Literal["topic names", "topic ids", "group ids", "transactional ids", "broker addresses", "api versions"]
+VisiblePart = Literal[
+    "topic names", "topic ids", "group ids", "transactional ids", "broker addresses", "api versions", "client racks"
+]
 
 Family = Literal["names", "fault", "access", "quota", "code"]
 """Purpose of a rule: names, addresses and versions; faults, which the kill switch turns off; who may do what, and

@@ -1,0 +1,269 @@
+"""The sink that counts by topic, client, principal and group.
+
+Strategy. An observer counts what passes on a connection in the cells of its summary, most of it without reading
+(`observe/summary.py`). The sink reads these cells: before they are given up, which is once a minute, and whenever
+somebody wants to know. Each cell remembers what it has told, so every exchange is counted once, whoever reads first,
+the audit beside it included, and an exchange costs nothing here: the work is a few microseconds for each cell that has
+changed. What cells do not have, groups and the offsets that they commit, is read of single exchanges of a few APIs.
+
+Topics and groups have the brokers' names: behind a prefix two tenants may both call a topic `orders`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from uuid import UUID
+
+from kproxy.observe.exchange import Depth, ObservedExchange, Who
+from kproxy.observe.summary import MOST_APIS, READS, ROWS, Summary, since_1970
+from kproxy.observe.summary_rows import OWN, ApiCounters, PartitionCounters
+from kproxy.sinks.fanout import ClusterMetadata
+from kproxy.wire.elements import partitions_in
+from kproxy.wire.table.api_keys import (
+    FETCH,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    NEW_HEARTBEATS,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    PRODUCE,
+    SYNC_GROUP,
+    TXN_OFFSET_COMMIT,
+)
+from kproxy.wire.table.errors import error_name, numbers
+
+from .lag import GroupLags
+from .table import OTHER, LabelLine, label_text
+from .totals import LabelTotals
+
+COMMITS = frozenset((OFFSET_COMMIT, TXN_OFFSET_COMMIT))
+JOINS = NEW_HEARTBEATS | {JOIN_GROUP}
+IN_GROUPS = COMMITS | JOINS | {OFFSET_FETCH, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP}
+API_CLASSES = ("produce", "fetch", "group", "other")
+
+TOPIC_LINES: dict[str, tuple[LabelLine, LabelLine]] = {
+    direction: (("kproxy_topic_bytes_total", direction), ("kproxy_topic_records_total", direction))
+    for direction in ("produce", "fetch")
+}
+WHO_LINES: dict[tuple[str, str], tuple[LabelLine, ...]] = {
+    (who, kind): (
+        (f"kproxy_{who}_requests_total", kind),
+        (f"kproxy_{who}_bytes_total", kind),
+        (f"kproxy_{who}_broker_seconds_sum", kind),
+        (f"kproxy_{who}_broker_seconds_count", kind),
+    )
+    for who in ("client", "principal")
+    for kind in API_CLASSES
+}
+COMMIT_LINE: LabelLine = ("kproxy_group_commits_total", "")
+JOIN_LINE: LabelLine = ("kproxy_group_joins_total", "")
+
+
+class LabelSink:
+    """Sink that adds the exchanges of all connections to the totals by label.
+
+    `clock`: the observers' time. `pictures`: what is known of each cluster, by which topics are confirmed that were
+    only written to without an answer.
+    """
+
+    broker_side = False
+
+    def __init__(
+        self, totals: LabelTotals, clock: Callable[[], float], pictures: Mapping[str, ClusterMetadata]
+    ) -> None:
+        self.totals, self.clock, self.pictures = totals, clock, pictures
+        self.summaries: dict[int, Summary] = {}  # by the connection's number
+        labels = totals.tables.keys()
+        self.by_topic, self.by_group = "topic" in labels, "group" in labels
+        self.whos = [one for one in ("client_id", "principal") if one in labels]
+
+    # ---- what a Sink does
+
+    def depth(self, key: int, version: int) -> Depth:
+        """Ask for rows of partitions and for the exchanges of groups, as far as they are counted, else for nothing."""
+        if key in ROWS and (self.by_topic or self.by_group):
+            return Depth.ROWS
+        return Depth.SKETCH if self.by_group and (key in COMMITS or key in JOINS) else Depth.COUNT
+
+    def take(self, seen: ObservedExchange) -> None:
+        """Count a commit or a join, if the broker has confirmed it."""
+        if not self.by_group or seen.outcome != "answered":
+            return
+        if seen.key in COMMITS:
+            self.take_commit(seen)
+        elif seen.key in JOINS:
+            self.take_join(seen)
+
+    def take_behind(self, seen: ObservedExchange) -> None:
+        """Never called: what clients saw is counted."""
+
+    def opened(self, who: Who, now: float) -> None:
+        """Pass: the connection's summary is made when its observer is."""
+
+    def closed(self, who: Who, now: float) -> None:
+        """Count what is left of a connection's summary."""
+        summary = self.summaries.pop(who.number, None)
+        if summary is not None:
+            summary.fold()
+            self.read(summary)
+
+    # ---- summaries
+
+    def summary_for(
+        self, who: Who, wall: Callable[[float], float] = since_1970, lined: Callable[[int, int], bool] | None = None
+    ) -> Summary:
+        """Return the summary of a connection, which counts all of it. `lined`: see `Summary`; no lines if left out."""
+        summary = self.summaries.get(who.number)
+        if summary is None:
+            summary = Summary(every_api, wall, who=who, lined=lined or no_api, reader=self.read)
+            self.summaries[who.number] = summary
+        return summary
+
+    def gather(self) -> Iterator[None]:
+        """Add what connections have counted since the last time to the totals, a connection a step."""
+        self.totals.tick(self.clock())
+        for summary in list(self.summaries.values()):
+            if summary.waiting or summary.touched:
+                summary.fold()
+                self.read(summary)
+            yield
+
+    def read(self, summary: Summary) -> None:
+        """Add what the cells of a summary have not told yet to the totals."""
+        summary.touched = False
+        who, now = summary.who, self.clock()
+        assert who is not None, "`summary_for` has named it"
+        crowded = len(summary.apis) >= MOST_APIS  # then cells without a client are those of many
+        principal = (who.principal or "") if "principal" in self.whos else ""
+        for cell in summary.apis.values():
+            self.read_api(cell, principal, crowded, now)
+        if self.by_topic or self.by_group:
+            for part in summary.parts.values():
+                self.read_partition(part, who, now)
+
+    def read_api(self, cell: ApiCounters, principal: str, crowded: bool, now: float) -> None:
+        key, ending = cell.key[0], cell.key[3]
+        by_broker = ending.answered_by == "broker"
+        seconds = max(cell.latency - cell.rule - cell.wait, 0.0) if by_broker else 0.0
+        numbers = (
+            cell.count, cell.request_bytes + cell.response_bytes, seconds, sum(cell.buckets) if by_broker else 0,
+            cell.bytes, cell.records,
+        )  # fmt: skip
+        before = cell.reported
+        if numbers == before:
+            return
+        seconds = max(seconds, before[2])  # a wait may be told after the exchange
+        cell.reported = (*numbers[:2], seconds, *numbers[3:])
+        new = [number - old for number, old in zip(cell.reported, before, strict=True)]
+        kind = api_class(key)
+        for label in self.whos:
+            if label == "principal":
+                name = principal
+            else:
+                name = cell.key[2] or (OTHER if crowded and cell.key[2] is None else "")
+            lines = WHO_LINES["client" if label == "client_id" else label, kind]
+            self.totals.add(label, name, list(zip(lines, new[:4], strict=True)), now)
+        if self.by_topic and cell.told and kind in TOPIC_LINES:  # partitions for which there were no cells
+            self.totals.add("topic", OTHER, list(zip(TOPIC_LINES[kind], new[4:], strict=True)), now)
+
+    def read_partition(self, cell: PartitionCounters, who: Who, now: float) -> None:
+        numbers = (cell.count, cell.bytes, cell.records, cell.offset_at, cell.mark_at, 0.0)
+        before = cell.reported
+        if numbers == before:
+            return
+        cell.reported = numbers
+        key, _, _, topic, partition, code, acks, _, _ = cell.key
+        if key not in ROWS:
+            return
+        name = topic_name(topic, who)
+        if self.by_topic:
+            lines: list[tuple[LabelLine, float]]
+            if code:
+                lines = [(("kproxy_topic_errors_total", known_error(code)), numbers[0] - before[0])]
+            else:
+                sizes = TOPIC_LINES["produce" if key == PRODUCE else "fetch"]
+                lines = [(sizes[0], numbers[1] - before[1]), (sizes[1], numbers[2] - before[2])]
+            known = name is not None and not code and (acks != 0 or self.is_known(who.cluster, name))
+            self.totals.add("topic", OTHER if name is None else name, lines, now, known=known)
+        lags = self.totals.lags
+        if lags is not None and not code and partition is not None and name is not None and who.cluster is not None:
+            place = who.cluster, label_text(name), partition
+            if key == PRODUCE and cell.last_offset >= 0:
+                lags.end(place, cell.last_offset + 1, cell.offset_at)
+            elif key == FETCH and cell.high_watermark >= 0:
+                lags.end(place, cell.high_watermark, cell.mark_at)
+
+    def is_known(self, cluster: str | None, topic: str) -> bool:
+        """Return True if a broker has said that there is such a topic."""
+        picture = self.pictures.get(cluster or "")
+        return picture is not None and topic in picture.topics
+
+    # ---- groups
+
+    def take_join(self, seen: ObservedExchange) -> None:
+        asked, answered = seen.request_body, seen.response_body
+        if asked is None or answered is None or answered["error_code"] or seen.answered_by_rule:
+            return
+        if seen.key in NEW_HEARTBEATS and asked["member_epoch"] != 0:
+            return
+        group = asked["group_id"]
+        self.totals.add("group", seen.who.broker_group(group) or group, [(JOIN_LINE, 1)], self.clock())
+
+    def take_commit(self, seen: ObservedExchange) -> None:
+        asked, answered = seen.request_body, seen.response_body
+        if asked is None or answered is None or seen.answered_by_rule:
+            return
+        parts = partitions_in(seen.key, seen.version, "response", answered)
+        stored = {(part.name_or_id, part.number) for part in parts if not part.error_code}
+        if not stored:
+            return
+        group = asked["group_id"]
+        group = seen.who.broker_group(group) or group
+        now = self.clock()
+        self.totals.add("group", group, [(COMMIT_LINE, 1)], now)
+        label, lags = label_text(group), self.totals.lags
+        if lags is not None and label in self.totals.tables["group"].series:
+            self.note_offsets(seen, asked, stored, label, lags)
+
+    def note_offsets(
+        self, seen: ObservedExchange, asked: Mapping[str, Any], stored: set[tuple[str | UUID | None, int]], group: str,
+        lags: GroupLags,
+    ) -> None:  # fmt: skip
+        """Note the offsets that a group has stored by this exchange."""
+        who, at = seen.who, seen.response.last if seen.response is not None else 0.0
+        for part in partitions_in(seen.key, seen.version, "request", asked):
+            place = part.name_or_id
+            if (place, part.number) not in stored or who.cluster is None:
+                continue
+            topic = topic_name(place.bytes if isinstance(place, UUID) else place or "", who)
+            if topic is not None:
+                lags.commit(group, (who.cluster, label_text(topic), part.number), part.fields["committed_offset"], at)
+
+
+def topic_name(topic: str | bytes, who: Who) -> str | None:
+    """Return the broker's name of a topic, given by its client's name or by its id; None if it is not known."""
+    name = who.topic_of(str(UUID(bytes=topic))) if isinstance(topic, bytes) else topic
+    return None if name is None else who.broker_topic(name) or name
+
+
+def known_error(code: int) -> str:
+    """Return the name of a partition's error, whoever made it; `unknown` for a number that the protocol lacks."""
+    code = code - OWN if code >= OWN // 2 else code
+    return error_name(code) if code in numbers() else "unknown"
+
+
+def api_class(key: int | None) -> str:
+    """Return the class of an API that clients and principals are counted by."""
+    if key == PRODUCE:
+        return "produce"
+    return "fetch" if key in READS else "group" if key in IN_GROUPS else "other"
+
+
+def every_api(key: int, version: int) -> bool:
+    return True
+
+
+def no_api(key: int, version: int) -> bool:
+    return False

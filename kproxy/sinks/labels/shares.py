@@ -1,0 +1,119 @@
+"""Totals by label that workers tell, put together by the process that is asked for metrics.
+
+Strategy. A worker tells its totals as they stand, with names that it chose itself. Here what is new since it told them
+last is added to tables like its own, so the limit holds once more for all of them together; a name without room here
+counts as `other` from then on. A worker that is started again begins at zero, which makes no counter fall: what was
+told by the process before stays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+
+from .lag import CommitRow, EndRow
+from .table import LabelLine
+from .totals import LabelTotals
+
+PARTITIONS = "partition"
+"""Word for the partitions of groups that were forgotten, where overflow is told by label."""
+
+
+MOST_ROWS = 1000
+"""Partitions that are taken in one step: two milliseconds."""
+
+
+class NameShare(msgspec.Struct, frozen=True, array_like=True):
+    """Numbers of one name: (name of the sample, its second label, number) each."""
+
+    name: str
+    lines: list[tuple[str, str, float]]
+
+
+class LabelShare(msgspec.Struct, frozen=True, array_like=True):
+    """Totals of one worker: by label, its names and its overflow; offsets of groups, and ends of partitions."""
+
+    names: dict[str, list[NameShare]] = {}
+    overflow: dict[str, float] = {}
+    commits: list[CommitRow] = []
+    ends: list[EndRow] = []
+
+
+def share_of(totals: LabelTotals) -> LabelShare:
+    """Return the totals of this process in a form that can be sent."""
+    names = {
+        label: [
+            NameShare(series.name, [(*line, number) for line, number in series.values.items()])
+            for series in table.everything()
+        ]
+        for label, table in totals.tables.items()
+    }
+    lags = totals.lags
+    if lags is None:
+        return LabelShare(names, overflows(totals))
+    return LabelShare(names, overflows(totals), lags.commit_rows(), lags.end_rows())
+
+
+def overflows(totals: LabelTotals) -> dict[str, float]:
+    """Return what was counted as `other` for want of room, by label, and the partitions that were forgotten."""
+    found = {label: table.overflow for label, table in totals.tables.items()}
+    if totals.lags is not None:
+        found[PARTITIONS] = float(totals.lags.forgotten)
+    return found
+
+
+class ToldShares:
+    """Totals of all workers. `told`: numbers that each of them told last, by label and name. `begun`: how many
+    processes each of them has been so far."""
+
+    def __init__(self, totals: LabelTotals) -> None:
+        self.totals = totals
+        self.told: dict[int, dict[tuple[str, str], dict[LabelLine, float]]] = {}
+        self.overflow: dict[int, dict[str, float]] = {}
+        self.begun: Counter[int] = Counter()
+
+    def begins(self, worker: int) -> None:
+        """Take note that a worker counts from zero, since another process is in its place."""
+        self.begun[worker] += 1
+        self.told.pop(worker, None)
+        self.overflow.pop(worker, None)
+
+    def take(self, worker: int, share: LabelShare, now: float) -> Iterator[None]:
+        """Add what a worker has counted since it told last, a name or some partitions a step."""
+        totals = self.totals
+        totals.tick(now)
+        before = self.told.get(worker, {})
+        latest: dict[tuple[str, str], dict[LabelLine, float]] = {}
+        self.told[worker] = latest
+        for label, names in share.names.items():
+            for one in names:
+                known = before.get((label, one.name), {})
+                lines = {(sample, second): number for sample, second, number in one.lines}
+                latest[label, one.name] = lines
+                new = [(line, grown(known.get(line, 0.0), number)) for line, number in lines.items()]
+                if any(number for _, number in new):
+                    totals.add(label, one.name, new, now)
+                yield
+        self.take_overflow(worker, share.overflow)
+        if totals.lags is not None:
+            groups = totals.tables["group"].series
+            for first in range(0, max(len(share.commits), len(share.ends)), MOST_ROWS):
+                rows = slice(first, first + MOST_ROWS)
+                totals.lags.take_rows(share.commits[rows], share.ends[rows], groups)
+                yield
+
+    def take_overflow(self, worker: int, overflow: dict[str, float]) -> None:
+        before, self.overflow[worker] = self.overflow.get(worker, {}), overflow
+        for label, number in overflow.items():
+            new = grown(before.get(label, 0.0), number)
+            if label in self.totals.tables:
+                self.totals.tables[label].overflow += new
+            elif label == PARTITIONS and self.totals.lags is not None:
+                self.totals.lags.forgotten += int(new)
+
+
+def grown(before: float, number: float) -> float:
+    """Return how much a counter has grown; it has begun anew if it is smaller than before."""
+    return number - before if number >= before else number

@@ -1,0 +1,128 @@
+"""Which names of a label have series of their own, and what all others are added up in.
+
+Strategy. First come, while there is room. What comes later is counted as `other`, and in a sketch of the names that
+move most. Once a minute at most one of these, which for three minutes in a row moved more than twice as much as the
+series that moved least, takes that one's place; a series that was silent for an hour frees its own. Numbers never move
+from one series to another: what was counted as `other` stays there, and what a series had goes with it, so that no
+counter jumps.
+
+The names are chosen by clients. They are cut, control characters are escaped, and a name that nobody but its sender has
+confirmed to be one gets no series. The memory for a label depends on the limit alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kproxy.terminal import in_line
+
+from .heavy_names import HeavyNames
+
+OTHER = "other"
+"""Name of what has no series. A name that is the same is counted here, too, so that it means one thing only."""
+LONGEST_NAME = 100
+"""Characters of a name that a label has."""
+SILENCE = 3600.0
+"""Seconds without a movement after which a series is given up."""
+MINUTES = 3
+"""Minutes in a row in which a name has to move more than a series to take its place."""
+TIMES = 2
+"""How many times as much as the smallest series it has to move in each of them."""
+WATCHED = 2
+"""Names that are watched for their weight, for each that can have a series."""
+
+LabelLine = tuple[str, str]
+"""(name of a sample, value of its second label; empty where it has none)"""
+
+
+class LabelSeries:
+    """Numbers of one name by line. `weight`: moved in this minute. `last`: when it moved last."""
+
+    __slots__ = ("last", "name", "values", "weight")
+
+    def __init__(self, name: str, now: float) -> None:
+        self.name, self.last, self.weight = name, now, 0.0
+        self.values: dict[LabelLine, float] = {}
+
+
+class LabelTable:
+    """Series of the names of one label, at most `most`.
+
+    `chosen(name)`: True if a name may have a series at all; None: all may. `gone`: called with a name whose series was
+    given up. `overflow`: what was counted as `other` for want of room, in the unit that whoever adds says.
+    """
+
+    def __init__(self, most: int, chosen: Callable[[str], bool] | None = None) -> None:
+        self.most, self.chosen = most, chosen
+        self.series: dict[str, LabelSeries] = {}
+        self.other = LabelSeries(OTHER, 0.0)
+        self.overflow = 0.0
+        self.heavy = HeavyNames(WATCHED * most)
+        self.streaks: dict[str, int] = {}
+        self.gone: Callable[[str], None] = lambda name: None
+
+    def add(
+        self, name: str, lines: Iterable[tuple[LabelLine, float]], now: float, *, weight: float, count: float,
+        known: bool = True,
+    ) -> LabelSeries:  # fmt: skip
+        """Add numbers to the lines of a name, and return its series, which may be `other`.
+
+        `weight`: what the name moved, by which series are chosen; `count`: what it adds to the overflow if there is no
+        room. `known`: somebody else than its sender has confirmed that there is such a name.
+        """
+        series = self.series.get(name)
+        if series is None:
+            label = label_text(name)
+            series = self.series.get(label) or self._begin(label, now, weight, count, known)
+        series.last = now
+        series.weight += weight
+        values = series.values
+        for line, number in lines:
+            if number:
+                values[line] = values.get(line, 0.0) + number
+        return series
+
+    def _begin(self, label: str, now: float, weight: float, count: float, known: bool) -> LabelSeries:
+        """Return a new series for a name that has none, or `other`."""
+        if label == OTHER or not known or (self.chosen is not None and not self.chosen(label)):
+            return self.other
+        if len(self.series) < self.most:
+            series = self.series[label] = LabelSeries(label, now)
+            return series
+        self.overflow += count
+        self.heavy.add(label, weight)
+        return self.other
+
+    def end_minute(self, now: float) -> None:
+        """Give up series that are silent, and one that is small for a name that has moved more for a while."""
+        for name in [name for name, series in self.series.items() if now - series.last > SILENCE]:
+            self._drop(name)
+        smallest = min(self.series.values(), key=lambda one: (one.weight, one.last), default=None)
+        if smallest is not None and len(self.series) >= self.most:
+            moved = self.heavy.certain()
+            larger = [name for name, weight in moved.items() if weight > TIMES * smallest.weight]
+            self.streaks = {name: self.streaks.get(name, 0) + 1 for name in larger}
+            ready = [name for name, minutes in self.streaks.items() if minutes >= MINUTES]
+            if ready:
+                heaviest = max(ready, key=moved.__getitem__)
+                del self.streaks[heaviest]
+                self._drop(smallest.name)
+                self.series[heaviest] = LabelSeries(heaviest, now)
+        else:
+            self.streaks = {}
+        self.heavy.clear()
+        for series in self.series.values():
+            series.weight = 0.0
+
+    def _drop(self, name: str) -> None:
+        del self.series[name]
+        self.gone(name)
+
+    def everything(self) -> list[LabelSeries]:
+        """Return all series, and `other` if anything was counted there."""
+        return [*self.series.values(), *([self.other] if self.other.values else [])]
+
+
+def label_text(name: str) -> str:
+    """Return a name as the value of a label: without characters that command anything, and of bounded length."""
+    return in_line(name[:LONGEST_NAME])[:LONGEST_NAME]
