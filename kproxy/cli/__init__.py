@@ -16,6 +16,7 @@ COMMANDS = {
     "check": ("kproxy.cli.check:command", "Check rule and config files, every mistake at once."),
     "explain": ("kproxy.cli.explain:command", "Say what rules make of an API or a frame, and why."),
     "test": ("kproxy.cli.run_tests:command", "Run the tests of rules, *.test.yaml."),
+    "explore": ("kproxy.cli.explore:command", "Find the fault that breaks a program, and the smallest rules for it."),
     "kinds": ("kproxy.cli.kinds:command", "List the kinds of rules, or show one with its fields."),
     "schema": ("kproxy.cli.printouts:schema_command", "Print the JSON Schema of rule or config files, for editors."),
     "ready": (
@@ -38,6 +39,10 @@ COMMANDS = {
     ),
     "show": ("kproxy.cli.show:command", "Print one exchange of a capture: all fields beside their bytes."),
     "stats": ("kproxy.cli.stats:command", "Count what is in captures and event files."),
+    "verify": (
+        "kproxy.cli.verify:command",
+        "Say which of Kafka's guarantees recorded traffic breaks, and prove it.",
+    ),
     "capture": (
         "kproxy.cli.capture:command",
         "Record what passes through a running proxy in a file, or say what is in one.",

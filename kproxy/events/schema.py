@@ -100,6 +100,21 @@ SUMMARY_EVENT = EventType(
     ),
 )  # fmt: skip
 
+MOST_BATCHES = 32
+"""Batches, and aborted transactions, that an event tells one by one of each partition."""
+
+BATCH = (
+    Column("base_offset", "long", "as its header says: of a Fetch, its place in the log"),
+    Column("last_delta", "int", "its last offset less its first one"),
+    Column("count", "int", "its records; fewer than its offsets where compaction has taken some", "records"),
+    Column("attributes", "int", "as its header has them: codec, kind of timestamps, transactional, control"),
+    Column("crc", "long", "its checksum, which stays as it is wherever the batch is stored"),
+    Column("producer_id", "long", "absent: none"),
+    Column("producer_epoch", "int", "absent: none"),
+    Column("sequence", "int", "sequence number of its first record; absent: none"),
+    Column("marker", "string", "commit or abort, of a control batch; absent also where the inside was not kept"),
+)
+
 PARTITION = (
     Column("partition", "int", "absent: the request is about the topic as such"),
     Column("error", "string", "error name; absent: none"),
@@ -113,14 +128,24 @@ PARTITION = (
     Column("fetch_offset", "long", "offset that was asked for"),
     Column("offset", "long", "offset that was found or given: ListOffsets, DeleteRecords, OffsetForLeaderEpoch"),
     Column("high_watermark", "long", "as the broker answered"),
+    Column("last_stable_offset", "long", "as the broker answered: transactions that begin before it are over"),
     Column("log_start_offset", "long", "as the broker answered"),
     Column("committed_offset", "long", "offset committed, or found committed"),
     Column("producer_id", "long", "of the first batch; absent: none"),
     Column("producer_epoch", "int", "of the first batch"),
     Column("base_sequence", "int", "of the first batch"),
+    Column("attributes", "int", "of the first batch, as its header has them"),
+    Column("crc", "long", "of the first batch: its checksum, which stays as it is wherever the batch is stored"),
+    Column("batches_detail", "struct", f"each of the first {MOST_BATCHES} batches; absent where there is only one, of "
+           "users' records: the columns above tell it", array=True, columns=BATCH),
+    Column("aborted", "struct", f"aborted transactions that a Fetch was told, the first {MOST_BATCHES}", array=True,
+           columns=(
+               Column("producer_id", "long", "whose transaction it is"),
+               Column("first_offset", "long", "where it begins"),
+           )),
     Column("leader_epoch", "int", "that the client believed in, or was told"),
     Column("leader", "int", "Metadata: node id of the leader"),
-)
+)  # fmt: skip
 
 REQUEST_EVENT = EventType(
     "kproxy.request.v1",
@@ -153,6 +178,7 @@ REQUEST_EVENT = EventType(
         Column("error_level", "string", "request: `error` is at the top of the response; part: it is further in"),
         Column("error_message", "string", "the broker's words"),
         Column("acks", "int", "Produce: 0, 1 or -1 for all"),
+        Column("isolation", "int", "Fetch and ListOffsets: 0 read_uncommitted, 1 read_committed"),
         Column("group", "string", "the group, or the first of several"),
         Column("broker_group", "string", "the group's name at the broker, where it is another"),
         Column("member", "string", "member id in the group"),

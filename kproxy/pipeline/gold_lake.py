@@ -28,6 +28,7 @@ from kproxy.pipeline.transforms.gold.groups import GROUP_HEALTH, GROUP_LAG
 from kproxy.pipeline.transforms.gold.health import ERRORS_AND_DENIALS, LATENCY, RULES_EFFECT, STORMS
 from kproxy.pipeline.transforms.gold.topics import PARTITION_SKEW, UNUSED_TOPICS
 from kproxy.pipeline.transforms.gold.use import DORMANT_CLIENTS, TRAFFIC, WHO_READS, WHO_WRITES
+from kproxy.pipeline.transforms.gold.violations import VIOLATIONS
 
 ANSWER_TRANSFORMS = {
     "traffic": TRAFFIC,
@@ -45,6 +46,7 @@ ANSWER_TRANSFORMS = {
     "empty_fetches": EMPTY_FETCHES,
     "rules_effect": RULES_EFFECT,
     "storms": STORMS,
+    "violations": VIOLATIONS,
 }
 """In the order in which the report tells them."""
 

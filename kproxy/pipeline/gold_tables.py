@@ -6,6 +6,7 @@ from kproxy.errors import UnknownTable
 from kproxy.events.column import Column
 from kproxy.pipeline.answer import GoldAnswer
 from kproxy.pipeline.answers_health import ERRORS_AND_DENIALS, GROUP_HEALTH, GROUP_LAG, LATENCY, RULES_EFFECT, STORMS
+from kproxy.pipeline.answers_history import VIOLATIONS
 from kproxy.pipeline.answers_use import (
     DORMANT_CLIENTS,
     EMPTY_FETCHES,
@@ -34,6 +35,7 @@ ANSWERS = (
     EMPTY_FETCHES,
     RULES_EFFECT,
     STORMS,
+    VIOLATIONS,
 )
 """Gold tables in the order of the report."""
 

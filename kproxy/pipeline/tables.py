@@ -127,6 +127,7 @@ RAW_TABLES = (BRONZE, BRONZE_CORRUPT, IDS)
 WRITE_APIS = ("Produce",)
 READ_APIS = ("Fetch", "ShareFetch")
 COMMIT_APIS = ("OffsetCommit", "TxnOffsetCommit")
+OFFSET_APIS = ("OffsetFetch",)
 GROUP_APIS = (
     "JoinGroup",
     "SyncGroup",
@@ -139,6 +140,8 @@ GROUP_APIS = (
 """APIs by which members belong to groups, in the protocols before and after KIP-848, KIP-932, KIP-1071."""
 
 EVENT = (SOURCE, EVENT_ID, TIME)
+ANSWERED = find(REQUEST_EVENT.columns, "response_out", REQUEST_EVENT.name)
+"""When the response of a single request left; absent also in rows of summaries."""
 
 DETAIL = (
     Column("detail", "string", "request: the row is about one request; summary: about `count` of them in a minute"),
@@ -163,6 +166,7 @@ REQUESTS = LakeTable(
         *of_event(REQUEST_EVENT, "error_level", "error_message", "rules"),
         Column("request_bytes", "long", "size of the request frames, their length fields included", "bytes"),
         Column("response_bytes", "long", "size of the response frames, their length fields included", "bytes"),
+        ANSWERED,
         *of_event(SUMMARY_EVENT, "latency_ms", "latency_max_ms", "latency_buckets"),
         Column("broker_ms", "double", "sum of the times from request out to response in; of single requests", "ms"),
         *of_event(SUMMARY_EVENT, "rule_ms", "wait_ms"),
@@ -182,13 +186,15 @@ _PARTITION_ROW = (
     ROW,
     *DETAIL,
     *CONNECTION,
-    *of_event(REQUEST_EVENT, "client_id", "api", "version", "group", "transactional_id", "acks"),
+    ANSWERED,
+    *of_event(REQUEST_EVENT, "client_id", "api", "version", "group", "transactional_id", "acks", "isolation"),
     COUNT,
     *of_event(SUMMARY_EVENT, "topic", "broker_topic", "topic_id", "partition", "error", "records", "bytes", "batches"),
     *of_event(SUMMARY_EVENT, "error_by", "codec", "idempotent"),
-    *(find(PARTITION, name, "a partition") for name in ("producer_id", "producer_epoch")),
+    *(find(PARTITION, name, "a partition") for name in ("producer_id", "producer_epoch", "base_sequence")),
+    *(find(PARTITION, name, "a partition") for name in ("attributes", "crc", "batches_detail", "aborted")),
     *(find(PARTITION, name, "a partition") for name in ("base_offset", "last_offset", "fetch_offset")),
-    *(find(PARTITION, name, "a partition") for name in ("high_watermark", "log_start_offset")),
+    *(find(PARTITION, name, "a partition") for name in ("high_watermark", "last_stable_offset", "log_start_offset")),
     Column("empty", "long", "Fetch and ShareFetch: requests that brought no bytes for this partition", "requests"),
 )
 
@@ -206,18 +212,28 @@ FETCH_PARTITIONS = LakeTable(
     key=("source", "event_id", "row"),
 )
 
+_OFFSET_ROW = (
+    *EVENT,
+    ROW,
+    ANSWERED,
+    *CONNECTION,
+    *of_event(REQUEST_EVENT, "client_id", "api", "version", "group", "broker_group", "member", "instance"),
+    *of_event(REQUEST_EVENT, "generation", "transactional_id"),
+    *of_event(SUMMARY_EVENT, "topic", "broker_topic", "topic_id"),
+    *(find(PARTITION, name, "a partition") for name in ("partition", "committed_offset", "error", "error_by")),
+)
+
 COMMITS = LakeTable(
     "commits",
     "an offset committed for one partition, by OffsetCommit or TxnOffsetCommit",
-    (
-        *EVENT,
-        ROW,
-        *CONNECTION,
-        *of_event(REQUEST_EVENT, "client_id", "api", "version", "group", "broker_group", "member", "instance"),
-        *of_event(REQUEST_EVENT, "generation", "transactional_id"),
-        *of_event(SUMMARY_EVENT, "topic", "broker_topic", "topic_id"),
-        *(find(PARTITION, name, "a partition") for name in ("partition", "committed_offset", "error", "error_by")),
-    ),
+    _OFFSET_ROW,
+    key=("source", "event_id", "row"),
+)
+
+OFFSETS_TOLD = LakeTable(
+    "offsets_told",
+    "the committed offset of one partition as OffsetFetch told it; without one and without an error, there was none",
+    _OFFSET_ROW,
     key=("source", "event_id", "row"),
 )
 
@@ -244,6 +260,7 @@ TABLES = (
     PRODUCE_PARTITIONS,
     FETCH_PARTITIONS,
     COMMITS,
+    OFFSETS_TOLD,
     GROUPS,
     RULES,
     TOPOLOGY,

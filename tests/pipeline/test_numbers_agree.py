@@ -366,6 +366,16 @@ def test_gold_tables_say_the_same(lived: dict[str, Lived], answers: Callable[[st
         assert sum(summed(cut_off, detail, "count").values()) == one.events["total"]["unanswered"]
 
 
+def test_nothing_is_proved_of_what_is_lawful(
+    lived: dict[str, Lived], answers: Callable[[str], list[dict[str, Any]]]
+) -> None:
+    """What passed breaks no guarantee; of minutes that is not said, but that they were not checked."""
+    rows = answers("violations")
+
+    assert [row for row in rows if row["level"] == "proved"] == []
+    assert {"summary"} == {row["cluster"] for row in rows if row["check"] == "not-checked"} & lived.keys()
+
+
 def test_the_report_says_the_same(lived: dict[str, Lived], lake: GoldLake, folder: Path) -> None:
     """Its figures are the sums; who was denied everything is no reader; bars are minutes; names are text."""
     made = build_report(lake, Period())

@@ -46,6 +46,17 @@ def partition_rows(columns: ArrowColumns, table: LakeTable) -> Any:
     return shaped(partitions_of(columns), table)
 
 
+def told_rows(columns: ArrowColumns, table: LakeTable) -> Any:
+    """Return the rows of OffsetFetch: a request about several groups says with each topic whose offsets these are."""
+    parts = partitions_of(columns)
+    several = pc.is_valid(parts["group_of_topic"])
+    own = {
+        "group": pc.coalesce(parts["group_of_topic"], parts["group"]),
+        "broker_group": pc.if_else(several, pa.scalar(None, pa.string()), parts["broker_group"]),
+    }
+    return shaped(parts | own, table)
+
+
 def written_rows(columns: ArrowColumns, table: LakeTable) -> Any:
     """Return the rows of Produce requests that count as written."""
     parts = counted(partitions_of(columns), read=False)
@@ -83,6 +94,7 @@ def partitions_of(columns: ArrowColumns) -> ArrowColumns:
         **outer,
         **of_topic,
         **inner,
+        "group_of_topic": pc.struct_field(topics.values, "group").take(parts.rows),
         "error": pc.coalesce(inner["error"], of_topic["error"]),
         "row": pc.add(pc.multiply(topics.places.take(parts.rows), ROWS_A_TOPIC), parts.places),
     }
@@ -169,6 +181,7 @@ RECIPES = (
     Recipe(tables.PRODUCE_PARTITIONS, {kinds.WRITE: written_rows, kinds.SUMMARY_WRITE: partition_summary_rows}),
     Recipe(tables.FETCH_PARTITIONS, {kinds.READ: read_rows, kinds.SUMMARY_READ: partition_summary_rows}),
     Recipe(tables.COMMITS, {kinds.COMMIT: partition_rows}),
+    Recipe(tables.OFFSETS_TOLD, {kinds.OFFSET: told_rows}),
     Recipe(tables.GROUPS, {kinds.GROUP: shaped}),
     Recipe(tables.RULES, {kinds.RULE: shaped}),
     Recipe(tables.TOPOLOGY, {kinds.TOPOLOGY: shaped}),

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
+from typing import Any
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
 
 from kproxy.pipeline.gold_lake import ANSWER_TRANSFORMS, GoldLake, GoldState, conform, revision
 from kproxy.pipeline.gold_tables import ANSWERS
@@ -24,7 +24,7 @@ from kproxy.pipeline.transforms.gold.bases import Bases, bases
 
 DAYS_AT_ONCE = 31
 """Days whose sums are cached together: what a kill loses at most, and what bounds the cache."""
-CACHED = ("requests", "minutes", "ruled", "writes", "reads", "memberships")
+CACHED = ("requests", "minutes", "ruled", "writes", "reads", "memberships", "log_writes", "log_answers", "log_batches")
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ def _combine(run: Run, lake: GoldLake, done: GoldMade) -> None:
 @contextmanager
 def _cached(sums: Bases) -> Iterator[Bases]:
     """Yield the sums in memory, or on disk where they do not fit, and release them at the end."""
-    kept: dict[str, DataFrame] = {}
+    kept: dict[str, Any] = {}
     for base in fields(sums):
         if base.name in CACHED:
             kept[base.name] = getattr(sums, base.name).persist(StorageLevel.MEMORY_AND_DISK)

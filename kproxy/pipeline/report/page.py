@@ -21,9 +21,9 @@ from kproxy.distribution import own_version
 from kproxy.pipeline.report.report_builder import Period
 from kproxy.pipeline.report.section import AnswerReport, grouped, is_number
 
-BAD = ("breaks", "old software", "unused", "never read", "authentication", "authorization")
+BAD = ("breaks", "old software", "unused", "never read", "authentication", "authorization", "proved")
 """Verdicts and kinds that stand out."""
-PLAIN = ("verdict", "kind", "what", "api", "error", "day", "software_version", "client_address")
+PLAIN = ("verdict", "kind", "level", "check", "what", "api", "error", "day", "software_version", "client_address")
 """Columns of short words, which stay on one line."""
 NAMES = ("client_id", "topic", "broker_topic", "group", "broker_group", "rule")
 """Columns of names that may be long, which get more room."""

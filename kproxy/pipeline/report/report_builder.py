@@ -96,6 +96,7 @@ HeadlineCount = tuple[str, SparkColumn, bool]
 def headlines(name: str) -> tuple[HeadlineCount, ...]:
     """Return the headlines of an answer by its name. Made at each call: Spark's columns need a running session."""
     verdict, kind, own = F.col("verdict"), F.col("kind"), F.col("answered_by") == "kproxy"
+    level, blind = F.col("level"), F.col("check") == "not-checked"
     entries: dict[str, tuple[HeadlineCount, ...]] = {
         "who_writes": (
             ("clients write", _clients((F.col("records") > 0) | (F.col("unconfirmed_records") > 0)), False),
@@ -146,6 +147,11 @@ def headlines(name: str) -> tuple[HeadlineCount, ...]:
             ),
         ),
         "empty_fetches": (("clients poll in vain", _findings("polls in vain"), True),),
+        "violations": (
+            ("violations proved", _sum("count", level == "proved"), True),
+            ("violations suspected", _sum("count", level == "suspect"), True),
+            ("requests not checked for violations", _sum("count", blind), False),
+        ),
     }
     return entries.get(name, ())
 
@@ -180,7 +186,7 @@ def _order(answer: GoldAnswer) -> Iterator[SparkColumn]:
     """Yield the columns to sort by: verdicts by their rank; what is known before what is not."""
     for name in answer.order:
         column = name.removeprefix("-")
-        if answer.worst_first and column in ("verdict", "kind"):
+        if answer.worst_first and column in ("verdict", "kind", "level"):
             yield F.array_position(F.array(*map(F.lit, answer.worst_first)), F.col(column)).asc()
         elif name.startswith("-"):
             yield F.col(column).desc_nulls_last()

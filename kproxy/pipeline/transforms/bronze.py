@@ -27,16 +27,26 @@ from kproxy.events.schema import (
     SUMMARY_EVENT,
     TOPOLOGY_EVENT,
 )
-from kproxy.pipeline.tables import BRONZE, BRONZE_CORRUPT, COMMIT_APIS, GROUP_APIS, KIND, READ_APIS, WRITE_APIS
+from kproxy.pipeline.tables import (
+    BRONZE,
+    BRONZE_CORRUPT,
+    COMMIT_APIS,
+    GROUP_APIS,
+    KIND,
+    OFFSET_APIS,
+    READ_APIS,
+    WRITE_APIS,
+)
 
 REQUEST = "request"
 SUMMARY = "summary"
 OTHER = "other"
 WRITE, READ, COMMIT, GROUP = "request_write", "request_read", "request_commit", "request_group"
+OFFSET = "request_offset"
 SUMMARY_WRITE, SUMMARY_READ = "summary_write", "summary_read"
 CONNECTION, RULE, TOPOLOGY, RECOVERED = "connection", "rule", "topology", "recovered"
 
-_OF_REQUESTS = {WRITE: WRITE_APIS, READ: READ_APIS, COMMIT: COMMIT_APIS, GROUP: GROUP_APIS}
+_OF_REQUESTS = {WRITE: WRITE_APIS, READ: READ_APIS, COMMIT: COMMIT_APIS, OFFSET: OFFSET_APIS, GROUP: GROUP_APIS}
 _OF_SUMMARIES = {SUMMARY_WRITE: WRITE_APIS, SUMMARY_READ: READ_APIS}
 _OF_TYPES = {CONNECTION: CONNECTION_EVENT, RULE: RULE_EVENT, TOPOLOGY: TOPOLOGY_EVENT, RECOVERED: RECOVERED_EVENT}
 

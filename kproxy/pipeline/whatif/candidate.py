@@ -55,9 +55,7 @@ class Variant:
         bound = self.rules.bind(facts)
         planned = self.plans.get((bound.key, bound.live))
         if planned is None:
-            plan = Plan(
-                Bound(bound.names, bound.advertise is not None, False, bound.versions), bound.live, self.tallies
-            )
+            plan = Plan(Bound.of(bound, advertise=bound.advertise is not None, hide=False), bound.live, self.tallies)
             planned = self.plans[bound.key, bound.live] = plan, Opaque([plan])
         return planned
 

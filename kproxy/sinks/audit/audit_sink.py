@@ -31,6 +31,7 @@ from .state_events import LiveWho, authenticated, closed, opened
 
 if TYPE_CHECKING:
     from kproxy.capture.writer import ToWallTime
+    from kproxy.sinks.labels.label_sink import LabelSink
 
 SASL = frozenset((SASL_HANDSHAKE, SASL_AUTHENTICATE))
 """SaslHandshake and SaslAuthenticate: after their responses the client may have a principal."""
@@ -54,8 +55,11 @@ class AuditSink:
 
     broker_side = False
 
-    def __init__(self, config: AuditConfig, events: EventGate, wall: ToWallTime) -> None:
-        self.config, self.events, self.wall = config, events, wall
+    def __init__(
+        self, config: AuditConfig, events: EventGate, wall: ToWallTime, labels: LabelSink | None = None
+    ) -> None:
+        """Begin without connections. `labels`: counts in the same summaries, if there is such a sink."""
+        self.config, self.events, self.wall, self.labels = config, events, wall, labels
         self.accounts: dict[int, ConnectionAccount] = {}  # by the connection's number
 
     # ---- what a Sink does
@@ -98,7 +102,11 @@ class AuditSink:
         """Return the connection's account, making it when it is first asked for."""
         account = self.accounts.get(who.number)
         if account is None:
-            account = self.accounts[who.number] = ConnectionAccount(who, Summary(self.counts, self.wall, who=who))
+            if self.labels is None:
+                summary = Summary(self.counts, self.wall, who=who)
+            else:
+                summary = self.labels.summary_for(who, self.wall, self.counts)
+            account = self.accounts[who.number] = ConnectionAccount(who, summary)
         return account
 
     def summary_for(self, who: Who) -> Summary:

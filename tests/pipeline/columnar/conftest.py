@@ -13,7 +13,7 @@ import pytest
 from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.pipeline.columnar.columns import TIMESTAMP
 from kproxy.pipeline.columnar.task import LINES, giving
-from kproxy.pipeline.tables import COMMIT_APIS, GROUP_APIS, READ_APIS, WRITE_APIS
+from kproxy.pipeline.tables import COMMIT_APIS, GROUP_APIS, OFFSET_APIS, READ_APIS, WRITE_APIS
 from kproxy.pipeline.transforms import bronze as kinds
 
 _OF_APIS = {
@@ -21,6 +21,7 @@ _OF_APIS = {
         WRITE_APIS: kinds.WRITE,
         READ_APIS: kinds.READ,
         COMMIT_APIS: kinds.COMMIT,
+        OFFSET_APIS: kinds.OFFSET,
         GROUP_APIS: kinds.GROUP,
     },
     SUMMARY_EVENT.name: {WRITE_APIS: kinds.SUMMARY_WRITE, READ_APIS: kinds.SUMMARY_READ},

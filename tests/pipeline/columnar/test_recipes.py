@@ -225,3 +225,46 @@ def test_a_latency_is_in_the_bucket_whose_bound_it_does_not_exceed() -> None:
 
     assert [None if row is None else row.index(1) for row in found] == [0, 0, 1, 13, 14, None]
     assert all(row is None or (sum(row), len(row)) == (1, 15) for row in found)
+
+
+def test_what_checks_of_histories_need_comes_along(rows: Any, audit: Any) -> None:
+    """Of a read partition: when it was answered, its batches, and what the broker said of transactions."""
+    batch = {"base_offset": 3, "last_delta": 1, "count": 2, "attributes": 16, "crc": 4294967295, "producer_id": 7,
+             "producer_epoch": 1, "sequence": 40, "marker": "commit"}  # fmt: skip
+    part = {"partition": 0, "high_watermark": 9, "last_stable_offset": 8, "crc": 5, "base_sequence": 4,
+            "batches_detail": [batch, {"base_offset": 5}],
+            "aborted": [{"producer_id": 7, "first_offset": 1}]}  # fmt: skip
+    line = audit.event(
+        1, api="Fetch", isolation=1, response_out="2026-11-21T10:00:01Z", topics=[{"topic": "a", "partitions": [part]}]
+    )
+    (row,) = rows("fetch_partitions", line)
+
+    assert (AT.replace(second=1), 1, 8, 5, 4) == (
+        row["response_out"], row["isolation"], row["last_stable_offset"], row["crc"], row["base_sequence"],
+    )  # fmt: skip
+    assert [{name: value for name, value in one.items() if value is not None} for one in row["batches_detail"]] == [
+        batch, {"base_offset": 5},
+    ]  # fmt: skip
+    assert row["aborted"] == [{"producer_id": 7, "first_offset": 1}]
+
+
+def test_offsets_that_groups_were_told(rows: Any, audit: Any) -> None:
+    """One row a partition; a request about several groups says whose they are; commits are not among them."""
+    topics = [{"topic": "a", "partitions": [{"partition": 0, "committed_offset": 5}, {"partition": 1}]}]
+    one = audit.event(1, api="OffsetFetch", group="g", broker_group="eu.g", topics=topics)
+    several = audit.event(
+        2, api="OffsetFetch", group="g", broker_group="eu.g",
+        topics=[{"topic": "a", "group": group, "partitions": [{"partition": 0, "error": "E"}]} for group in "gh"],
+    )  # fmt: skip
+    commit = audit.event(3, api="OffsetCommit", group="g", topics=topics)
+    found = picked(
+        rows("offsets_told", one, several, commit),
+        "event_id", "row", "group", "broker_group", "topic", "partition", "committed_offset", "error",
+    )  # fmt: skip
+
+    assert sorted(found) == [
+        (1, 0, "g", "eu.g", "a", 0, 5, None),
+        (1, 1, "g", "eu.g", "a", 1, None, None),
+        (2, 0, "g", None, "a", 0, None, "E"),
+        (2, 100_000, "h", None, "a", 0, None, "E"),
+    ]

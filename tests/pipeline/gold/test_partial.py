@@ -11,7 +11,7 @@ from kproxy.pipeline.gold_lake import ANSWER_TRANSFORMS, conform
 from kproxy.pipeline.gold_tables import ANSWERS, answer_named
 from kproxy.pipeline.transforms.gold.bases import bases
 
-OF_DAYS = ("group_lag", "rules_effect")
+OF_DAYS = ("group_lag", "rules_effect", "violations")
 """Answers that tell days apart on purpose; their own tests say how."""
 APIS = ("Produce", "Fetch", "Metadata", "OffsetCommit", "ApiVersions")
 

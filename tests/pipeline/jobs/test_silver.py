@@ -35,6 +35,7 @@ def lines(audit: Any) -> list[str]:
         audit.event(9, "future"),
         audit.event(10, api="JoinGroup", group="g"),
         audit.event(11, api=5, version="x"),
+        audit.event(12, api="OffsetFetch", group="g", topics=topics),
     ]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from operator import itemgetter
@@ -56,6 +58,10 @@ def ids_of(folder: Path) -> dict[str, set[int]]:
     return {source: {int(event["id"]) for event in own} for source, own in by_source(published(folder)).items()}
 
 
+VERIFY_SECONDS = 3600.0
+"""Seconds that the verification of a night's events may take."""
+
+
 def audit(folder: Path, killed: int) -> tuple[list[str], list[str]]:
     """Findings and facts: no number of a source is missing but what was dropped and told; ends of killed workers are on
     record; nothing is left unpublished."""
@@ -85,3 +91,22 @@ def audit(folder: Path, killed: int) -> tuple[list[str], list[str]]:
         f"audit: {len(events)} events of {len(sources)} sources, {len(ends)} unclean ends, {dropped} dropped and told"
     )
     return findings, [fact]
+
+
+def verified(folder: Path) -> tuple[list[str], list[str]]:
+    """Findings and facts: what `kproxy verify` proves of the requests in the audit. Parts of it may be missing, since
+    workers are killed; what is proved does not depend on them."""
+    command = [sys.executable, "-m", "kproxy", "verify", str(folder), "--json", "--fail-on", "proved"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=VERIFY_SECONDS)
+    if ran.returncode not in (0, 1):
+        return [f"kproxy verify ended with {ran.returncode}: {ran.stderr.strip()}"], []
+    made = json.loads(ran.stdout)
+    levels = {
+        level: [f"{one['check']} of {one['about']}: {one['says']}" for one in made["findings"] if one["level"] == level]
+        for level in ("proved", "suspect")
+    }
+    findings = [f"kproxy verify proves {text}" for text in levels["proved"]]
+    findings += [] if made["checked"]["acknowledged writes"] else ["kproxy verify has seen no acknowledged write"]
+    checked = ", ".join(f"{count} {what}" for what, count in made["checked"].items())
+    facts = [f"kproxy verify: {made['exchanges']} exchanges, {checked}, {len(made['findings'])} findings"]
+    return findings, [*facts, *(f"kproxy verify suspects {text}" for text in levels["suspect"])]

@@ -216,6 +216,7 @@ class Soak:
             self.told.findings.append(f"kproxy ended with {code}")
         log = proxy.child.log.read_text(errors="replace").splitlines()
         self.told.findings += records.log_findings(log)
-        findings, facts = records.audit(self.scene.audit, self.chaos.killed_workers)
-        self.told.findings += findings
-        self.told.facts += facts
+        for judge in (lambda folder: records.audit(folder, self.chaos.killed_workers), records.verified):
+            findings, facts = judge(self.scene.audit)
+            self.told.findings += findings
+            self.told.facts += facts

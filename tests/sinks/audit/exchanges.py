@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from struct import unpack_from
 from typing import Any
 from uuid import UUID
 
@@ -87,6 +88,12 @@ NAMED = {"topic": "orders", "broker_topic": "prod.orders"}
 def said(exchange: ObservedExchange, most: int = 100) -> dict[str, Any]:
     """The event without what all have."""
     return {name: value for name, value in request_event(exchange, wall, most).items() if name not in HEADER}
+
+
+def headed(data: bytes) -> dict[str, int]:
+    """The columns of the first batch that its bytes say by themselves."""
+    crc, attributes = unpack_from(">Ih", data, 17)
+    return {"attributes": attributes, "crc": crc}
 
 
 def batch(count: int, *, base: int = 0, codec: int = 0, producer: Producer | None = None) -> bytes:

@@ -6,7 +6,7 @@ from kproxy.observe.exchange import Form, Frame
 from kproxy.sinks.audit.request_event import request_event
 from kproxy.wire.records import Producer
 
-from .exchanges import KNOWN, NAMED, ORDERS, batch, said, seen, wall
+from .exchanges import KNOWN, NAMED, ORDERS, batch, headed, said, seen, wall
 
 
 def test_produce() -> None:
@@ -43,8 +43,9 @@ def test_produce() -> None:
         "error_message": "not here", "transactional_id": "till",
         "topics": [{**NAMED, "partitions": [
             {"partition": 0, "records": 3, "bytes": len(data), "batches": 1, "codec": "gzip", "base_offset": 100,
-             "last_offset": 102, "log_start_offset": 7, "producer_id": 77, "producer_epoch": 2, "base_sequence": 5},
-            {"partition": 1, "records": 2, "bytes": len(batch(2)), "batches": 1, "codec": "none",
+             "last_offset": 102, "log_start_offset": 7, "producer_id": 77, "producer_epoch": 2, "base_sequence": 5,
+             **headed(data)},
+            {"partition": 1, "records": 2, "bytes": len(batch(2)), "batches": 1, "codec": "none", **headed(batch(2)),
              "error": "NOT_LEADER_OR_FOLLOWER", "leader": 3, "leader_epoch": 12},
             {"partition": 2, "base_offset": 9}]}],
         "total_records": 5, "total_bytes": len(data) + len(batch(2)),
@@ -61,7 +62,7 @@ def test_produce_without_acknowledgement() -> None:
 
     assert {"response_in", "response_out", "latency_ms", "broker_ms", "answered_by"}.isdisjoint(event)
     assert (event["outcome"], event["acks"]) == ("no_answer_due", 0)
-    row = {"partition": 4, "records": 1, "bytes": len(batch(1)), "batches": 1, "codec": "none"}
+    row = {"partition": 4, "records": 1, "bytes": len(batch(1)), "batches": 1, "codec": "none", **headed(batch(1))}
     assert event["topics"] == [{**NAMED, "topic_id": str(ORDERS), "partitions": [row]}]
 
 
@@ -73,7 +74,7 @@ def test_produce_that_failed_as_a_whole() -> None:
 
     (topic,) = said(seen("Produce", 9, request, response))["topics"]
 
-    row = {"records": 2, "bytes": len(batch(2)), "batches": 1, "codec": "none"}
+    row = {"records": 2, "bytes": len(batch(2)), "batches": 1, "codec": "none", **headed(batch(2))}
     assert topic["partitions"] == [{"partition": 0, **row, "error": "TOPIC_AUTHORIZATION_FAILED"}]
 
 
@@ -112,6 +113,7 @@ def test_fetch_in_a_session() -> None:
     }  # fmt: skip
 
     assert said(seen("Fetch", 12, request, response, who=KNOWN)) == {
+        "isolation": 0,
         "throttle_ms": 0, "error": "OFFSET_OUT_OF_RANGE", "errors": ["OFFSET_OUT_OF_RANGE"], "error_level": "part",
         "topics": [
             {**NAMED, "partitions": [
@@ -119,8 +121,11 @@ def test_fetch_in_a_session() -> None:
                 {"partition": 1, "fetch_offset": 20, "high_watermark": 15, "log_start_offset": 2,
                  "error": "OFFSET_OUT_OF_RANGE", "records": 0, "bytes": 0, "batches": 0}]},
             {"topic": "bills", "partitions": [
-                {"partition": 7, "high_watermark": 44, "records": 7, "bytes": len(data), "batches": 2, "codec": "none",
-                 "base_offset": 30, "last_offset": 43}]}],
+                {"partition": 7, "high_watermark": 44, "last_stable_offset": 44, "records": 7, "bytes": len(data),
+                 "batches": 2, "codec": "none", "base_offset": 30, "last_offset": 43, **headed(data),
+                 "batches_detail": [
+                     {"base_offset": 30, "last_delta": 2, "count": 3, **headed(data)},
+                     {"base_offset": 40, "last_delta": 3, "count": 4, **headed(batch(4, base=40))}]}]}],
         "total_records": 7, "total_bytes": len(data),
     }  # fmt: skip
 
@@ -129,7 +134,7 @@ def test_fetch_without_an_answer() -> None:
     """What was asked for is there; nothing is said about records that nobody saw."""
     partition = {"partition": 0, "fetch_offset": 10}
     request = {"topics": [{"topic": "a", "partitions": [partition]}]}
-    assert said(seen("Fetch", 12, request)) == {"topics": [{"topic": "a", "partitions": [partition]}]}
+    assert said(seen("Fetch", 12, request)) == {"isolation": 0, "topics": [{"topic": "a", "partitions": [partition]}]}
 
 
 def test_fetch_whose_session_is_not_known() -> None:
@@ -153,7 +158,7 @@ def test_share_fetch() -> None:
     response = {"responses": [{"topic_id": ORDERS, "partitions": answers}]}
     rows = [
         {"partition": 0, "records": 2, "bytes": len(batch(2)), "batches": 1, "codec": "none", "base_offset": 5,
-         "last_offset": 6},
+         "last_offset": 6, **headed(batch(2, base=5))},
         {"partition": 1, "error": "INVALID_RECORD_STATE"},
     ]  # fmt: skip
     assert said(seen("ShareFetch", 1, request, response, who=KNOWN)) == {

@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from kproxy.pipeline.tables import COMMIT_APIS
+from kproxy.pipeline.transforms.gold.log_facts import fold, log_answers, log_writes, read_batches
 from kproxy.pipeline.transforms.gold.partial import BUCKETS, Partial
 
 WHO = ("cluster", "client_id", "principal", "client_address", "software_name", "software_version")
@@ -43,6 +44,16 @@ class Bases:
     commits: DataFrame
     rules: DataFrame
     topology: DataFrame
+    log_writes: DataFrame
+    """`log_facts.log_writes`"""
+    log_answers: DataFrame
+    """`log_facts.log_answers`"""
+    log_reads: DataFrame
+    """`log_facts.read_batches` of the answers"""
+    log_batches: DataFrame
+    """`log_facts.fold` of writes and reads"""
+    silver: Mapping[str, DataFrame]
+    """The silver tables themselves, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +67,8 @@ class AnswerTransforms:
 
 def bases(silver: Mapping[str, DataFrame]) -> Bases:
     """Return all bases, made from silver tables by name."""
+    writes, answers = log_writes(silver["produce_partitions"]), log_answers(silver["fetch_partitions"])
+    reads = read_batches(answers)
     return Bases(
         requests=request_totals(silver["requests"]),
         minutes=request_minutes(silver["requests"]),
@@ -64,6 +77,11 @@ def bases(silver: Mapping[str, DataFrame]) -> Bases:
         reads=read_totals(silver["fetch_partitions"]),
         memberships=membership_totals(silver["groups"]),
         **{name: silver[name] for name in ("connections", "commits", "rules", "topology")},
+        log_writes=writes,
+        log_answers=answers,
+        log_reads=reads,
+        log_batches=fold(writes, reads),
+        silver=silver,
     )
 
 

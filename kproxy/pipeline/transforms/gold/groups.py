@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from kproxy.pipeline.tables import COMMIT_APIS
 from kproxy.pipeline.transforms.gold.bases import AnswerTransforms, Bases
+from kproxy.pipeline.transforms.gold.log_facts import place_of
 from kproxy.pipeline.transforms.gold.partial import (
     EARLIEST,
     FIRST,
@@ -207,10 +208,10 @@ def commit_steps(rows: DataFrame) -> DataFrame:
         F.coalesce("broker_group", "group").alias("broker_group"),
         F.coalesce("broker_topic", "topic").alias("broker_topic"),
     )
-    hashed = named.select("*", _hash("dt", *GROUP_LAG_PARTIAL.keys).alias("hash"))
+    hashed = named.select("*", place_of("dt", *GROUP_LAG_PARTIAL.keys).alias("hash"))
     names = hashed.select("hash", "dt", *GROUP_LAG_PARTIAL.keys).distinct()
     summed = _steps(
-        hashed.select("hash", "time", _hash("source").alias("origin"), "event_id", "row", "committed_offset")
+        hashed.select("hash", "time", place_of("source").alias("origin"), "event_id", "row", "committed_offset")
     )
     return names.join(summed, on="hash", how="inner").select(
         "dt", *GROUP_LAG_PARTIAL.keys, *summed.drop("hash").columns
@@ -238,11 +239,6 @@ def _steps(hashed: DataFrame) -> DataFrame:
         F.struct(F.col("first_time").alias("time"), F.col("first_value").alias("value")).alias("first_commit"),
         F.struct(F.col("last_time").alias("time"), F.col("last_value").alias("value")).alias("last_commit"),
     )
-
-
-def _hash(*names: str) -> Column:
-    """Return 64 bits of these columns; null is not passed over, as Spark's hash alone would do."""
-    return F.xxhash64(*[F.coalesce(F.col(name).cast("string"), F.lit("\0")) for name in names])
 
 
 def log_ends(totals: DataFrame) -> DataFrame:

@@ -18,6 +18,7 @@ ColumnFields = tuple[tuple[str, str, bool], ...]
 
 REQUEST = (
     ("acks", "acks"),
+    ("isolation", "isolation_level"),
     ("instance", "group_instance_id"),
     ("instance", "instance_id"),
     ("generation", "generation_id"),
@@ -58,6 +59,7 @@ OF_PARTITION_ANSWERED = (
     ("offset", "offset"),
     ("offset", "end_offset"),
     ("high_watermark", "high_watermark"),
+    ("last_stable_offset", "last_stable_offset"),
     ("log_start_offset", "log_start_offset"),
     ("log_start_offset", "low_watermark"),
     ("committed_offset", "start_offset"),

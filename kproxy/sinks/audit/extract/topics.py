@@ -15,10 +15,10 @@ from uuid import UUID
 from kproxy.observe.exchange import ObservedExchange, Who
 from kproxy.sinks.audit.lines import plain
 from kproxy.wire.elements import TopicWalk, topic_walk
-from kproxy.wire.records.digest import RecordsDigest
 from kproxy.wire.table.errors import error_name
 from kproxy.wire.table.layout import ZERO_UUID, Slot, Struct
 
+from .batches import BatchDetail, aborted_columns, put_batches
 from .column_fields import OF_PARTITION_ANSWERED, OF_PARTITION_REQUESTED, ColumnFields, present
 
 
@@ -51,6 +51,7 @@ class TopicReader:
         self.records = next((slot.name for slot in slots(struct) if slot.type == "records"), None)
         self.acknowledged = next((slot.name for slot in slots(struct) if slot.name == "acknowledge_error_code"), None)
         self.names_leader = any(slot.name == "current_leader" for slot in slots(struct))
+        self.tells_aborted = any(slot.name == "aborted_transactions" for slot in slots(struct))
         self.columns: ColumnFields = present(columns, struct)
         keys = walk.around.keys if walk.around is not None else ()
         self.around_role, self.around_field = keys[0] if keys else ("", "")
@@ -87,10 +88,6 @@ def topic_reader(key: int, version: int, *, answered: bool) -> TopicReader | Non
     return None if walk is None else TopicReader(walk, columns)
 
 
-OF_PRODUCER = ("producer_id", "producer_epoch", "base_sequence")
-OF_BATCHES = ("base_offset", "last_offset", *OF_PRODUCER)
-"""Columns of a digest; None and numbers below zero are absence."""
-
 LAST_OFFSET = (1 << 63) - 1
 """Largest possible offset; a batch that begins there ends beyond it."""
 
@@ -125,6 +122,7 @@ class TopicTable:
         self.known: dict[Hashable, ExchangeTopic] = {}
         self.around_codes: dict[Hashable, int] = {}
         self.total_records = self.total_bytes = 0
+        self.detail = BatchDetail()
         self.counted = False  # a side with records was there
 
     def add(self, direction: int, body: Mapping[str, Any]) -> None:
@@ -225,7 +223,9 @@ class TopicTable:
                 if value is not None and value >= 0:
                     row[column] = value
             if side.records is not None:
-                put_batches(row, element[side.records], read=side is self.sides[1])
+                put_batches(row, element[side.records], side is self.sides[1], self.detail)
+            if side.tells_aborted and element["aborted_transactions"]:
+                row["aborted"] = aborted_columns(element["aborted_transactions"])
             if side.code is not None and side is self.sides[1]:
                 code = element[side.code]
             if side.acknowledged is not None:
@@ -268,18 +268,3 @@ def name_columns(topic: ExchangeTopic, who: Who) -> dict[str, Any]:
     if topic_id is not None:
         row["topic_id"] = topic_id
     return row
-
-
-def put_batches(row: dict[str, Any], digest: RecordsDigest | None, *, read: bool) -> None:
-    """Set the columns about a partition's batches. `read`: offsets are the log's; producers count from zero."""
-    if digest is None:
-        return
-    if digest.records is not None:
-        row["records"] = digest.records
-    row["bytes"], row["batches"] = digest.size, digest.batches
-    if digest.codec:
-        row["codec"] = digest.codec
-    for column in OF_BATCHES if read else OF_PRODUCER:
-        value = getattr(digest, column)
-        if value is not None and value >= 0:
-            row[column] = value

@@ -1,0 +1,264 @@
+"""`kproxy verify`: says which of Kafka's guarantees recorded traffic breaks, from the recording alone.
+
+Exit codes: 0 nothing of the level of --fail-on was found, 1 something was, 2 the files or options are bad.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from kproxy.cli.admin_client import Admin, with_admin
+from kproxy.cli.filters import make_filter
+from kproxy.cli.interrupt import Interruption
+from kproxy.cli.verify_follow import follow
+from kproxy.cli.verify_input import JudgedRecording, by_time, recordings, told
+from kproxy.errors import InputError, KproxyError
+from kproxy.named_file import reason
+from kproxy.observe.filter.filter import Filter
+from kproxy.rules.document.quantities import parse_duration, parse_size
+from kproxy.terminal import StyledLine, print_json, print_styled, say
+from kproxy.verify import Finding, Verdict, Verifier, VerifyTerms, checks, explain
+from kproxy.verify.finding import LEVELS, FindingLevel
+from kproxy.verify.html_report import report_html
+from kproxy.verify.json_report import report_json
+from kproxy.verify.terms import BadTerm, terms_of
+from kproxy.verify.text_report import MOST_SHOWN, finding_lines, report_lines
+
+
+class Quantity(click.ParamType[Any]):
+    """Type of an option that takes a quantity with a unit, such as 50ms or 1GB."""
+
+    def __init__(self, name: str, parse: Callable[[Any], Any]) -> None:
+        self.name, self.parse = name, parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return float(value) if isinstance(value, str) and value.isdecimal() else self.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+DURATION, SIZE = Quantity("DURATION", parse_duration), Quantity("SIZE", parse_size)
+
+
+@click.command("verify")
+@click.argument("files", metavar="FILE…", nargs=-1)
+@click.option(
+    "--view",
+    type=click.Choice(["clients", "brokers", "both"]),
+    default="both",
+    show_default=True,
+    help="Whose record is looked at: as clients saw it, as brokers did, or both; what one of them shows "
+    "alone, something between them did.",
+)
+@click.option("--only", metavar="CHECK,…", help="Do these checks only.")
+@click.option("--without", metavar="CHECK,…", help="Leave these checks out.")
+@click.option("--list", "listed", is_flag=True, help="Print all checks with their definitions.")
+@click.option(
+    "--level", type=click.Choice(LEVELS), default="suspect", show_default=True, help="The lowest level that is told."
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(LEVELS),
+    default="proved",
+    show_default=True,
+    help="The lowest level for which the exit code is 1.",
+)
+@click.option("--compacted", metavar="TOPIC,…", help="Topics that brokers compact.")
+@click.option("--retention", metavar="TOPIC=DURATION,…", help="How long brokers keep the records of topics.")
+@click.option(
+    "--complete",
+    is_flag=True,
+    help="All traffic of these topics and groups is in the files: what is not there has not been.",
+)
+@click.option("--follow", "following", is_flag=True, help="Look at what passes through a running proxy, until Ctrl-C.")
+@click.option("--filter", "filter_text", metavar="FILTER", default="", help="Look at exchanges that fit only.")
+@click.option("--records", is_flag=True, help="Compare every record, not only headers of batches.")
+@click.option(
+    "--skew",
+    type=DURATION,
+    default="0",
+    metavar="DURATION",
+    help="By how much the clocks of several files may differ, such as 50ms.",
+)
+@click.option(
+    "--memory", type=SIZE, default="1GB", show_default=True, metavar="SIZE", help="How much may be remembered."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
+@click.option("--html", metavar="FILE", help="Write the verdict as a page, too.")
+@click.option(
+    "-n",
+    "--number",
+    type=click.IntRange(min=1),
+    default=MOST_SHOWN,
+    show_default=True,
+    help="Findings of a check that are printed.",
+)
+@with_admin
+def command(
+    admin: Admin, *, files: tuple[str, ...], listed: bool, following: bool, fail_on: FindingLevel, level: FindingLevel,
+    **given: Any,
+) -> None:  # fmt: skip
+    """Say which of Kafka's guarantees the traffic in FILEs breaks: lost, doubled or changed records, lost commits,
+    reads of aborted transactions. FILEs are captures, of kproxy or tcpdump, event files of the audit, or
+    folders of them; - is standard input. With --follow it is what passes through a running proxy.
+
+    Nothing but the files is asked. What they do not show is "not checked", never "clean". The exit code is 1 if
+    something was found, 2 if the files cannot be read. Ctrl-C ends the reading: the verdict is of what was read.
+    """
+    if listed:
+        print_checks()
+        return
+    check_input(files, following, given)
+    form = ReportForm(level, given.pop("as_json"), given.pop("html"), given.pop("number"))
+    filter_text = given.pop("filter_text")
+    terms = terms_given(max(level, fail_on, key=LEVELS.index), given)
+    title, names = (f"the proxy at {admin.url}", (admin.url,)) if following else (titled(files), files)
+    try:
+        wanted = make_filter(filter_text)
+        if following:
+            verdict = follow(admin, wanted, terms, form.tell)
+        else:
+            verdict = verdict_of(files, wanted, terms, as_json=form.as_json)
+        found = any(LEVELS.index(one.level) <= LEVELS.index(fail_on) for one in verdict.findings)
+        form.report(verdict, title, names)
+    except KproxyError as error:
+        raise bad(str(error)) from None
+    except OSError as error:
+        raise bad(f"{error.filename or 'the input'}: {reason(error)}") from None
+    raise click.exceptions.Exit(int(found))
+
+
+class ReportForm(NamedTuple):
+    """Form in which a verdict is reported. `level`: the lowest that is told; `html`: the file of a page, None for none;
+    `number`: findings of a check that are printed."""
+
+    level: FindingLevel
+    as_json: bool
+    html: str | None
+    number: int
+
+    def wants(self, finding: Finding) -> bool:
+        """Return True if a finding is of a level that is told."""
+        return LEVELS.index(finding.level) <= LEVELS.index(self.level)
+
+    def tell(self, finding: Finding) -> None:
+        """Print a finding before there is a verdict, unless programs read it."""
+        if self.wants(finding) and not self.as_json:
+            print_styled([*finding_lines(finding), StyledLine("")])
+
+    def report(self, verdict: Verdict, title: str, names: Sequence[str]) -> None:
+        """Print a verdict, and write its page. Raises OSError."""
+        verdict.findings = [one for one in verdict.findings if self.wants(one)]
+        if self.html is not None:
+            Path(self.html).write_text(report_html(verdict, title), "utf-8")
+        if self.as_json:
+            print_json(report_json(verdict, names))
+        else:
+            print_styled(report_lines(verdict, title, self.number))
+
+
+def check_input(files: Sequence[str], following: bool, given: Mapping[str, Any]) -> None:
+    """Check that files are named, or a proxy is followed, and not what only the other can do. Raises UsageError."""
+    if not following:
+        if not files:
+            raise click.UsageError("name a capture or an event file, or - for standard input")
+        return
+    if files:
+        raise click.UsageError("--follow is about a running proxy, and reads no files")
+    if given["view"] == "brokers":
+        raise click.UsageError("--follow: a proxy tells what clients saw; record a capture with --side both")
+    if given["records"]:
+        raise click.UsageError("--follow: a proxy tells no records; record a capture with --payload full")
+    if given["complete"]:
+        raise click.UsageError("--follow: what passed before is not known, so absence proves nothing")
+
+
+def bad(message: str) -> click.exceptions.Exit:
+    """Print what is wrong with the input. Return the end of the command with exit code 2."""
+    say(f"kproxy: {message}", err=True)
+    return click.exceptions.Exit(2)
+
+
+def terms_given(level: FindingLevel, given: Mapping[str, Any]) -> VerifyTerms:
+    """Return the terms that options ask for. Raises UsageError."""
+    read = dict(given) | {"level": level, "memory": int(given["memory"]), "retention": retention(given["retention"])}
+    for name in ("only", "without", "compacted"):
+        read[name] = words(given[name])
+    try:
+        return terms_of(read)
+    except BadTerm as error:
+        raise click.UsageError(f"--{error.name}: {error}") from None
+
+
+def retention(given: str | None) -> dict[str, str]:
+    """Return the durations for which topics keep records, as they are written. Raises UsageError."""
+    found: dict[str, str] = {}
+    for word in words(given):
+        topic, sign, time = word.rpartition("=")
+        if not sign or not topic:
+            raise click.UsageError(f"--retention: TOPIC=DURATION is wanted, such as orders=7d, found {word}")
+        found[topic] = time
+    return found
+
+
+def words(given: str | None) -> list[str]:
+    """Return the words of a list with commas."""
+    return [one.strip() for one in (given or "").split(",") if one.strip()]
+
+
+def verdict_of(files: Sequence[str], wanted: Filter, terms: VerifyTerms, *, as_json: bool) -> Verdict:
+    """Return what recordings prove; at Ctrl-C, what those parts of them do that were read. They are read a second time
+    to explain findings, where that can be done. Raises KproxyError, OSError."""
+    found = recordings(files)
+    terms = for_sides(found, terms)
+    verifier = Verifier(terms)
+    interruption = Interruption()
+    for exchange in interruption.items(by_time(found, wanted)):
+        verifier.add(exchange)
+    terms.incomplete.extend(told(found))
+    if interruption.asked:
+        terms.incomplete.append(f"it was read up to exchange {verifier.exchanges:,} only, until Ctrl-C")
+    for one in found:
+        verifier.note_not_told(one.not_told())
+    verifier.strangers = sum(one.strangers for one in found)
+    if wanted:
+        terms.incomplete.append(f"only exchanges that fit {wanted} were looked at")
+    verdict = verifier.verdict()
+    if "-" not in files and any(one.batches for one in verdict.findings):
+        explain(verdict, by_time(recordings(files), wanted))
+    if wanted.unknown and not as_json:
+        say(f"kproxy: {wanted.unknown} exchanges could not be judged by the filter, the last: {wanted.why}", err=True)
+    return verdict
+
+
+def for_sides(found: Sequence[JudgedRecording], terms: VerifyTerms) -> VerifyTerms:
+    """Return the terms without the brokers' view, if not all recordings have it. Raises InputError for recordings
+    without the view that is asked for."""
+    for one in found:
+        if one.side == "broker":
+            raise InputError(f"{one.path} has only what was something else at the broker, so most is missing in it")
+        if one.side == "client" and terms.view == "brokers":
+            raise InputError(f"{one.path} has only what clients saw; captures with --side both have more")
+    if terms.view == "both" and any(one.side == "client" for one in found):
+        return replace(terms, view="clients")
+    return terms
+
+
+def titled(files: Sequence[str]) -> str:
+    """Return what was read, in a few words."""
+    first = "standard input" if files[0] == "-" else files[0]
+    return first if len(files) == 1 else f"{first} and {len(files) - 1} more"
+
+
+def print_checks() -> None:
+    """Print the checks, each with its level, its definition, and what keeps it from being proved."""
+    for one in checks().values():
+        say(f"{one.name:22}{one.level:9}{one.definition}")
+        if one.not_proved:
+            say(f"{'':31}not proved: {one.not_proved}")

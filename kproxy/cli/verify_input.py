@@ -1,0 +1,147 @@
+"""Recordings that `kproxy verify` reads: captures, of both sides where they are kproxy's, and event files; several are
+merged by time."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+
+from kproxy.capture.info import merged
+from kproxy.capture.losses import losses
+from kproxy.capture.pairs import BothSides, paired
+from kproxy.capture.reader import Capture
+from kproxy.cli.exchange_input import NoInput, kind_of, make_data
+from kproxy.cli.verify_events import JudgedEvents, event_streams
+from kproxy.errors import CaptureError, InputError
+from kproxy.observe.filter.filter import Filter
+from kproxy.observe.filter.view import EventView, ExchangeView
+from kproxy.observe.records import OF_FILES
+from kproxy.verify.event_reader import seconds
+from kproxy.verify.verifier import VerifiedExchange
+
+ENDINGS = (".pcapng", ".pcap", ".pcapng.gz", ".pcap.gz", ".cap")
+LONGEST_FRAME = 64 << 20
+"""Bytes that are kept of a frame: of one that is cut nothing is known, and brokers answer with 50 MiB."""
+MOST_FILES = 200
+"""Files that are read together; each is open until its end."""
+
+
+class JudgedCapture:
+    """Capture that is read once, in pairs of both sides. Its first exchange is read at once, so that it says what it
+    is. Raises InputError, OSError for a file that cannot be judged at all."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self.problem = path, ""
+        self.capture = Capture(path, most=LONGEST_FRAME, side="both")
+        rest = paired(self.capture)
+        first = next(rest, None)
+        self.pairs: Iterator[BothSides] = self._guarded(chain(() if first is None else (first,), rest))
+
+    @property
+    def side(self) -> str:
+        """Return which sides were recorded: client, broker or both; in others' captures one stands for both."""
+        return str(merged(self.capture.file.notes).get("side") or "both") if self.capture.own else "both"
+
+    def _guarded(self, pairs: Iterable[BothSides]) -> Iterator[BothSides]:
+        """Yield pairs up to the place where the file is damaged, if it is."""
+        try:
+            yield from pairs
+        except CaptureError as error:
+            self.problem = str(error).removeprefix(f"{self.path}: ")
+
+    @property
+    def strangers(self) -> int:
+        """Return how many answers without a request there are where nothing is missing that they could belong to; once
+        it was read."""
+        counts, file = self.capture.counts, self.capture.file
+        return 0 if counts.gaps or counts.unread or file.dropped or file.torn else counts.strangers
+
+    def not_told(self) -> Mapping[str, int]:
+        """Return nothing: a capture has each request by itself."""
+        return {}
+
+    def missing(self) -> Iterator[str]:
+        """Yield in sentences what is not in it, once it was read."""
+        capture = self.capture
+        if self.problem:
+            yield f"it was read up to where it is damaged: {self.problem}"
+        yield from losses(capture)
+        if capture.own:
+            begin, end = merged(capture.file.notes), merged(capture.file.ends)
+            if end.get("dropped"):
+                yield f"its writer had no time for {end['dropped']} exchanges"
+            if begin.get("filter"):
+                yield f"it has only what fits the filter {begin['filter']}"
+            if begin.get("payload") in ("none", "head"):
+                yield f"of long frames it has only the beginning (--payload {begin['payload']})"
+
+
+JudgedRecording = JudgedCapture | JudgedEvents
+
+
+def recordings(paths: Sequence[str]) -> list[JudgedRecording]:
+    """Return the recordings of these paths, which may be folders, each once. Raises InputError, OSError."""
+    found: dict[str, list[str] | None] = {}
+    for path in paths:
+        found |= files_in(path) if path != "-" and Path(path).is_dir() else {path: None}
+    if len(found) > MOST_FILES:
+        raise InputError(f"{len(found)} files at once, at most {MOST_FILES}")
+    return [recording(path, files) for path, files in found.items()]
+
+
+def recording(path: str, files: list[str] | None) -> JudgedRecording:
+    """Return a recording. `files`: the event files of one process; None for a path of which only that is known."""
+    if files is not None:
+        return JudgedEvents(path, files)
+    return JudgedEvents(path, [path]) if kind_of(path) == "events" else JudgedCapture(path)
+
+
+def files_in(path: str) -> dict[str, list[str] | None]:
+    """Return the captures in a folder, and its event files by the process that wrote them. Raises NoInput for a folder
+    without any."""
+    found: dict[str, list[str] | None] = {
+        str(one): None for one in sorted(Path(path).iterdir()) if one.name.endswith(ENDINGS) and one.is_file()
+    }
+    for session, files in event_streams(path).items():
+        found[str(Path(path, session))] = files
+    if not found:
+        raise NoInput(
+            f"{path} is a folder without captures and event files: names that end in {', '.join(ENDINGS)}, .ndjson or "
+            ".ndjson.gz are expected"
+        )
+    return found
+
+
+def by_time(found: Sequence[JudgedRecording], wanted: Filter) -> Iterator[VerifiedExchange]:
+    """Yield the exchanges of several recordings that fit a filter, in the order in which they were over."""
+    streams: list[Iterator[VerifiedExchange]] = [one.pairs for one in found]
+    pairs = streams[0] if len(streams) == 1 else heapq.merge(*streams, key=over)
+    return (pair for pair in pairs if fits(pair, wanted)) if wanted else pairs
+
+
+def fits(exchange: VerifiedExchange, wanted: Filter) -> bool:
+    """Return True if the filter holds for an exchange as the client saw it, or as the broker did if kproxy asked."""
+    if isinstance(exchange, EventView):
+        return wanted.holds(exchange)
+    seen = exchange.front or exchange.behind
+    return seen is not None and wanted.holds(ExchangeView(seen, make_data, OF_FILES))
+
+
+def over(exchange: VerifiedExchange) -> float:
+    """Return when an exchange was over; without an answer, when its request was."""
+    if isinstance(exchange, EventView):
+        times = (seconds(exchange.data.get(column)) for column in ("response_out", "request_in"))
+        return next((time for time in times if time is not None), -math.inf)
+    seen = exchange.front or exchange.behind
+    frame = None if seen is None else seen.answer or seen.request
+    return -math.inf if frame is None else frame.last
+
+
+def told(found: Sequence[JudgedRecording]) -> Iterator[str]:
+    """Yield what is missing in recordings that were read; with their names, if there are several."""
+    for one in found:
+        for sentence in one.missing():
+            yield sentence if len(found) == 1 else f"{one.path}: {sentence}"

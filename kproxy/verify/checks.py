@@ -1,0 +1,63 @@
+"""Definitions of the checks, from `checks.yaml`: what each proves, what it needs, and what else it could be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any, Literal
+
+from kproxy.wire.table.schema import read_yaml
+
+from .finding import FindingLevel
+
+TABLE = files("kproxy.verify") / "checks.yaml"
+CheckDetail = Literal["fields", "headers", "records"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckDefinition:
+    """Check as a user reads of it. `level`: the highest that it gives. `doubts`: names of what else its findings could
+    be. `silent`: what it says nothing about. `apis`: whose exchanges it reads. `detail`: how much of them it needs.
+    `events`: what request events do not tell of it."""
+
+    name: str
+    level: FindingLevel
+    definition: str
+    detail: CheckDetail
+    apis: tuple[str, ...]
+    doubts: tuple[str, ...] = ()
+    silent: str = ""
+    events: str = ""
+
+    @property
+    def not_proved(self) -> str:
+        """Return what else a finding of this check could be, in words; empty if it is always proved."""
+        return "; ".join(doubt_text(doubt) for doubt in self.doubts)
+
+
+@cache
+def table() -> Mapping[str, Any]:
+    read: Mapping[str, Any] = read_yaml(TABLE)
+    return read
+
+
+@cache
+def checks() -> Mapping[str, CheckDefinition]:
+    """Return all checks by name, in the table's order."""
+    found = {}
+    for name, entry in table()["checks"].items():
+        apis, doubts = tuple(entry["apis"]), tuple(entry.get("doubts", ()))
+        found[name] = CheckDefinition(
+            name, entry["level"], entry["definition"], entry["detail"], apis, doubts,
+            *(entry.get(key, "") for key in ("silent", "events")),
+        )  # fmt: skip
+    return MappingProxyType(found)
+
+
+def doubt_text(doubt: str) -> str:
+    """Return what a doubt says, for a finding's last line."""
+    text: str = table()["doubts"][doubt]
+    return text

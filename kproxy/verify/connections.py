@@ -1,0 +1,242 @@
+"""Checks of connections: versions, leader epochs, answers without requests, and what clients should not do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kproxy.wire.table import schema
+from kproxy.wire.table.api_keys import API_VERSIONS
+
+from .facts import (
+    Fact,
+    LeaderEpochFact,
+    MemberFact,
+    PartitionPlace,
+    PartitionsAddedFact,
+    RequestFact,
+    SessionFact,
+    TransactionEndFact,
+    VersionsFact,
+    Witness,
+    WriteFact,
+)
+from .finding import Evidence
+from .history_check import CheckState, FactHandler, HistoryCheck
+from .recent import RecentMap
+from .suspicion import Suspicion
+
+MOST_CONNECTIONS = 20_000
+MOST_EPOCHS = 100_000
+MOST_MEMBERS = 20_000
+MOST_PRODUCERS = 20_000
+MOST_ADDED = 1000
+MOST_SESSIONS = 16
+ADDED_BY_PRODUCE = 12
+"""Version of Produce from which on brokers add partitions to a transaction by themselves."""
+
+
+def weight_of(offers: list[VersionsFact]) -> int:
+    """Return how many bytes the offers of a connection take, roughly."""
+    return 500 + sum(200 + 150 * len(one.offered) for one in offers)
+
+
+class VersionsCheck(HistoryCheck):
+    """Check of requests against the versions that were offered on their connection."""
+
+    names = ("unsupported-version",)
+
+    def __init__(self, state: CheckState) -> None:
+        super().__init__(state)
+        self.offers: RecentMap[tuple[str, int], list[VersionsFact]] = self.recent(
+            MOST_CONNECTIONS,
+            list[VersionsFact],
+            weight_of,
+        )
+
+    def handlers(self) -> Mapping[type[Fact], FactHandler]:
+        """Return what is to be called with each kind of fact."""
+        return {VersionsFact: self.offered, RequestFact: self.requested}
+
+    def offered(self, fact: VersionsFact) -> None:
+        """Note what a broker offers on a connection, which may ask again."""
+        offers = self.offers[fact.witness.connection]
+        offers[:] = [*offers[-1:], fact]
+
+    def requested(self, fact: RequestFact) -> None:
+        """Keep a suspicion if a request has a version that was not offered before."""
+        witness = fact.witness
+        offers = [one for one in self.offers.get(witness.connection) or () if one.witness.before(witness)]
+        if not offers or fact.key == API_VERSIONS:
+            return
+        self.state.looked["unsupported-version"] += 1
+        ranges = [one.offered[fact.key] for one in offers if fact.key in one.offered]
+        if any(first <= witness.version <= last for first, last in ranges):
+            return
+        first, last = ranges[-1] if ranges else (-1, -1)
+        name = schema.load(fact.key).name if fact.key in schema.paths() else f"API {fact.key}"
+        told = f"{first} to {last}" if ranges else "none"
+        self.suspect(
+            Suspicion(
+                "unsupported-version",
+                "proved",
+                f"{name} {witness.version}",
+                f"a request has version {witness.version} of {name}, and its connection was offered {told}",
+                [Evidence(offers[-1].witness, f"offers {told}"), Evidence(witness, f"version {witness.version}")],
+            )
+        )
+
+
+class LeaderEpochsCheck(HistoryCheck):
+    """Check that no node tells an older leader epoch than before."""
+
+    names = ("epoch-goes-back",)
+
+    def __init__(self, state: CheckState) -> None:
+        super().__init__(state)
+        self.told: RecentMap[tuple[int, str, PartitionPlace, str], list[LeaderEpochFact]] = self.recent(
+            MOST_EPOCHS, list[LeaderEpochFact]
+        )
+
+    def handlers(self) -> Mapping[type[Fact], FactHandler]:
+        """Return what is to be called with each kind of fact."""
+        return {LeaderEpochFact: self.epoch}
+
+    def epoch(self, fact: LeaderEpochFact) -> None:
+        """Compare an epoch with the highest that its node has told by the same API."""
+        node = fact.witness.node
+        if node is None:
+            return
+        self.state.looked["epoch-goes-back"] += 1
+        told = self.told[node, fact.witness.api, fact.place, fact.topic_id]
+        if told and fact.epoch < told[0].epoch and told[0].witness.before(fact.witness):
+            self.suspect(
+                Suspicion(
+                    "epoch-goes-back",
+                    "suspect",
+                    str(fact.place),
+                    f"node {node} tells leader epoch {fact.epoch} after {told[0].epoch}",
+                    [
+                        Evidence(told[0].witness, f"epoch {told[0].epoch}"),
+                        Evidence(fact.witness, f"epoch {fact.epoch}"),
+                    ],
+                    ("lagging", "anew"),
+                    fact.place,
+                )
+            )
+        elif not told or fact.epoch > told[0].epoch:
+            told[:] = [fact]
+
+
+@dataclass(slots=True)
+class AddedPartitions:
+    """Partitions that a producer has added to its transaction; `seen`: that it adds any is in the record."""
+
+    places: set[PartitionPlace] = field(default_factory=set)
+    seen: bool = False
+
+
+class ConformanceCheck(HistoryCheck):
+    """Check of clients' requests against what the protocol asks of them, where brokers may let it pass."""
+
+    names = ("conformance",)
+
+    def __init__(self, state: CheckState) -> None:
+        super().__init__(state)
+        self.sessions: RecentMap[tuple[str, int], dict[int, int]] = self.recent(
+            MOST_CONNECTIONS, dict[int, int], lambda sessions: 500 + 100 * len(sessions)
+        )
+        self.left: RecentMap[tuple[str, str], list[Witness]] = self.recent(MOST_MEMBERS, list[Witness])
+        self.added: RecentMap[tuple[int, int], AddedPartitions] = self.recent(
+            MOST_PRODUCERS, AddedPartitions, lambda added: 600 + 200 * len(added.places)
+        )
+
+    def handlers(self) -> Mapping[type[Fact], FactHandler]:
+        """Return what is to be called with each kind of fact."""
+        return {
+            SessionFact: self.session,
+            MemberFact: self.member,
+            PartitionsAddedFact: self.partitions_added,
+            TransactionEndFact: self.ended,
+            WriteFact: self.written,
+        }
+
+    def note(self, about: str, says: str, witness: Witness, shows: str) -> None:
+        """Keep a note about a request."""
+        self.suspect(Suspicion("conformance", "note", about, says, [Evidence(witness, shows)]))
+
+    def session(self, fact: SessionFact) -> None:
+        """Look at the epoch of a fetch session that was not refused."""
+        self.state.looked["conformance"] += 1
+        sessions = self.sessions[fact.witness.connection]
+        if fact.epoch > 0:
+            expected = sessions.pop(fact.session, None)
+            if fact.error:
+                return
+            if expected is not None and fact.epoch != expected:
+                says = f"a fetch session goes on with epoch {fact.epoch} in place of {expected}, and is answered"
+                self.note(f"client {fact.witness.client}", says, fact.witness, f"epoch {fact.epoch}")
+        if fact.given and not fact.error:
+            if len(sessions) >= MOST_SESSIONS:
+                sessions.clear()
+            sessions[fact.given] = 1 if fact.epoch <= 0 or fact.epoch == (1 << 31) - 1 else fact.epoch + 1
+
+    def member(self, fact: MemberFact) -> None:
+        """Look for heartbeats of a member that has left."""
+        self.state.looked["conformance"] += 1
+        if fact.left:
+            self.left[fact.group, fact.member][:] = [fact.witness]
+            return
+        left = self.left.get((fact.group, fact.member))
+        if left and left[0].before(fact.witness):
+            says = f"member {fact.member} sends a heartbeat after it has left"
+            self.note(f"group {fact.group}", says, fact.witness, "heartbeat")
+
+    def partitions_added(self, fact: PartitionsAddedFact) -> None:
+        """Note the partitions of a transaction."""
+        added = self.added[fact.producer_id, fact.epoch]
+        added.seen = True
+        if fact.result != "failed" and len(added.places) < MOST_ADDED:
+            added.places.update(fact.places)
+
+    def ended(self, fact: TransactionEndFact) -> None:
+        """Forget the partitions of a transaction that has ended."""
+        added = self.added.get((fact.producer_id, fact.epoch))
+        if added is not None and fact.result == "ok":
+            added.places.clear()
+
+    def written(self, write: WriteFact) -> None:
+        """Look whether a transactional write is of a partition that was added."""
+        if write.result != "ok" or write.witness.version >= ADDED_BY_PRODUCE:
+            return
+        for batch in write.batches:
+            added = self.added.get((batch.identity.producer_id, batch.identity.epoch)) if batch.transactional else None
+            if added is not None and added.seen and len(added.places) < MOST_ADDED and write.place not in added.places:
+                says = f"a transactional batch is written to {write.place}, which is not part of its transaction"
+                self.note(f"producer {batch.identity.producer_id}", says, write.witness, f"writes to {write.place}")
+
+
+class AnswerOrderCheck(HistoryCheck):
+    """Check of answers that belong to no request, which the record's reader counts."""
+
+    names = ("answer-order",)
+
+    def __init__(self, state: CheckState) -> None:
+        super().__init__(state)
+        self.strangers = 0
+
+    def handlers(self) -> Mapping[type[Fact], FactHandler]:
+        """Return what is to be called with each kind of fact."""
+        return {RequestFact: self.looked}
+
+    def looked(self, fact: RequestFact) -> None:
+        """Count the exchanges of the record."""
+        self.state.looked["answer-order"] += 1
+
+    def pending(self) -> Iterable[Suspicion]:
+        """Return the answers that belong to no request."""
+        if not self.strangers:
+            return ()
+        says = f"{self.strangers} answers came without a request, twice, or out of turn"
+        doubts = () if self.terms.proves_absence else ("gaps",)
+        return (Suspicion("answer-order", "proved", "the record", says, [], doubts),)

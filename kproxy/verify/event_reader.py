@@ -1,0 +1,349 @@
+"""Reader of the facts that request events tell: those of the audit's files, and of what passes through a live proxy.
+
+Strategy: an event tells what the client saw, by columns. What has no column is no fact, and the checks that need it are
+left open (`events` in checks.yaml): an event without a column proves nothing. Topics and groups count by their names at
+the broker, where the event has them, since several clients may mean different ones by one name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from sys import intern
+from typing import Any
+
+from kproxy.sinks.audit.lines import LONGEST as LONGEST_OF_EVENT
+from kproxy.wire.table import api_keys
+from kproxy.wire.table.errors import names as error_codes
+
+from .event_batches import EventRow, aborted_told, batches_told, number
+from .facts import (
+    AskedFact,
+    CommitFact,
+    CommitToldFact,
+    Fact,
+    FencedFact,
+    ForgottenFact,
+    JoinFact,
+    LeaderEpochFact,
+    MemberFact,
+    OffsetToldFact,
+    PartitionPlace,
+    PartitionsAddedFact,
+    ProducerFact,
+    ReadFact,
+    RequestFact,
+    Result,
+    TopicToldFact,
+    Witness,
+    WriteFact,
+)
+from .group_facts import in_zookeeper
+from .log_facts import FENCED_WRITES, placed, write_result
+from .producer_facts import FENCED
+from .read_exchange import LONGEST_NAME, coordinator_result
+from .reading import LONGEST_TEXT, MOST_NAMES, MOST_RULES, ReadCounts
+from .topic_facts import GONE
+
+NO_COMMIT = -1
+UNKNOWN_ERROR = -2
+READ_COMMITTED = 1
+END_TELLS_EPOCH = 5
+"""Version of EndTxn from which on the answer gives the next epoch."""
+OMITTED = ("unread", "omitted_topics", "omitted_partitions")
+"""Columns that say that an event does not tell all of its exchange."""
+
+
+@dataclass(slots=True)
+class EventExchange:
+    """Exchange as its request event tells it. `names`: of topic ids, as earlier events have told them."""
+
+    data: EventRow
+    witness: Witness
+    names: dict[str, str]
+
+    @property
+    def answered(self) -> bool:
+        """Return True if an answer came, and so the columns of its partitions say what became of them."""
+        return self.witness.ended is not None
+
+    def text(self, row: EventRow, *columns: str) -> str | None:
+        """Return the name in the first of these columns that has one; None for none, or one that was cut."""
+        value = next((row[column] for column in columns if row.get(column)), None)
+        return value if isinstance(value, str) and len(value) < min(LONGEST_NAME, LONGEST_OF_EVENT) else None
+
+    def error(self, row: EventRow) -> int | None:
+        """Return the error code of a partition, 0 for none; None without an answer."""
+        return code_of(row) if self.answered else None
+
+    def topics(self) -> Iterator[tuple[str, EventRow]]:
+        """Yield the topics with their names at the broker, or their ids where nobody has told the name."""
+        for topic in self.data.get("topics") or ():
+            if topic is not None:
+                name, topic_id = self.text(topic, "broker_topic", "topic"), self.text(topic, "topic_id")
+                if name and topic_id and len(self.names) < MOST_NAMES:
+                    self.names[topic_id] = name
+                name = name or (topic_id and self.names.get(topic_id, topic_id))
+                if name:
+                    yield name, topic
+
+    def partitions(self) -> Iterator[tuple[PartitionPlace, EventRow, EventRow]]:
+        """Yield the partitions, each with its place, its topic's columns and its own."""
+        for name, topic in self.topics():
+            for row in topic.get("partitions") or ():
+                if row is not None and number(row, "partition") >= 0:
+                    yield PartitionPlace(name, row["partition"]), topic, row
+
+    @property
+    def group(self) -> str | None:
+        """Return the group's name at the broker."""
+        return self.text(self.data, "broker_group", "group")
+
+    @property
+    def producer(self) -> tuple[int, int]:
+        """Return the producer id and epoch."""
+        return number(self.data, "producer_id"), number(self.data, "producer_epoch")
+
+
+def code_of(row: EventRow) -> int:
+    """Return the code of the error in a row, 0 if there is none."""
+    name = row.get("error")
+    if name is None:
+        return 0
+    known = error_codes().get(name)
+    return UNKNOWN_ERROR if known is None else known.code
+
+
+def writes(event: EventExchange) -> Iterator[Fact]:
+    """Yield a write for each partition of a Produce."""
+    acks = event.data.get("acks")
+    if acks is None:
+        return
+    for place, topic, row in event.partitions():
+        error = event.error(row)
+        base = number(row, "base_offset") if error == 0 else -1
+        result: Result = "open" if error == 0 and base < 0 else write_result(error)
+        batches = placed(batches_told(row), max(base, 0))
+        written_at = base if base >= 0 else None
+        yield WriteFact(
+            event.witness, place, batches, result, written_at, acks, number(row, "log_start_offset"),
+            topic_id=event.text(topic, "topic_id") or "",
+        )  # fmt: skip
+        if error in FENCED_WRITES and batches and batches[0].transactional:
+            yield FencedFact(event.witness, batches[0].identity.producer_id, batches[0].identity.epoch)
+
+
+def reads(event: EventExchange) -> Iterator[Fact]:
+    """Yield what a Fetch asked for and a read for each partition of its answer."""
+    found = []
+    for place, topic, row in event.partitions():
+        position, error = number(row, "fetch_offset"), event.error(row)
+        if position >= 0:
+            yield AskedFact(event.witness, place, position, bool(error))
+        if error != 0 or "high_watermark" not in row:
+            continue
+        batches, aborted = batches_told(row), aborted_told(row)
+        last, high_watermark = number(row, "last_offset"), number(row, "high_watermark")
+        if last >= high_watermark:  # a broker's, or read as one: what it brings may be truncated yet
+            batches = []
+        found.append(
+            ReadFact(
+                event.witness, place, position if position >= 0 else None, batches,
+                high_watermark, number(row, "last_stable_offset"), number(row, "log_start_offset"),
+                event.data.get("isolation") == READ_COMMITTED and aborted is not None, aborted or [],
+                len(batches) < max(number(row, "batches"), 0), event.text(topic, "topic_id") or "",
+                last if last >= 0 else None,
+            )
+        )  # fmt: skip
+    yield from found
+
+
+def told_offsets(event: EventExchange) -> Iterator[Fact]:
+    """Yield the offsets that ListOffsets tells."""
+    for place, _, row in event.partitions():
+        if event.error(row) == 0 and number(row, "offset") >= 0:
+            yield OffsetToldFact(event.witness, place, row["offset"])
+
+
+def told_topics(event: EventExchange) -> Iterator[Fact]:
+    """Yield what Metadata and CreateTopics tell of topics and their leaders."""
+    if not event.answered:
+        return
+    for name, topic in event.topics():
+        topic_id = event.text(topic, "topic_id") or ""
+        if code_of(topic) or name == topic_id:
+            continue
+        if topic_id:
+            made = event.data["api_key"] == api_keys.CREATE_TOPICS
+            yield TopicToldFact(event.witness, name, topic_id, made=made)
+        for row in topic.get("partitions") or ():
+            if row is not None and number(row, "partition") >= 0 and number(row, "leader_epoch") >= 0:
+                place = PartitionPlace(name, row["partition"])
+                yield LeaderEpochFact(event.witness, place, topic_id, row["leader_epoch"])
+
+
+def deleted_topics(event: EventExchange) -> Iterator[Fact]:
+    """Yield the topics that DeleteTopics has deleted, or may have."""
+    for name, topic in event.topics():
+        if code_of(topic) in GONE:
+            yield ForgottenFact(event.witness, name, None)
+
+
+def commits(event: EventExchange) -> Iterator[Fact]:
+    """Yield a commit for each partition of an OffsetCommit or a TxnOffsetCommit."""
+    group, of_transaction = event.group, event.data["api_key"] == api_keys.TXN_OFFSET_COMMIT
+    if group is None or in_zookeeper(event.data["api_key"], event.witness.version):
+        return
+    producer = event.producer if of_transaction else None
+    for place, _, row in event.partitions():
+        error, offset = event.error(row), number(row, "committed_offset")
+        if offset >= 0:
+            generation = number(event.data, "generation")
+            yield CommitFact(event.witness, group, place, offset, coordinator_result(error), generation, producer)
+        if producer is not None and error in FENCED:
+            yield FencedFact(event.witness, *producer)
+
+
+def told_commits(event: EventExchange) -> Iterator[Fact]:
+    """Yield the committed offsets that OffsetFetch tells; an answer without one tells that there is none."""
+    if in_zookeeper(event.data["api_key"], event.witness.version):
+        return
+    for place, topic, row in event.partitions():
+        several = event.text(topic, "group")
+        group = several or event.group
+        renamed = several is not None and "broker_group" in event.data  # only the first group's other name is told
+        if group is not None and event.error(row) == 0 and not renamed:
+            yield CommitToldFact(event.witness, group, place, number(row, "committed_offset"))
+
+
+def deleted_groups(event: EventExchange) -> Iterator[Fact]:
+    """Yield the groups that DeleteGroups has deleted, or may have."""
+    names = {event.group, *(event.text(one, "name") for one in event.data.get("resources") or () if one is not None)}
+    yield from (ForgottenFact(event.witness, None, name) for name in sorted(filter(None, names)))
+
+
+def deleted_commits(event: EventExchange) -> Iterator[Fact]:
+    """Yield the topics whose commits OffsetDelete has deleted, or may have."""
+    if event.group is not None:
+        yield from (ForgottenFact(event.witness, name, event.group) for name, _ in event.topics())
+
+
+def moves(event: EventExchange) -> Iterator[Fact]:
+    """Yield that a member's partitions may be others from now on."""
+    news = event.data["api_key"] != api_keys.CONSUMER_GROUP_HEARTBEAT or event.data.get("topics") or code_of(event.data)
+    if event.group is not None and news:
+        yield JoinFact(event.witness, event.group, event.text(event.data, "member") or "", "", 0.0)
+
+
+def leaves(event: EventExchange) -> Iterator[Fact]:
+    """Yield that members of a classic group have left."""
+    if event.group is not None and event.answered and not code_of(event.data):
+        yield MemberFact(event.witness, event.group, event.text(event.data, "member") or "", left=True)
+
+
+def given_epochs(event: EventExchange) -> Iterator[Fact]:
+    """Yield the epoch that InitProducerId has given to a transactional producer, or EndTxn to the next transaction."""
+    yield from fenced(event)
+    ended = event.data["api_key"] == api_keys.END_TXN
+    if not event.answered or code_of(event.data) or (ended and event.witness.version < END_TELLS_EPOCH):
+        return
+    if min(event.producer) >= 0 and event.text(event.data, "transactional_id") is not None:
+        yield ProducerFact(event.witness, *event.producer, ended=ended)
+
+
+def added_partitions(event: EventExchange) -> Iterator[Fact]:
+    """Yield the partitions that a producer makes part of its transaction; brokers' own requests are passed over."""
+    if min(event.producer) < 0:
+        return
+    places = [place for place, _, _ in event.partitions()]
+    failed = code_of(event.data) if event.answered else None
+    yield from fenced(event)
+    yield PartitionsAddedFact(event.witness, *event.producer, places, coordinator_result(failed))
+
+
+def fenced(event: EventExchange) -> Iterator[Fact]:
+    """Yield the refusal of a producer that has been fenced."""
+    if code_of(event.data) in FENCED and min(event.producer) >= 0:
+        yield FencedFact(event.witness, *event.producer)
+
+
+EVENT_TELLERS: Mapping[int, Callable[[EventExchange], Iterator[Fact]]] = {
+    api_keys.PRODUCE: writes,
+    api_keys.FETCH: reads,
+    api_keys.LIST_OFFSETS: told_offsets,
+    api_keys.METADATA: told_topics,
+    api_keys.CREATE_TOPICS: told_topics,
+    api_keys.DELETE_TOPICS: deleted_topics,
+    api_keys.OFFSET_COMMIT: commits,
+    api_keys.TXN_OFFSET_COMMIT: commits,
+    api_keys.OFFSET_FETCH: told_commits,
+    api_keys.DELETE_GROUPS: deleted_groups,
+    api_keys.OFFSET_DELETE: deleted_commits,
+    api_keys.JOIN_GROUP: moves,
+    api_keys.SYNC_GROUP: moves,
+    api_keys.CONSUMER_GROUP_HEARTBEAT: moves,
+    api_keys.LEAVE_GROUP: leaves,
+    api_keys.INIT_PRODUCER_ID: given_epochs,
+    api_keys.END_TXN: given_epochs,
+    api_keys.ADD_PARTITIONS_TO_TXN: added_partitions,
+    api_keys.ADD_OFFSETS_TO_TXN: fenced,
+}
+"""Functions that make facts of an API's events."""
+
+
+class EventReader:
+    """Reader of the facts of request events, in the order in which their exchanges were over. `counts`: what was read,
+    and what was not."""
+
+    def __init__(self, counts: ReadCounts) -> None:
+        self.counts = counts
+        self.names: dict[str, str] = {}
+
+    def facts(self, data: EventRow, witness: Witness) -> list[Fact]:
+        """Return the facts that an event tells."""
+        key = number(data, "api_key")
+        facts: list[Fact] = [RequestFact(witness, key)]
+        tell = EVENT_TELLERS.get(key)
+        if tell is None:
+            return facts
+        if any(data.get(column) for column in OMITTED):
+            self.counts.not_kept[witness.api] += 1
+        else:
+            self.counts.looked[witness.api] += 1
+        if not data.get("unread"):
+            facts += tell(EventExchange(data, witness, self.names))
+        return facts
+
+
+def event_witness(data: EventRow, number_in_record: int, skew: float) -> Witness | None:
+    """Return the witness of an exchange by its event; None for one that has no time."""
+    ended = seconds(data.get("response_out"))
+    began = seconds(data.get("request_in"))
+    if began is None:
+        began = ended
+    if began is None:
+        return None
+    words = (str(data.get(column) or "") for column in ("software_name", "software_version"))
+    return Witness(
+        number=number_in_record,
+        began=began - skew,
+        ended=None if ended is None else max(ended, began) + skew,
+        connection=(f"{data.get('client_address')}:{data.get('client_port')}", number(data, "connection")),
+        client=intern(str(data.get("client_id") or "")[:LONGEST_TEXT]),
+        node=data.get("node"),
+        api=intern(str(data.get("api"))[:LONGEST_TEXT]),
+        version=number(data, "version"),
+        rules=tuple(intern(str(rule)[:LONGEST_TEXT]) for rule in (data.get("rules") or ())[:MOST_RULES]),
+        made_by_kproxy=data.get("answered_by") == "kproxy",
+        software=intern(" ".join(filter(None, words))[:LONGEST_TEXT]),
+        correlation_id=data.get("correlation_id") or 0,
+    )
+
+
+def seconds(stamp: Any) -> float | None:
+    """Return a time of an event as seconds since 1970; None for one that is absent, or is no time."""
+    try:
+        return None if stamp is None else datetime.fromisoformat(stamp).timestamp()
+    except (ValueError, OverflowError, TypeError):
+        return None

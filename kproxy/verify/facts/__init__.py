@@ -1,0 +1,73 @@
+"""Facts that exchanges tell, each with the exchange that is its witness: what checks are made of."""
+
+from __future__ import annotations
+
+from .coordinators import (
+    AssignmentFact,
+    CommitFact,
+    CommitToldFact,
+    FencedFact,
+    JoinFact,
+    MemberFact,
+    OwnershipFact,
+    PartitionsAddedFact,
+    ProducerFact,
+    TransactionEndFact,
+)
+from .exchanges import (
+    Fact,
+    PartitionPlace,
+    RequestFact,
+    Result,
+    SessionFact,
+    VersionsFact,
+    Witness,
+)
+from .logs import (
+    ALL_REPLICAS,
+    LAST_OFFSET,
+    AskedFact,
+    BatchFact,
+    BatchIdentity,
+    ForgottenFact,
+    LeaderEpochFact,
+    Marker,
+    OffsetToldFact,
+    ReadFact,
+    TopicToldFact,
+    TransactionEnd,
+    WriteFact,
+)
+
+__all__ = [
+    "ALL_REPLICAS",
+    "LAST_OFFSET",
+    "AskedFact",
+    "AssignmentFact",
+    "BatchFact",
+    "BatchIdentity",
+    "CommitFact",
+    "CommitToldFact",
+    "Fact",
+    "FencedFact",
+    "ForgottenFact",
+    "JoinFact",
+    "LeaderEpochFact",
+    "Marker",
+    "MemberFact",
+    "OffsetToldFact",
+    "OwnershipFact",
+    "PartitionPlace",
+    "PartitionsAddedFact",
+    "ProducerFact",
+    "ReadFact",
+    "RequestFact",
+    "Result",
+    "SessionFact",
+    "TopicToldFact",
+    "TransactionEnd",
+    "TransactionEndFact",
+    "VersionsFact",
+    "Witness",
+    "WriteFact",
+]

@@ -1,0 +1,159 @@
+"""Facts about logs: what was written and read, what is told of offsets, leaders and topics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from .exchanges import Fact, PartitionFact, Result
+
+ALL_REPLICAS = -1
+"""Acks of a write that counts once all replicas in sync have it."""
+TransactionEnd = Literal["commit", "abort"]
+LAST_OFFSET = (1 << 63) - 1
+Marker = TransactionEnd | Literal["", "other"]
+
+
+class BatchIdentity(NamedTuple):
+    """Identity of a batch, the same wherever it is stored: brokers change base offset and leader epoch only, which the
+    checksum leaves out."""
+
+    crc: int
+    records: int
+    producer_id: int
+    epoch: int
+    sequence: int
+
+
+@dataclass(slots=True, eq=False)
+class BatchFact:
+    """Batch of a Produce request or a Fetch response, by its header.
+
+    `delta`: its last offset less its first. `attributes`, `oldest`, `newest`: of its header, its first and its highest
+    timestamp; below zero where it has none, or the record does not tell it. `marker`: of a control batch, what it says
+    of its transaction; "other" where its record was not kept. `comparable`: False for messages older than batches,
+    whose checksums brokers make anew.
+    """
+
+    base: int
+    delta: int
+    identity: BatchIdentity
+    attributes: int
+    oldest: int
+    newest: int
+    marker: Marker = ""
+    transactional: bool = False
+    comparable: bool = True
+    content: int | None = None
+    """Hash of the keys, values and headers of its records; None where they were not looked at, or cannot be read."""
+    ascending: bool = True
+    """False if the offsets of its records were looked at, and do not ascend."""
+
+    @property
+    def last(self) -> int:
+        """Return the offset that the batch ends at."""
+        return self.base + self.delta
+
+    @property
+    def end(self) -> TransactionEnd | None:
+        """Return how a transaction ends with this batch; None if it is no marker, or one that was not kept."""
+        if self.marker == "commit":
+            return "commit"
+        return "abort" if self.marker == "abort" else None
+
+
+@dataclass(slots=True, eq=False)
+class WriteFact(PartitionFact):
+    """Write of one partition. `base`: the offset it was given, None where no answer tells it. `batches` have offsets
+    from there on, or from 0 on."""
+
+    batches: list[BatchFact]
+    result: Result
+    base: int | None
+    acks: int
+    log_start: int = -1
+    stamped: bool = False
+    """True if the broker put its own time into the records."""
+    topic_id: str = ""
+
+    @property
+    def weight(self) -> int:
+        """Return how many small things it is made of."""
+        return 1 + len(self.batches)
+
+
+@dataclass(slots=True, eq=False)
+class ReadFact(PartitionFact):
+    """Answer of a Fetch about one partition. `position`: the offset it was asked from, None where that is not known.
+    `aborted`: producers and the first offsets of their aborted transactions, as the answer lists them. `partial`: not
+    all of its batches are here, since some make no sense, or were not recorded. `last`: where it ends, if the record
+    tells that beside the batches. `topic_id`: as text, empty where the answer names its topic."""
+
+    position: int | None
+    batches: list[BatchFact]
+    high_watermark: int
+    last_stable: int
+    log_start: int
+    committed_only: bool
+    aborted: list[tuple[int, int]]
+    partial: bool = False
+    topic_id: str = ""
+    last: int | None = None
+
+    @property
+    def following(self) -> int | None:
+        """Return the offset behind all that it brought; None if that was nothing, or nobody knows."""
+        if self.last is not None:
+            return self.last + 1
+        if self.partial or not self.batches:
+            return None
+        return max(one.last for one in self.batches) + 1
+
+    @property
+    def weight(self) -> int:
+        """Return how many small things it is made of."""
+        return 1 + len(self.batches) + len(self.aborted) // 8
+
+
+@dataclass(slots=True, eq=False)
+class AskedFact(PartitionFact):
+    """Offset that a Fetch request names for a partition."""
+
+    position: int
+    failed: bool = False
+    """True if the answer has an error for the partition."""
+
+
+@dataclass(slots=True, eq=False)
+class OffsetToldFact(PartitionFact):
+    """Offset of a partition that ListOffsets tells."""
+
+    offset: int
+
+
+@dataclass(slots=True, eq=False)
+class LeaderEpochFact(PartitionFact):
+    """Leader epoch of a partition, as a node tells it. `topic_id` is empty where the answer has none."""
+
+    topic_id: str
+    epoch: int
+
+
+@dataclass(slots=True, eq=False)
+class TopicToldFact(Fact):
+    """Topic as an answer tells it. `topic_id`: as text, empty where it is not told. `compacted`: None, not told.
+    `made`: the answer is that it was made."""
+
+    topic: str
+    topic_id: str = ""
+    compacted: bool | None = None
+    made: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class ForgottenFact(Fact):
+    """Reason why earlier facts say nothing any more: a topic (`group` None) or a group was deleted. `topic` None: all
+    of the group's."""
+
+    topic: str | None
+    group: str | None

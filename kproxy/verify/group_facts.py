@@ -1,0 +1,182 @@
+"""Facts about groups: commits, what is told of them, members and their partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kproxy.errors import DecodeError
+from kproxy.wire.codec import structs
+from kproxy.wire.elements import topic_walk
+from kproxy.wire.table import layout, schema
+from kproxy.wire.table.api_keys import OFFSET_COMMIT, OFFSET_FETCH
+
+from .facts import (
+    AssignmentFact,
+    CommitFact,
+    CommitToldFact,
+    Fact,
+    FencedFact,
+    ForgottenFact,
+    JoinFact,
+    MemberFact,
+    OwnershipFact,
+    PartitionPlace,
+)
+from .read_exchange import ReadExchange, codes, coordinator_result
+
+FENCED = codes("PRODUCER_FENCED")
+ASSIGNMENT = "consumer_assignment"
+VERSION_SIZE = 2
+"""Bytes of the version in front of an assignment."""
+
+
+def commits(exchange: ReadExchange) -> Iterator[Fact]:
+    """Yield a commit for each partition of an OffsetCommit or a TxnOffsetCommit."""
+    request, witness = exchange.request, exchange.witness
+    group = exchange.text(request["group_id"])
+    if group is None or in_zookeeper(exchange.key, exchange.version):
+        return
+    generation = request.get("generation_id_or_member_epoch", request.get("generation_id", -1))
+    producer = (request["producer_id"], request["producer_epoch"]) if "producer_id" in request else None
+    errors = exchange.errors()
+    for part, place in exchange.asked():
+        error = None if errors is None else errors.get(place)
+        offset = part.fields["committed_offset"]
+        yield CommitFact(witness, group, place, offset, coordinator_result(error), generation, producer)
+        if producer is not None and error in FENCED:
+            yield FencedFact(witness, *producer)
+
+
+def told_commits(exchange: ReadExchange) -> Iterator[Fact]:
+    """Yield the committed offsets that an OffsetFetch response tells."""
+    walk = topic_walk(exchange.key, exchange.version, "response")
+    response = exchange.response
+    if walk is None or response is None or response.get("error_code") or in_zookeeper(exchange.key, exchange.version):
+        return
+    for topic in walk.find(response):
+        around: dict[str, Any] = topic.around or exchange.request
+        group = exchange.text(around["group_id"])
+        if group is None or (topic.around is not None and topic.around["error_code"]):
+            continue
+        for part in walk.inside(topic):
+            place = exchange.place(part)
+            if place is not None and not part.error_code:
+                yield CommitToldFact(exchange.witness, group, place, part.fields["committed_offset"])
+
+
+def in_zookeeper(key: int, version: int) -> bool:
+    """Return True if commits of this version are in ZooKeeper, of which later versions know nothing."""
+    return version == 0 and key in (OFFSET_COMMIT, OFFSET_FETCH)
+
+
+def deleted_groups(exchange: ReadExchange) -> Iterator[Fact]:
+    """Yield the groups that DeleteGroups has deleted, or may have."""
+    for name in exchange.request["groups_names"] or ():
+        if exchange.text(name):
+            yield ForgottenFact(exchange.witness, None, name)
+
+
+def deleted_commits(exchange: ReadExchange) -> Iterator[Fact]:
+    """Yield the topics whose commits OffsetDelete has deleted, or may have."""
+    group = exchange.text(exchange.request["group_id"])
+    for topic in exchange.request["topics"] or ():
+        if group and exchange.text(topic["name"]):
+            yield ForgottenFact(exchange.witness, topic["name"], group)
+
+
+def joins(exchange: ReadExchange) -> Iterator[Fact]:
+    """Yield what a JoinGroup request says, whatever its answer."""
+    request = exchange.request
+    group, member = exchange.text(request["group_id"]), exchange.text(request["member_id"])
+    if group is not None and member is not None:
+        timeout = max(request.get("rebalance_timeout_ms", request["session_timeout_ms"]), 0) / 1000
+        told = exchange.response or {}
+        yield JoinFact(
+            exchange.witness, group, member, exchange.text(request["protocol_type"]) or "", timeout,
+            told.get("generation_id", -1), exchange.text(told.get("protocol_name")) or "",
+        )  # fmt: skip
+
+
+def assignments(exchange: ReadExchange) -> Iterator[Fact]:
+    """Yield what the leader of a classic group gives to its members."""
+    request, response = exchange.request, exchange.response
+    group = exchange.text(request["group_id"])
+    if group is None or not request["assignments"]:
+        return
+    members: dict[str, list[PartitionPlace]] = {}
+    for one in request["assignments"]:
+        member = exchange.text(one["member_id"])
+        places = assigned(exchange, one["assignment"])
+        if member is not None and places is not None:
+            members[member] = places
+    protocol_type, protocol = request.get("protocol_type") or "", request.get("protocol_name") or ""
+    error = None if response is None else response["error_code"]
+    yield AssignmentFact(
+        exchange.witness, group, request["generation_id"], protocol_type, protocol, members, coordinator_result(error)
+    )
+
+
+def assigned(exchange: ReadExchange, data: Any) -> list[PartitionPlace] | None:
+    """Return the partitions in an assignment of the consumer protocol; None for bytes that are none."""
+    written = bytes(data)
+    version = int.from_bytes(written[:VERSION_SIZE], "big", signed=True)
+    if len(written) < VERSION_SIZE or version < 0:
+        return None
+    newest = schema.embedded()[ASSIGNMENT].versions.last
+    struct = layout.embedded(ASSIGNMENT, min(version, newest))
+    try:
+        body, end = structs.decode(struct, written, VERSION_SIZE, api=ASSIGNMENT, version=version)
+    except DecodeError:
+        return None
+    if end != len(written) and version <= newest:
+        return None
+    return [
+        PartitionPlace(topic["topic"], number)
+        for topic in body["assigned_partitions"] or ()
+        if exchange.text(topic["topic"])
+        for number in topic["partitions"] or ()
+    ]
+
+
+def heartbeats(exchange: ReadExchange) -> Iterator[Fact]:
+    """Yield the heartbeat of a classic member."""
+    group, member = exchange.text(exchange.request["group_id"]), exchange.text(exchange.request["member_id"])
+    if group is not None and member:
+        yield MemberFact(exchange.witness, group, member, left=False)
+
+
+def leaves(exchange: ReadExchange) -> Iterator[Fact]:
+    """Yield the members of a classic group that have left, as the answer says."""
+    request, response = exchange.request, exchange.response
+    group = exchange.text(request["group_id"])
+    if group is None or response is None or response["error_code"]:
+        return
+    members = [one["member_id"] for one in response.get("members") or () if not one["error_code"]]
+    for member in members if "members" in request else [request["member_id"]]:
+        if exchange.text(member):
+            yield MemberFact(exchange.witness, group, member, left=True)
+
+
+def ownerships(exchange: ReadExchange) -> Iterator[Fact]:
+    """Yield what a member has and is given, where the broker assigns (KIP-848)."""
+    request, response = exchange.request, exchange.response
+    group, member = exchange.text(request["group_id"]), exchange.text(request["member_id"])
+    if group is None or member is None:
+        return
+    owned = given = None
+    if request["topic_partitions"] is not None:
+        owned = by_id(exchange, request["topic_partitions"])
+    gone = request["member_epoch"] < 0
+    if response is not None:
+        gone = gone or bool(response["error_code"])
+        member = exchange.text(response["member_id"]) or member
+        if response["assignment"] is not None:
+            given = by_id(exchange, response["assignment"]["topic_partitions"])
+    if member:
+        yield OwnershipFact(exchange.witness, group, member, owned, given, gone)
+
+
+def by_id(exchange: ReadExchange, topics: list[dict[str, Any]]) -> list[PartitionPlace]:
+    """Return the partitions of topics that are named by their ids."""
+    return [exchange.place_by_id(one["topic_id"], number) for one in topics or () for number in one["partitions"] or ()]

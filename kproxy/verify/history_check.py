@@ -1,0 +1,105 @@
+"""Base of the checks, and what they share while they look at one view of a record."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+from .facts import Fact, ForgottenFact, ReadFact, TopicToldFact, WriteFact
+from .markers import TransactionMarkers
+from .partition import PartitionHistories
+from .recent import Kept, RecentMap, SharedRoom
+from .suspicion import Suspicion, Suspicions
+from .terms import VerifyTerms
+from .topics import KnownTopics
+
+SHARE = 4
+"""Part of the memory, one of so many, that is for what checks remember beside the histories of partitions."""
+FactHandler = Callable[[Any], None]
+
+
+class CheckState:
+    """State that the checks of one view share. `looked`: facts that each check has looked at. `counts`: figures for the
+    line that says what was checked. `recast`: batches that a broker stores in another form than they were sent in.
+    `unread_markers`: control batches of which the record does not have what they say. `room`: for all that is not
+    about what is where in a log; `forgot`: what checks did not remember for want of it, beside entries of their maps.
+    """
+
+    def __init__(self, terms: VerifyTerms, memory: int) -> None:
+        self.terms = terms
+        self.room = SharedRoom(memory // SHARE)
+        self.topics = KnownTopics(terms, self.room)
+        self.suspicions = Suspicions(terms, self.topics)
+        self.partitions = PartitionHistories(memory)
+        self.markers = TransactionMarkers(self.partitions, self.room)
+        self.looked: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+        self.forgot: Counter[str] = Counter()
+        self.recast = self.unread_markers = 0
+        self.latest = 0.0
+
+
+def some_bytes(entry: object) -> int:
+    """Return what a small entry takes with its key and an exchange that it names."""
+    return 800
+
+
+class HistoryCheck:
+    """Check, or several about the same subject, of one view of a record, which is told of facts in the order of
+    time."""
+
+    names: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, state: CheckState) -> None:
+        self.state = state
+        self.topics, self.terms, self.partitions = state.topics, state.terms, state.partitions
+        self.maps: list[RecentMap[Any, Any]] = []
+
+    def recent(
+        self, most: int, make: Callable[[], Kept], weigh: Callable[[Kept], int] = some_bytes
+    ) -> RecentMap[Any, Kept]:
+        """Return a map whose entries are within the memory; of what it drops, the check is told not to be sure.
+        `weigh`: bytes that an entry takes, roughly."""
+        made: RecentMap[Any, Kept] = RecentMap(most, make, room=self.state.room, weigh=weigh)
+        self.maps.append(made)
+        return made
+
+    def handlers(self) -> Mapping[type[Fact], FactHandler]:
+        """Return what is to be called with each kind of fact."""
+        raise NotImplementedError
+
+    def pending(self) -> Iterable[Suspicion]:
+        """Return what would be a suspicion if the record ended now."""
+        return ()
+
+    def suspect(self, suspicion: Suspicion) -> Suspicion:
+        """Keep a suspicion, and return it."""
+        self.state.suspicions.add(suspicion)
+        return suspicion
+
+
+class ErasCheck(HistoryCheck):
+    """Keeper of what is known of topics, before any other check is told of a fact: that one was deleted or made anew
+    begins its history again."""
+
+    def handlers(self) -> Mapping[type[Fact], FactHandler]:
+        """Return what is to be called with each kind of fact."""
+        return {TopicToldFact: self.told, ForgottenFact: self.forgotten, ReadFact: self.named, WriteFact: self.named}
+
+    def told(self, fact: TopicToldFact) -> None:
+        """Take in what an answer tells of a topic."""
+        if self.topics.learn(fact):
+            self.partitions.begin_era(fact.topic)
+
+    def forgotten(self, fact: ForgottenFact) -> None:
+        """Begin the history of a deleted topic again."""
+        if fact.topic is not None and fact.group is None:
+            self.topics.delete(fact.topic)
+            self.partitions.begin_era(fact.topic)
+
+    def named(self, fact: ReadFact | WriteFact) -> None:
+        """Take in that a topic has the id by which it was read or written."""
+        written = not isinstance(fact, WriteFact) or fact.result == "ok"
+        if written and fact.topic_id and self.topics.named(fact.place.topic, fact.topic_id, fact.witness):
+            self.partitions.begin_era(fact.place.topic)

@@ -1,0 +1,228 @@
+"""Facts about logs: what was written, read, and told of offsets and leader epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from kproxy.core.live.partition_session import PartitionSession
+from kproxy.errors import RecordsError
+from kproxy.wire.codec.message import Message
+from kproxy.wire.elements import Partition
+from kproxy.wire.records import Batch, LegacyEntry, decode, decode_control
+from kproxy.wire.records.digest import RecordHeaders
+from kproxy.wire.records.entry import BATCH
+from kproxy.wire.table import schema
+from kproxy.wire.table.api_keys import FETCH
+from kproxy.wire.table.layout import ZERO_UUID
+
+from .facts import (
+    LAST_OFFSET,
+    AskedFact,
+    BatchFact,
+    BatchIdentity,
+    Fact,
+    FencedFact,
+    LeaderEpochFact,
+    Marker,
+    OffsetToldFact,
+    PartitionPlace,
+    ReadFact,
+    Result,
+    SessionFact,
+    Witness,
+    WriteFact,
+)
+from .read_exchange import ReadExchange, codes
+
+REFUSED = codes(
+    "CORRUPT_MESSAGE", "MESSAGE_TOO_LARGE", "INVALID_TOPIC_EXCEPTION", "RECORD_LIST_TOO_LARGE", "NOT_ENOUGH_REPLICAS",
+    "INVALID_REQUIRED_ACKS", "TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED",
+    "UNSUPPORTED_FOR_MESSAGE_FORMAT", "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED",
+    "UNKNOWN_PRODUCER_ID", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_ID", "INVALID_RECORD",
+    "INVALID_TIMESTAMP", "POLICY_VIOLATION", "INVALID_TXN_STATE", "INVALID_PRODUCER_ID_MAPPING",
+    "UNSUPPORTED_COMPRESSION_TYPE", "TRANSACTION_ABORTABLE", "UNSUPPORTED_VERSION",
+)  # fmt: skip
+"""Errors of a Produce that brokers give before they append: it was certainly not done. NOT_LEADER_OR_FOLLOWER is none
+of them: who is no leader any more says so of what it has appended, too."""
+FENCED_WRITES = codes("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
+CONSUMER = -1
+"""Replica id of who reads no more than what is committed."""
+
+
+def write_facts(exchange: ReadExchange) -> Iterator[Fact]:
+    """Yield a write for each partition of a Produce."""
+    witness, acks = exchange.witness, exchange.request["acks"]
+    answers = {place: part.fields for part, place in exchange.answered()}
+    for part, place in exchange.asked():
+        answer = answers.get(place)
+        error = None if answer is None else answer["error_code"]
+        result = write_result(error)
+        base, start, stamped = None, -1, False
+        if answer is not None:
+            start = answer.get("log_start_offset", -1)
+            stamped = answer.get("log_append_time_ms", -1) >= 0
+            if result == "ok" and 0 <= answer["base_offset"] <= LAST_OFFSET:
+                base = answer["base_offset"]
+            yield from leader_epoch(part, place, answer, witness)
+        batches = placed(batches_of(exchange, part.records), base or 0)
+        yield WriteFact(witness, place, batches, result, base, acks, start, stamped, id_text(part.topic_id))
+        if error in FENCED_WRITES:
+            fenced = {(one.identity.producer_id, one.identity.epoch) for one in batches if one.transactional}
+            yield from (FencedFact(witness, producer_id, epoch) for producer_id, epoch in sorted(fenced))
+
+
+def write_result(error: int | None) -> Result:
+    """Return what an error of a Produce says of its write; None: there is no answer."""
+    if error == 0:
+        return "ok"
+    return "failed" if error in REFUSED else "open"
+
+
+def placed(batches: list[BatchFact], base: int) -> list[BatchFact]:
+    """Return batches of a request with the offsets that they got when the first one got `base`."""
+    found = []
+    for one in batches:
+        found.append(replace(one, base=base))
+        base += one.delta + 1
+    return found
+
+
+def batches_of(exchange: ReadExchange, records: RecordHeaders | None) -> list[BatchFact]:
+    """Return the batches of a records field; those whose numbers make no sense are left out and counted."""
+    found = []
+    for entry in () if records is None else records.entries:
+        batch = batch_fact(entry)
+        if batch is None:
+            exchange.damaged += 1
+        elif exchange.records and isinstance(entry, Batch) and not entry.is_control:
+            found.append(replace(batch, **contents(entry)))
+        else:
+            found.append(batch)
+    return found
+
+
+def batch_fact(entry: Batch | LegacyEntry) -> BatchFact | None:
+    """Return a batch by its header; None if its numbers make no sense."""
+    if isinstance(entry, LegacyEntry):
+        if not 0 <= entry.offset <= LAST_OFFSET:
+            return None
+        identity = BatchIdentity(entry.crc, 1, -1, -1, -1)
+        return BatchFact(
+            entry.offset, 0, identity, entry.attributes, entry.timestamp, entry.timestamp, comparable=False
+        )
+    base, delta = entry.base_offset, entry.last_offset_delta
+    if base < 0 or delta < 0 or entry.count < 0 or base + delta > LAST_OFFSET:
+        return None
+    identity = BatchIdentity(entry.crc, entry.count, entry.producer_id, entry.producer_epoch, entry.base_sequence)
+    marker: Marker = marker_of(entry) if entry.is_control else ""
+    oldest, newest = entry.base_timestamp, entry.max_timestamp
+    return BatchFact(base, delta, identity, entry.attributes, oldest, newest, marker, entry.is_transactional)
+
+
+def contents(batch: Batch) -> dict[str, Any]:
+    """Return what only the records of a batch tell; nothing of one that cannot be read, or was not kept."""
+    content, ascending, last = 0, True, -1
+    try:
+        for record in decode(batch):
+            content = hash((content, record.key, record.value, record.headers))
+            ascending = ascending and record.offset > last
+            last = record.offset
+    except RecordsError:
+        return {}
+    return {"content": content, "ascending": ascending}
+
+
+def marker_of(batch: Batch) -> Marker:
+    """Return what a control batch says of its transaction; "other" where that cannot be read."""
+    if len(batch.raw) <= BATCH.size:
+        return "other"
+    try:
+        name = decode_control(next(decode(batch, limit=1000))).name
+    except (RecordsError, StopIteration):
+        return "other"
+    return "commit" if name == "commit" else "abort" if name == "abort" else "other"
+
+
+def read_facts(exchange: ReadExchange) -> Iterator[Fact]:
+    """Yield a read for each partition in the response of a Fetch, with where it was asked from."""
+    witness, request, response = exchange.witness, exchange.request, exchange.response
+    if is_of_replica(request):
+        return
+    sessions = exchange.sessions
+    session = sessions.request(Message(schema.load(FETCH), exchange.version, {}, request))
+    listed: dict[PartitionPlace, int] = {}
+    for part, place in exchange.asked():
+        listed[place] = part.fields["fetch_offset"]
+    if response is not None and "session_id" in response:
+        yield SessionFact(
+            witness, request["session_id"], request["session_epoch"], response["error_code"], response["session_id"]
+        )
+    if isinstance(session, PartitionSession):
+        if response is None:
+            sessions.forget(session)
+        else:
+            sessions.response(session, response["error_code"], response["session_id"])
+    if response is None or response.get("error_code"):
+        yield from (AskedFact(witness, place, position) for place, position in listed.items() if position >= 0)
+        return
+    failed, reads = set(), []
+    committed_only = bool(request.get("isolation_level"))
+    for part, place in exchange.answered():
+        fields = part.fields
+        yield from leader_epoch(part, place, fields, witness)
+        if fields["error_code"]:
+            failed.add(place)
+            continue
+        position = listed.get(place)
+        if position is None and isinstance(session, PartitionSession):
+            asked = session.asked.get((part.name_or_id, part.number))  # type: ignore[arg-type]  # a topic has a name
+            position = None if asked is None else asked["fetch_offset"]
+        before = exchange.damaged
+        batches = batches_of(exchange, part.records)
+        aborted = [(one["producer_id"], one["first_offset"]) for one in fields.get("aborted_transactions") or ()]
+        reads.append(
+            ReadFact(
+                witness, place, position if position is not None and position >= 0 else None, batches,
+                fields["high_watermark"], fields.get("last_stable_offset", -1), fields.get("log_start_offset", -1),
+                committed_only, aborted, exchange.damaged > before, id_text(part.topic_id),
+            )
+        )  # fmt: skip
+    for place, position in listed.items():
+        if position >= 0:
+            yield AskedFact(witness, place, position, place in failed)
+    yield from reads
+
+
+def is_of_replica(request: dict[str, Any]) -> bool:
+    """Return True if a Fetch comes from a broker, or reads as one: answers bring what may be truncated yet."""
+    state = request.get("replica_state")
+    replica: int = request.get("replica_id", CONSUMER) if state is None else state["replica_id"]
+    return replica != CONSUMER
+
+
+def leader_epoch(
+    part: Partition, place: PartitionPlace, fields: dict[str, object], witness: Witness
+) -> Iterator[LeaderEpochFact]:
+    """Yield the leader epoch that a partition of a Produce or Fetch response tells, if it does."""
+    leader = fields.get("current_leader")
+    epoch = leader.get("leader_epoch", -1) if isinstance(leader, dict) else -1
+    if epoch >= 0:
+        yield LeaderEpochFact(witness, place, id_text(part.topic_id), epoch)
+
+
+def id_text(topic_id: object) -> str:
+    """Return a topic's id as text, empty for none."""
+    return "" if topic_id is None or topic_id == ZERO_UUID else str(topic_id)
+
+
+def told_offsets(exchange: ReadExchange) -> Iterator[Fact]:
+    """Yield the offsets that a ListOffsets response tells."""
+    for part, place in exchange.answered():
+        if not part.error_code:
+            offset = part.fields.get("offset", -1)
+            if offset < 0:
+                offset = max(part.fields.get("old_style_offsets") or (-1,))
+            if offset >= 0:
+                yield OffsetToldFact(exchange.witness, place, offset)

@@ -1,0 +1,76 @@
+"""Markers of transactions in the logs, as answers have brought them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from .facts import PartitionPlace, TransactionEnd, Witness
+from .partition import PartitionHistories
+from .recent import RecentMap, SharedRoom
+
+MOST_PRODUCERS = 20_000
+MOST_MARKERS = 1000
+"""Markers of one producer in a partition that are remembered; the lowest go first."""
+
+
+class SeenMarker(NamedTuple):
+    """Marker of a transaction at an offset, with the epoch that stands in its batch."""
+
+    offset: int
+    end: TransactionEnd
+    epoch: int
+    witness: Witness
+
+
+def offset_of(marker: SeenMarker) -> int:
+    """Return where a marker is, by which markers are sorted."""
+    return marker.offset
+
+
+@dataclass(slots=True)
+class ProducerMarkers:
+    """Markers of one producer id in one partition, by offset. `lowest`: those below it were forgotten."""
+
+    markers: list[SeenMarker] = field(default_factory=list)
+    lowest: int = -1
+
+
+class TransactionMarkers:
+    """Markers of all producers in all partitions. A marker is *the next* of a batch's producer only if all that is
+    between them is known: another marker may be there."""
+
+    def __init__(self, partitions: PartitionHistories, room: SharedRoom) -> None:
+        self.partitions, self.forgotten = partitions, 0
+        self.by_producer: RecentMap[tuple[PartitionPlace, int, int], ProducerMarkers] = RecentMap(
+            MOST_PRODUCERS, ProducerMarkers, room=room, weigh=lambda known: 500 + 500 * len(known.markers)
+        )
+
+    def of(self, place: PartitionPlace, producer_id: int) -> ProducerMarkers:
+        """Return the markers of a producer in a partition."""
+        return self.by_producer[place, self.partitions.era(place.topic), producer_id]
+
+    def add(self, place: PartitionPlace, producer_id: int, marker: SeenMarker) -> bool:
+        """Take in a marker; return True if it is a new one."""
+        known = self.of(place, producer_id)
+        at = bisect_right(known.markers, marker.offset, key=offset_of)
+        if marker.offset <= known.lowest or (at and known.markers[at - 1].offset == marker.offset):
+            return False
+        insort(known.markers, marker, key=offset_of)
+        if len(known.markers) > MOST_MARKERS:
+            known.lowest = known.markers[MOST_MARKERS // 2 - 1].offset
+            del known.markers[: MOST_MARKERS // 2]
+            self.forgotten += MOST_MARKERS // 2
+        return True
+
+    def next(self, place: PartitionPlace, producer_id: int, offset: int) -> SeenMarker | None:
+        """Return the next marker of a producer behind an offset; None as long as it is not certain which that is."""
+        known = self.of(place, producer_id)
+        if offset < known.lowest:
+            return None
+        at = bisect_right(known.markers, offset, key=offset_of)
+        if at == len(known.markers):
+            return None
+        marker = known.markers[at]
+        return marker if self.partitions[place].covered.holds(offset, marker.offset) else None

@@ -1,0 +1,177 @@
+"""Reader of facts: what each request and its response say that checks are about.
+
+Strategy: an exchange is decoded once, records by the headers of their batches. What cannot be read gives no fact and is
+counted, so that a check can say what it did not see. Fetch sessions are followed by connection, as in the proxy itself,
+since a Fetch that continues one does not say where it reads from.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from sys import intern
+from typing import Any
+
+from kproxy.core.counters import Counters
+from kproxy.core.live.fetch_sessions import FetchSessions
+from kproxy.core.live.partition_session import Room
+from kproxy.errors import DecodeError
+from kproxy.observe.exchange import Form, Frame, ObservedExchange
+from kproxy.wire.scan.sketch import decode_sketch
+from kproxy.wire.table import api_keys
+
+from . import group_facts, log_facts, producer_facts, topic_facts
+from .facts import Fact, RequestFact, TopicToldFact, Witness
+from .read_exchange import ReadExchange
+from .recent import RecentMap
+
+MOST_CONNECTIONS = 20_000
+"""Connections whose fetch sessions are followed; one that has been silent longest goes first."""
+LONGEST_TEXT = 200
+MOST_RULES = 16
+"""Rules that an exchange names as those that fired; it is kept as long as what it brought."""
+MOST_NAMES = 100_000
+"""Topic ids whose names are remembered, some 30 MB."""
+
+FactTeller = Callable[[ReadExchange], Iterator[Fact]]
+TELLERS: dict[int, FactTeller] = {
+    api_keys.PRODUCE: log_facts.write_facts,
+    api_keys.FETCH: log_facts.read_facts,
+    api_keys.LIST_OFFSETS: log_facts.told_offsets,
+    api_keys.METADATA: topic_facts.told_topics,
+    api_keys.CREATE_TOPICS: topic_facts.created_topics,
+    api_keys.DELETE_TOPICS: topic_facts.deleted_topics,
+    api_keys.DESCRIBE_CONFIGS: topic_facts.told_configs,
+    api_keys.ALTER_CONFIGS: topic_facts.altered_configs,
+    api_keys.INCREMENTAL_ALTER_CONFIGS: topic_facts.altered_configs,
+    api_keys.OFFSET_COMMIT: group_facts.commits,
+    api_keys.TXN_OFFSET_COMMIT: group_facts.commits,
+    api_keys.OFFSET_FETCH: group_facts.told_commits,
+    api_keys.DELETE_GROUPS: group_facts.deleted_groups,
+    api_keys.OFFSET_DELETE: group_facts.deleted_commits,
+    api_keys.JOIN_GROUP: group_facts.joins,
+    api_keys.SYNC_GROUP: group_facts.assignments,
+    api_keys.HEARTBEAT: group_facts.heartbeats,
+    api_keys.LEAVE_GROUP: group_facts.leaves,
+    api_keys.CONSUMER_GROUP_HEARTBEAT: group_facts.ownerships,
+    api_keys.INIT_PRODUCER_ID: producer_facts.given_epochs,
+    api_keys.ADD_PARTITIONS_TO_TXN: producer_facts.added_partitions,
+    api_keys.ADD_OFFSETS_TO_TXN: producer_facts.added_offsets,
+    api_keys.END_TXN: producer_facts.ended_transactions,
+    api_keys.API_VERSIONS: producer_facts.offered_versions,
+}
+"""Functions that make facts of an API's exchanges."""
+
+
+@dataclass(slots=True)
+class ReadCounts:
+    """Exchanges by API: those that were read, those of which not enough was kept, and those that cannot be read."""
+
+    looked: Counter[str] = field(default_factory=Counter)
+    not_kept: Counter[str] = field(default_factory=Counter)
+    damaged: Counter[str] = field(default_factory=Counter)
+
+
+class FactReader:
+    """Reader of the facts of one side's exchanges, in the order in which they were over.
+
+    `names`: those of topic ids, as the exchanges tell them. `records`: the records of batches are looked at, too.
+    """
+
+    def __init__(self, *, records: bool = False) -> None:
+        self.records = records
+        self.counts = ReadCounts()
+        self.names: dict[str, str] = {}
+        self.room, counters = Room(), Counters()
+        self.sessions: RecentMap[tuple[str, int], FetchSessions] = RecentMap(
+            MOST_CONNECTIONS, lambda: FetchSessions(counters, self.room), FetchSessions.end
+        )
+
+    def facts(self, seen: ObservedExchange, witness: Witness) -> list[Fact]:
+        """Return the facts that an exchange tells."""
+        facts: list[Fact] = [RequestFact(witness, seen.key)]
+        tell = TELLERS.get(seen.key)
+        exchange = None if tell is None else self.read(seen, witness)
+        if tell is None or exchange is None:
+            return facts
+        for fact in tell(exchange):
+            facts.append(fact)
+            if isinstance(fact, TopicToldFact):
+                self.name(fact)
+        self.counts.damaged[seen.api] += bool(exchange.damaged)
+        return facts
+
+    def read(self, seen: ObservedExchange, witness: Witness) -> ReadExchange | None:
+        """Return an exchange with its bodies; None for one that cannot be read, which is counted."""
+        if not (kept(seen.request) and (seen.answer is None or kept(seen.answer))):
+            self.counts.not_kept[seen.api] += 1
+            return None
+        try:
+            request, response = decoded(seen, seen.request, "request"), decoded(seen, seen.answer, "response")
+        except DecodeError:
+            self.counts.damaged[seen.api] += 1
+            return None
+        assert request is not None, "it was kept"
+        self.counts.looked[seen.api] += 1
+        sessions = self.sessions[witness.connection]
+        while not self.room.holds(self.room.limit // 2) and len(self.sessions) > 1:
+            self.sessions.drop_oldest()
+
+        def name_of(topic_id: str) -> str | None:
+            return self.names.get(topic_id) or seen.who.topic_of(topic_id)
+
+        return ReadExchange(seen.key, seen.version, witness, request, response, name_of, sessions, self.records)
+
+    def learn(self, exchange: ReadExchange) -> None:
+        """Take in the names of topic ids that an exchange tells, and nothing else."""
+        for fact in TELLERS[exchange.key](exchange):
+            if isinstance(fact, TopicToldFact):
+                self.name(fact)
+
+    def name(self, fact: TopicToldFact) -> None:
+        """Take in the name of a topic's id."""
+        if fact.topic_id and len(self.names) < MOST_NAMES:
+            self.names[fact.topic_id] = fact.topic
+
+
+def kept(frame: Frame | None) -> bool:
+    """Return True if enough of a frame was kept to read its fields."""
+    return frame is not None and (frame.form >= Form.SKETCH or bool(frame.sketch))
+
+
+def decoded(seen: ObservedExchange, frame: Frame | None, direction: str) -> dict[str, Any] | None:
+    """Return a frame's body, records as RecordHeaders; None for no frame. Raises DecodeError."""
+    if frame is None:
+        return None
+    whole = frame.form is Form.WHOLE
+    data = frame.data if whole or not frame.sketch else frame.sketch
+    return decode_sketch(data, seen.key, seen.version, direction, sketched=not whole, headers=True)
+
+
+def witness_of(seen: ObservedExchange, number: int, skew: float, altered: bool, at: ObservedExchange) -> Witness:
+    """Return the witness of an exchange. `at`: the same exchange at the client, by which a reader knows it."""
+    request, answer = seen.request, seen.answer
+    first = request or seen.response
+    began = 0.0 if first is None else first.first
+    ended = None if answer is None else max(answer.last, began) + skew
+    who = at.who
+    software = " ".join(filter(None, (who.software_name, who.software_version)))  # kept once, as many have the same
+    return Witness(
+        number=number,
+        began=began - skew,
+        ended=ended,
+        connection=(f"{who.client_address}:{who.client_port}", who.number),
+        client=intern((at.client_id or "")[:LONGEST_TEXT]),
+        node=who.node,
+        api=seen.api,
+        version=seen.version,
+        rules=tuple(intern(rule[:LONGEST_TEXT]) for rule in at.rules[:MOST_RULES]),
+        made_by_kproxy=at.answered_by_rule,
+        software=intern(software[:LONGEST_TEXT]),
+        altered=altered,
+        correlation_id=at.correlation_id,
+    )
+
+
+__all__ = ["FactReader", "ReadExchange", "witness_of"]

@@ -1,0 +1,109 @@
+"""Maps of bounded size that keep what was used last."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, Generic, TypeVar
+
+RecentKey = TypeVar("RecentKey", bound=Hashable)
+Kept = TypeVar("Kept")
+
+
+class RecentMap(Generic[RecentKey, Kept]):
+    """Map with at most `most` entries: those that were used last. `dropped` counts the others, each of which `end` is
+    told of. With a `room`, entries of all its maps share so many bytes, as `weigh` estimates them: that of an entry is
+    looked at again when another one is used, since whoever asks for one may add to it."""
+
+    __slots__ = ("dropped", "end", "entries", "last", "make", "most", "room", "used", "weigh", "weights")
+
+    def __init__(
+        self, most: int, make: Callable[[], Kept], end: Callable[[Kept], object] | None = None, *,
+        room: SharedRoom | None = None, weigh: Callable[[Kept], int] | None = None,
+    ) -> None:  # fmt: skip
+        self.most, self.make, self.end = most, make, end
+        self.entries: OrderedDict[RecentKey, Kept] = OrderedDict()
+        self.dropped = self.used = 0
+        self.room, self.weigh = room, weigh
+        self.weights: dict[RecentKey, int] = {}
+        self.last: RecentKey | None = None
+        if room is not None:
+            room.maps.append(self)
+
+    def __getitem__(self, key: RecentKey) -> Kept:
+        if self.room is not None and self.last != key:
+            self._weigh_last()
+            self.last = key
+        entry = self.entries.get(key)
+        if entry is None:
+            entry = self.entries[key] = self.make()
+            if len(self.entries) > self.most:
+                self.drop_oldest()
+        else:
+            self.entries.move_to_end(key)
+        return entry
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def _weigh_last(self) -> None:
+        last, room, weigh = self.last, self.room, self.weigh
+        if last is None or room is None or weigh is None or last not in self.entries:
+            return
+        now = weigh(self.entries[last])
+        change = now - self.weights.get(last, 0)
+        if change:
+            self.weights[last] = now
+            self.used += change
+            room.use(change)
+
+    def _lighten(self, key: RecentKey) -> None:
+        weight = self.weights.pop(key, 0)
+        self.used -= weight
+        if self.room is not None:
+            self.room.used -= weight
+
+    def drop_oldest(self) -> None:
+        """Drop the entry that was used longest ago."""
+        key, dropped = self.entries.popitem(last=False)
+        self._lighten(key)
+        self.dropped += 1
+        if self.end is not None:
+            self.end(dropped)
+
+    def get(self, key: RecentKey) -> Kept | None:
+        """Return the entry if there is one, and make none; it does not count as a use."""
+        return self.entries.get(key)
+
+    def forget(self, key: RecentKey) -> None:
+        """Remove the entry, if there is one."""
+        self.entries.pop(key, None)
+        self._lighten(key)
+
+    def values(self) -> Iterator[Kept]:
+        """Return an iterator over the entries, the one used longest ago first."""
+        return iter(self.entries.values())
+
+
+class SharedRoom:
+    """Room in bytes that several maps share: of the one that has most of it, the oldest entries go first."""
+
+    __slots__ = ("maps", "most", "used")
+
+    def __init__(self, most: int) -> None:
+        self.most, self.used = most, 0
+        self.maps: list[RecentMap[Any, Any]] = []
+
+    def use(self, change: int) -> None:
+        """Take so many bytes more, or less, and drop entries until all are within the room."""
+        self.used += change
+        while self.used > self.most:
+            fullest = max(self.maps, key=used_by)
+            if len(fullest) <= 1:
+                return
+            fullest.drop_oldest()
+
+
+def used_by(one: RecentMap[Any, Any]) -> int:
+    """Return how many bytes the entries of a map take."""
+    return one.used

@@ -1,0 +1,260 @@
+"""Checks of what is stored where: other batches than were acknowledged or read, offsets given twice, and batches that
+are at more offsets than they were written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+
+from kproxy.wire.records.entry import CODEC, DELETE_HORIZON, LOG_APPEND_TIME
+
+from .facts import ALL_REPLICAS, BatchFact, Fact, PartitionPlace, ReadFact, Witness, WriteFact
+from .finding import BatchInQuestion, Evidence
+from .history_check import CheckState, FactHandler, HistoryCheck
+from .numbers import number_of
+from .partition import BatchCopies, KnownBatch, PartitionHistory, StoredIdentity
+from .suspicion import Suspicion
+
+MOST_CONFLICTS = 4
+"""Other batches in the place of one that are told."""
+MOST_DOUBLED = 10_000
+IN_FORM = CODEC | LOG_APPEND_TIME | DELETE_HORIZON
+"""Attributes that a broker may change when it stores or cleans a batch."""
+
+
+class StoredBatchesCheck(HistoryCheck):
+    """Check of batches against what else is known at their offsets."""
+
+    names = ("inconsistent-offset", "offset-given-twice", "duplicate")
+
+    def __init__(self, state: CheckState) -> None:
+        super().__init__(state)
+        self.doubled: dict[tuple[PartitionPlace, StoredIdentity], BatchCopies] = {}
+
+    def handlers(self) -> Mapping[type[Fact], FactHandler]:
+        """Return what is to be called with each kind of fact."""
+        return {WriteFact: self.written, ReadFact: self.read}
+
+    def written(self, write: WriteFact) -> None:
+        """Compare the batches of a write with what is known at the offsets that it was given."""
+        if write.result == "failed":
+            return
+        history = self.partitions[write.place]
+        before = history.size
+        ok = write.result == "ok" and write.base is not None
+        self.state.looked["offset-given-twice"] += ok
+        for batch in write.batches:
+            if not batch.comparable:
+                continue
+            copies = self.copies(history, batch, make=True)
+            if copies is not None:
+                copies.send(write.witness, write.result == "ok" or not write.acks)
+            if ok:
+                self.meet(history, write.place, batch, write.witness, write)
+        self.partitions.grow(history, before)
+
+    def read(self, read: ReadFact) -> None:
+        """Compare the batches of an answer with what is known at their offsets."""
+        history = self.partitions[read.place]
+        before = history.size
+        for name in ("inconsistent-offset", "duplicate"):
+            self.state.looked[name] += len(read.batches)
+        for batch in read.batches:
+            if batch.comparable:
+                self.meet(history, read.place, batch, read.witness, None)
+        self.partitions.grow(history, before)
+
+    def meet(
+        self,
+        history: PartitionHistory,
+        place: PartitionPlace,
+        batch: BatchFact,
+        witness: Witness,
+        write: WriteFact | None,
+    ) -> None:
+        """Take in that a batch is at an offset, by an answer that brought it or acknowledged it (`write`)."""
+        known = history.batches.get(batch.base)
+        if known is not None and alike(known.batch, batch):
+            self.confirm(history, known, batch, witness, write)
+        elif known is not None and write_and_read(known, write) and recast(known, batch, write):
+            self.state.recast += known.batch.content is None or batch.content is None
+            if write is None:
+                known.batch = batch
+            self.confirm(history, known, batch, witness, write)
+        else:
+            others = overlapping(history, batch)
+            for other in others:
+                self.conflict(place, other, batch, witness, write)
+            if others:
+                return
+            known = KnownBatch(batch)
+            history.batches.put(batch.base, known)
+            self.confirm(history, known, batch, witness, write)
+        copies = self.copies(history, batch, make=write is None)
+        if copies is not None:
+            if write is None and not copies.reads:
+                copies.reads = (witness,)
+            if copies.add_offset(batch.base):
+                if len(self.doubled) >= MOST_DOUBLED:
+                    self.state.forgot["duplicate"] += 1
+                    return
+                self.doubled[place, (batch.identity, batch.newest)] = copies
+
+    def confirm(
+        self, history: PartitionHistory, known: KnownBatch, batch: BatchFact, witness: Witness, write: WriteFact | None
+    ) -> None:
+        """Note who wrote or read a batch that is where it was."""
+        unread = known.written is not None and known.read is None
+        if write is None:
+            known.read = known.read or witness
+        elif known.written is None:
+            known.written, known.acks, known.stamped = witness, write.acks, write.stamped
+        history.unread += (known.written is not None and known.read is None) - unread
+
+    def copies(self, history: PartitionHistory, batch: BatchFact, *, make: bool) -> BatchCopies | None:
+        """Return the copies of a batch; None if nobody counts them: its producer has an id, or it says nothing."""
+        if batch.identity.producer_id >= 0 or batch.marker or not batch.identity.records:
+            return None
+        key = batch.identity, batch.newest
+        copies = history.copies.get(key)
+        if copies is None and make:
+            copies = history.copies[key] = BatchCopies()
+        return copies
+
+    def conflict(
+        self, place: PartitionPlace, known: KnownBatch, batch: BatchFact, witness: Witness, write: WriteFact | None
+    ) -> None:
+        """Keep a suspicion that another batch is where one was acknowledged or read before."""
+        known.conflicts += 1
+        if known.conflicts > MOST_CONFLICTS:
+            return
+        twice = write is not None and known.written is not None
+        earlier = known.written or known.read
+        assert earlier is not None, "a batch is known by an exchange"
+        doubts = ["anew"]
+        if (known.written is not None and known.read is None and known.acks != ALL_REPLICAS) or (
+            write is not None and write.acks != ALL_REPLICAS
+        ):
+            doubts.append("truncation")
+        if write is None and known.batch.base == batch.base and batch.identity.records < known.batch.identity.records:
+            doubts.append("compaction")
+        if (
+            not twice and (known.read is None) == (write is None) and untimed(known.batch, batch)
+        ):  # as it was sent, and as it is stored
+            doubts.append("times")
+        claim = "the acknowledged write" if known.written is not None else "what was read"
+        self.suspect(
+            Suspicion(
+                "offset-given-twice" if twice else "inconsistent-offset",
+                "proved",
+                str(place),
+                f"two acknowledged writes claim offset {max(known.batch.base, batch.base)}"
+                if twice
+                else f"at offset {max(known.batch.base, batch.base)} is another batch than {claim} there",
+                [
+                    Evidence(
+                        earlier, spelled(known.batch, told="acknowledged" if known.written is not None else "read")
+                    ),
+                    Evidence(witness, spelled(batch, told="read" if write is None else "acknowledged")),
+                ],
+                tuple(doubts),
+                place,
+                BatchInQuestion(place, [(earlier.number, known.batch.base), (witness.number, batch.base)]),
+            )
+        )
+
+    def pending(self) -> Iterable[Suspicion]:
+        """Return the batches that are at more offsets than they were acknowledged."""
+        return self._doubled()
+
+    def _doubled(self) -> Iterator[Suspicion]:
+        for (place, (identity, newest)), copies in self.doubled.items():
+            surplus = len(copies.offsets) - copies.acknowledged
+            if surplus <= 0 or not copies.sends:
+                continue
+            again = sum(began < copies.newest for began in copies.unanswered)
+            doubts: tuple[str, ...] = ()
+            if newest < 0:  # without a time, what is equal is one batch
+                doubts = ("intent", "times")
+            elif again < surplus:  # with as many writes as there are offsets, each may have been meant
+                doubts = ("intent",) if surplus <= len(copies.unanswered) else ("unseen",)
+            sends = len(copies.unanswered) + copies.acknowledged
+            offsets = " and ".join(map(str, sorted(copies.offsets)))
+            evidence = [Evidence(one, answer_of(one)) for one in copies.sends]
+            evidence += [Evidence(one, f"brings it, at {offsets}") for one in copies.reads]
+            yield Suspicion(
+                "duplicate",
+                "proved",
+                str(place),
+                f"a batch of {number_of(identity.records, 'record')} is at offsets {offsets}: "
+                f"sent {times(sends)}, acknowledged {times(copies.acknowledged)}",
+                evidence,
+                ("anew", *doubts),
+                place,
+                hint="" if doubts else hint_of(copies.sends[0]),
+            )
+
+
+def hint_of(witness: Witness) -> str:
+    """Return what to say of a producer that has sent a batch again."""
+    producer = f"The producer ({witness.software})" if witness.software else "The producer"
+    return (
+        f"{producer} sent a batch without a producer id again after its answer was lost; "
+        "idempotence would have prevented it."
+    )
+
+
+def times(count: int) -> str:
+    """Return a number of times in words."""
+    return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def answer_of(witness: Witness) -> str:
+    """Return what became of a write, as its line in a finding says."""
+    return "[no answer]" if witness.ended is None else "answered"
+
+
+def spelled(batch: BatchFact, *, told: str) -> str:
+    """Return a batch as a line of evidence names it."""
+    place = f"{batch.base} to {batch.last}" if batch.delta else str(batch.base)
+    return f"{told} at {place}: {number_of(batch.identity.records, 'record')}, checksum {batch.identity.crc:08x}"
+
+
+def alike(known: BatchFact, batch: BatchFact) -> bool:
+    """Return True if both are the same batch."""
+    return known.identity == batch.identity and known.delta == batch.delta
+
+
+def write_and_read(known: KnownBatch, write: WriteFact | None) -> bool:
+    """Return True unless both batches are writes, which clients have not made anew."""
+    return write is None or known.written is None
+
+
+def recast(known: KnownBatch, batch: BatchFact, write: WriteFact | None) -> bool:
+    """Return True if one of two batches at an offset may be the other in the form in which the broker stores it: with
+    another compression or time. Headers cannot tell then whether their records are the same."""
+    one, two = known.batch, batch
+    if one.delta != two.delta or one.identity[1:] != two.identity[1:]:
+        return False
+    if one.content is not None and two.content is not None:
+        return one.content == two.content
+    if known.read is not None and write is None:  # both as they are stored: cleaning sets a horizon, and no more
+        return (one.attributes ^ two.attributes) & ~DELETE_HORIZON == 0 and one.attributes != two.attributes
+    stamped = known.stamped or (write is not None and write.stamped)
+    if stamped or (one.attributes ^ two.attributes) & IN_FORM:
+        return True
+    return one.oldest == two.oldest and one.newest != two.newest  # brokers mend a highest timestamp that is wrong
+
+
+def untimed(one: BatchFact, other: BatchFact) -> bool:
+    """Return True if two batches may be one whose broker has mended its times, since these are not known."""
+    known = one.newest >= 0 and other.newest >= 0
+    there = one.base == other.base and one.delta == other.delta
+    return not known and there and one.identity[1:] == other.identity[1:]
+
+
+def overlapping(history: PartitionHistory, batch: BatchFact) -> list[KnownBatch]:
+    """Return batches that have an offset in common with this one, the first few of them."""
+    below = history.batches.below(batch.base)
+    found = [below] if below is not None and below.batch.last >= batch.base else []
+    return found + list(islice(history.batches.between(batch.base, batch.last), MOST_CONFLICTS))

@@ -1,0 +1,176 @@
+"""Suspicions: what checks found, before it is known how sure it is, and whose record shows it.
+
+A check names what else a suspicion could be (its *doubts*). What the rest of the record tells clears doubts or makes
+the suspicion void: that a topic is compacted, or has one id, may stand at the record's end. So levels are decided with
+the verdict, and decided again with the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from .checks import doubt_text
+from .facts import PartitionPlace, Witness
+from .finding import BatchInQuestion, Evidence, Finding, FindingLevel
+from .terms import VerifyTerms
+from .topics import KnownTopics
+
+MOST_ALIKE = 32
+"""Suspicions of one check at one place that are kept; more are counted."""
+MOST_PLACES = 2000
+MOST_EVIDENCE = 8
+NATURAL = frozenset({"compaction", "anew", "retention", "truncation"})
+"""Doubts about what became of a log. They say nothing of an exchange whose bytes differ between client and broker."""
+
+
+@dataclass(slots=True)
+class Suspicion:
+    """Suspicion of one check. `level`: the one that it has once no doubt is left. `age`: seconds between the first and
+    the last of its exchanges, for doubts about time. `void`: it has turned out to be lawful. `any_age`: what explains
+    it may have been long before its exchanges."""
+
+    check: str
+    level: FindingLevel
+    about: str
+    says: str
+    evidence: list[Evidence]
+    doubts: tuple[str, ...] = ()
+    place: PartitionPlace | None = None
+    batch: BatchInQuestion | None = None
+    hint: str = ""
+    void: bool = False
+    any_age: bool = False
+
+    @property
+    def age(self) -> float:
+        """Return the seconds between the beginning of its first exchange and the end of its last one."""
+        times = [one.witness for one in self.evidence]
+        return max(one.ended or one.began for one in times) - min(one.began for one in times) if times else 0.0
+
+
+@dataclass(slots=True)
+class AlikeSuspicions:
+    """Suspicions of one check at one place. `more`: how many are counted only."""
+
+    kept: list[Suspicion] = field(default_factory=list)
+    more: int = 0
+
+
+class Suspicions:
+    """Suspicions of all checks over one view of a record. `dropped`: places that are not told, since there are too
+    many."""
+
+    def __init__(self, terms: VerifyTerms, topics: KnownTopics) -> None:
+        self.terms, self.topics = terms, topics
+        self.by_place: dict[tuple[str, str], AlikeSuspicions] = {}
+        self.dropped = self.dropped_late = 0
+
+    def add(self, suspicion: Suspicion) -> None:
+        """Keep a suspicion, or count it if there are many like it."""
+        if not self.terms.wants(suspicion.check):
+            return
+        key = suspicion.check, suspicion.about
+        alike = self.by_place.get(key)
+        if alike is None:
+            if len(self.by_place) >= MOST_PLACES:
+                self.dropped += 1
+                return
+            alike = self.by_place[key] = AlikeSuspicions()
+        if len(alike.kept) < MOST_ALIKE:
+            alike.kept.append(suspicion)
+        else:
+            alike.more += 1
+
+    def findings(self, pending: Iterable[Suspicion]) -> Iterator[Finding]:
+        """Yield what is found as of now: a finding for each check, place and level. `pending`: suspicions that checks
+        have not given here, since what comes may still clear them."""
+        groups: dict[tuple[str, str], list[Suspicion]] = {key: list(one.kept) for key, one in self.by_place.items()}
+        self.dropped_late = 0
+        more = {key: one.more for key, one in self.by_place.items()}
+        for suspicion in pending:
+            if not self.terms.wants(suspicion.check):
+                continue
+            group = groups.get((suspicion.check, suspicion.about))
+            if group is None:
+                if len(groups) >= 2 * MOST_PLACES:
+                    self.dropped_late += 1
+                    continue
+                group = groups[suspicion.check, suspicion.about] = []
+            if len(group) < 2 * MOST_ALIKE:
+                group.append(suspicion)
+            else:
+                more[suspicion.check, suspicion.about] = more.get((suspicion.check, suspicion.about), 0) + 1
+        for key, group in groups.items():
+            yield from self._of_place(group, more.get(key, 0))
+
+    def _of_place(self, group: list[Suspicion], more: int) -> Iterator[Finding]:
+        by_level: dict[FindingLevel, list[tuple[Suspicion, list[str]]]] = {}
+        for suspicion in group:
+            doubts = self.doubts_left(suspicion)
+            if doubts is None:
+                continue
+            level: FindingLevel = "suspect" if doubts and suspicion.level == "proved" else suspicion.level
+            by_level.setdefault(level, []).append((suspicion, doubts))
+        for level, of_level in by_level.items():
+            yield merged(level, of_level, more if len(by_level) == 1 else 0)
+
+    def doubts_left(self, suspicion: Suspicion) -> list[str] | None:
+        """Return the doubts that nothing has cleared; None if the suspicion is void."""
+        if suspicion.void:
+            return None
+        topic = "" if suspicion.place is None else suspicion.place.topic
+        witnesses = [one.witness for one in suspicion.evidence]
+        left = []
+        for doubt in suspicion.doubts:
+            if doubt == "compaction":
+                compacted = self.topics.is_compacted(topic, witnesses, ever=suspicion.any_age)
+                if compacted:
+                    return None
+                if compacted is None:
+                    left.append(doubt)
+            elif doubt == "anew":
+                if self.topics.may_be_another(topic, witnesses):
+                    left.append(doubt)
+            elif doubt == "retention":
+                if not self.terms.retention.get(topic, 0.0) > suspicion.age:
+                    left.append(doubt)
+            elif not (doubt in ("elsewhere", "unseen") and self.terms.proves_absence):
+                left.append(doubt)
+        return left
+
+
+def merged(level: FindingLevel, alike: list[tuple[Suspicion, list[str]]], more: int) -> Finding:
+    """Return one finding for suspicions of the same check, place and level."""
+    first = alike[0][0]
+    times = len(alike) + more
+    seen: set[tuple[int, str]] = set()
+    evidence: list[Evidence] = []
+    for suspicion, _ in alike:
+        for one in suspicion.evidence:
+            if len(evidence) < MOST_EVIDENCE and (one.witness.number, one.says) not in seen:
+                seen.add((one.witness.number, one.says))
+                evidence.append(one)
+    evidence.sort(key=lambda one: (one.witness.began, one.witness.number))
+    doubts = dict.fromkeys(doubt for _, left in alike for doubt in left)
+    sentences = [first.hint] if first.hint else []
+    if doubts:
+        sentences.append("It could also be: " + "; ".join(doubt_text(doubt) for doubt in doubts) + ".")
+    return Finding(
+        check=first.check,
+        level=level,
+        about=first.about,
+        says=first.says if times == 1 else f"{first.says} (and {times - 1} more like it)",
+        evidence=evidence,
+        else_=" ".join(sentences),
+        rules=rules_of(one.witness for one in evidence),
+        times=times,
+        batches=[one.batch for one, _ in alike if one.batch is not None],
+        doubts=tuple(doubts),
+        hint=first.hint,
+    )
+
+
+def rules_of(witnesses: Iterable[Witness]) -> tuple[str, ...]:
+    """Return the names of the rules that fired on any of these exchanges, each once."""
+    return tuple(dict.fromkeys(rule for witness in witnesses for rule in witness.rules))

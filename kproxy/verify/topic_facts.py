@@ -1,0 +1,91 @@
+"""Facts about topics: their ids and configs, and that they were deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kproxy.observe.credentials import FILLER
+
+from .facts import Fact, ForgottenFact, LeaderEpochFact, TopicToldFact
+from .log_facts import id_text
+from .read_exchange import ReadExchange, codes
+
+TOPIC_RESOURCE = 2
+POLICY = "cleanup.policy"
+COMPACT = "compact"
+OVERWRITTEN = FILLER.decode()
+GONE = codes("NONE", "REQUEST_TIMED_OUT", "UNKNOWN_SERVER_ERROR")
+
+
+def told_topics(exchange: ReadExchange) -> Iterator[Fact]:
+    """Yield what a Metadata response tells of topics and their leaders."""
+    for topic, parts in exchange.answered_topics():
+        name, topic_id = exchange.text(topic.name), id_text(topic.topic_id)
+        if not name or topic.fields["error_code"]:
+            continue
+        if topic_id:
+            yield TopicToldFact(exchange.witness, name, topic_id)
+        for part in parts:
+            place, epoch = exchange.place(part), part.fields.get("leader_epoch", -1)
+            if place is not None and epoch >= 0:
+                yield LeaderEpochFact(exchange.witness, place, topic_id, epoch)
+
+
+def created_topics(exchange: ReadExchange) -> Iterator[Fact]:
+    """Yield what CreateTopics tells: the topic is a new one, and has these configs."""
+    if exchange.request.get("validate_only"):
+        return
+    asked = {one["name"]: one for one in exchange.request["topics"] or ()}
+    for topic in (exchange.response or {}).get("topics") or ():
+        name = exchange.text(topic["name"])
+        if not name or topic["error_code"]:
+            continue
+        wanted = compacted_by((asked.get(name) or {}).get("configs"))
+        told = compacted_by(topic.get("configs"))
+        yield TopicToldFact(
+            exchange.witness, name, id_text(topic.get("topic_id")), wanted if told is None else told, made=True
+        )
+
+
+def deleted_topics(exchange: ReadExchange) -> Iterator[Fact]:
+    """Yield the topics that DeleteTopics has deleted, or may have."""
+    request, response = exchange.request, exchange.response
+    named = [one["name"] or exchange.name_of(one["topic_id"]) for one in request.get("topics") or ()]
+    failed = set()
+    for one in (response or {}).get("responses") or ():
+        if one["error_code"] not in GONE:
+            failed.add(one["name"] or (exchange.name_of(one["topic_id"]) if "topic_id" in one else None))
+    for name in [*(request.get("topic_names") or ()), *named]:
+        if name and exchange.text(name) and name not in failed:
+            yield ForgottenFact(exchange.witness, name, None)
+
+
+def told_configs(exchange: ReadExchange) -> Iterator[Fact]:
+    """Yield what DescribeConfigs tells of topics."""
+    for resource in (exchange.response or {}).get("results") or ():
+        name = exchange.text(resource["resource_name"])
+        compacted = compacted_by(resource["configs"])
+        if resource["resource_type"] == TOPIC_RESOURCE and name and compacted is not None:
+            yield TopicToldFact(exchange.witness, name, "", compacted)
+
+
+def altered_configs(exchange: ReadExchange) -> Iterator[Fact]:
+    """Yield what AlterConfigs or IncrementalAlterConfigs make of topics: once compacted, a topic may lack records."""
+    for resource in exchange.request["resources"] or ():
+        name = exchange.text(resource["resource_name"])
+        if resource["resource_type"] == TOPIC_RESOURCE and name and compacted_by(resource["configs"]):
+            yield TopicToldFact(exchange.witness, name, "", compacted=True)
+
+
+def compacted_by(configs: Any) -> bool | None:
+    """Return whether these configs have a topic compacted; None if they do not say.
+
+    Values of configs are not in records: each of their bytes is overwritten, which leaves their length, and there are
+    four values: delete, compact, and both in either order.
+    """
+    for config in configs or ():
+        value = config.get("value")
+        if config["name"] == POLICY and isinstance(value, str):
+            return len(value) >= len(COMPACT) if value.strip(OVERWRITTEN) == "" else COMPACT in value
+    return None

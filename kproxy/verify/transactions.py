@@ -1,0 +1,239 @@
+"""Checks of transactions as a whole: that each has one end, and that nobody writes behind a fence."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .facts import (
+    Fact,
+    FencedFact,
+    PartitionPlace,
+    ProducerFact,
+    ReadFact,
+    TransactionEnd,
+    TransactionEndFact,
+    Witness,
+    WriteFact,
+)
+from .finding import Evidence
+from .history_check import CheckState, FactHandler, HistoryCheck
+from .recent import RecentMap
+from .suspicion import Suspicion
+
+SENT_AGAIN = 5
+"""Version of EndTxn from which on one that is sent again is answered as the first one was."""
+MOST_PRODUCERS = 50_000
+MOST_FENCES = 32
+MOST_EPOCHS = 256
+MOST_WRITES = 64
+MOST_EXPECTED = 32
+
+MarkerPlace = tuple[PartitionPlace, int, Witness]
+"""Partition and offset of a marker, with the exchange that brought it."""
+
+
+@dataclass(slots=True)
+class EpochFence:
+    """Epoch below which a producer is fenced. `certain`: all its partitions know of it by the time of the answer."""
+
+    epoch: int
+    witness: Witness
+    certain: bool
+
+
+@dataclass(slots=True)
+class ProducerHistory:
+    """History of one transactional producer id. `markers`: by epoch, one of each end. `ends`: transactions that ended,
+    by epoch, where each has its own; `own_from`: the first epoch of such markers, None if there are none. `writes`:
+    batches since the last end, as (partition, last offset, exchange). `expected`: by partition, batches whose
+    transaction has ended, and how."""
+
+    fences: deque[EpochFence] = field(default_factory=lambda: deque(maxlen=MOST_FENCES))
+    markers: RecentMap[int, dict[TransactionEnd, MarkerPlace]] = field(
+        default_factory=lambda: RecentMap(MOST_EPOCHS, dict[TransactionEnd, MarkerPlace])
+    )
+    ends: RecentMap[int, list[TransactionEndFact]] = field(
+        default_factory=lambda: RecentMap(MOST_EPOCHS, list[TransactionEndFact])
+    )
+    own_from: int | None = None
+    writes: deque[tuple[PartitionPlace, int, Witness]] = field(default_factory=lambda: deque(maxlen=MOST_WRITES))
+    expected: RecentMap[PartitionPlace, deque[tuple[int, Witness, TransactionEndFact]]] = field(
+        default_factory=lambda: RecentMap(MOST_EXPECTED, lambda: deque(maxlen=MOST_EXPECTED))
+    )
+
+
+def weight_of(producer: ProducerHistory) -> int:
+    """Return how many bytes the history of a producer takes, roughly."""
+    epochs = 1000 * (len(producer.markers) + len(producer.ends) + len(producer.fences))
+    return 3000 + epochs + 700 * len(producer.writes) + 5000 * len(producer.expected)
+
+
+class TransactionsCheck(HistoryCheck):
+    """Check of the ends of transactions, and of writes with an epoch that is fenced."""
+
+    names = ("torn-transaction", "zombie-write")
+
+    def __init__(self, state: CheckState) -> None:
+        super().__init__(state)
+        self.producers: RecentMap[int, ProducerHistory] = self.recent(MOST_PRODUCERS, ProducerHistory, weight_of)
+
+    def handlers(self) -> Mapping[type[Fact], FactHandler]:
+        """Return what is to be called with each kind of fact."""
+        return {
+            ProducerFact: self.given,
+            FencedFact: self.fenced,
+            WriteFact: self.written,
+            TransactionEndFact: self.ended,
+            ReadFact: self.read,
+        }
+
+    def given(self, fact: ProducerFact) -> None:
+        """Note that older epochs of a producer id are fenced."""
+        producer = self.producers[fact.producer_id]
+        producer.fences.append(EpochFence(fact.epoch, fact.witness, certain=not fact.ended))
+        if not fact.ended:
+            producer.writes.clear()
+
+    def fenced(self, fact: FencedFact) -> None:
+        """Note that this epoch has been refused, and so are older ones."""
+        self.producers[fact.producer_id].fences.append(EpochFence(fact.epoch + 1, fact.witness, certain=False))
+
+    def written(self, write: WriteFact) -> None:
+        """Look for fences before a write that was accepted, and note it for the end of its transaction."""
+        if write.result != "ok":
+            return
+        for batch in write.batches:
+            if not batch.transactional:
+                continue
+            self.state.looked["zombie-write"] += 1
+            identity = batch.identity
+            producer = self.producers[identity.producer_id]
+            self.behind_fence(producer, identity.producer_id, identity.epoch, write.witness, str(write.place))
+            if write.base is not None:
+                producer.writes.append((write.place, batch.last, write.witness))
+
+    def behind_fence(
+        self, producer: ProducerHistory, producer_id: int, epoch: int, witness: Witness, what: str
+    ) -> None:
+        """Keep a suspicion if an epoch was accepted although it had been fenced before."""
+        fences = [one for one in producer.fences if epoch < one.epoch and one.witness.before(witness)]
+        if not fences:
+            return
+        fence = max(fences, key=lambda one: one.certain)
+        self.suspect(
+            Suspicion(
+                "zombie-write",
+                "proved",
+                f"producer {producer_id}",
+                f"{witness.api} ({what}) with epoch {epoch} was accepted behind a fence at epoch {fence.epoch}",
+                [Evidence(fence.witness, f"epoch {fence.epoch}"), Evidence(witness, f"epoch {epoch}, accepted")],
+                () if fence.certain else ("race",),
+            )
+        )
+
+    def ended(self, fact: TransactionEndFact) -> None:
+        """Take in the end of a transaction as its producer asked for it."""
+        producer = self.producers[fact.producer_id]
+        self.state.counts["transactions"] += fact.result == "ok"
+        own_epoch = fact.own_epoch
+        if own_epoch:
+            first = fact.epoch + 1
+            producer.own_from = first if producer.own_from is None else min(first, producer.own_from)
+        elif fact.result == "ok" and fact.witness.version < SENT_AGAIN:  # one epoch for all of them from now on
+            producer.own_from = None
+        if fact.result == "ok":
+            self.state.looked["torn-transaction"] += 1
+            if (
+                fact.witness.version < SENT_AGAIN
+            ):  # else it may be one that was sent again, which has the epoch of before
+                self.behind_fence(producer, fact.producer_id, fact.epoch, fact.witness, "end its transaction")
+            for place, offset, witness in producer.writes:
+                if witness.before(fact.witness):
+                    producer.expected[place].append((offset, witness, fact))
+            if own_epoch:
+                producer.ends[fact.epoch][:] = [fact]
+                for end, (place, offset, witness) in (producer.markers.get(fact.epoch + 1) or {}).items():
+                    if (end == "commit") != fact.committed:
+                        self.torn_end(fact, place, offset, witness, end)
+        if fact.result != "failed":
+            producer.writes.clear()
+
+    def read(self, read: ReadFact) -> None:
+        """Take in the markers of an answer."""
+        for batch in read.batches:
+            end = batch.end
+            if end is None:
+                continue
+            identity = batch.identity
+            self.state.looked["torn-transaction"] += 1
+            producer = self.producers[identity.producer_id]
+            known = producer.markers[identity.epoch]
+            mine = read.place, batch.base, read.witness
+            other = known.get("abort" if end == "commit" else "commit")
+            if end not in known:
+                known[end] = mine
+                if other is not None and producer.own_from is not None and identity.epoch >= producer.own_from:
+                    self.torn(identity.producer_id, identity.epoch, (end, mine), other)
+                for fact in producer.ends.get(identity.epoch - 1) or ():
+                    if (end == "commit") != fact.committed:
+                        self.torn_end(fact, *mine, end)
+            if producer.own_from is None:
+                self.expectations(producer, read.place)
+
+    def expectations(self, producer: ProducerHistory, place: PartitionPlace) -> None:
+        """Compare the markers behind batches of a partition with how their transactions ended."""
+        expected = producer.expected.get(place) or deque()
+        for _ in range(len(expected)):
+            offset, witness, fact = expected.popleft()
+            marker = self.state.markers.next(place, fact.producer_id, offset)
+            if marker is None:
+                expected.append((offset, witness, fact))
+            elif (marker.end == "commit") != fact.committed:
+                write = Evidence(witness, f"{place}, up to offset {offset}")
+                self.torn_end(fact, place, marker.offset, marker.witness, marker.end, write)
+
+    def torn(self, producer_id: int, epoch: int, mine: tuple[TransactionEnd, MarkerPlace], other: MarkerPlace) -> None:
+        """Keep a suspicion that one transaction was committed in one place and aborted in another."""
+        end, (place, offset, witness) = mine
+        opposite = "abort" if end == "commit" else "commit"
+        self.suspect(
+            Suspicion(
+                "torn-transaction",
+                "proved",
+                f"producer {producer_id}",
+                f"the transaction of epoch {epoch} ends with {end} in {place} and with {opposite} in {other[0]}",
+                [
+                    Evidence(other[2], f"{opposite} at {other[0]}, offset {other[1]}"),
+                    Evidence(witness, f"{end} at {place}, offset {offset}"),
+                ],
+            )
+        )
+
+    def torn_end(
+        self,
+        fact: TransactionEndFact,
+        place: PartitionPlace,
+        offset: int,
+        witness: Witness,
+        end: TransactionEnd,
+        write: Evidence | None = None,
+    ) -> None:
+        """Keep a suspicion that a transaction's marker is not what its producer was told. `write`: the batch that ties
+        them together, where epochs do not: an end in between may be missing in the record."""
+        told = "committed" if fact.committed else "aborted"
+        evidence = [
+            Evidence(fact.witness, f"{told}, epoch {fact.epoch}"),
+            Evidence(witness, f"{end} at {place}, offset {offset}"),
+        ]
+        self.suspect(
+            Suspicion(
+                "torn-transaction",
+                "proved",
+                f"producer {fact.producer_id}",
+                f"the producer was told that its transaction is {told}, and {place} has a marker of the other end",
+                evidence if write is None else [write, *evidence],
+                () if write is None else ("unseen",),
+            )
+        )

@@ -1,0 +1,220 @@
+"""Verification of a record: its exchanges in, and a verdict out.
+
+verdict = verify(exchanges)                   all of a record
+verifier = Verifier(); verifier.take(front, behind); verifier.verdict()     while it is made
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from kproxy.observe.exchange import ObservedExchange
+from kproxy.observe.filter.view import EventView, ViewedEvent
+
+from .event_reader import EventReader, event_witness
+from .facts import Fact, Witness
+from .finding import LEVELS, Finding, Verdict
+from .outcome import counts_of, not_read, not_remembered, outcome, told_of_reading
+from .reading import FactReader, witness_of
+from .recent import RecentMap
+from .sides import both_sides
+from .terms import VerifyTerms
+from .view import ViewVerifier
+
+DEFAULT_TERMS = VerifyTerms()
+MOST_CONNECTIONS = 100_000
+MOST_CLUSTERS = 16
+"""Clusters of one record that are verified; each has names, producer ids and groups of its own."""
+
+
+class TwoSides(Protocol):
+    """Exchange at the client (None: kproxy asked by itself) and at the broker (None: the same bytes, or none)."""
+
+    @property
+    def front(self) -> ObservedExchange | None: ...
+    @property
+    def behind(self) -> ObservedExchange | None: ...
+
+
+VerifiedExchange = TwoSides | EventView
+"""Exchange of a record: of a capture or a tape, or as a request event tells it."""
+
+
+class ClusterVerifier:
+    """Verifier of what clients saw of one cluster, and of what its brokers did; None for a view not asked for."""
+
+    def __init__(self, terms: VerifyTerms, memory: int) -> None:
+        each = memory // 2 if terms.view == "both" else memory
+        self.clients = ViewVerifier("clients", terms, each) if terms.view != "brokers" else None
+        self.brokers = ViewVerifier("brokers", terms, each) if terms.view != "clients" else None
+
+    @property
+    def views(self) -> list[ViewVerifier]:
+        """Return the views that were asked for."""
+        return [view for view in (self.clients, self.brokers) if view is not None]
+
+    def findings(self) -> list[Finding]:
+        """Return what is found as of now, with who did it."""
+        clients = [] if self.clients is None else self.clients.findings()
+        brokers = [] if self.brokers is None else self.brokers.findings()
+        return clients + brokers if len(self.views) == 1 else both_sides(clients, brokers)
+
+
+class Verifier:
+    """Verifier of a record, exchange by exchange. `strangers`: answers without a request, as the reader counts them.
+    `clusters`: by name, empty where the record has none; `beyond`: exchanges of clusters that are not verified."""
+
+    def __init__(self, terms: VerifyTerms = DEFAULT_TERMS) -> None:
+        self.terms = terms
+        self.strangers = 0
+        self.exchanges = self.beyond = self.events = 0
+        self.connections: RecentMap[tuple[str, int], list[tuple[str, int]]] = RecentMap(
+            MOST_CONNECTIONS, list[tuple[str, int]]
+        )
+        self.known_connections = 0
+        self.clusters: dict[str, ClusterVerifier] = {}
+        self.front_reader = FactReader(records=terms.records)
+        self.behind_reader = FactReader(records=terms.records)
+        self.event_reader = EventReader(self.front_reader.counts)
+        self.apart: RecentMap[tuple[str, int], list[bool]] = RecentMap(MOST_CONNECTIONS, list[bool])
+
+    def add(self, exchange: VerifiedExchange) -> None:
+        """Take the next exchange of a record, whatever it is made of."""
+        if isinstance(exchange, EventView):
+            self.take_event(exchange.data)
+        else:
+            self.take(exchange.front, exchange.behind)
+
+    def take(self, front: ObservedExchange | None, behind: ObservedExchange | None) -> None:
+        """Take the next exchange, as it was at the client and, where that was something else, at the broker."""
+        known = front or behind
+        if known is None:
+            return
+        self.exchanges += front is not None  # so that numbers are those of `kproxy show`
+        cluster = self.cluster(known.who.cluster)
+        if cluster is None:
+            return
+        shared = None
+        if front is not None:
+            witness = witness_of(front, self.exchanges, self.terms.skew, behind is not None, front)
+            self.connected(witness)
+            shared = self.front_reader.facts(front, witness)
+            tell(cluster.clients, witness, shared)
+        if cluster.brokers is None:
+            return
+        if behind is not None:
+            number = self.exchanges if front is not None else 0
+            witness = witness_of(behind, number, self.terms.skew, True, known)
+            self.apart[witness.connection][:] = [True]
+            tell(cluster.brokers, witness, self.behind_reader.facts(behind, witness))
+        elif front is not None and shared is not None and not front.answered_by_rule:
+            if self.apart.get(witness.connection):  # names and fetch sessions may differ on the two sides of it
+                shared = self.behind_reader.facts(front, witness)
+            tell(cluster.brokers, witness, shared)
+
+    def take_event(self, data: ViewedEvent) -> None:
+        """Take the next exchange as its request event tells it: as the client saw it."""
+        self.exchanges += 1
+        self.events += 1
+        cluster = self.cluster(data.get("cluster"))
+        if cluster is None:
+            return
+        witness = event_witness(data, self.exchanges, self.terms.skew)
+        if witness is None:
+            self.event_reader.counts.damaged[str(data.get("api"))] += 1
+            return
+        self.connected(witness)
+        tell(cluster.clients, witness, self.event_reader.facts(data, witness))
+
+    def note_not_told(self, requests: Mapping[str, int]) -> None:
+        """Note how many requests, by API, the record tells in sums only."""
+        self.front_reader.counts.not_kept.update(requests)
+
+    def cluster(self, name: str | None) -> ClusterVerifier | None:
+        """Return the verifier of a cluster; None if there are too many. All of them share the memory."""
+        known = self.clusters.get(name or "")
+        if known is None:
+            if len(self.clusters) >= MOST_CLUSTERS:
+                self.beyond += 1
+                return None
+            known = self.clusters[name or ""] = ClusterVerifier(self.terms, self.terms.memory)
+            share = self.terms.memory // len(self.clusters)
+            for view in self.views:
+                view.limit(share // 2 if self.terms.view == "both" else share)
+        return known
+
+    def connected(self, witness: Witness) -> None:
+        """Count the connection of a witness if it is a new one; of a known one, share its name."""
+        connection = self.connections[witness.connection]
+        if connection:
+            witness.connection = connection[0]
+        else:
+            self.known_connections += 1
+            connection.append(witness.connection)
+
+    @property
+    def views(self) -> list[ViewVerifier]:
+        """Return the views of all clusters."""
+        return [view for cluster in self.clusters.values() for view in cluster.views]
+
+    def verdict(self, *, so_far: bool = False) -> Verdict:
+        """Return what is found. `so_far`: the record goes on, so that what was over in the last seconds is left for
+        the next verdict."""
+        if not self.clusters:
+            self.cluster(None)
+        for view in self.views:
+            view.answers_without_requests(self.strangers)
+            if not so_far:
+                view.end()
+        found, of_record = [], len(self.terms.incomplete)
+        self.terms.incomplete.extend(not_read(self.front_reader.counts))  # so that absence proves nothing
+        self.terms.incomplete.extend(not_remembered(self.views))
+        for name, cluster in self.clusters.items():
+            of_cluster = cluster.findings()
+            if len(self.clusters) > 1:
+                for finding in of_cluster:
+                    finding.about = f"{finding.about} of {name or 'a cluster without a name'}"
+            found += of_cluster
+        del self.terms.incomplete[of_record:]
+        lowest = LEVELS.index(self.terms.level)
+        found = [one for one in found if LEVELS.index(one.level) <= lowest]
+        found.sort(key=rank)
+        views, counts = self.views, self.front_reader.counts
+        figures = counts_of([cluster.views[0] for cluster in self.clusters.values()])
+        if self.events:
+            del figures["transactions"]
+        clean, not_checked = outcome(self.terms, views, counts, {one.check for one in found}, events=self.events > 0)
+        incomplete = [*self.terms.incomplete, *not_remembered(views), *told_of_reading(views, counts)]
+        if self.beyond:
+            incomplete.append(f"{self.beyond} exchanges are of other clusters than the first {MOST_CLUSTERS}")
+        return Verdict(
+            findings=found,
+            clean=clean,
+            not_checked=not_checked,
+            counts=figures,
+            exchanges=self.exchanges,
+            connections=self.known_connections,
+            incomplete=incomplete,
+            views=tuple(dict.fromkeys(view.view for view in views)),
+        )
+
+
+def tell(view: ViewVerifier | None, witness: Witness, facts: list[Fact]) -> None:
+    """Give a view the facts of an exchange, by the time at which it was over, or began if it was not."""
+    if view is not None:
+        view.take(witness.began if witness.ended is None else witness.ended, facts)
+
+
+def rank(finding: Finding) -> tuple[int, float, str]:
+    """Return what findings are sorted by: proved ones first, then by time."""
+    first = min((one.witness.began for one in finding.evidence), default=0.0)
+    return LEVELS.index(finding.level), first, finding.check
+
+
+def verify(exchanges: Iterable[VerifiedExchange], terms: VerifyTerms = DEFAULT_TERMS) -> Verdict:
+    """Return what all exchanges of a record prove."""
+    verifier = Verifier(terms)
+    for exchange in exchanges:
+        verifier.add(exchange)
+    return verifier.verdict()

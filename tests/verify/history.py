@@ -1,0 +1,207 @@
+"""Histories made by hand: exchanges of clients with a cluster, each with its time, as `kproxy.verify` takes them.
+
+history = History()
+history.write(1.0, batch(b"a"), base=0)
+history.read(2.0, 0, (0, batch(b"b")))
+history.findings()                          {"inconsistent-offset": "proved"}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from kproxy.capture.pairs import BothSides
+from kproxy.observe.exchange import Form, ObservedExchange
+from kproxy.verify import Verdict, Verifier, VerifyTerms, verify
+from kproxy.verify.view import ViewVerifier
+from kproxy.wire.codec import structs
+from kproxy.wire.records import Control, Producer, Record, encode_batch, encode_control
+from kproxy.wire.table import layout
+from tests.support.exchange_factory import Somebody, exchange
+from tests.support.frames import fetch_body, fetched_body, produce_body, produced_body
+
+TOPIC = "orders"
+TOPIC_ID = UUID("3f2504e0-4f89-11d3-9a0c-0305e82c3301")
+NOW = 1_795_262_400_000
+PRODUCER, CONSUMER = (
+    Somebody(1, client_port=50001, client_id="writer"),
+    Somebody(2, client_port=50002, client_id="reader"),
+)
+COORDINATOR = Somebody(3, client_port=50003, client_id="reader", node=2)
+Stored = tuple[int, bytes]
+"""Offset at which a batch is, and its bytes."""
+
+
+def batch(
+    *values: bytes,
+    producer: tuple[int, int, int] | None = None,
+    transactional: bool = False,
+    at: int = 0,
+    codec: int = 0,
+) -> bytes:
+    """Return a batch of these values as it is sent. `producer`: id, epoch and sequence; `at`: milliseconds."""
+    records = [Record(offset, NOW + at, None, value) for offset, value in enumerate(values)]
+    who = Producer() if producer is None else Producer(*producer, transactional)
+    return encode_batch(records, producer=who, codec=codec)
+
+
+def marker(producer_id: int, epoch: int, *, commit: bool) -> bytes:
+    """Return the batch with which a coordinator ends a transaction."""
+    record = encode_control(Control(int(commit), {"version": 0, "coordinator_epoch": 0}), 0, NOW)
+    return encode_batch([record], producer=Producer(producer_id, epoch, -1, True), control=True)
+
+
+def thinned(*values: bytes, last: int) -> bytes:
+    """Return a batch of these values that takes the offsets up to `last`, as compaction leaves one."""
+    records = [Record(offset, NOW, None, value) for offset, value in enumerate(values)]
+    return encode_batch(records, last_offset_delta=last)
+
+
+def stored(*batches: Stored) -> bytes:
+    """Return a records field with these batches at these offsets."""
+    return b"".join(offset.to_bytes(8, "big") + data[8:] for offset, data in batches)
+
+
+class History:
+    """History of exchanges. `known`: Metadata tells the topic's id first and last, without which a topic may be another
+    one. `compacted`: what DescribeConfigs tells then; None, nobody asks."""
+
+    def __init__(self, *, known: bool = True, compacted: bool | None = False) -> None:
+        self.pairs: list[BothSides] = []
+        self.known, self.compacted, self.over = known, compacted, False
+        if known:
+            self.metadata(0.1)
+        if compacted is not None:
+            self.configs(0.2, compacted)
+
+    def add(
+        self, at: float, api: str, version: int, request: Mapping[str, Any], response: Mapping[str, Any] | None, *,
+        who: Somebody = CONSUMER, took: float = 0.02, rules: tuple[str, ...] = (), by_rule: bool = False,
+        behind: Mapping[str, Any] | None = None, form: Form = Form.WHOLE,
+    ) -> ObservedExchange:  # fmt: skip
+        """Add an exchange that begins at this second. `behind`: the response that the broker gave, if it is another."""
+        number = len(self.pairs) + 1
+        seen = exchange(api, version, request, response, who=who, at=at, number=number, form=form)
+        seen.rules, seen.answered_by_rule = list(rules), by_rule
+        if seen.response is not None:
+            seen.response.first = seen.response.last = at + took
+        other = None
+        if behind is not None:
+            other = exchange(api, version, request, behind, who=who, at=at, number=number)
+        self.pairs.append(BothSides(seen, other))
+        return seen
+
+    def metadata(self, at: float, topic_id: UUID = TOPIC_ID, epoch: int = 0) -> None:
+        """Add a Metadata that tells the topic's id."""
+        parts = [{"partition_index": 0, "leader_id": 1, "leader_epoch": epoch}]
+        topic = {"name": TOPIC, "topic_id": topic_id, "partitions": parts}
+        self.add(at, "Metadata", 12, {"topics": None}, {"brokers": [], "topics": [topic]})
+
+    def configs(self, at: float, compacted: bool) -> None:
+        """Add a DescribeConfigs that tells whether the topic is compacted."""
+        config = {"name": "cleanup.policy", "value": "compact" if compacted else "delete"}
+        asked = {"resources": [{"resource_type": 2, "resource_name": TOPIC, "configuration_keys": None}]}
+        told = {"results": [{"resource_type": 2, "resource_name": TOPIC, "configs": [config]}]}
+        self.add(at, "DescribeConfigs", 2, asked, told)
+
+    def write(
+        self, at: float, data: bytes, base: int | None = 0, *, error: int = 0, acks: int = -1, who: Somebody = PRODUCER,
+        behind: int | None = None, **more: Any,
+    ) -> None:  # fmt: skip
+        """Add a Produce. `base`: the offset it was given, None: no answer came. `behind`: the broker's answer."""
+        request = produce_body((TOPIC, 0, data), acks=acks)
+        response = None if base is None else produced_body(TOPIC, offset=base, error=error)
+        other = None if behind is None else produced_body(TOPIC, offset=behind)
+        self.add(at, "Produce", 9, request, response, who=who, behind=other, **more)
+
+    def read(
+        self, at: float, position: int, *batches: Stored, high: int = 1000, stable: int = 1000, start: int = 0,
+        committed: bool = False, aborted: tuple[tuple[int, int], ...] = (), behind: tuple[Stored, ...] | None = None,
+        version: int = 11, **more: Any,
+    ) -> None:  # fmt: skip
+        """Add a Fetch from this offset. `behind`: the batches that the broker sent."""
+        request = fetch_body(TOPIC, offset=position, isolation_level=int(committed))
+        if version >= 7:
+            request["session_epoch"] = -1
+
+        def answer(found: tuple[Stored, ...]) -> dict[str, Any]:
+            body = fetched_body((TOPIC, 0, stored(*found)), high_watermark=high)
+            fields = {"last_stable_offset": stable} | ({"log_start_offset": start} if version >= 5 else {})
+            lists = [{"producer_id": one, "first_offset": first} for one, first in aborted]
+            body["responses"][0]["partitions"][0] |= fields | {"aborted_transactions": lists}
+            return body
+
+        other = None if behind is None else answer(behind)
+        self.add(at, "Fetch", version, request, answer(batches), behind=other, **more)
+
+    def commit(
+        self, at: float, offset: int, *, answered: bool = True, error: int = 0, generation: int = 1, **more: Any
+    ) -> None:
+        """Add an OffsetCommit of group g."""
+        parts = [{"partition_index": 0, "committed_offset": offset}]
+        request = {
+            "group_id": "g",
+            "generation_id_or_member_epoch": generation,
+            "topics": [{"name": TOPIC, "partitions": parts}],
+        }
+        response = {"topics": [{"name": TOPIC, "partitions": [{"partition_index": 0, "error_code": error}]}]}
+        self.add(at, "OffsetCommit", 8, request, response if answered else None, **({"who": COORDINATOR} | more))
+
+    def told(self, at: float, offset: int, **more: Any) -> None:
+        """Add an OffsetFetch of group g that tells this offset."""
+        asked = {"group_id": "g", "topics": [{"name": TOPIC, "partition_indexes": [0]}]}
+        parts = [{"partition_index": 0, "committed_offset": offset}]
+        told = {"group_id": "g", "topics": [{"name": TOPIC, "partitions": parts}]}
+        self.add(at, "OffsetFetch", 8, {"groups": [asked]}, {"groups": [told]}, **({"who": COORDINATOR} | more))
+
+    def init(self, at: float, producer_id: int, epoch: int) -> None:
+        """Add an InitProducerId that gives this epoch."""
+        self.add(at, "InitProducerId", 4, {"transactional_id": "t", "transaction_timeout_ms": 1000},
+                 {"producer_id": producer_id, "producer_epoch": epoch}, who=PRODUCER)  # fmt: skip
+
+    def end(self, at: float, producer_id: int, epoch: int, *, commit: bool, version: int = 3, error: int = 0) -> None:
+        """Add an EndTxn."""
+        request = {"transactional_id": "t", "producer_id": producer_id, "producer_epoch": epoch, "committed": commit}
+        response = {"error_code": error}
+        if version >= 5:
+            response |= {"producer_id": producer_id, "producer_epoch": epoch + 1}
+        self.add(at, "EndTxn", version, request, response, who=PRODUCER)
+
+    def txn_commit(self, at: float, offset: int, producer_id: int = 7, epoch: int = 0) -> None:
+        """Add a TxnOffsetCommit of group g."""
+        parts = [{"partition_index": 0, "committed_offset": offset}]
+        request = {"transactional_id": "t", "group_id": "g", "producer_id": producer_id, "producer_epoch": epoch,
+                   "topics": [{"name": TOPIC, "partitions": parts}]}  # fmt: skip
+        self.add(
+            at, "TxnOffsetCommit", 3, request, {"topics": [{"name": TOPIC, "partitions": [{"partition_index": 0}]}]}
+        )
+
+    def verdict(self, **terms: Any) -> Verdict:
+        """Return what the history proves, notes included."""
+        last = max((pair.front.request.last for pair in self.pairs if pair.front and pair.front.request), default=0.0)
+        if not self.over and self.known:
+            self.metadata(last + 20, epoch=-1)
+        if not self.over and self.compacted is not None:
+            self.configs(last + 20.1, self.compacted)
+        self.over = True
+        return verify(self.pairs, VerifyTerms(**({"level": "note"} | terms)))
+
+    def findings(self, **terms: Any) -> dict[str, str]:
+        """Return the level of each check that found something."""
+        return {one.check: one.level for one in reversed(self.verdict(**terms).findings)}
+
+
+def clients_view(verifier: Verifier, cluster: str | None = PRODUCER.cluster) -> ViewVerifier:
+    """Return the verifier of what clients saw of a cluster."""
+    known = verifier.cluster(cluster)
+    assert known is not None
+    assert known.clients is not None
+    return known.clients
+
+
+def assignment(*numbers: int) -> bytes:
+    """Return an assignment of partitions of the topic, as the consumer protocol writes it."""
+    body = {"assigned_partitions": [{"topic": TOPIC, "partitions": list(numbers)}], "user_data": None}
+    return b"\0\1" + structs.encode(layout.embedded("consumer_assignment", 1), body)

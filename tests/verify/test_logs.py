@@ -1,0 +1,317 @@
+"""Checks of logs: each with a history that breaks its guarantee, and a lawful one beside it."""
+
+from __future__ import annotations
+
+from kproxy.observe.exchange import Form
+from kproxy.wire.records import Record, encode_batch
+from tests.support.exchange_factory import Somebody
+from tests.verify.history import NOW, TOPIC_ID, History, batch, thinned
+
+A, B, C = batch(b"a", b"aa"), batch(b"b", b"bb", at=1), batch(b"c", b"cc", at=2)
+OTHER = Somebody(9, client_port=50009, client_id="other")
+
+
+def test_what_is_written_and_read_is_clean() -> None:
+    history = History()
+    history.write(1, A, 0)
+    history.write(2, B, 2)
+    history.read(3, 0, (0, A), (2, B))
+    verdict = history.verdict()
+    assert verdict.findings == []
+    assert {"lost-write", "inconsistent-offset", "duplicate", "watermark-behind", "order"} <= set(verdict.clean)
+    assert verdict.counts["acknowledged writes"] == verdict.counts["read afterwards"] == 2
+
+
+def test_a_write_that_readers_do_not_get() -> None:
+    """An answer that goes on behind an acknowledged batch without it has lost it, if the topic is not compacted."""
+    for compacted, level in ((False, "proved"), (None, "suspect"), (True, None)):
+        history = History(compacted=compacted)
+        history.write(1, A, 0)
+        history.write(2, B, 2)
+        history.read(3, 0, (2, B))
+        assert history.findings() == ({} if level is None else {"lost-write": level})
+
+
+def test_a_write_that_an_overlapping_answer_lacks() -> None:
+    """The answer may be over before the write is: what is behind a hole was appended later."""
+    history = History()
+    history.write(1, A, 0, took=3)
+    history.read(2, 0, (2, B))
+    assert history.findings() == {"lost-write": "proved"}
+
+
+def test_below_the_beginning_of_the_log_nothing_is_lost() -> None:
+    history = History()
+    history.write(1, A, 0)
+    history.read(3, 0, (2, B), start=2)
+    history.write(4, A, 4, who=OTHER)
+    history.read(5, 4, (6, C), version=4)  # does not tell where the log begins
+    assert history.findings() == {"lost-write": "suspect"}
+    assert history.findings(retention={"orders": 60.0}) == {"lost-write": "proved"}
+
+
+def test_what_is_there_again_was_not_compacted() -> None:
+    history = History(compacted=None)
+    history.write(1, A, 0)
+    history.read(2, 0, (2, B))
+    history.read(3, 0, (0, A), (2, B))
+    assert history.findings() == {"lost-write": "proved"}
+
+
+def test_what_brokers_sent_was_not_compacted() -> None:
+    """Where the broker's answer has it and the client's has not, somebody between took it, and the rule is named."""
+    history = History(compacted=None)
+    history.write(1, A, 0)
+    history.read(2, 0, (2, B), behind=((0, A), (2, B)), rules=("thief",))
+    (finding,) = history.verdict().findings
+    assert (finding.check, finding.level, finding.view, finding.rules) == (
+        "lost-write",
+        "proved",
+        "clients",
+        ("thief",),
+    )
+    assert "thief" in finding.else_
+    assert history.findings(view="brokers") == {}
+
+
+def test_a_deleted_topic_begins_again() -> None:
+    history = History()
+    history.write(1, A, 0)
+    history.add(2, "DeleteTopics", 4, {"topic_names": ["orders"]}, {"responses": [{"name": "orders", "error_code": 0}]})
+    history.write(3, B, 0)
+    history.read(4, 0, (0, B))
+    assert history.findings() == {}
+
+
+def test_a_topic_with_another_id_begins_again() -> None:
+    history = History()
+    history.write(1, A, 0)
+    history.metadata(2, TOPIC_ID.__class__(int=5))
+    history.write(3, B, 0)
+    history.read(4, 0, (0, B))
+    assert history.findings() == {}
+
+
+def test_a_high_watermark_that_is_behind() -> None:
+    history = History()
+    history.write(1, A, 0)
+    history.read(2, 2, high=2)
+    assert history.findings() == {}
+    history.read(3, 2, high=1)
+    assert history.findings() == {"watermark-behind": "suspect"}
+
+
+def test_a_high_watermark_of_before_the_answer() -> None:
+    history = History()
+    history.write(1, A, 0, took=3)
+    history.read(2, 0, high=0)
+    assert history.findings() == {}
+
+
+def test_an_offset_that_is_given_twice() -> None:
+    history = History()
+    history.write(1, A, 0)
+    history.write(2, B, 1, who=OTHER)
+    assert history.findings() == {"offset-given-twice": "proved"}
+
+
+def test_an_offset_that_is_given_twice_after_acks_of_the_leader() -> None:
+    history = History()
+    history.write(1, A, 0, acks=1)
+    history.write(2, B, 0, acks=1, who=OTHER)
+    assert history.findings() == {"offset-given-twice": "suspect"}
+
+
+def test_an_idempotent_retry_is_given_its_first_offset() -> None:
+    history = History()
+    again = batch(b"a", producer=(7, 0, 0))
+    history.write(1, again, None)
+    history.write(2, again, 0)
+    history.write(3, again, 0)
+    history.read(4, 0, (0, again))
+    assert history.findings() == {}
+
+
+def test_another_batch_than_was_acknowledged() -> None:
+    for known, level in ((True, "proved"), (False, "suspect")):
+        history = History(known=known)
+        history.write(1, A, 0)
+        history.read(2, 0, (0, C.replace(b"c", b"d")))
+        history.read(3, 0, (0, batch(b"x", b"y")))
+        assert history.findings() == {"inconsistent-offset": level}
+
+
+def test_another_batch_than_was_read() -> None:
+    history = History()
+    history.read(1, 0, (0, A))
+    history.read(2, 0, (0, batch(b"x", b"y")))
+    assert history.findings() == {"inconsistent-offset": "proved"}
+
+
+def test_a_batch_that_the_broker_compresses_anew() -> None:
+    """Headers do not tell whether its records are the same, so the check says that it did not look at all."""
+    history = History()
+    history.write(1, A, 0)
+    history.read(2, 0, (0, batch(b"a", b"aa", codec=3)))
+    verdict = history.verdict()
+    assert verdict.findings == []
+    assert "another form" in verdict.not_checked["inconsistent-offset"]
+
+
+def test_a_batch_that_was_sent_again_without_idempotence() -> None:
+    history = History()
+    history.write(1, A, None)
+    history.write(2, A, 2)
+    history.read(3, 0, (0, A), (2, A))
+    (finding,) = history.verdict().findings
+    assert (finding.check, finding.level) == ("duplicate", "proved")
+    assert "offsets 0 and 2: sent twice, acknowledged once" in finding.says
+    assert "idempotence" in finding.else_
+
+
+def test_a_batch_that_is_twice_for_an_unknown_reason() -> None:
+    """One write may be missing in the record: an application may have sent equal records, and have heard of both."""
+    history = History()
+    history.write(2, A, 2)
+    history.read(3, 0, (0, A), (2, A))
+    assert history.findings() == {"duplicate": "suspect"}
+    assert history.findings(complete=True) == {"duplicate": "proved"}
+
+
+def test_equal_batches_that_were_acknowledged_each() -> None:
+    history = History()
+    history.write(1, A, 0)
+    history.write(2, A, 2)
+    history.write(2.5, A, None)  # still on its way when it is read
+    history.read(3, 0, (0, A), (2, A), (4, A))
+    assert history.findings(complete=True) == {"duplicate": "suspect"}
+    history = History()
+    history.write(1, A, 0)
+    history.read(3, 0, (0, A), (2, A))
+    history.write(2, A, 2, took=2)
+    assert history.findings() == {}
+
+
+def test_batches_that_nobody_acknowledges() -> None:
+    """Who asks for no answer may send equal records as often as they are there."""
+    history = History()
+    for at in (1, 2):
+        history.write(at, A, None, acks=0)
+    history.read(3, 0, (0, A), (2, A))
+    assert history.findings() == {}
+
+
+def test_a_sequence_that_is_stored_twice() -> None:
+    again = batch(b"a", producer=(7, 0, 0))
+    history = History()
+    history.write(1, again, 0)
+    history.read(2, 0, (0, again), (1, again))
+    assert history.findings() == {"duplicate-sequence": "proved"}
+
+
+def test_a_sequence_that_begins_again_behind_what_was_deleted() -> None:
+    history = History()
+    history.read(1, 0, (0, batch(b"a", producer=(7, 0, 0))))
+    history.read(2, 5, (5, batch(b"b", producer=(7, 0, 0))), start=5)
+    assert history.findings(without={"skipped-input"}) == {"duplicate-sequence": "suspect"}
+
+
+def test_sequences_that_do_not_ascend() -> None:
+    history = History()
+    history.read(1, 0, (0, batch(b"b", producer=(7, 0, 4))), (1, batch(b"a", producer=(7, 0, 3))))
+    assert history.findings() == {"order": "proved"}
+    history = History()
+    history.read(1, 0, (0, batch(b"a", producer=(7, 0, 3))), (1, batch(b"b", producer=(7, 0, 4))))
+    history.read(1.5, 0, (2, batch(b"c", producer=(7, 1, 0))))
+    assert history.findings() == {}
+
+
+def test_sequences_between_others_that_do_not_ascend() -> None:
+    """Of a part of the log that is read last: what lies beside a batch is compared with it, whatever is between."""
+    for middle, found in ((((4, 6), (6, 4)), {"order": "proved"}), (((4, 4), (6, 6)), {})):
+        history = History()
+        history.read(1, 0, (0, batch(b"a", producer=(7, 0, 0))), (9, batch(b"b", producer=(7, 0, 9))))
+        theirs = [(offset, batch(b"%d" % sequence, producer=(7, 0, sequence))) for offset, sequence in middle]
+        history.read(2, 4, theirs[0], (5, batch(b"other", producer=(8, 0, 0))), theirs[1])
+        assert history.findings(without={"skipped-input"}) == found
+
+
+def test_writes_of_a_connection_in_the_wrong_order() -> None:
+    history = History()
+    history.write(1, A, 2)
+    history.write(2, B, 0)
+    assert history.findings() == {"order": "proved"}
+    history = History()
+    history.write(1, A, 2, took=2)
+    history.write(2, B, 0, took=2)
+    assert history.findings() == {"order": "suspect"}
+    history = History()
+    history.write(1, A, 2)
+    history.write(0.5, B, 0, took=2)
+    assert history.findings() == {}
+
+
+def test_a_batch_that_lacks_records() -> None:
+    """The topic may have been compacted once, unless all that was done to it is in the record."""
+    for compacted, levels in ((False, ("suspect", "proved")), (None, ("suspect", "suspect")), (True, (None, None))):
+        for complete, level in zip((False, True), levels, strict=True):
+            history = History(compacted=compacted)
+            history.read(1, 0, (0, thinned(b"a", last=2)))
+            assert history.findings(complete=complete) == ({} if level is None else {"thinned-batch": level})
+
+
+def test_an_answer_whose_offsets_go_back() -> None:
+    history = History()
+    history.read(1, 0, (2, B), (0, A))
+    assert history.findings() == {"read-disorder": "proved"}
+
+
+def test_what_was_not_kept_is_not_checked() -> None:
+    history = History()
+    history.write(1, A, 0)
+    history.read(2, 0, (0, A), form=Form.HEAD)
+    history.read(3, 0, (0, A))
+    verdict = history.verdict()
+    assert verdict.findings == []
+    assert "1 of 2 Fetch" in verdict.not_checked["lost-write"]
+    assert "lost-write" not in verdict.clean
+    assert any("not kept" in one for one in verdict.incomplete)
+
+
+def test_what_the_reader_says_of_the_record_leaves_nothing_clean() -> None:
+    history = History()
+    history.write(1, A, 0)
+    history.read(2, 0, (0, A))
+    verdict = history.verdict(incomplete=["two gaps"])
+    assert verdict.clean == []
+    assert set(verdict.not_checked.values()) == {"two gaps"}
+
+
+def test_only_and_without() -> None:
+    history = History()
+    history.write(1, A, 0)
+    history.write(2, B, 1, who=OTHER)
+    assert history.findings(only=frozenset({"order"})) == {}
+    assert history.findings(without=frozenset({"offset-given-twice"})) == {}
+
+
+def test_records_tell_what_headers_do_not() -> None:
+    """Where a broker compresses anew, records are compared: what producers wrote is there, or it is not."""
+    for other, found in (
+        (batch(b"a", b"aa", codec=3), {}),
+        (batch(b"a", b"ab", codec=3), {"inconsistent-offset": "proved"}),
+    ):
+        history = History()
+        history.write(1, A, 0)
+        history.read(2, 0, (0, other))
+        assert history.findings() == {}
+        assert history.findings(records=True) == found
+    assert "inconsistent-offset" not in history.verdict(records=True).not_checked
+
+
+def test_records_of_a_batch_in_the_wrong_order() -> None:
+    records = [Record(offset, NOW, None, b"%d" % offset) for offset in (0, 2, 1)]
+    history = History()
+    history.read(1, 0, (0, encode_batch(records, last_offset_delta=2)))
+    assert history.findings() == {}
+    assert history.findings(records=True) == {"read-disorder": "proved"}

@@ -1,0 +1,43 @@
+"""Histories of a small model: nothing is proved of lawful ones, whatever is left out; one broken step is found."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+import pytest
+
+from kproxy.verify import VerifyTerms, verify
+from tests.verify.model import Model
+
+STEPS = 12
+HISTORIES = 400 if os.environ.get("KPROXY_TEST_ALL") else 12
+BROKEN = (
+    "lost-write", "offset-given-twice", "inconsistent-offset", "duplicate-sequence", "aborted-read", "lost-commit",
+    "torn-transaction", "zombie-write",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_lawful_histories_prove_nothing(seed: int) -> None:
+    pairs = Model(seed).run(STEPS)
+    random = Random(seed)
+    for share in (1.0, 0.9, 0.5):
+        kept = [one for one in pairs if random.random() < share]
+        proved = [one for one in verify(kept).findings if one.level == "proved"]
+        assert proved == [], share
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_step_is_found(broken: str) -> None:
+    """In nearly all histories: of some the broken step has no witness, as when nobody asks for a commit again."""
+    found = tried = 0
+    for seed in range(60):
+        model = Model(seed, broken)
+        pairs = model.run(STEPS)
+        if model.spoilt and tried < 3:
+            tried += 1
+            found += any(one.check == broken for one in verify(pairs, VerifyTerms(complete=True)).findings)
+        if tried == 3:
+            break
+    assert tried == 3 and found >= 2, (tried, found)
