@@ -19,9 +19,12 @@ from typing import Self
 
 from kproxy.distribution import how_to_install
 from kproxy.errors import InternalError
+from kproxy.wire.table.api_keys import METADATA
 
 _PRODUCER = 0  # RD_KAFKA_PRODUCER
 _REBALANCE_DELAY_MS = 100  # instead of three seconds, which each group test would wait
+NEWEST_METADATA = 8
+"""Newest version of Metadata whose responses rules can read: those of later ones have a byte too many."""
 
 
 class MissingMock(InternalError):
@@ -89,6 +92,13 @@ class MockCluster:
         if code:
             name: bytes = self._library.rd_kafka_err2str(code)
             raise InternalError(f"the mock cluster refused: {name.decode()}")
+
+
+def readable_mock() -> MockCluster:
+    """Start three mock brokers that offer no version of an API whose responses no rule could read."""
+    cluster = MockCluster(3)
+    cluster.limit_api(METADATA, 0, NEWEST_METADATA)
+    return cluster
 
 
 @cache

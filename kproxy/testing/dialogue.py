@@ -97,7 +97,7 @@ class Dialogue:
         self.shared = shared or Shared()
         self.rules = parse_rules(rules) if rules else RuleSet()
         held = self.rules.bind(facts)
-        fixed = bound or Bound(held.names, advertise or held.advertise is not None, True, held.versions)
+        fixed = bound or Bound.of(held, advertise=advertise or held.advertise is not None)
         self.session = Session(Plan(fixed, held.live) if plan is None else plan, self.shared, facts, number, held)
         self.out = {CLIENT: bytearray(), BROKER: bytearray()}
         self.log: list[Command] = []

@@ -31,7 +31,7 @@ from kproxy.rules.rule_set import Barred, BoundRules, Gate
 from kproxy.rules.store import RuleStore
 
 from .exchanges import Topics
-from .recorder import Tape
+from .recorder import MOST_BEHIND, Tape
 
 T = TypeVar("T")
 
@@ -58,6 +58,10 @@ class LastLines(io.StringIO):
         return len(text)
 
 
+class NoBroker(InternalError):
+    """Error for brokers none of which answers, before a proxy is put in front of them."""
+
+
 OWN = "own"
 """Name of the listener of those who set up a test and judge what came of it: no rule acts there but those about names,
 and nothing is taped."""
@@ -81,7 +85,10 @@ class Recorded(ProxyProcess):
     def session(self, listener: str, facts: Facts, node: int | None) -> Session:
         """Return a session that the tape follows from its first byte."""
         session = super().session(listener, facts, node)
-        return session if listener == OWN else self.tape.follow(session)
+        if listener == OWN:
+            self.tape.began_before = True
+            return session
+        return self.tape.follow(session)
 
     def bind(self, facts: Facts) -> BoundRules:
         bound = super().bind(facts)
@@ -102,7 +109,8 @@ class Embedded:
     def __init__(self, upstream: str, seed: int = 0) -> None:
         self.upstream = upstream
         self.said = LastLines()
-        self.store, self.tape, self.topics = RuleStore(seed), Tape(), Topics()
+        self.store, self.topics = RuleStore(seed), Topics()
+        self.tape = Tape(behind=Tape(MOST_BEHIND))
         self.thread = threading.Thread(target=self._run, name="kproxy", daemon=True)
         self._started: Future[None] = Future()
         self._holds = False
@@ -238,6 +246,7 @@ class Embedded:
         proxy.tape = self.tape
         taped, _ = proxy.server.listeners
         taped.side = self.tape.side(taped.side)
+        taped.upstream.side = self.tape.broker_side(taped.upstream.side)
         return proxy
 
     async def _ask(self) -> None:
@@ -249,7 +258,7 @@ class Embedded:
                 await probe.ask()
         except (OSError, trio.TooSlowError) as error:
             reason = str(error) or "no answer in time"
-            raise InternalError(f"no broker of the upstream {self.upstream} answers: {reason}") from None
+            raise NoBroker(f"no broker of the upstream {self.upstream} answers: {reason}") from None
 
 
 def settle(done: Future[T], work: Callable[[], T]) -> None:

@@ -6,15 +6,15 @@ from __future__ import annotations
 import itertools
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kproxy.errors import DocumentError, KproxyError
 from kproxy.net.rules.waiters import CounterName
-from kproxy.rules.document.read import check_ttl, read_document
+from kproxy.rules.document.read import Document, check_ttl, read_document
 from kproxy.rules.document.source import Source
 from kproxy.rules.running import Running
 
@@ -22,8 +22,14 @@ from . import hooks
 from .embedded import Embedded
 from .exchanges import SeenExchange, SeenExchanges
 from .failure_report import explain, overview
+from .faults import InjectedFaults
 from .injected import WAIT, Injected
 from .rule_arguments import Misuse, in_words, match_of, plain, rule_source
+
+if TYPE_CHECKING:
+    from kproxy.verify.finding import Finding, FindingLevel
+
+    from .verification import TapeReader
 
 TTL = 3600.0
 """Seconds after which a test's rule goes by itself, however the test ends: longer than any test, and than most hours in
@@ -36,6 +42,10 @@ PATIENCE = 10.0
 """Seconds to wait for the list of topics, and for each topic's deletion."""
 
 
+NAMES_RULE = "names of its own"
+"""Name of the rule by which a test has a part of the cluster for itself."""
+
+
 class KproxyWarning(UserWarning):
     """A warning about something that the author of a test should know, though the test goes on."""
 
@@ -46,7 +56,8 @@ class Kproxy:
     Attributes: bootstrap_servers (addresses for clients), own_bootstrap_servers (the same for those who set up the test
     and judge what came of it: no rule acts there but those about names, and `exchanges` has nothing of it), upstream
     (the brokers behind it), seed (of all chances), prefix (that the names of this test have on the brokers, if it has
-    names of its own).
+    names of its own), alone (nobody else uses its topics and groups), faults (that an exploration injects into this
+    run, or the rule file of what it has found; none in an ordinary run).
     """
 
     def __init__(self, engine: Embedded) -> None:
@@ -54,7 +65,9 @@ class Kproxy:
         self.bootstrap_servers, self.own_bootstrap_servers = engine.bootstrap_servers, engine.own_bootstrap_servers
         self.upstream, self.seed = engine.upstream, engine.store.seed
         self.injected: list[Injected] = []
-        self.prefix = ""
+        self.prefix, self.alone = "", False
+        self.faults = InjectedFaults()
+        self._kept: list[Document] = []
         self._numbers: dict[str, itertools.count[int]] = {}
 
     # ---- rules
@@ -96,7 +109,14 @@ class Kproxy:
 
     def load(self, *files: str | Path) -> None:
         """Put rule files into force, before all that is injected, in the place of those that were loaded before."""
-        documents = [read_document(Source.open(Path(file))) for file in files]
+        self._load([*self._kept, *(read_document(Source.open(Path(file))) for file in files)])
+
+    def keep(self, sources: Iterable[Source]) -> None:
+        """Put documents into force until the end of the test, before all others, whatever it loads itself."""
+        self._kept += [read_document(source) for source in sources]
+        self._load(self._kept)
+
+    def _load(self, documents: list[Document]) -> None:
         self.engine.call(lambda: self.engine.proxy.keeper.load("file", lambda s, now: s.replace_files(documents, now)))
 
     def rule(self, name: str) -> Injected:
@@ -145,11 +165,15 @@ class Kproxy:
 
     # ---- names of its own
 
-    def have_own_names(self, test: str) -> None:
+    def have_own_names(self, test: str, prefix: str = "") -> None:
         """Let topics, groups and transactional ids of this test begin with `prefix` on the brokers, and hide all others
-        from it, for connections from now on."""
-        self.prefix = f"{re.sub('[^a-zA-Z0-9]+', '-', test)[:LONGEST_TEST].strip('-')}-{token_hex(4)}."
-        self.inject("prefix", name="names of its own", prefix=self.prefix)
+        from it, for connections from now on. Without a prefix it gets one from its name, in place of none."""
+        own = f"{re.sub('[^a-zA-Z0-9]+', '-', test)[:LONGEST_TEST].strip('-')}-{token_hex(4)}."
+        for one in self.rules:
+            if one.name == NAMES_RULE:
+                one.remove()
+        self.prefix, self.alone = prefix or own, True
+        self.inject("prefix", name=NAMES_RULE, prefix=self.prefix)
 
     def delete_own_topics(self) -> None:
         """Delete the topics of the test at its end, where no fault is in the way; a warning names those that cannot be
@@ -180,6 +204,34 @@ class Kproxy:
             if what == "request":  # in answers a rule has mostly made it so
                 warnings.warn(KproxyWarning(lost), stacklevel=2)
         return seen.where(yes, no)
+
+    def findings(self, **asked: Any) -> list[Finding]:
+        """Return which of Kafka's guarantees the traffic of this test breaks; the arguments are those of `verify`.
+        Raises Misuse."""
+        __tracebackhide__ = True
+        from .verification import judged  # most tests do without
+
+        return judged(self._tape(), asked, alone=self.alone).findings
+
+    def verify(self, *, fail_on: FindingLevel = "proved", **asked: Any) -> None:
+        """Assert that the traffic of this test breaks no guarantee of Kafka: no acknowledged write is lost, nothing is
+        there twice, no commit is lost, and so on.
+
+        The arguments are the options of `kproxy verify`: `view`, `only`, `without`, `level`, `fail_on`, `compacted`,
+        `retention` (of a topic, in a mapping), `complete` and `records`. Without `complete`, the tape counts as
+        complete for a cluster or names of the test's own. Raises AssertionError with the report, Misuse.
+        """
+        __tracebackhide__ = True
+        from .verification import failure  # most tests do without
+
+        found = failure(self._tape(), asked, fail_on, alone=self.alone)
+        if found:
+            raise AssertionError(found)
+
+    def _tape(self) -> TapeReader:
+        from .verification import TapeReader
+
+        return self.engine.call(lambda: TapeReader(self.engine.tape, self.engine.topics))
 
     def _selection(self) -> SeenExchanges:
         tape = self.engine.tape
@@ -225,9 +277,9 @@ class Kproxy:
         self.engine.tape.clear()
 
 
-def delete_topics(bootstrap: str) -> list[str]:
-    """Delete all topics that the proxy shows. Return the reason for each one that stays. Raises KafkaException when no
-    broker answers."""
+def delete_topics(bootstrap: str, wanted: Callable[[str], bool] = bool) -> list[str]:
+    """Delete all topics that the proxy shows, or those with `wanted` names. Return the reason for each one that stays.
+    Raises KafkaException when no broker answers."""
     try:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
@@ -235,6 +287,7 @@ def delete_topics(bootstrap: str) -> list[str]:
         return ["confluent-kafka is not installed, which would delete them"]
     client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     names = [name for name in client.list_topics(timeout=PATIENCE).topics if not name.startswith("__")]
+    names = [name for name in names if wanted(name)]
     left = []
     deleting = client.delete_topics(names, request_timeout=PATIENCE) if names else {}
     for name, done in deleting.items():

@@ -50,6 +50,9 @@ FAST = {
     "leader.imbalance.check.interval.seconds": "3600",  # leaders move when a test says so
 }
 
+BY_RACK = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+"""Selector with which brokers send clients of a rack to a replica there (KIP-392)."""
+
 _formatted: dict[tuple[object, ...], dict[str, bytes]] = {}
 """Files that StorageTool has written, by name, for each release, settings and users: it takes a JVM, for seconds."""
 
@@ -74,8 +77,9 @@ class Kafka:
     """A cluster of `brokers` processes; a context manager that starts it and removes everything again.
 
     `listeners` come in addition to DIRECT; `properties` are broker settings; `scram` maps users to passwords for
-    SCRAM-SHA-256 and SCRAM-SHA-512 (not with ZooKeeper); `jvm` are Java's options for the brokers. Raises MissingTool
-    without Java or Maven.
+    SCRAM-SHA-256 and SCRAM-SHA-512 (not with ZooKeeper); `jvm` are Java's options for the brokers; `racks` are where
+    they stand, in their order, from where clients that say their rack then read. Raises MissingTool without Java or
+    Maven.
     """
 
     def __init__(
@@ -88,6 +92,7 @@ class Kafka:
         first_node: int = 1,
         version: str = KAFKA_VERSION,
         jvm: Sequence[str] = JVM,
+        racks: Sequence[str] = (),
     ) -> None:
         self._jvm = jvm
         self.libs = kafka_libs(version)
@@ -105,6 +110,7 @@ class Kafka:
             node: Broker(node, {name: ports.pop() for name in names}, self._folder / f"broker-{node}")
             for node in range(first_node, first_node + brokers)
         }
+        self.racks = dict(zip(self.brokers, racks, strict=False))
 
     def bootstrap(self, listener: str = "DIRECT") -> str:
         """Return `host:port,…` of all brokers on that listener."""
@@ -183,6 +189,8 @@ class Kafka:
             "share.coordinator.state.topic.min.isr": "1",
             **FAST,
         }
+        if broker.node in self.racks:
+            settings |= {"broker.rack": self.racks[broker.node], "replica.selector.class": BY_RACK}
         for listener in self.listeners:
             prefix = f"listener.name.{listener.name.lower()}."
             settings |= {prefix + key: value for key, value in listener.properties.items()}

@@ -80,8 +80,8 @@ def kafka() -> Iterator[Kafka]:
 
 @pytest.fixture(scope="session")
 def kafka3() -> Iterator[Kafka]:
-    """Start a real Kafka of three brokers with the listeners DIRECT and PROXIED."""
-    with Kafka(3, listeners=[PROXIED]) as cluster:
+    """Start a real Kafka of three brokers, each in a rack of its own, with the listeners DIRECT and PROXIED."""
+    with Kafka(3, listeners=[PROXIED], racks=("zone-a", "zone-b", "zone-c")) as cluster:
         yield cluster
 
 

@@ -36,7 +36,7 @@ def begin(
         stderr=subprocess.STDOUT,
         env=env,
         cwd=cwd,
-        preexec_fn=_die_with_parent if _in_main_thread() else None,  # noqa: PLW1509 -- one system call, no locks
+        preexec_fn=die_with_parent if _in_main_thread() else None,  # noqa: PLW1509 -- one system call, no locks
     )
 
 
@@ -116,7 +116,7 @@ class Child:
         self.stop()
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Ask the kernel to kill this process when the thread that started it ends."""
     _PRCTL(_PR_SET_PDEATHSIG, 9)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -21,14 +22,16 @@ if TYPE_CHECKING:
     from kproxy.testing.embedded import Embedded
     from kproxy.testing.inject import Kproxy
 
+pytest_plugins = ["kproxy.explore.pytest_plugin"]
+"""Plugin that comes with this one: it looks for the fault that breaks a test."""
+
 OWN_NAMES = "kproxy_own_names"
+RULES = "kproxy_rules"
+VERIFY = "kproxy_verify"
 SCOPES = ("function", "class", "module", "package", "session")
 SEED_BITS = 32
 MOCKS = pytest.StashKey[set[str]]()
 """Bootstrap addresses of the mock clusters of this run."""
-NEWEST_METADATA = 8
-"""Newest version of Metadata that the mock offers: its responses of later ones have a byte too many, so that no rule
-could read them."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,16 +41,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                     help="Kafka brokers that tests talk to through kproxy, instead of a mock cluster.")  # fmt: skip
     group.addoption("--kproxy-seed", type=int, metavar="N",
                     help="Seed of the chances in rules; by default each test has its own, from its id.")  # fmt: skip
+    group.addoption("--kproxy-rules", metavar="FILE", action="append", default=[], help="Rule file that is in force "
+                    "in all tests, before rules of their own; may be given again.")  # fmt: skip
     parser.addini("kproxy_upstream", "The same as --kproxy-upstream.", default="")
     parser.addini(OWN_NAMES, "Whether each test has topics, groups and transactional ids of its own on the brokers.",
+                  type="bool", default=False)  # fmt: skip
+    parser.addini(VERIFY, "Whether each test that passes is verified at its end: kproxy.verify().",
                   type="bool", default=False)  # fmt: skip
     parser.addini("kproxy_scope", f"How long one proxy lives: {', '.join(SCOPES)}.", default="function")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker for tests that have names of their own."""
+    """Register the markers for tests that have names of their own, run under rule files, or are verified."""
     config.addinivalue_line(
         "markers", f"{OWN_NAMES}: the test has topics, groups and transactional ids of its own on the brokers (kproxy)"
+    )
+    config.addinivalue_line("markers", f"{RULES}(file, ...): the test runs under these rule files (kproxy)")
+    config.addinivalue_line(
+        "markers", f"{VERIFY}(wanted=True, **arguments): whether kproxy.verify(**arguments) ends the test (kproxy)"
     )
 
 
@@ -59,23 +70,33 @@ def scope(fixture_name: str, config: pytest.Config) -> Any:
     return chosen
 
 
-def seed_of(request: pytest.FixtureRequest) -> int:
+def seed_of_test(config: pytest.Config, node: pytest.Item) -> int:
     """Return the seed of a test: the same in every run, and independent of the seeds of other tests."""
-    given = request.config.getoption("--kproxy-seed")
+    given = config.getoption("--kproxy-seed")
     if given is not None:
         return cast("int", given)
-    name = request.node.nodeid.encode()
+    name = node.nodeid.encode()
     return int.from_bytes(hashlib.sha256(name).digest()[: SEED_BITS // 8], "big")
+
+
+def rule_files(request: pytest.FixtureRequest) -> list[Path]:
+    """Return the rule files of the command line and of the test's markers. Those of markers are looked for in the root
+    folder of the tests, then beside the test."""
+    config = request.config
+    given = [Path(config.invocation_params.dir, file) for file in config.getoption("--kproxy-rules")]
+    for marker in request.node.iter_markers(RULES):
+        places = [[folder / str(file) for folder in (config.rootpath, request.path.parent)] for file in marker.args]
+        given += [next((one for one in each if one.exists()), each[0]) for each in places]
+    return given
 
 
 @pytest.fixture(scope=scope)
 def kproxy_cluster(request: pytest.FixtureRequest) -> Iterator[MockCluster]:
     """Start three mock brokers in this process: `bootstrap`, `create_topic`, `set_leader`, `set_down`, `set_up`."""
-    from kproxy.testing.cluster import MissingMock, MockCluster
-    from kproxy.wire.table.api_keys import METADATA
+    from kproxy.testing.cluster import MissingMock, readable_mock
 
     try:
-        cluster = MockCluster(3)
+        cluster = readable_mock()
     except MissingMock as error:
         reason = str(error).replace("[demo]", "[pytest]")
         pytest.fail(
@@ -83,7 +104,6 @@ def kproxy_cluster(request: pytest.FixtureRequest) -> Iterator[MockCluster]:
             "ini option kproxy_upstream, or a fixture kproxy_upstream of your own",
             pytrace=False,
         )
-    cluster.limit_api(METADATA, 0, NEWEST_METADATA)
     request.config.stash.setdefault(MOCKS, set()).add(cluster.bootstrap)
     with cluster:
         yield cluster
@@ -114,16 +134,36 @@ def kproxy_engine(kproxy_upstream: str) -> Iterator[Embedded]:
 @pytest.fixture
 def kproxy(request: pytest.FixtureRequest, kproxy_engine: Embedded) -> Iterator[Kproxy]:
     """Give a test Kafka through kproxy, with faults on demand: see kproxy's page on testing."""
+    from kproxy.errors import KproxyError
+    from kproxy.rules.document.source import Source
     from kproxy.testing.inject import Kproxy
 
-    kproxy_engine.store.seed = seed_of(request)
+    kproxy_engine.store.seed = seed_of_test(request.config, request.node)
     used = Kproxy(kproxy_engine)
+    used.alone = used.upstream in request.config.stash.get(MOCKS, ())
     if request.node.get_closest_marker(OWN_NAMES) is not None or request.config.getini(OWN_NAMES):
         used.have_own_names(request.node.name)
+    try:
+        if files := rule_files(request):
+            used.keep([Source.open(file) for file in files])
+    except KproxyError as error:
+        pytest.fail(f"the rules of this test cannot be loaded: {error}", pytrace=False)
     yield used
     if used.prefix and used.upstream not in request.config.stash.get(MOCKS, ()):  # a mock goes with all that is on it
         used.delete_own_topics()
     used.clear()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Verify what has passed in a test, if the test or the ini file asks for that."""
+    done = yield
+    marker, used = item.get_closest_marker(VERIFY), getattr(item, "funcargs", {}).get("kproxy")
+    wanted = bool(item.config.getini(VERIFY)) if marker is None else (*marker.args, True)[0]
+    verify = getattr(used, "verify", None)
+    if wanted and verify is not None:
+        verify(**({} if marker is None else marker.kwargs))
+    return done
 
 
 @pytest.hookimpl(wrapper=True)

@@ -15,10 +15,11 @@ when that is not enough are the oldest exchanges forgotten.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from time import monotonic
 from typing import Any, NamedTuple
 
+from kproxy.core.observer import NO_ANSWER
 from kproxy.core.session import Session
 from kproxy.net.socket.side import Side
 from kproxy.wire.scan.head import produce_acks
@@ -32,6 +33,10 @@ MOST_FRAMES = 100_000
 """Exchanges that are kept; with the objects around them some 50 MB."""
 LARGEST = 100 << 20
 """Bytes from which on a size is taken for none: no frame can be told apart on this connection after it."""
+MOST_SILENT = 100
+"""Requests of a connection that are due no answer, and of which rules may still tell what they did."""
+MOST_BEHIND = 32 << 20
+"""Bytes of frames of the broker's side that are kept."""
 LONG = 4096
 """Bytes of a frame from which on its records go first when the tape is full."""
 HEAD = 1024
@@ -89,9 +94,10 @@ class TapedFrame(NamedTuple):
 
 
 class TapedExchange:
-    """A request on the tape, and the response to it once that has gone out. `came`, `answered`: monotonic seconds."""
+    """A request on the tape, and the response to it once that has gone out. `came`, `answered`: monotonic seconds;
+    `rules`: names of those that fired; `by_kproxy`: kproxy has answered in the broker's place."""
 
-    __slots__ = ("answered", "asked", "came", "connection", "read", "told")
+    __slots__ = ("answered", "asked", "by_kproxy", "came", "connection", "read", "rules", "told")
 
     def __init__(self, connection: TapedConnection, request: bytes, came: float) -> None:
         self.connection, self.came = connection, came
@@ -99,6 +105,8 @@ class TapedExchange:
         self.told: TapedFrame | None = None
         self.answered: float | None = None
         self.read: Any = None  # the decoded exchange, kept here by its reader
+        self.rules: tuple[str, ...] = ()
+        self.by_kproxy = False
 
     @property
     def request(self) -> bytes:
@@ -130,19 +138,26 @@ class TapedExchange:
 
 
 class TapedConnection:
-    """A client's connection on the tape."""
+    """One side of a connection on the tape. As the session's observer it is told which rules fired."""
 
     def __init__(self, tape: Tape, session: Session) -> None:
         self.tape, self.session = tape, session
         self.requests, self.responses = Frames(), Frames()
         self.waiting: dict[bytes, deque[TapedExchange]] = {}  # requests by correlation id, which a client may use twice
+        self.silent: deque[TapedExchange] = deque(maxlen=MOST_SILENT)  # the last ones that are due no answer
+        self.early: dict[bytes, tuple[tuple[str, ...], bool]] = {}  # what rules did to a request that is under way
 
     def said(self, data: bytes, now: float) -> None:
         """Keep the requests in the bytes that the client has sent."""
         for frame in self.requests.add(data):
             if len(frame) >= 8:
                 taken = TapedExchange(self, frame, now)
-                if not wants_no_answer(frame):
+                if self.early:
+                    taken.rules, taken.by_kproxy = self.early.pop(taken.correlation, ((), False))
+                    self.early.clear()
+                if wants_no_answer(frame):
+                    self.silent.append(taken)
+                else:
                     self.waiting.setdefault(taken.correlation, deque()).append(taken)
                 self.tape.keep(taken)
         self.look_for_end(self.requests, "request")
@@ -158,6 +173,26 @@ class TapedConnection:
                 taken.told, taken.answered = TapedFrame(frame, len(frame)), now
                 self.tape.grew(taken, len(frame))
         self.look_for_end(self.responses, "response")
+
+    def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False, older: int = 0) -> None:
+        """Note that these rules fired; see `core.observer.Observer`."""
+        key = correlation_id.to_bytes(4, "big", signed=True)
+        if older == NO_ANSWER:
+            found = [one for one in self.silent if one.correlation == key][-1:]
+        else:
+            found = list(self.waiting.get(key, ()))[older : older + 1]
+        if found:
+            found[0].rules += tuple(names)
+            found[0].by_kproxy |= answered
+        else:
+            before, was_answered = self.early.get(key, ((), False))
+            self.early = {key: (before + tuple(names), was_answered or answered)}
+
+    def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool, older: int = 0) -> None:
+        """Do nothing: a tape has the times of frames."""
+
+    def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
+        """Do nothing: a tape has the answers of both sides."""
 
     def look_for_end(self, frames: Frames, what: str) -> None:
         """Put on record that the frames of this direction cannot be told apart any more, if that is so."""
@@ -183,10 +218,14 @@ def wants_no_answer(frame: bytes) -> bool:
 
 class Tape:
     """The exchanges of all connections. `forgotten` counts exchanges that were there and are not kept any more; `cut`
-    has the sizes behind which nothing more could be told apart, by connection and direction."""
+    has the sizes behind which nothing more could be told apart, by connection and direction. `behind`: a tape of the
+    same exchanges at the broker. `began_before`: something passed before what is on it, or beside it."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES, most_frames: int = MOST_FRAMES) -> None:
-        self.most_bytes, self.most_frames = most_bytes, most_frames
+    def __init__(
+        self, most_bytes: int = MOST_BYTES, most_frames: int = MOST_FRAMES, behind: Tape | None = None
+    ) -> None:
+        self.most_bytes, self.most_frames, self.behind = most_bytes, most_frames, behind
+        self.began_before = False
         self.connections: dict[int, TapedConnection] = {}
         self.taken: deque[TapedExchange] = deque()
         self.long: OrderedDict[TapedExchange, None] = OrderedDict()  # those that may have records to let go of
@@ -197,43 +236,68 @@ class Tape:
 
     def follow(self, session: Session) -> Session:
         """Return this session, whose connection begins, with the tape listening: to all that the client says, and to
-        the bytes that are passed to the client as they are."""
+        the bytes that are passed to the client as they are; and to the same at the broker."""
         connection = self.connections[session.number] = TapedConnection(self, session)
+        behind = None if self.behind is None else TapedConnection(self.behind, session)
         from_client, from_broker = session.from_client, session.from_broker
 
         def said(view: memoryview, n: int, now: float) -> int:
             connection.said(bytes(view[:n]), now)
-            return from_client(view, n, now)
+            go = from_client(view, n, now)
+            if go and behind is not None:
+                behind.said(bytes(view[:go]), now)
+            return go
 
         def passed(view: memoryview, n: int, now: float) -> int:
+            if behind is not None:
+                behind.heard(bytes(view[:n]), now)
             go = from_broker(view, n, now)
             if go:
                 connection.heard(bytes(view[:go]), now)
             return go
 
-        session.from_client, session.from_broker = said, passed
+        session.from_client, session.from_broker, session.observer = said, passed, connection
+        if self.behind is not None and behind is not None:
+            self.behind.connections[session.number] = behind
         return session
 
     def side(self, side: type[Side]) -> type[Side]:
         """Return a class of client sides that puts the bytes on the tape which are written to the client, in place of
         being passed on as they are."""
-        connections = self.connections
+        tape = self
 
         class Kept(side):  # type: ignore[misc,valid-type]  # one of two classes
             __slots__ = ()
             plain = False  # no byte of either direction is spliced, for spliced ones would not come by here
 
             def write(self, data: bytes | bytearray | memoryview, token: int) -> None:
-                connection = connections.get(self.conn.session.number)
+                connection = tape.connections.get(self.conn.session.number)
                 if data and connection is not None:
                     connection.heard(bytes(data), monotonic())
                 super().write(data, token)
 
             def drop(self, reset: bool = False) -> None:
-                connections.pop(self.conn.session.number, None)
+                for one in (tape, tape.behind):
+                    if one is not None:
+                        one.connections.pop(self.conn.session.number, None)
                 super().drop(reset)
 
         return Kept
+
+    def broker_side(self, side: type[Side]) -> type[Side]:
+        """Return a class of broker sides that puts the bytes on the tape `behind` which are written to the broker."""
+        tape = self.behind
+
+        class KeptBehind(side):  # type: ignore[misc,valid-type]  # one of two classes
+            __slots__ = ()
+
+            def write(self, data: bytes | bytearray | memoryview, token: int) -> None:
+                connection = None if tape is None else tape.connections.get(self.conn.session.number)
+                if data and connection is not None:
+                    connection.said(bytes(data), monotonic())
+                super().write(data, token)
+
+        return KeptBehind
 
     # ---- what is kept
 
@@ -259,9 +323,13 @@ class Tape:
 
     def clear(self) -> None:
         """Forget all exchanges; responses that are still due will belong to none."""
+        self.began_before = True
+        if self.behind is not None:
+            self.behind.clear()
         self.taken.clear()
         self.long.clear()
         self.cut.clear()
         self.bytes = self.forgotten = 0
         for connection in self.connections.values():
             connection.waiting.clear()
+            connection.silent.clear()

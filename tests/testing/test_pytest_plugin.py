@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -150,6 +152,38 @@ def test_the_embedded_cluster_without_its_library(suite: Suite) -> None:
     assert "--kproxy-upstream=HOST:PORT" in ran.text
 
 
+def test_rule_files(suite: Suite, tmp_path: Path) -> None:
+    """By markers, from the folder of the test or the root, and before what a test loads; one with a mistake is told."""
+    for name, number in (("marked", 5), ("loaded", 6)):
+        rule = {"name": name, "kind": "error", "error": number, "match": {"api": "Produce"}, "when": {"once": True}}
+        (tmp_path / f"{name}.yaml").write_text(json.dumps({"rules": [rule]}))
+
+    ran = suite(
+        f"""
+        import pytest
+        from confluent_kafka import Producer
+
+        @pytest.mark.kproxy_rules("marked.yaml")
+        def test_it(kproxy):
+            kproxy.load({str(tmp_path / "loaded.yaml")!r})
+            producer = Producer({{"bootstrap.servers": kproxy.bootstrap_servers, "retry.backoff.ms": 20}})
+            producer.produce("orders", b"1")
+            assert producer.flush(20) == 0
+            assert [one.errors for one in kproxy.exchanges(api="Produce")] == [
+                ["LEADER_NOT_AVAILABLE"], ["NOT_LEADER_OR_FOLLOWER"], []
+            ]
+            assert kproxy.rule("marked").applied == kproxy.rule("loaded").applied == 1
+
+        @pytest.mark.kproxy_rules("none.yaml")
+        def test_none(kproxy):
+            pass
+        """
+    )
+
+    assert ran.counts == {"passed": 1, "error": 1}, ran.text
+    assert "the rules of this test cannot be loaded: " in ran.text and "none.yaml" in ran.text
+
+
 def test_a_scope_that_is_none(suite: Suite) -> None:
     """What is allowed is said."""
     ran = suite("def test_it(kproxy): pass", ini="kproxy_scope = forever")
@@ -165,7 +199,8 @@ def test_who_does_not_use_it_does_not_pay_for_it(suite: Suite) -> None:
 
         def test_it():
             ours = {name for name in sys.modules if name.startswith("kproxy")}
-            assert ours == {"kproxy", "kproxy.testing", "kproxy.testing.pytest_plugin"}
+            plugins = {"kproxy.testing.pytest_plugin", "kproxy.explore.pytest_plugin", "kproxy.explore.option_table"}
+            assert ours == {"kproxy", "kproxy.testing", "kproxy.explore"} | plugins
         """
     )
 

@@ -129,12 +129,12 @@ def shown(value: Any, is_error: bool = False) -> str:
     return str(value)
 
 
-Finding = tuple[str, list[Difference]]
+Mismatch = tuple[str, list[Difference]]
 
 
 def check_piece(
     source: Source, expected: ExpectedFrame, at: Where, piece: Piece, connection: CaseConnection, side: int
-) -> Iterator[Finding]:
+) -> Iterator[Mismatch]:
     """Yield each way in which the piece is not as expected: a sentence, and the values that differ."""
     yield from check_bytes(expected, piece, connection, side)
     if expected.untouched:
@@ -152,7 +152,7 @@ def check_piece(
     yield from check_message(source, expected, at, message)
 
 
-def check_bytes(expected: ExpectedFrame, piece: Piece, connection: CaseConnection, side: int) -> Iterator[Finding]:
+def check_bytes(expected: ExpectedFrame, piece: Piece, connection: CaseConnection, side: int) -> Iterator[Mismatch]:
     """Yield findings that need no decoding: sizes, the correlation id, bytes that should have changed."""
     found = {
         "bytes": len(piece.data),
@@ -172,7 +172,7 @@ def check_bytes(expected: ExpectedFrame, piece: Piece, connection: CaseConnectio
         yield "expected that something is changed, found the very bytes that went in", []
 
 
-def check_untouched(piece: Piece, connection: CaseConnection, side: int) -> Iterator[Finding]:
+def check_untouched(piece: Piece, connection: CaseConnection, side: int) -> Iterator[Mismatch]:
     """Yield a finding unless the bytes are the very ones that went in, with the values that differ."""
     given = originals(connection, side)
     if piece.data in given.values():
@@ -198,7 +198,7 @@ def check_untouched(piece: Piece, connection: CaseConnection, side: int) -> Iter
     yield "expected the very bytes that went in", wrong
 
 
-def check_message(source: Source, expected: ExpectedFrame, at: Where, message: Message) -> Iterator[Finding]:
+def check_message(source: Source, expected: ExpectedFrame, at: Where, message: Message) -> Iterator[Mismatch]:
     """Yield findings about the decoded message: its API, version, client id and body."""
     wrong = []
     if expected.api is not None and schema.names()[expected.api] != message.api.key:

@@ -91,7 +91,7 @@ class CaseConnection:
         bound = rules.bind(self.facts)
         advertise = bound.advertise is not None if spec.advertise is None else spec.advertise
         self.bound = bound
-        self.fixed = Fixed(bound.names, advertise, True, bound.versions)
+        self.fixed = Fixed.of(bound, advertise=advertise)
         plan = Plan(self.fixed, bound.live)
         self.talk = Dialogue(bound=self.fixed, plan=plan, shared=shared, facts=self.facts, number=number, now=now)
         self.talk.nodes = self.address

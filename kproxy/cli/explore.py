@@ -1,0 +1,108 @@
+"""`kproxy explore`: runs a program again and again through kproxy, each time with another fault."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kproxy.errors import DocumentError, InputError, KproxyError
+from kproxy.explore.option_table import OPTIONS
+from kproxy.terminal import say
+
+DEFAULT_SAVE = "explored"
+
+
+def exploration_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a command with the options that pytest has, too."""
+    for option in reversed(OPTIONS):
+        function = click.option(f"--{option.name}", **option.of_click)(function)
+    return function
+
+
+@click.command("explore", context_settings={"allow_interspersed_args": False})
+@click.option("--upstream", metavar="HOST:PORT,…", default="", help="Brokers, instead of a mock cluster for each run.")
+@click.option("--before", metavar="CMD", default="", help="Command of a shell before each run, such as to make topics.")
+@click.option("--check", metavar="CMD", default="", help="Command of a shell that judges what a run has left.")
+@click.option("--rules", metavar="FILE", multiple=True, help="Rule file that is in force in all runs.")
+@exploration_options
+@click.option("--seed", metavar="N", type=int, help="Breaks ties in the order, and seeds the chances in rules.")
+@click.option("--save", metavar="FOLDER", default=DEFAULT_SAVE, show_default=True, help="Where rule files are written.")
+@click.argument("words", metavar="CMD…", nargs=-1, required=True)
+@click.pass_context
+def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None:
+    """Find the fault that breaks a program, in any language: kproxy explore [OPTIONS] -- CMD…
+
+    The program is run twice without faults, and then again and again, each time with another fault that a cluster can
+    show. It finds its brokers in KPROXY_BOOTSTRAP; --before and --check find them without faults in KPROXY_DIRECT, and
+    KPROXY_RUN is the number of the run. A run fails when the check ends with another exit code than 0, or CMD where
+    there is no check; when CMD hangs; and when its exchanges prove that a guarantee of Kafka is broken (kproxy verify).
+    A CMD with a check that ends with another code than 0 has said that it cannot go on, as it may after a fatal fault.
+    What fails is confirmed, shrunk, and saved as a rule file.
+
+    Exit code 0 if nothing new was found, 1 if something was, 2 if the program could not be explored to its end.
+    """
+    from kproxy.explore.exploring import write_reports
+    from kproxy.explore.options import read_options
+    from kproxy.explore.report.baseline import Baseline
+    from kproxy.explore.report.text import report_lines
+
+    try:
+        options = read_options(given)
+        baseline = Baseline() if options.baseline is None else Baseline.read(options.baseline)
+        check_rules(given["rules"])
+    except DocumentError as error:
+        say(str(error), err=True)
+        ctx.exit(2)
+    except InputError as error:
+        raise click.UsageError(str(error)) from None
+    try:
+        result = explored(words, given, options, baseline)
+    except KproxyError as error:
+        say(f"kproxy: {error}", err=True)
+        ctx.exit(2)
+    for line in report_lines(result, options.strict):
+        say(line)
+    for line in write_reports([result], options, baseline):
+        say(line)
+    ctx.exit(result.exit_code(options.strict))
+
+
+def explored(words: tuple[str, ...], given: dict[str, Any], options: Any, baseline: Any) -> Any:
+    """Explore a command, and return what came of it."""
+    from kproxy.explore.exploring import ExploredTest, explore_test
+    from kproxy.explore.judge import KnownFailures
+    from kproxy.explore.runs.command_runs import CommandTest, server_command
+
+    name = shlex.join(words)
+    seed = options.seed
+    if seed is None:
+        seed = int.from_bytes(sha256(name.encode("utf-8", "surrogateescape")).digest()[:4], "big")
+    test = CommandTest(words, given["before"], given["check"], given["upstream"], given["rules"], options.drip, seed)
+    known = frozenset() if options.update else baseline.known(name)
+    return explore_test(
+        ExploredTest(
+            name, server_command(test), Path.cwd(), Path(given["save"]), seed, not given["upstream"],
+            KnownFailures(known), rules=given["rules"], replay=replay_line(given["upstream"], given["rules"]),
+        ),
+        options,
+        lambda text: say(text, err=True),
+    )  # fmt: skip
+
+
+def replay_line(upstream: str, rules: tuple[str, ...]) -> str:
+    """Return the command that puts the rules of a finding into force, with `{file}` for its file."""
+    files = [f"--rules {shlex.quote(file)}" for file in rules]
+    return " ".join(["kproxy run --upstream", shlex.quote(upstream or "HOST:PORT"), *files, "--rules {file}"])
+
+
+def check_rules(files: tuple[str, ...]) -> None:
+    """Read rule files, so that their mistakes are told once and not for each run. Raises DocumentError."""
+    from kproxy.rules.document.source import Source
+    from kproxy.rules.store import RuleStore
+
+    RuleStore().replace_files([Source.open(Path(file)) for file in files], 0.0)

@@ -1,0 +1,134 @@
+"""Findings on disk: kept for the next exploration of a test, as Hypothesis keeps its examples, and as rule files.
+
+A folder per test has a file per finding. A file is written beside its place and then renamed, so that a reader sees it
+whole or not at all, and two explorations in one folder do each other no harm: the later one of the same finding stays.
+A disk that is full costs the exploration its memory, not its result: the reason is returned, and told.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from secrets import token_hex
+
+from kproxy.errors import InputError
+
+from .judge import FailureSignature
+from .model import FaultPlan, dumps, loads
+from .plan import rule_file
+
+FOLDER = Path(".kproxy/explored")
+MOST_KEPT = 50
+"""Findings kept of one test, the newest ones."""
+LARGEST = 1 << 20
+"""Bytes of a file that is read: a plan has some hundred."""
+LONGEST_STEM = 60
+ENDING, UNFINISHED = ".json", ".part"
+ABANDONED = 60.0
+"""Seconds after which nobody writes a file any more that was begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFinding:
+    """Finding of an exploration as it is kept: a plan, the signature of its failure, and when it was seen last, in
+    seconds since 1970."""
+
+    plan: FaultPlan
+    signature: FailureSignature
+    seen: float
+
+
+class FindingStore:
+    """Findings of one test, in a folder of its own below `root`."""
+
+    def __init__(self, test: str, root: Path = FOLDER) -> None:
+        self.root, self.folder = root, root / file_stem(test)
+
+    def load(self) -> list[KeptFinding]:
+        """Return what is kept, the newest first; files that cannot be read are passed over."""
+        return sorted((one for _, one in self._files()), key=lambda one: -one.seen)[:MOST_KEPT]
+
+    def _files(self) -> Iterator[tuple[Path, KeptFinding]]:
+        with suppress(OSError):
+            for path in sorted(self.folder.iterdir()):
+                if path.suffix != ENDING:
+                    continue
+                with suppress(OSError, InputError, ValueError):  # another exploration may have let go of it
+                    if path.stat().st_size <= LARGEST:
+                        yield path, loads(path.read_bytes(), KeptFinding)
+
+    def save(self, finding: KeptFinding) -> str:
+        """Keep a finding in the place of others with its signature. Return why that cannot be, an empty text if it is
+        kept."""
+        name = sha256(dumps(finding.signature)).hexdigest()[:16] + ENDING
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._keep_out_of_git()
+            write_whole(self.folder / name, dumps(finding))
+        except OSError as error:
+            return f"findings cannot be kept in {self.folder}: {error.strerror or error}"
+        self._let_go()
+        return ""
+
+    def forget(self, signature: FailureSignature) -> None:
+        """Let go of the findings with this signature, which do not fail any more."""
+        for path, one in self._files():
+            if one.signature == signature:
+                with suppress(OSError):
+                    path.unlink()
+
+    def _let_go(self) -> None:
+        """Let go of all but the newest findings, and of what an interrupted process had begun to write. What another
+        exploration has written since it was looked is left alone."""
+        found = sorted(self._files(), key=lambda one: -one[1].seen)
+        for path, _ in found[MOST_KEPT:]:
+            with suppress(OSError):
+                path.unlink()
+        with suppress(OSError):
+            newest = self.folder.stat().st_mtime
+            for path in self.folder.glob(f"*{UNFINISHED}"):
+                if path.stat().st_mtime < newest - ABANDONED:
+                    path.unlink()
+
+    def _keep_out_of_git(self) -> None:
+        ignore = self.root / ".gitignore"
+        if not ignore.exists():
+            write_whole(ignore, b"*\n")
+
+
+def save_rules(
+    folder: Path, test: str, signature: FailureSignature, plan: FaultPlan, notes: Iterable[str], drip: bool = False
+) -> Path:
+    """Write the rules of a finding into a file, and return its path. `drip`: as of `plan_rules`. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{short_stem(test)}-{signature.short}.yaml"
+    write_whole(path, rule_file(plan, notes, drip).encode("utf-8", "backslashreplace"))
+    return path
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that nobody sees a part of it. Raises OSError, and leaves nothing behind then."""
+    part = path.with_name(f"{path.name}.{os.getpid()}-{token_hex(4)}{UNFINISHED}")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+
+
+def file_stem(test: str) -> str:
+    """Return a name for the folder of a test: readable, legal everywhere, and no other test's."""
+    return f"{short_stem(test)}-{sha256(test.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+
+
+def short_stem(test: str) -> str:
+    """Return what can be read of a test's name in the name of a file."""
+    last = test.rsplit("::", 1)[-1]
+    return re.sub("[^A-Za-z0-9_]+", "-", last).strip("-")[:LONGEST_STEM] or "test"

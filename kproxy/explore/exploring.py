@@ -1,0 +1,105 @@
+"""Exploration of one test by a process that forks its runs: what pytest and the command line have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic, time
+
+from kproxy.errors import InternalError, KproxyError
+
+from .database import FOLDER, FindingStore, write_whole
+from .explorer import Explorer, ExploreSettings
+from .judge import NONE_KNOWN, KnownFailures
+from .model import dumps, loads
+from .options import ExploreOptions
+from .order import OrderSettings
+from .report.baseline import Baseline
+from .report.document import json_report
+from .report.page import html_report
+from .result import PYTEST_REPLAY, Exploration
+from .runs.fork_runner import ForkRunner, default_jobs
+
+
+@dataclass(frozen=True, slots=True)
+class ExploredTest:
+    """Test to explore: its name, the command of the process that forks its runs, and what is known of it.
+
+    folder: in which that command runs, and findings are kept · save: folder for rule files · seed: breaks ties ·
+    on_mock: its runs have mock clusters · known: failures that are no news · workers: processes that explore at the
+    same time, and share the machine · rules: names of rule files that are in force in all runs · replay: how rules are
+    put into force, with `{file}` for the file of a finding.
+    """
+
+    name: str
+    command: Sequence[str]
+    folder: Path
+    save: Path
+    seed: int
+    on_mock: bool = False
+    known: KnownFailures = NONE_KNOWN
+    workers: int = 1
+    rules: tuple[str, ...] = ()
+    replay: str = PYTEST_REPLAY
+
+
+def explore_test(test: ExploredTest, options: ExploreOptions, tell: Callable[[str], object]) -> Exploration:
+    """Explore a test, and return what came of it, up to where it could not go on."""
+    settings = ExploreSettings(
+        OrderSettings(options.classes, options.depth, options.only, test.on_mock, test.seed),
+        options.seconds, options.runs, options.limit, options.first, options.until_covered, test.known, test.save,
+        options.drip, test.rules,
+    )  # fmt: skip
+    result = Exploration(test.name, options.classes)
+    store = FindingStore(test.name, test.folder / FOLDER)
+    runner: ForkRunner | None = None
+    try:
+        with ForkRunner(test.command, options.jobs or default_jobs(test.workers), test.folder) as runner:
+            explorer = Explorer(test.name, runner, settings, store, clock=monotonic, wall=time, tell=tell)
+            result, began = explorer.result, monotonic()
+            try:
+                result = explorer.explore()
+            except InternalError as error:  # the cluster has gone, or the process that forks
+                result.problem, result.seconds = str(error), monotonic() - began
+    except KproxyError as error:
+        result.problem = result.problem or str(error)
+    except KeyboardInterrupt:  # before it began, or while topics were deleted
+        result.interrupted = True
+        result.notes.append("interrupted")
+    result.replay = test.replay
+    if runner is not None and runner.left:
+        result.notes.append(f"topics of the runs stay on the cluster: {runner.left}")
+    return result
+
+
+def write_reports(results: Sequence[Exploration], options: ExploreOptions, baseline: Baseline) -> list[str]:
+    """Write the reports and the baseline that are asked for. Return lines about what was written, or why it was not."""
+    texts = {
+        path: (json_report if path.suffix == ".json" else html_report)(results, options.strict)
+        for path in options.reports
+    }
+    if options.baseline is not None and options.update:
+        texts[options.baseline] = baseline.updated(results).text()
+    return [written(path, text) for path, text in texts.items()]
+
+
+def written(path: Path, text: str) -> str:
+    """Write a file, and return a line about that."""
+    try:
+        write_whole(path, text.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        return f"{path} cannot be written: {error.strerror or error}"
+    return f"written: {path}"
+
+
+def packed_exploration(result: Exploration) -> str:
+    """Return an exploration as text, for the process that puts together what several have explored."""
+    runs = [replace(one, run=replace(one.run, places=())) for one in result.runs]
+    slim = replace(result, learned=replace(result.learned, ranks={}), learning=[], runs=runs)
+    return dumps(slim).decode()
+
+
+def unpacked_exploration(text: str) -> Exploration:
+    """Return the exploration that another process has packed."""
+    return loads(text, Exploration)

@@ -1,0 +1,107 @@
+"""The faults that a real cluster shows, read from `faults.yaml`: which of them can be at a place, and how much each
+weighs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from kproxy.wire.table.schema import read_yaml
+
+from .model import ExchangePlace, FaultClass, KnownFault
+
+TABLE = files("kproxy.explore") / "faults.yaml"
+DEFAULT_CLASSES: tuple[FaultClass, ...] = ("transient", "fatal")
+MOMENTS = {"before": "before the work", "after": "after the work", "crash": "and the client dies"}
+BREAKING = frozenset(("disconnect", "drop"))
+"""Kinds of rules after which a connection is broken."""
+
+
+class FaultTable:
+    """Table of faults by API. `weights`: how dangerous a fault at an API is, beside its own weight."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        everywhere = document["connections"]
+        self.weights: Mapping[str, float] = {
+            api: entry["weight"] for api, entry in document.items() if api != "connections"
+        }
+        self.by_api: Mapping[str, tuple[KnownFault, ...]] = {
+            api: tuple(faults_of(api, document[api], everywhere)) for api in self.weights
+        }
+
+    @property
+    def all(self) -> Iterator[KnownFault]:
+        """Yield every fault of every API."""
+        for faults in self.by_api.values():
+            yield from faults
+
+    def at(
+        self, place: ExchangePlace, classes: Collection[FaultClass] = DEFAULT_CLASSES, on_mock: bool = False
+    ) -> Iterator[KnownFault]:
+        """Yield the faults of these classes that can be at a place; with `on_mock` only those with which the mock
+        cluster does as brokers do."""
+        for fault in self.by_api.get(place.api, ()):
+            if fault.kind_of in classes and suits(fault, place) and not (on_mock and is_unlike_mock(fault, place)):
+                yield fault
+
+    def untried(self, place: ExchangePlace, classes: Collection[FaultClass]) -> Iterator[KnownFault]:
+        """Yield the faults that can be at a place, and that are left out on the mock cluster."""
+        for fault in self.by_api.get(place.api, ()):
+            if fault.kind_of in classes and suits(fault, place) and is_unlike_mock(fault, place):
+                yield fault
+
+
+@cache
+def fault_table() -> FaultTable:
+    """Return the table that comes with kproxy."""
+    return FaultTable(read_yaml(TABLE))
+
+
+def faults_of(api: str, entry: Mapping[str, Any], everywhere: Mapping[str, Any]) -> Iterator[KnownFault]:
+    """Yield the faults of one API: of its connections first, then its own."""
+    for name in entry.get("connections", ()):
+        unlike = entry.get("unlike_mock", {}).get(name, "")
+        yield known_fault(api, name, {"unlike_mock": unlike, **everywhere[name]})
+    for fault in entry.get("faults", ()):
+        error = fault.get("error")
+        if error is None:
+            yield known_fault(api, fault["name"], fault)
+            continue
+        moment = fault["moment"]
+        rule = {"kind": "error", "error": error, "at": "request" if moment == "before" else "response"}
+        name = f"{error}, {MOMENTS[moment]}"
+        yield known_fault(api, name, {**fault, "rule": rule, "text": name})
+
+
+def known_fault(api: str, name: str, entry: Mapping[str, Any]) -> KnownFault:
+    return KnownFault(
+        f"{api}: {name}",
+        api,
+        entry["class"],
+        entry["moment"],
+        entry["weight"],
+        entry["text"],
+        dict(entry["rule"]),
+        entry["source"],
+        frozenset(entry.get("needs", ())),
+        frozenset(entry.get("without", ())),
+        entry.get("unlike_mock", ""),
+        entry.get("goes_on", True),
+    )
+
+
+def suits(fault: KnownFault, place: ExchangePlace) -> bool:
+    """Return True if the exchange at a place is such that a broker can show this fault there."""
+    return fault.needs <= place.traits and fault.without.isdisjoint(place.traits)
+
+
+def is_unlike_mock(fault: KnownFault, place: ExchangePlace) -> bool:
+    """Return True if the mock cluster does not do there as brokers do, once the fault has happened."""
+    return fault.unlike_mock == "always" or fault.unlike_mock in place.traits
+
+
+def breaks_connection(fault: KnownFault) -> bool:
+    """Return True if the client loses its connection by the fault, and not only gets an error."""
+    return fault.rule.get("kind") in BREAKING

@@ -1,0 +1,119 @@
+"""Outcomes of runs, and signatures by which failures of several runs are one finding."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from hashlib import sha256
+
+from .model import ExploredRun, RunOutcome
+
+FINDINGS: frozenset[RunOutcome] = frozenset(("failed", "raised", "hang", "died"))
+"""Outcomes that a right client does not have."""
+PASSED: frozenset[RunOutcome] = frozenset(("passed", "slow"))
+MAY_NOT_RAISE = frozenset(("transient", "crash"))
+"""Classes of faults after which a right client passes."""
+SLOWER = 5.0
+"""Times the seconds of the slower run without faults, from which on a run that passed is slow."""
+LONGEST_MESSAGE = 300
+IDS = re.compile(
+    r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"  # UUIDs
+    r"|\b0x[0-9a-fA-F]+|\b(?=[0-9a-fA-F]*[0-9])(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{7,}\b"  # addresses and digests
+)
+NUMBERS = re.compile(r"\d+(?:[.,:]\d+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class FailureSignature:
+    """Signature of a failure, the same in all runs that fail in this way.
+
+    `message`: with numbers and ids replaced; `where`: the last line in the test's own code; `checks`: names of what
+    verify proves.
+    """
+
+    outcome: RunOutcome
+    type: str = ""
+    message: str = ""
+    where: str = ""
+    checks: tuple[str, ...] = ()
+
+    @property
+    def short(self) -> str:
+        """Return four hexadecimal digits that tell it from others of the same test."""
+        text = "\0".join((self.outcome, self.type, self.message, self.where, *self.checks))
+        return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:4]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFailures:
+    """Failures that are no news: those with these signatures, and those whose `TYPE: MESSAGE` is like one of the
+    patterns."""
+
+    signatures: frozenset[FailureSignature] = frozenset()
+    patterns: tuple[str, ...] = ()
+
+    def __contains__(self, signature: FailureSignature) -> bool:
+        text = f"{signature.type}: {signature.message}"
+        return signature in self.signatures or any(fnmatchcase(text, pattern) for pattern in self.patterns)
+
+
+NONE_KNOWN = KnownFailures()
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRun:
+    """Run with its outcome, and the signature of its failure; None: it has not failed."""
+
+    run: ExploredRun
+    outcome: RunOutcome
+    signature: FailureSignature | None = None
+
+    @property
+    def what(self) -> str:
+        """Return what has happened: what was raised, else what is proved, else the outcome."""
+        if self.run.raised is not None:
+            return self.run.raised.short
+        return ", ".join(dict.fromkeys(one.check for one in self.run.violations)) or self.outcome
+
+
+def judge(run: ExploredRun, slow_after: float = float("inf")) -> JudgedRun:
+    """Return a run with its outcome. `slow_after`: seconds from which on a run that passed is slow."""
+    outcome = outcome_of(run, slow_after)
+    return JudgedRun(run, outcome, signature_of(run, outcome) if outcome in FINDINGS else None)
+
+
+def outcome_of(run: ExploredRun, slow_after: float) -> RunOutcome:
+    """Return the outcome of a run."""
+    if run.ended == "broken" or any(counters.problems for counters in run.counters):
+        return "broken"
+    if run.ended in ("hang", "died"):
+        return run.ended
+    if run.ended == "failed" or run.violations:
+        return "failed"
+    if run.ended == "raised":
+        return "raised" if run.plan.classes <= MAY_NOT_RAISE else "loud"
+    if not run.exercised:
+        return "not exercised"
+    return "slow" if run.seconds > slow_after else "passed"
+
+
+def signature_of(run: ExploredRun, outcome: RunOutcome) -> FailureSignature:
+    """Return the signature of a run that has failed."""
+    checks = tuple(sorted({violation.check for violation in run.violations}))
+    raised = run.raised
+    if raised is None:
+        return FailureSignature(outcome, checks=checks)
+    return FailureSignature(outcome, raised.type, plain_message(raised.message), raised.where, checks)
+
+
+def plain_message(text: str) -> str:
+    """Return a message's first line with N for each number and ID for each id, so that it is the same in all runs."""
+    first = next((line.strip() for line in text[: 4 * LONGEST_MESSAGE].splitlines() if line.strip()), "")
+    return NUMBERS.sub("N", IDS.sub("ID", first))[:LONGEST_MESSAGE]
+
+
+def tally(judged: list[JudgedRun]) -> dict[RunOutcome, int]:
+    """Return how many runs had each outcome, the most frequent one first."""
+    return dict(Counter(one.outcome for one in judged).most_common())

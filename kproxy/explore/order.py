@@ -1,0 +1,230 @@
+"""The order in which plans are tried, and which plans with several faults there are.
+
+Next is the plan with the highest product, over its faults, of
+
+    weight(fault) · weight(API) · 0.3 ^ reached(fault) · 0.8 ^ tried(place)
+
+halved for each further fault. So dangerous faults come first, then each fault once, and only then more places. Plans
+that are under way count as reached, so that runs side by side do not all try the same.
+
+Strategy: the plans are a heap. What has been reached and tried only grows, so a plan's product only falls: the plan on
+top is computed anew, and goes back if it has fallen. Where a fault was not applied in the end, the heap is made anew.
+
+A second fault is tried only where the first makes room for it: at places that were not there without it, since recovery
+is where bugs are, and at the next exchange of the same client, API and entity.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, zip_longest
+from math import prod
+from random import Random
+
+from kproxy.errors import InputError
+from kproxy.rules.select.match import text_test
+
+from .faults import DEFAULT_CLASSES, FaultTable, fault_table
+from .model import ExchangePlace, ExploredRun, FaultClass, FaultPlan, KnownFault, PlannedFault
+from .places import POLLED, LearnedPlaces
+from .plan import SELECTORS
+
+AGAIN, SAME_PLACE, DEEPER = 0.3, 0.8, 0.5
+MOST_PLANS = 50_000
+"""Plans that wait for their turn; no budget reaches as many."""
+MOST_FOLLOWERS = 24
+"""Places of one run at which a further fault is tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrderSettings:
+    """Settings of what is tried: classes of faults, faults in a plan at most, where (`only`), whether the cluster is
+    the mock, and the seed of ties."""
+
+    classes: tuple[FaultClass, ...] = DEFAULT_CLASSES
+    depth: int = 2
+    only: str = ""
+    on_mock: bool = False
+    seed: int = 0
+
+
+class PlanOrder:
+    """Plans that wait for their turn, the most promising one first.
+
+    `reached`: runs, under way or ended, by the fault's name; `tried`: by the place. `refused`: plans for which there
+    was no room. `unlike_mock`: names of faults that are left out because the mock cluster does not do as brokers do.
+    """
+
+    def __init__(self, learned: LearnedPlaces, settings: OrderSettings, table: FaultTable | None = None) -> None:
+        self.learned, self.settings, self.table = learned, settings, table or fault_table()
+        self.wanted = place_filter(settings.only)
+        self.reached: Counter[str] = Counter()
+        self.tried: Counter[ExchangePlace] = Counter()
+        self.known = KnownPlaces(learned.places)
+        self.refused = 0
+        self.unlike_mock: set[str] = set()
+        self._random = Random(settings.seed)
+        self._met: set[FaultPlan] = set()
+        self._digests: set[str] = set()
+        self._heap: list[tuple[float, int, float, int, FaultPlan]] = []
+        for place in learned.places:
+            self.add_all(FaultPlan(), place)
+
+    def faults_at(self, place: ExchangePlace) -> Iterator[KnownFault]:
+        """Yield the faults that are tried at a place."""
+        if not self.wanted(place):
+            return
+        if self.settings.on_mock:
+            self.unlike_mock |= {fault.name for fault in self.table.untried(place, self.settings.classes)}
+        yield from self.table.at(place, self.settings.classes, self.settings.on_mock)
+
+    @property
+    def all_faults(self) -> set[str]:
+        """Return the names of the faults that can be at the places that were learned."""
+        return {fault.name for place in self.learned.places for fault in self.faults_at(place)}
+
+    @property
+    def left(self) -> int:
+        """Return how many plans wait for their turn."""
+        return len(self._heap)
+
+    def add_all(self, before: FaultPlan, place: ExchangePlace) -> None:
+        """Put in the plans that have one more fault, at this place."""
+        for fault in self.faults_at(place):
+            self.add(FaultPlan((*before.steps, PlannedFault(place, fault))))
+
+    def add(self, plan: FaultPlan) -> None:
+        """Put in a plan, unless it was put in before."""
+        if plan in self._met:
+            return
+        if len(self._heap) >= MOST_PLANS:
+            self.refused += 1
+            return
+        self._met.add(plan)
+        self._push(plan, self._random.random(), len(self._met))
+
+    def _push(self, plan: FaultPlan, tie: float, number: int) -> None:
+        rank = sum(self.learned.ranks.get(step.place, 0) for step in plan.steps)
+        heapq.heappush(self._heap, (-self.priority(plan), rank, tie, number, plan))
+
+    def priority(self, plan: FaultPlan) -> float:
+        """Return how promising a plan is."""
+        weights = self.table.weights
+        return DEEPER ** (len(plan.steps) - 1) * prod(
+            step.fault.weight
+            * weights.get(step.place.api, 0.1)
+            * AGAIN ** self.reached[step.fault.name]
+            * SAME_PLACE ** self.tried[step.place]
+            for step in plan.steps
+        )
+
+    def next(self) -> FaultPlan | None:
+        """Take out the most promising plan, which counts as reached from now on; None: none is left."""
+        while self._heap:
+            before, _, tie, number, plan = heapq.heappop(self._heap)
+            if -self.priority(plan) > before:
+                self._push(plan, tie, number)
+                continue
+            self.count(plan)
+            return plan
+        return None
+
+    def count(self, plan: FaultPlan) -> None:
+        """Count the faults of a plan as reached, and its places as tried."""
+        for step in plan.steps:
+            self.reached[step.fault.name] += 1
+            self.tried[step.place] += 1
+
+    def not_exercised(self, run: ExploredRun) -> None:
+        """Take back that those faults of a run were reached that were not applied."""
+        counters = run.counters
+        missed = [
+            step
+            for step, one in zip_longest(run.plan.steps, counters[: len(run.plan.steps)])
+            if one is None or not one.applied
+        ]
+        for step in missed:
+            self.reached[step.fault.name] -= 1
+        if missed:
+            waiting, self._heap = self._heap, []
+            for _, _, tie, number, plan in waiting:
+                self._push(plan, tie, number)
+
+    def passed(self, run: ExploredRun) -> None:
+        """Put in the plans with a further fault that a passed run makes room for, unless another one was like it."""
+        if not run.plan.steps or len(run.plan.steps) >= self.settings.depth or run.digest in self._digests:
+            return
+        self._digests.add(run.digest)
+        for place in followers(run, self.known, self.learned):
+            self.add_all(run.plan, place)
+
+
+class KnownPlaces:
+    """Places that are there without faults: those of the runs from which it was learned, whether stable or not."""
+
+    def __init__(self, places: Iterable[ExchangePlace] = ()) -> None:
+        self.identities: set[tuple[object, ...]] = set()
+        self.polled: set[tuple[object, ...]] = set()
+        self.add(places)
+
+    def add(self, places: Iterable[ExchangePlace]) -> None:
+        """Take in the places of a run without faults."""
+        for place in places:
+            self.identities.add(place.identity)
+            self.polled.add((place.lane, place.mark.offset))
+
+    def __contains__(self, place: ExchangePlace) -> bool:
+        """Return True if there is such a place without faults; of what is polled any number is no news."""
+        if place.api in POLLED:
+            return (place.lane, place.mark.offset) in self.polled
+        return place.identity in self.identities
+
+
+def followers(run: ExploredRun, known: KnownPlaces, learned: LearnedPlaces) -> list[ExchangePlace]:
+    """Return the places at which a further fault may be, after those of the run's plan: new ones, and the next of the
+    same client, API and entity."""
+    last = run.plan.steps[-1].place
+    taken = {step.place.identity for step in run.plan.steps}
+    places = [place for place in run.places if learned.tells(place)]
+    at = position(places, last)
+    after = places if at is None else places[at + 1 :]
+    following = (place for place in after if at is not None and place.lane == last.lane and place.identity not in taken)
+    found: dict[ExchangePlace, None] = dict.fromkeys(islice(following, 1))
+    for place in after:
+        if len(found) >= MOST_FOLLOWERS:
+            break
+        if place not in known and place.identity not in taken:
+            found[place] = None
+    return list(found)
+
+
+def position(places: Sequence[ExchangePlace], wanted: ExchangePlace) -> int | None:
+    """Return where a place is among those of a run: the request at which its rule acts; None: it is not there."""
+    mark = wanted.mark
+    for number, place in enumerate(places):
+        if place.lane == wanted.lane and (place.mark.offset, place.mark.nth) == (mark.offset, mark.nth):
+            return number
+    return None
+
+
+def place_filter(text: str) -> Callable[[ExchangePlace], bool]:
+    """Return a test for places from a text such as `api=Produce,client_id=app-*`; all lines must hold, and what a place
+    lacks does not. Raises InputError."""
+    if not isinstance(text, str):  # of a test's marker
+        raise InputError(f"only is a text such as api=Produce, found {text!r}")
+    tests = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, sign, pattern = part.partition("=")
+        names: Collection[str] = ("api", *SELECTORS)
+        if not sign or name not in names or not pattern:
+            raise InputError(f'"{part}" is no selector of places, expected NAME=TEXT with one of {", ".join(names)}')
+        try:
+            tests.append((name, text_test(pattern)))
+        except ValueError as error:
+            raise InputError(f'"{part}": {error}') from None
+    return lambda place: all(
+        getattr(place, name) is not None and test(str(getattr(place, name))) for name, test in tests
+    )

@@ -1,0 +1,147 @@
+"""Plans as rules, as sentences, and as files, from which their faults are known again.
+
+Each planned fault is one rule that acts once. Its ordinal counts all requests that match, also those that a rule before
+it has decided about (`counts: all`), so that the numbers of several faults do not move each other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kproxy.rules.document.read import read_document
+from kproxy.rules.document.source import Source
+from kproxy.rules.kinds.base.rule import LONGEST_NAME
+from kproxy.rules.select.match import is_pattern
+from kproxy.terminal import in_line
+from kproxy.testing.faults import InjectedFaults, NamedFault
+
+from .faults import fault_table
+from .model import ExchangePlace, FaultPlan, PlannedFault
+
+SELECTORS = ("client_id", "client_software", "topic", "partition", "group", "transactional_id")
+"""Selectors of a place, from the one that tells least of it to the one that tells most."""
+OF_PLACE = frozenset(("name", "match", "when", "not"))
+"""Words of a rule that say where it acts, not what it does."""
+DRIP = {"name": "readers get one batch at a time", "kind": "empty_fetch", "batches": 1}
+"""Rule with which faults find more to act on: a real broker gives all there is in one answer."""
+LONGEST_ENTITY = 80
+"""Characters shown of a topic or another name; rules have it whole in their selectors."""
+
+
+def plan_rules(plan: FaultPlan, drip: bool = False) -> list[dict[str, Any]]:
+    """Return the rules of a plan, one for each of its faults, in their order; each name is there once. `drip`: readers
+    get one batch at a time besides."""
+    rules: list[dict[str, Any]] = []
+    for number, step in enumerate(plan.steps):
+        name = rule_name(step)
+        if any(name == rule["name"] for rule in rules):
+            name = f"{name[: LONGEST_NAME - 8]} ({number + 1})"
+        rules.append({"name": name, **step.fault.rule, "match": selectors(step.place), "when": trigger(step)})
+    return [*rules, DRIP] if drip else rules
+
+
+def rule_name(step: PlannedFault) -> str:
+    """Return the sentence about a planned fault as the name of a rule: one printable line of bounded length."""
+    text = step_text(step)
+    text = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
+
+
+def selectors(place: ExchangePlace) -> dict[str, Any]:
+    """Return what a rule selects the exchanges of a place by."""
+    match: dict[str, Any] = {"api": place.api}
+    for name in SELECTORS:
+        value = getattr(place, name)
+        if isinstance(value, str) and value:
+            match[name] = exactly(value)
+        elif isinstance(value, int):
+            match[name] = value
+    if place.mark.offset is not None:
+        match["offset"] = place.mark.offset
+    return match
+
+
+def exactly(text: str) -> str:
+    """Return the selector that holds for this text alone, whatever it has of a pattern."""
+    return f"/{re.escape(text)}/" if is_pattern(text) else text
+
+
+def trigger(step: PlannedFault) -> dict[str, Any]:
+    """Return the trigger with which a rule acts at a place, once."""
+    when: dict[str, Any] = {"nth": step.place.mark.nth, "counts": "all"}
+    if step.fault.moment == "crash":
+        when["hold"] = True
+    return when
+
+
+# ---- as sentences
+
+
+def step_text(step: PlannedFault) -> str:
+    """Return a sentence such as `Produce #1 (out[0]) of app-p: the answer is lost, after the work`."""
+    return f"{place_text(step.place)}: {step.fault.text}"
+
+
+def place_text(place: ExchangePlace) -> str:
+    """Return a place such as `Fetch from 3 #2 (in[0]) of reader`, without anything that could command a terminal."""
+    mark = place.mark
+    where = ""
+    if mark.offset is not None:
+        where = f" from {mark.offset}" if place.api == "Fetch" else f" of {mark.offset}"
+    number = f" #{mark.nth}" if mark.offset is None or mark.nth > 1 else ""
+    about = entity_text(place)
+    client = f" of {shown(place.client_id)}" if place.client_id else ""
+    return f"{place.api}{where}{number}{about and f' ({about})'}{client}"
+
+
+def entity_text(place: ExchangePlace) -> str:
+    """Return what a place is about, such as `orders[0]` or `billing, orders[0]`; an empty text for nothing."""
+    partition = "" if place.partition is None else f"[{place.partition}]"
+    topic = shown(place.topic) + partition if place.topic else partition and f"partition {place.partition}"
+    others = [shown(name) for name in (place.group, place.transactional_id) if name]
+    return ", ".join([*others, *([topic] if topic else [])])
+
+
+def shown(name: str | None) -> str:
+    """Return a name in one line, without what a terminal would obey, and cut if it is long."""
+    text = in_line(name or "")
+    return text if len(text) <= LONGEST_ENTITY else f"{text[: LONGEST_ENTITY - 1]}…"
+
+
+def plan_text(plan: FaultPlan) -> str:
+    """Return the sentences of a plan, joined."""
+    return "; ".join(map(step_text, plan.steps)) or "no fault"
+
+
+# ---- as a file
+
+
+def rule_file(plan: FaultPlan, notes: Iterable[str] = (), drip: bool = False) -> str:
+    """Return the rules of a plan as a rule file, with notes above them as comments. `drip`: as of `plan_rules`."""
+    comments = "".join(f"# {in_line(note)}\n" for note in notes)
+    rules = yaml.safe_dump({"rules": plan_rules(plan, drip)}, sort_keys=False, width=110)
+    return comments + rules
+
+
+def faults_of_files(files: Iterable[Path]) -> InjectedFaults:
+    """Return the faults among the rules of these files. Raises DocumentError."""
+    return InjectedFaults(
+        fault for file in files for rule in read_document(Source.open(file)).parsed_rules for fault in named(rule.raw)
+    )
+
+
+def named(rule: Mapping[str, Any]) -> Iterator[NamedFault]:
+    """Yield the fault that a rule makes, if it is one that explorations try."""
+    match = rule.get("match") or {}
+    api = match.get("api")
+    effect = {name: value for name, value in rule.items() if name not in OF_PLACE}
+    held = bool((rule.get("when") or {}).get("hold"))
+    for fault in fault_table().by_api.get(api if isinstance(api, str) else "", ()):
+        if fault.rule == effect and (fault.moment == "crash") == held:
+            yield NamedFault(str(rule.get("name")), fault.kind_of)
+            return

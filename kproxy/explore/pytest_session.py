@@ -1,0 +1,228 @@
+"""`pytest --kproxy-explore` in the user's own pytest: each test that uses the fixture `kproxy` is explored in the place
+of being run once."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from time import time
+from typing import Any
+
+import pytest
+from _pytest.runner import call_and_report
+
+from kproxy.errors import InputError
+from kproxy.terminal import printable
+from kproxy.testing.pytest_plugin import MOCKS, seed_of_test
+
+from .exploring import ExploredTest, explore_test, packed_exploration, unpacked_exploration, write_reports
+from .judge import KnownFailures
+from .option_table import OPTIONS
+from .options import ExploreOptions, read_options
+from .report.baseline import Baseline
+from .report.text import report_lines
+from .result import PYTEST_REPLAY, Exploration
+from .runs.fork_runner import python_command
+from .runs.pytest_runs import UPSTREAM
+
+FIXTURE, MARKER = "kproxy", "kproxy_explore"
+OF_MARKER = frozenset(("runs", "faults", "only", "ignore"))
+MOCK_FIXTURES = frozenset(("kproxy_cluster", "mock_cluster"))
+FORK = "import pytest; sys.exit(pytest.main([*json.loads(sys.argv[1]), '--kproxy-explore-serve=' + sys.argv[2]]))"
+INTERACTIVE = frozenset(("--pdb", "--trace"))
+
+
+class ExploredSession:
+    """Plugin of the user's pytest that explores tests, and puts together what its workers have explored."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        given = {option.key: config.getoption(f"--kproxy-explore-{option.name}") for option in OPTIONS}
+        self.given: Mapping[str, Any] = given | {"seed": config.getoption("--kproxy-seed")}
+        try:
+            self.options = options_of_tests(self.given)
+            self.baseline = Baseline.read(self.options.baseline) if self.options.baseline is not None else Baseline()
+        except InputError as error:
+            raise pytest.UsageError(f"--kproxy-explore: {error}") from None
+        self.explorations: list[Exploration] = []
+        self.notes: list[str] = []
+
+    # ---- hooks of pytest
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Take the limits of other plugins off the tests that are explored: a run has one of its own."""
+        if self.config.pluginmanager.hasplugin("timeout"):
+            for item in items:
+                if is_explored(item):
+                    item.add_marker(pytest.mark.timeout(0), append=False)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        """Explore a test that uses the fixture, and leave all others to pytest."""
+        if not is_explored(item):
+            return None
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in self.reports(item, nextitem):
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
+        """Name tests in which nothing was found."""
+        if report.when == "call" and report.passed and hasattr(report, "kproxy_explored"):
+            return "passed", ".", "EXPLORED"
+        return None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Print what was explored of tests in which nothing was found; of others it stands among the failures."""
+        reports = [one for one in terminalreporter.stats.get("passed", ()) if hasattr(one, "kproxy_explored")]
+        if reports:
+            terminalreporter.section("explored")
+        for report in reports:
+            terminalreporter.write_line(report.kproxy_explored)
+        for note in self.notes:
+            terminalreporter.write_line(f"kproxy: {note}")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take in what was explored, here or by a worker."""
+        told = getattr(report, "kproxy_exploration", None)
+        if told is not None:
+            self.explorations.append(unpacked_exploration(told))
+
+    def pytest_sessionfinish(self) -> None:
+        """Write the reports and the baseline, where not only a part of the tests was explored."""
+        if hasattr(self.config, "workerinput"):
+            return
+        self.notes = write_reports(self.explorations, self.options, self.baseline)
+
+    # ---- one test
+
+    def reports(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[pytest.TestReport]:
+        """Yield pytest's reports about a test that is explored. Of its fixtures only a cluster that lives longer than
+        a test is set up here; everything else is set up in each run."""
+        test: Any = item
+        names, test.fixturenames = test.fixturenames, [UPSTREAM] if has_lasting_upstream(item) else []
+        try:
+            setup = call_and_report(item, "setup", log=False)
+            yield setup
+            if setup.passed:
+                yield self.explored(item)
+            yield call_and_report(item, "teardown", log=False, nextitem=nextitem)
+        finally:
+            test.fixturenames = names
+
+    def explored(self, item: pytest.Item) -> pytest.TestReport:
+        """Return the report about the exploration of a test."""
+        began = time()
+        try:
+            options = options_of_tests({**self.given, **marked(item)})
+            upstream = getattr(item, "funcargs", {}).get(UPSTREAM, "")
+            folder, rules = self.config.invocation_params.dir, tuple(self.config.getoption("--kproxy-rules"))
+            test = ExploredTest(
+                item.nodeid,
+                python_command(FORK, [arguments(self.config, item, upstream)]),
+                folder,
+                Path(os.path.relpath(item.path.parent / "explored")),
+                seed_of_test(self.config, item),
+                on_mock(item, upstream),
+                self.known(item, options),
+                int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
+                rules,
+                " # with ".join((PYTEST_REPLAY, *(f"--kproxy-rules={file}" for file in rules))),
+            )
+            result = explore_test(test, options, self.tell)
+        except InputError as error:
+            options, result = ExploreOptions(), Exploration(item.nodeid, problem=str(error))
+        text = "\n".join(report_lines(result, options.strict))
+        if result.interrupted:
+            item.session.shouldstop = "interrupted while a test was explored"
+        failed = result.exit_code(options.strict) != 0
+        return pytest.TestReport(
+            item.nodeid, item.location, dict.fromkeys(item.keywords, 1), "failed" if failed else "passed",
+            text if failed else None, "call", duration=time() - began, start=began, stop=time(),
+            kproxy_explored=text, kproxy_exploration=packed_exploration(result),
+        )  # fmt: skip
+
+    def known(self, item: pytest.Item, options: ExploreOptions) -> KnownFailures:
+        """Return the failures of a test that are no news."""
+        marker = item.get_closest_marker(MARKER)
+        ignored = marker.kwargs.get("ignore", ()) if marker is not None else ()
+        known = frozenset() if options.update else self.baseline.known(item.nodeid)
+        return KnownFailures(known, (ignored,) if isinstance(ignored, str) else tuple(map(str, ignored)))
+
+    def tell(self, text: str) -> None:
+        """Print what is going on, if that is wanted."""
+        reporter: Any = self.config.pluginmanager.getplugin("terminalreporter")
+        if reporter is not None and self.config.get_verbosity() > 0:
+            reporter.ensure_newline()
+            reporter.write_line(f"  {printable(text)}")
+
+
+def options_of_tests(given: Mapping[str, Any]) -> ExploreOptions:
+    """Return the options for tests, of which none can be killed and started again. Raises InputError."""
+    options = read_options(given)
+    if "crash" in options.classes:
+        raise InputError("faults of the class crash are for programs, which are started again: kproxy explore -- CMD")
+    return options
+
+
+def is_explored(item: pytest.Item) -> bool:
+    """Return True if a test uses the fixture through which faults come."""
+    return FIXTURE in getattr(item, "fixturenames", ())
+
+
+def marked(item: pytest.Item) -> dict[str, Any]:
+    """Return the options that a test's marker gives. Raises InputError."""
+    marker = item.get_closest_marker(MARKER)
+    if marker is None:
+        return {}
+    if marker.args or not marker.kwargs.keys() <= OF_MARKER:
+        raise InputError(f"@pytest.mark.{MARKER} has {', '.join(sorted(OF_MARKER))}, each with its name")
+    return {name: value for name, value in marker.kwargs.items() if name != "ignore"}
+
+
+def definitions(item: pytest.Item) -> tuple[pytest.FixtureDef[Any], ...]:
+    """Return the definitions of the cluster's fixture for a test, kproxy's own first."""
+    info: Any = item._fixtureinfo  # type: ignore[attr-defined]
+    return tuple(info.name2fixturedefs.get(UPSTREAM, ()))
+
+
+def has_lasting_upstream(item: pytest.Item) -> bool:
+    """Return True if the user has a fixture for the cluster that lives longer than a test."""
+    found = definitions(item)
+    return len(found) > 1 and found[-1].scope != "function"
+
+
+def on_mock(item: pytest.Item, upstream: str) -> bool:
+    """Return True if the test's runs have mock clusters."""
+    config = item.config
+    if upstream:
+        return upstream in config.stash.get(MOCKS, ())
+    if len(definitions(item)) > 1:
+        info: Any = item._fixtureinfo  # type: ignore[attr-defined]
+        return not MOCK_FIXTURES.isdisjoint(info.names_closure)
+    return not (config.getoption("--kproxy-upstream") or config.getini("kproxy_upstream"))
+
+
+def arguments(config: pytest.Config, item: pytest.Item, upstream: str) -> str:
+    """Return the arguments of the pytest that forks, as JSON: those of this one, but for the tests that they name."""
+    worker = getattr(config, "workerinput", None)
+    words = [str(word) for word in config.invocation_params.args]
+    if worker and not any(word.startswith("--kproxy-explore") for word in words):
+        words = worker["mainargv"][1:]  # of older xdists, whose workers get no options as words
+    for named in config.option.file_or_dir:
+        if str(named) in words:
+            words.remove(str(named))
+    words = [word for word in words if word not in INTERACTIVE]
+    if worker or config.pluginmanager.hasplugin("xdist"):
+        words.append("-n0")
+    if config.inipath is not None:
+        words += ["-c", str(config.inipath)]
+    words += [f"--rootdir={config.rootpath}", "--capture=no", f"--kproxy-explore-item={item.nodeid}"]
+    if upstream:
+        words.append(f"--kproxy-explore-upstream={upstream}")
+    _, _, name = item.nodeid.partition("::")
+    return json.dumps([*words, f"{item.path}::{name}"])

@@ -1,0 +1,93 @@
+"""Baseline of known failures: a JSON file of signatures and plans, sorted, so that a change of it reads well."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from kproxy.errors import InputError
+from kproxy.explore.database import write_whole
+from kproxy.explore.judge import FailureSignature
+from kproxy.explore.plan import plan_text
+from kproxy.explore.result import Exploration
+
+SCHEMA = "kproxy.explore.baseline/1"
+LARGEST = 16 << 20
+"""Bytes of a baseline that is read."""
+
+
+class Baseline:
+    """Known failures by test. `known` tells the explorer what is no news."""
+
+    def __init__(self, failures: Iterable[dict[str, Any]] = ()) -> None:
+        self.failures = {(one["test"], one["signature"]): one for one in failures}
+
+    @classmethod
+    def read(cls, path: Path) -> Baseline:
+        """Return the baseline in a file; an empty one where there is no file. Raises InputError."""
+        try:
+            data = path.read_bytes()[: LARGEST + 1]
+        except FileNotFoundError:
+            return cls()
+        except OSError as error:
+            raise InputError(f"{path}: the baseline cannot be read: {error.strerror or error}") from None
+        try:
+            document = json.loads(data)
+            if document["schema"] != SCHEMA:
+                raise ValueError(f"its schema is {document['schema']!r}, expected {SCHEMA!r}")
+            failures = [
+                {"test": str(one["test"]), "plan": str(one["plan"]), "signature": signature_from(one["signature"])}
+                for one in document["failures"]
+            ]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise InputError(f"{path}: this is no baseline of explorations: {error}") from None
+        return cls(failures)
+
+    def known(self, test: str) -> frozenset[FailureSignature]:
+        """Return the signatures that are known of a test."""
+        return frozenset(signature for name, signature in self.failures if name == test)
+
+    def updated(self, results: Iterable[Exploration]) -> Baseline:
+        """Return a baseline that has, of the tests that were explored to their end, what was found now."""
+        explored = [result for result in results if not result.problem and not result.interrupted]
+        names = {result.test for result in explored}
+        kept = [one for (test, _), one in self.failures.items() if test not in names]
+        found = [
+            {"test": result.test, "signature": finding.signature, "plan": plan_text(finding.smallest)}
+            for result in explored
+            for finding in result.findings
+            if not finding.is_of_test
+        ]
+        return Baseline([*kept, *found])
+
+    def text(self) -> str:
+        """Return the baseline as sorted JSON."""
+        failures = sorted(
+            ({**one, "signature": plain_signature(one["signature"])} for one in self.failures.values()),
+            key=lambda one: json.dumps(one, sort_keys=True),
+        )
+        return json.dumps({"schema": SCHEMA, "failures": failures}, indent=1, sort_keys=True) + "\n"
+
+    def write(self, path: Path) -> None:
+        """Write the baseline into a file, whole or not at all. Raises OSError."""
+        write_whole(path, self.text().encode())
+
+
+def plain_signature(signature: FailureSignature) -> dict[str, Any]:
+    """Return the fields of a signature that are not empty, as plain values."""
+    fields = {
+        "outcome": signature.outcome,
+        "type": signature.type,
+        "message": signature.message,
+        "where": signature.where,
+        "checks": list(signature.checks),
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def signature_from(fields: dict[str, Any]) -> FailureSignature:
+    """Return the signature with these fields. Raises KeyError and TypeError for others."""
+    texts = {name: str(fields.get(name, "")) for name in ("type", "message", "where")}
+    return FailureSignature(fields["outcome"], **texts, checks=tuple(map(str, fields.get("checks", ()))))

@@ -1,0 +1,127 @@
+"""The report of explorations as one JSON document, `kproxy.explore/1`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from kproxy.explore.judge import FailureSignature, JudgedRun
+from kproxy.explore.model import ExchangePlace, FaultPlan, RaisedError
+from kproxy.explore.plan import place_text, plan_rules, plan_text, selectors
+from kproxy.explore.result import Exploration, FaultFinding
+
+SCHEMA = "kproxy.explore/1"
+
+
+def json_report(results: Iterable[Exploration], strict: bool = False) -> str:
+    """Return the report about all explorations as JSON."""
+    tests = [exploration_document(result, strict) for result in results]
+    return json.dumps({"schema": SCHEMA, "tests": tests}, indent=1)
+
+
+def exploration_document(result: Exploration, strict: bool = False) -> dict[str, Any]:
+    """Return everything about one exploration as plain values."""
+    learned = result.learned
+    return {
+        "test": result.test,
+        "problem": result.problem,
+        "flaky": result.flaky,
+        "interrupted": result.interrupted,
+        "exit_code": result.exit_code(strict),
+        "classes": list(result.classes),
+        "jobs": result.jobs,
+        "seconds": round(result.seconds, 3),
+        "exploring_seconds": round(result.exploring, 3),
+        "limit": result.limit,
+        "learned": {"runs": len(result.learning), "kinds": learned.kinds, "varying": list(learned.varying)},
+        "places": [place_document(place) for place in learned.places],
+        "runs": [run_document(one) for one in result.runs],
+        "outcomes": result.outcomes,
+        "findings": [finding_document(one) for one in result.findings],
+        "coverage": {"faults": sorted(result.all_faults), "applied": sorted(result.covered & result.all_faults)},
+        "drip": result.drip,
+        "left": result.left,
+        "refused": result.refused,
+        "unlike_mock": list(result.unlike_mock),
+        "notes": result.notes,
+    }
+
+
+def place_document(place: ExchangePlace) -> dict[str, Any]:
+    """Return a place with the selectors and the number by which a rule finds it."""
+    return {
+        "text": place_text(place),
+        "match": selectors(place),
+        "nth": place.mark.nth,
+        "mark": place.mark.kind,
+        "traits": sorted(place.traits),
+    }
+
+
+def plan_document(plan: FaultPlan) -> dict[str, Any]:
+    """Return a plan as a sentence, as the names of its faults, and as rules."""
+    return {
+        "text": plan_text(plan),
+        "faults": [step.fault.name for step in plan.steps],
+        "places": [place_text(step.place) for step in plan.steps],
+        "rules": plan_rules(plan),
+    }
+
+
+def run_document(one: JudgedRun) -> dict[str, Any]:
+    """Return a run with its outcome and what was seen of it."""
+    run = one.run
+    return {
+        "plan": plan_document(run.plan),
+        "outcome": one.outcome,
+        "seconds": round(run.seconds, 3),
+        "counters": [
+            {"matched": each.matched, "fired": each.fired, "applied": each.applied, "problems": list(each.problems)}
+            for each in run.counters
+        ],
+        "errors": list(run.errors),
+        "digest": run.digest,
+        "raised": raised_document(run.raised),
+        "violations": [{"check": each.check, "text": each.text} for each in run.violations],
+        "problem": run.problem,
+        "signature": None if one.signature is None else one.signature.short,
+    }
+
+
+def raised_document(raised: RaisedError | None) -> dict[str, str] | None:
+    """Return the exception of a run as plain values; None where there is none."""
+    return None if raised is None else {"type": raised.type, "message": raised.message, "where": raised.where}
+
+
+def signature_document(signature: FailureSignature) -> dict[str, Any]:
+    """Return a signature as plain values."""
+    return {
+        "short": signature.short,
+        "outcome": signature.outcome,
+        "type": signature.type,
+        "message": signature.message,
+        "where": signature.where,
+        "checks": list(signature.checks),
+    }
+
+
+def finding_document(finding: FaultFinding) -> dict[str, Any]:
+    """Return a finding with its plans, how often it failed, and where its rules are."""
+    failed, controls = finding.controls
+    return {
+        "signature": signature_document(finding.signature),
+        "first": finding.first,
+        "met": finding.met,
+        "fails": finding.fails,
+        "of": finding.of,
+        "certain": finding.certain,
+        "known": finding.known,
+        "controls": {"failed": failed, "of": controls},
+        "example": plan_document(finding.example.run.plan),
+        "smallest": plan_document(finding.smallest),
+        "replays": None if finding.replays is None else {"failed": finding.replays, "of": finding.replays_of},
+        "shrinking": {"tried": finding.tried, "seconds": round(finding.seconds, 3), "complete": finding.complete},
+        "software": list(finding.example.run.software),
+        "file": finding.file,
+    }

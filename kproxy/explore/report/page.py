@@ -1,0 +1,163 @@
+"""The report of explorations as one HTML page without scripts: a matrix of places and faults for each API.
+
+Everything that a client, a broker or a test has said is text here: `element` escapes all that is not made by itself,
+and the page's policy lets it load and run nothing. A cell leads to its run by the address alone (`:target`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from html import escape
+
+from kproxy.explore.model import ExchangePlace, RunOutcome
+from kproxy.explore.plan import place_text, plan_text, rule_file
+from kproxy.explore.result import Exploration, merged_outcome
+from kproxy.terminal import printable
+
+from .text import finding_lines, heading, report_lines
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+STYLE = """
+:root { color-scheme: light dark; font: 14px/1.45 system-ui, sans-serif; }
+body { max-width: 90rem; margin: 1rem auto; padding: 0 1rem; }
+table { border-collapse: collapse; margin: .5rem 0 1.5rem; }
+th, td { border: 1px solid #8884; padding: .2rem .45rem; text-align: left; font-weight: normal; }
+thead th { vertical-align: bottom; max-width: 11rem; }
+td { text-align: center; } td a { color: inherit; text-decoration: none; display: block; }
+.passed { background: #2a92; } .slow { background: #aa33; } .loud { background: #38c3; }
+.failed, .raised, .hang, .died { background: #d338; font-weight: bold; } .broken { background: #83c5; }
+.exercised { background: #8882; } .untried { color: #8888; }
+.run { display: none; border: 2px solid #888; padding: 0 1rem; } .run:target { display: block; }
+pre { overflow-x: auto; white-space: pre-wrap; }
+"""
+WORDS: dict[RunOutcome, str] = {"loud": "loud", "not exercised": "not exercised", "raised": "failed"}
+MOST_DETAILS = 1_000
+"""Runs of one exploration that can be looked at; those that failed come first."""
+
+
+class HtmlText(str):
+    """Text that is HTML already, made by `element`."""
+
+    __slots__ = ()
+
+
+def element(name: str, *children: str, **attributes: str) -> HtmlText:
+    """Return an element with these children, of which all that is not HTML already is escaped."""
+    inner = "".join(child if isinstance(child, HtmlText) else escape(printable(child)) for child in children)
+    written = "".join(f' {key.rstrip("_")}="{escape(printable(value))}"' for key, value in attributes.items())
+    return HtmlText(f"<{name}{written}>{inner}</{name}>")
+
+
+def joined(parts: Iterable[HtmlText]) -> HtmlText:
+    return HtmlText("\n".join(parts))
+
+
+def html_report(results: Iterable[Exploration], strict: bool = False) -> str:
+    """Return the whole page about all explorations."""
+    sections = [exploration_section(result, f"t{number}", strict) for number, result in enumerate(results)]
+    head = HtmlText(
+        f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">'
+        f"<title>kproxy explore</title><style>{STYLE}</style>"
+    )
+    body = element("body", element("h1", "kproxy explore"), *sections)
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n{body}</html>\n'
+
+
+def exploration_section(result: Exploration, prefix: str, strict: bool) -> HtmlText:
+    """Return the section about one exploration: its text, its matrices, and its runs. `prefix`: of its addresses."""
+    text = "\n".join(report_lines(result, strict))
+    parts = [element("h2", f"{result.test} {heading(result)}"), element("pre", text)]
+    parts += [finding_block(result, number, strict) for number in range(len(result.findings))]
+    parts += matrices(result, prefix)
+    parts += deeper_runs(result, prefix)
+    parts += run_blocks(result, prefix)
+    return element("section", joined(parts))
+
+
+def finding_block(result: Exploration, number: int, strict: bool) -> HtmlText:
+    """Return a finding with the rules that repeat it."""
+    finding = result.findings[number]
+    lines = list(finding_lines(finding, result.replay, strict))
+    return element("details", element("summary", lines[0]), element("pre", "\n".join(lines[1:])),
+                   element("pre", rule_file(finding.smallest, drip=result.drip)))  # fmt: skip
+
+
+CellRuns = dict[tuple[ExchangePlace, str], list[int]]
+
+
+def cells_of(result: Exploration) -> CellRuns:
+    """Return the numbers of the runs with one fault, by place and fault."""
+    cells: CellRuns = defaultdict(list)
+    for number, one in enumerate(result.runs):
+        if len(one.run.plan.steps) == 1:
+            step = one.run.plan.steps[0]
+            cells[step.place, step.fault.name].append(number)
+    return cells
+
+
+def matrices(result: Exploration, prefix: str) -> Iterator[HtmlText]:
+    """Yield a matrix of places and faults for each API."""
+    cells = cells_of(result)
+    places: defaultdict[str, dict[ExchangePlace, None]] = defaultdict(dict)
+    for place in (*result.learned.places, *(place for place, _ in cells)):
+        places[place.api][place] = None
+    for api, rows in places.items():
+        names = {name for name in result.all_faults if name.startswith(f"{api}: ")}
+        faults = sorted(names | {name for place, name in cells if place.api == api})
+        if not faults:
+            continue
+        head = element("tr", element("th", "place"), *(element("th", name.partition(": ")[2]) for name in faults))
+        body = [
+            element("tr", element("th", place_text(place)),
+                    *(cell(result, cells.get((place, name), []), prefix) for name in faults))
+            for place in rows
+        ]  # fmt: skip
+        yield element("h3", api)
+        yield element("table", element("thead", head), element("tbody", joined(body)))
+
+
+def cell(result: Exploration, runs: list[int], prefix: str) -> HtmlText:
+    """Return one cell, which leads to the run that it stands for."""
+    outcome = merged_outcome(result.runs[number].outcome for number in runs)
+    if outcome is None:
+        return element("td", "·", class_="untried", title="not tried")
+    number = next((one for one in runs if result.runs[one].outcome == outcome), runs[0])
+    word = WORDS.get(outcome, outcome)
+    link = element("a", word, href=f"#{prefix}-{number}")
+    return element("td", link, class_=outcome.split()[-1])
+
+
+def deeper_runs(result: Exploration, prefix: str) -> Iterator[HtmlText]:
+    """Yield a table of the runs with several faults, those that passed left out."""
+    rows = [
+        element("tr", element("th", plan_text(one.run.plan)), cell(result, [number], prefix))
+        for number, one in enumerate(result.runs)
+        if len(one.run.plan.steps) > 1 and one.outcome not in ("passed", "slow", "not exercised")
+    ]
+    if rows:
+        yield element("h3", "several faults")
+        yield element("table", element("tbody", joined(rows)))
+
+
+def run_blocks(result: Exploration, prefix: str) -> Iterator[HtmlText]:
+    """Yield what is known of each run, those that failed first if there are too many."""
+    order = sorted(range(len(result.runs)), key=lambda number: result.runs[number].signature is None)
+    for number in sorted(order[:MOST_DETAILS]):
+        one = result.runs[number]
+        run = one.run
+        counters = [f"matched {each.matched}, fired {each.fired}, applied {each.applied}" for each in run.counters]
+        raised = run.raised
+        parts = {
+            "plan": plan_text(run.plan),
+            "rules": "\n".join(counters),
+            "raised": "" if raised is None else f"{raised.where}\n{raised.type}: {raised.message}".strip(),
+            "verify": "\n".join(f"{each.check} {each.text}" for each in run.violations),
+            "problem": run.problem,
+            "exchanges": "\n".join(run.story),
+            "stacks": run.stacks,
+            "output": run.output,
+        }
+        blocks = [HtmlText(element("h4", name) + element("pre", text)) for name, text in parts.items() if text]
+        title = element("h3", f"run {number + 1}: {one.outcome}, {run.seconds:.2f} s")
+        yield element("div", title, *blocks, id=f"{prefix}-{number}", class_="run")

@@ -1,0 +1,230 @@
+"""Runner of plans whose runs are children of a process that forks: the explorer's side of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from secrets import token_hex
+from time import monotonic
+
+from kproxy.errors import InputError, InternalError
+from kproxy.explore.model import ExploredRun, FaultPlan, RunEnd, loads
+
+from .fork_server import GRACE
+from .messages import ChildAnswer, EndedChild, MessageBuffer, RunJob, ServerOrder, ServerReport, packed
+
+START_PATIENCE = 120.0
+"""Seconds in which the process that forks has to be ready: it imports the test's module, whatever that does."""
+FIRST_LIMIT = 120.0
+"""Seconds that a run may take before it is known how long it takes without faults."""
+DELETE_EACH = 500
+"""Number of runs after which the topics of those that are over are deleted."""
+DELETE_LIMIT = 60.0
+LAST_WORDS = 4000
+"""Characters of what the process that forks has printed that are told when it cannot go on."""
+CHUNK = 1 << 18
+JOBS_PER_CORE = 4
+TAKE_PATH = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
+
+
+class ClusterGone(InternalError):
+    """Error for a cluster that does not answer any more while a test is explored."""
+
+
+class ForkRunner:
+    """Runner of plans by a process that forks, which `command` starts; the number of a socket is put behind it.
+
+    A context manager: the process lives as long as that. `jobs` and `limit` as in `Runner`. All names of a run on a
+    cluster that others use, too, begin with `token` and the run's number; the topics among them are deleted after many
+    runs and at the end.
+    """
+
+    def __init__(self, command: Sequence[str], jobs: int, cwd: Path | None = None) -> None:
+        self.command, self.jobs, self.limit, self.cwd = list(command), jobs, FIRST_LIMIT, cwd
+        self.token = f"x{token_hex(2)}-"
+        self.shared = ""
+        self.left = ""  # why topics of runs stay on the cluster
+        self._number = self._deleted = 0
+        self._under_way: dict[int, FaultPlan] = {}
+        self._coming, self._reports = MessageBuffer(), deque[ServerReport]()
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as the process
+        self._stream, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [*self.command, str(theirs.fileno())], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
+                stdout=self._printed, stderr=self._printed, cwd=cwd, start_new_session=True,
+            )  # fmt: skip  # Ctrl-C is for the explorer, which then ends it
+
+    def __enter__(self) -> ForkRunner:
+        try:
+            first = self._next_report(START_PATIENCE)
+            if first.problem:
+                raise InternalError(first.problem)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or issubclass(kind, KeyboardInterrupt | GeneratorExit):
+            with suppress(InternalError, OSError):
+                self._delete_topics()
+        self.close()
+
+    def close(self) -> None:
+        """End the process that forks, and all runs."""
+        self._stream.close()
+        try:
+            self._process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._printed.close()
+
+    # ---- runs
+
+    def run(self, plans: Iterable[FaultPlan]) -> Generator[ExploredRun, None, None]:
+        """Yield runs as they end; a plan is taken when there is room for it. Raises ClusterGone when the cluster
+        answers no more, and InternalError when the process that forks has ended."""
+        coming: Iterator[FaultPlan] | None = iter(plans)
+        try:
+            while coming is not None or self._under_way:
+                while coming is not None and len(self._under_way) < self.jobs:
+                    plan = next(coming, None)
+                    if plan is None:
+                        coming = None
+                    else:
+                        self._begin(plan)
+                if self._under_way:
+                    yield self._next_run()
+        finally:
+            if self._under_way:
+                self._order(ServerOrder(end=tuple(self._under_way)))
+                self._under_way.clear()
+
+    def _begin(self, plan: FaultPlan) -> None:
+        if self.shared and self._number >= self._deleted + DELETE_EACH:
+            self._delete_topics()
+        self._number += 1
+        self._under_way[self._number] = plan
+        prefix = f"{self.token}{self._number}."
+        self._order(ServerOrder(RunJob(self._number, self.limit, plan, prefix)))
+
+    def _next_run(self) -> ExploredRun:
+        while True:
+            ended = self._next_report(self._patience).ended
+            plan = None if ended is None else self._under_way.pop(ended.number, None)
+            if ended is not None and plan is not None:  # else it is of an iterator that was closed
+                return self._run_of(plan, ended)
+
+    def _run_of(self, plan: FaultPlan, ended: EndedChild) -> ExploredRun:
+        try:
+            answer = loads(ended.answer, ChildAnswer) if ended.answer else None
+        except InputError as error:  # it was torn: the child died while it spoke
+            answer = None
+            ended = replace(ended, problem=str(error))
+        if answer is None:
+            return run_without_answer(plan, ended)
+        if answer.unreachable:
+            raise ClusterGone(answer.run.problem)
+        self.shared = answer.shared or self.shared
+        output = answer.run.output or ended.output
+        return replace(answer.run, plan=plan, stacks=ended.stacks or answer.run.stacks, output=output)
+
+    # ---- topics that runs leave
+
+    def _delete_topics(self) -> None:
+        """Delete the topics of runs that are over, and note why some stay. Raises InternalError."""
+        if not self.shared:
+            return
+        self._number += 1
+        number, below = self._number, min(self._under_way, default=self._number)
+        job = RunJob(number, DELETE_LIMIT, prefix=self.token, task="delete topics", below=below, shared=self.shared)
+        self._order(ServerOrder(job))
+        kept = list[ServerReport]()
+        while True:
+            report = self._next_report(DELETE_LIMIT + 2 * GRACE)
+            if report.ended is not None and report.ended.number == number:
+                break
+            kept.append(report)
+        self._reports.extendleft(reversed(kept))
+        self._deleted = number
+        self.left = self._run_of(FaultPlan(), report.ended).problem
+
+    # ---- the process that forks
+
+    @property
+    def _patience(self) -> float:
+        return max(self.limit, FIRST_LIMIT) + 10 * GRACE
+
+    def _order(self, order: ServerOrder) -> None:
+        try:
+            self._stream.sendall(packed(order))
+        except OSError:
+            raise self._gone() from None
+
+    def _next_report(self, patience: float) -> ServerReport:
+        """Return what is told next. Raises InternalError after so many seconds, or when nobody tells any more."""
+        until = monotonic() + patience
+        while not self._reports:
+            left = until - monotonic()
+            if left <= 0 or not select.select([self._stream], [], [], left)[0]:
+                raise InternalError(f"the process that forks the runs has said nothing for {patience:g} s")
+            try:
+                data = self._stream.recv(CHUNK)
+            except OSError:
+                data = b""
+            if not data:
+                raise self._gone()
+            self._reports.extend(loads(message, ServerReport) for message in self._coming.add(data))
+        return self._reports.popleft()
+
+    def _gone(self) -> InternalError:
+        """Return the error for a process that has ended, with its last words."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(GRACE)
+        size = self._printed.seek(0, os.SEEK_END)
+        self._printed.seek(max(0, size - LAST_WORDS))
+        words = self._printed.read().decode(errors="replace").strip()
+        code = self._process.returncode
+        return InternalError(f"the process that forks the runs has ended with exit code {code}:\n{words}")
+
+
+def run_without_answer(plan: FaultPlan, ended: EndedChild) -> ExploredRun:
+    """Return the run of a child that has told nothing."""
+    end: RunEnd = "died"
+    if ended.problem and not ended.answer:
+        end, problem = "broken", ended.problem
+    elif ended.flooded:
+        end, problem = "broken", "it was killed, since it told more of itself than anybody wants to know"
+    elif ended.late:
+        end, problem = "hang", "it was killed, since it could not even end itself when its time was over"
+    elif ended.code < 0:
+        problem = f"its process was killed by signal {-ended.code}"
+    else:
+        problem = f"its process has ended by itself with exit code {ended.code}"
+    if ended.answer:
+        problem += f", in the middle of its answer ({ended.problem})"
+    return ExploredRun(plan, end, ended.seconds, stacks=ended.stacks, output=ended.output, problem=problem)
+
+
+def python_command(code: str, arguments: Sequence[str] = ()) -> list[str]:
+    """Return the command of a process that runs this code, finds the same modules as this one, and has the arguments in
+    `sys.argv[1:]`."""
+    return [sys.executable, "-P", "-c", TAKE_PATH + code, json.dumps(sys.path), *arguments]
+
+
+def default_jobs(workers: int = 1) -> int:
+    """Return how many runs go side by side, where so many processes explore at the same time."""
+    cores = len(os.sched_getaffinity(0))
+    return max(1, JOBS_PER_CORE * cores // max(1, workers))

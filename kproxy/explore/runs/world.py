@@ -1,0 +1,166 @@
+"""The world of one run: its proxy with the rules of its plan, names of its own on a cluster that others use, too, and
+what can be told of it at its end."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from threading import Lock
+from typing import Any, NamedTuple
+
+from kproxy.config.document import Config
+from kproxy.explore.faults import fault_table
+from kproxy.explore.model import ExploredRun, FaultPlan, ProvedViolation, RaisedError, RunEnd, StepCounters
+from kproxy.explore.plan import DRIP, plan_rules, step_text
+from kproxy.explore.tape import describe_run
+from kproxy.rules.document.json_tree import json_source
+from kproxy.rules.document.source import Source
+from kproxy.rules.store import RuleStore
+from kproxy.testing.embedded import Embedded
+from kproxy.testing.exchanges import SeenExchange, Topics
+from kproxy.testing.faults import InjectedFaults, NamedFault
+from kproxy.testing.inject import Kproxy, delete_topics
+from kproxy.testing.recorder import Tape
+from kproxy.testing.verification import TapeReader, judged
+
+from .messages import ChildAnswer, RunJob
+
+MOST_SAID = 2000
+"""Characters of an exception's message that are told."""
+MOST_TAPED = 16 << 20
+"""Bytes of frames that the tape of a run keeps: many runs go side by side."""
+MOST_VIOLATIONS = 20
+
+
+class RunEvidence(NamedTuple):
+    """Evidence of a run, as it was at its end: what became of its faults, its exchanges, and what these prove.
+    `problem`: why that is not known."""
+
+    counters: tuple[StepCounters, ...]
+    exchanges: list[SeenExchange]
+    violations: tuple[ProvedViolation, ...]
+    problem: str
+
+
+class RunWorld:
+    """World of one run, around the `Kproxy` of its process. `shared`: other runs use its cluster, too. `killed`: the
+    numbers of the plan's steps at which a client was killed, which count as applied."""
+
+    def __init__(self, kproxy: Kproxy, job: RunJob, shared: bool) -> None:
+        self.kproxy, self.job = kproxy, job
+        self.shared = kproxy.upstream if shared else ""
+        self.names = [str(rule["name"]) for rule in plan_rules(job.plan)]
+        self.killed: set[int] = set()
+        self._lock = Lock()
+        self._last: RunEvidence | None = None
+
+    def begin(self, base: Sequence[Source] = (), drip: bool = False) -> None:
+        """Put the rules into force: those of all runs, then those of the plan. Raises DocumentError."""
+        self.kproxy.engine.tape.most_bytes = MOST_TAPED
+        self.kproxy.alone = True  # on a cluster of its own, or with names of its own
+        if self.shared:
+            self.kproxy.have_own_names("", self.job.prefix)
+        document = json.dumps({"rules": plan_rules(self.job.plan, drip)}, indent=1)
+        self.kproxy.keep([*base, json_source("<plan>", document.encode())])
+        self.kproxy.faults = InjectedFaults(
+            NamedFault(step_text(step), step.fault.kind_of) for step in self.job.plan.steps
+        )
+
+    def look(self) -> RunEvidence:
+        """Return the evidence of the run at its end, or as it is as long as the run goes on."""
+        with self._lock:
+            return self._last or self._evidence()
+
+    def end(self) -> None:
+        """Keep the evidence as it is; the proxy may end then."""
+        last = self.look()
+        with self._lock:
+            self._last = self._last or last
+        self.kproxy.prefix = ""  # the topics are deleted later, with those of other runs
+
+    def answer(
+        self, ended: RunEnd, seconds: float, raised: RaisedError | None = None, problem: str = "", output: str = ""
+    ) -> ChildAnswer:
+        """Return what is told of the run when it has ended so."""
+        counters, exchanges, violations, unknown = self.look()
+        if unknown:
+            ended, problem = "broken", unknown
+        run = describe_run(
+            self.job.plan, ended, seconds, exchanges, counters=counters, raised=raised, problem=problem, output=output,
+            violations=violations,
+        )  # fmt: skip
+        return ChildAnswer(run, self.shared)
+
+    def _evidence(self) -> RunEvidence:
+        counters, exchanges = tuple(map(self._counters, range(len(self.names)))), self._exchanges()
+        try:
+            return RunEvidence(counters, exchanges, violations_of(self.kproxy), "")
+        except Exception as error:  # noqa: BLE001  # kproxy's own: neither test nor fault is to blame
+            return RunEvidence(counters, exchanges, (), f"it cannot be verified: {type(error).__name__}: {error}")
+
+    def _counters(self, number: int) -> StepCounters:
+        rule = self.kproxy.rule(self.names[number])
+        matched, fired, applied = rule.counters
+        applied = max(applied, int(number in self.killed))
+        return StepCounters(matched, fired, applied, tuple(rule.problems))
+
+    def _exchanges(self) -> list[SeenExchange]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that some are not kept any more
+            return self.kproxy.exchanges()
+
+
+def warm_up() -> None:
+    """Do once, before a child is forked, what each would do anew: import kinds of rules, and make what checks them."""
+    rules: list[dict[str, Any]] = [DRIP, {"name": "prefix", "kind": "prefix", "prefix": "x."}]
+    for number, fault in enumerate(fault_table().all):
+        rules.append(
+            {"name": str(number), **fault.rule, "match": {"api": fault.api}, "when": {"nth": 1, "counts": "all"}}
+        )
+    RuleStore().replace_files([json_source("<all faults>", json.dumps({"rules": rules}).encode())], 0.0)
+    Config.model_validate(Embedded("127.0.0.1:1").document())
+    judged(TapeReader(Tape(), Topics()), {}, alone=True)
+    with suppress(ImportError):
+        import confluent_kafka  # noqa: F401
+
+
+def violations_of(kproxy: Kproxy) -> tuple[ProvedViolation, ...]:
+    """Return the guarantees of Kafka that the history of a run is proved to break, whatever its test says. It is the
+    history as brokers saw it: what a fault has made of their answers is no client's doing."""
+    found = kproxy.findings(view="brokers", level="proved")
+    return tuple(
+        ProvedViolation(one.check, f"{one.about}: {one.says}".replace(kproxy.prefix, "")[:MOST_SAID])
+        for one in found[:MOST_VIOLATIONS]
+        if one.view == "brokers"  # else they are not known
+    )
+
+
+def broken(plan: FaultPlan, problem: str, unreachable: bool = False) -> ChildAnswer:
+    """Return the answer for a run that could not be made."""
+    return ChildAnswer(ExploredRun(plan, "broken", problem=problem), unreachable=unreachable)
+
+
+def delete_topics_of_runs(job: RunJob) -> ChildAnswer:
+    """Delete the topics of the runs that are over, through a listener without their prefixes; return why some stay as
+    the problem."""
+
+    def is_over(topic: str) -> bool:
+        number = topic.removeprefix(job.prefix).partition(".")[0]
+        return topic.startswith(job.prefix) and number.isdigit() and int(number) < job.below
+
+    engine = Embedded(job.shared)
+    try:
+        engine.start()
+        left = delete_topics(engine.own_bootstrap_servers, is_over)
+    except Exception as error:  # noqa: BLE001  # of the client library, too; the runs are over, and that is all
+        left = [f"{type(error).__name__}: {error}"]
+    return broken(job.plan, "; ".join(left[:3]) + (f"; and {len(left) - 3} others" if len(left) > 3 else ""))
+
+
+def raised_error(error: BaseException, where: str = "") -> RaisedError:
+    """Return an exception as it is told: its type by its full name where it is no builtin, and its message."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return RaisedError(name, str(error)[:MOST_SAID], where)

@@ -1,0 +1,44 @@
+"""Counts wrongly when a commit fails: the next try commits a record more than it has read. What it does itself looks
+right; the record is lost to whoever goes on from there, and only verify tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from shop import INPUTS, PATIENCE, next_of, reader, settings
+
+TRIES = 5
+
+
+def commit(consumer: Consumer, offset: int, more: int) -> None:
+    for number in range(TRIES):
+        try:
+            consumer.commit(offsets=[TopicPartition("in", 0, offset + number * more)], asynchronous=False)
+            return
+        except KafkaException:
+            if number == TRIES - 1:
+                raise
+
+
+def read_all(kproxy: Any, more: int) -> None:
+    producer = Producer(settings(kproxy.bootstrap_servers, "app-p", enable_idempotence=True))
+    for value in INPUTS:
+        producer.produce("in", value, partition=0)
+    assert producer.flush(PATIENCE) == 0
+    consumer = reader(kproxy)
+    read: list[bytes] = []
+    while len(read) < len(INPUTS):
+        message = next_of(consumer)
+        read.append(message.value())
+        commit(consumer, message.offset() + 1, more)
+    consumer.close()
+    assert read == INPUTS
+
+
+def test_planted(kproxy: Any) -> None:
+    read_all(kproxy, more=1)
+
+
+def test_right(kproxy: Any) -> None:
+    read_all(kproxy, more=0)

@@ -1,0 +1,38 @@
+"""Takes half a second without a record for the end of the topic: what comes later is not read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import KafkaError
+from shop import INPUTS, next_of, reader, seed
+
+
+def test_planted(kproxy: Any) -> None:
+    seed(kproxy)
+    consumer = reader(kproxy)
+    read = [next_of(consumer).value()]
+    while (message := consumer.poll(0.5)) is not None:
+        if message.error() is None:
+            read.append(message.value())
+    consumer.close()
+    lost = len(INPUTS) - len(read)
+    assert lost == 0, f"lost {lost}"
+
+
+def test_right(kproxy: Any) -> None:
+    seed(kproxy)
+    consumer = reader(kproxy, enable_partition_eof=True)
+    read: list[bytes] = []
+    while True:
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
+            read.append(message.value())
+        elif error.code() == KafkaError._PARTITION_EOF:
+            break
+    consumer.close()
+    lost = len(INPUTS) - len(read)
+    assert lost == 0, f"lost {lost}"

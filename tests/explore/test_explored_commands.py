@@ -1,0 +1,55 @@
+"""`kproxy explore -- CMD`: programs in any language, their exit codes, and clients that die in the middle."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from tests.explore.conftest import Explorations
+
+LONG = pytest.mark.skipif(not os.environ.get("KPROXY_TEST_ALL"), reason="takes long: KPROXY_TEST_ALL=1 runs it")
+COPIER = [sys.executable, "copier.py"]
+JUDGED = [f"--before={sys.executable} copier.py seed", f"--check={sys.executable} copier.py check"]
+
+
+@LONG
+def test_nothing_is_found_in_what_is_right(explorations: Explorations) -> None:
+    """Exit code 0; the check finds the records through the listener without faults."""
+    told = explorations.explore_command(*JUDGED, "--runs=4", "--jobs=4", "--only=api=Produce", "--", *COPIER, "copy")
+    assert told.code == 0, told.text
+    assert sum(told.tests[0]["outcomes"].values()) == 4 and told.findings == []
+
+
+@LONG
+def test_a_death_between_the_write_and_the_commit(explorations: Explorations) -> None:
+    """The program is killed while a request is held, and started again: it writes a record twice."""
+    once = [JUDGED[0], f"{JUDGED[1]}-once"]
+    told = explorations.explore_command(
+        *once, "--faults=crash", "--runs=8", "--jobs=4", "--depth=1", "--first", "--", *COPIER, "copy"
+    )
+    assert told.code == 1, told.text
+    (finding,) = told.findings
+    assert finding["signature"]["message"] == "lost N, doubled N" and finding["signature"]["where"] == "--check"
+    assert "the client dies" in finding["smallest"]["text"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param(["--", "false"], "fails (2 of 2 runs without faults: exit code 1", marks=LONG),
+        (["--rules=none.yaml", "--", "true"], "none.yaml"),
+        pytest.param(["--", "no-such-program"], "no-such-program cannot be started", marks=LONG),
+        pytest.param(
+            ["--before=echo no >&2; exit 3", "--", "true"], "--before has ended with exit code 3: no", marks=LONG
+        ),
+        pytest.param(["--upstream=127.0.0.1:1", "--", "true"], "no broker of the upstream 127.0.0.1:1 ans", marks=LONG),
+        pytest.param(["--", "true"], "nothing has gone through kproxy", marks=LONG),
+        pytest.param(["--limit=1s", "--", "sleep", "60"], "runs without faults: hang", marks=LONG),
+    ],
+)
+def test_commands_that_cannot_be_explored(explorations: Explorations, words: list[str], said: str) -> None:
+    """Exit code 2, and why."""
+    told = explorations.explore_command(*words)
+    assert told.code == 2 and said in told.text, told.text

@@ -1,0 +1,226 @@
+"""`pytest --kproxy-explore` on small tests: what it finds, what it does with tests that cannot be explored, and how it
+ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.explore.conftest import Explorations
+
+ONE_WRITE = """
+    from confluent_kafka import Producer
+
+    def write(kproxy, **settings):
+        told = []
+        producer = Producer({"bootstrap.servers": kproxy.bootstrap_servers, "client.id": "app", "linger.ms": 0,
+                             "retry.backoff.ms": 20, "retry.backoff.max.ms": 50, "log_level": 0, **settings})
+        producer.produce("out", b"one", partition=0, on_delivery=lambda error, message: told.append(error))
+        producer.flush(20)
+        return [error is None for error in told] == [True]
+"""
+LONG = pytest.mark.skipif(not os.environ.get("KPROXY_TEST_ALL"), reason="takes long: KPROXY_TEST_ALL=1 runs it")
+SMALL = ["--only=api=Produce", "--depth=1", "--jobs=4", "--for=30s"]
+
+
+def test_a_planted_failure_is_found_shrunk_and_replayed(explorations: Explorations) -> None:
+    """The first runs find it; a rule file repeats it, by a marker."""
+    told = explorations.explore("quick.py::test_planted", "--runs=6", "--faults=transient", "--first", *SMALL)
+
+    (finding,) = told.findings
+    assert told.code == 1 and "EXPLORED" in told.text, told.text
+    assert finding["first"] <= 6 and finding["signature"]["message"].startswith("doubled N")
+    (rule,) = finding["smallest"]["rules"]
+    assert (rule["at"], rule["when"]["nth"]) == ("response", 1)  # whatever befalls the answer
+    file = finding["file"]
+    assert f'@pytest.mark.kproxy_rules("{file}")' in told.text
+    explorations.write("test_replayed.py", f"""
+        import pytest
+        from quick import test_planted as planted
+
+        @pytest.mark.kproxy_rules("{file}")
+        def test_by_marker(kproxy):
+            assert kproxy.faults.transient and not kproxy.faults.fatal and len(kproxy.faults) == 1
+            with pytest.raises(AssertionError, match="doubled 1"):
+                planted(kproxy)
+
+        def test_as_ever(kproxy):
+            assert not kproxy.faults
+            planted(kproxy)
+    """)  # fmt: skip
+    code, text = explorations.pytest("test_replayed.py")
+    assert code == 0, text
+
+
+@LONG
+def test_what_is_fine_passes_and_others_run_as_ever(explorations: Explorations) -> None:
+    """Tests without the fixture are run once; what a fatal fault raises is no failure, and a test knows of it."""
+    explorations.write("test_fine.py", ONE_WRITE + """
+    def test_fine(kproxy, capsys):
+        done = write(kproxy)
+        assert done or kproxy.faults.fatal, "lost"
+        if not done:
+            raise RuntimeError("cannot be written, and I say so")
+
+    def test_another(tmp_path):
+        assert not list(tmp_path.iterdir())
+    """)  # fmt: skip
+    told = explorations.explore("test_fine.py", "--runs=3", "--faults=fatal", "-v", *SMALL)
+
+    (test,) = told.tests
+    assert told.code == 0, told.text
+    assert test["findings"] == [] and set(test["outcomes"]) <= {"loud", "passed"} and test["outcomes"]["loud"] >= 1
+    assert "test_fine.py::test_fine EXPLORED" in told.text and "test_fine.py::test_another PASSED" in told.text
+
+
+@LONG
+def test_tests_that_cannot_be_explored(explorations: Explorations) -> None:
+    """They fail, and it is said why; one that is skipped stays so."""
+    explorations.write("test_unfit.py", """
+    import pytest
+
+    def test_fails(kproxy):
+        assert 1 == 2
+
+    @pytest.mark.skip(reason="not today")
+    def test_skipped(kproxy):
+        pass
+
+    @pytest.mark.kproxy_explore(nonsense=1)
+    def test_marked_badly(kproxy):
+        pass
+    """)  # fmt: skip
+    told = explorations.explore("test_unfit.py")
+
+    assert told.code == 1 and "2 failed, 1 skipped" in told.text, told.text
+    assert "the test fails (2 of 2 runs without faults: AssertionError: assert 1 == 2" in told.text
+    assert "has faults, ignore, only, runs" in told.text
+
+
+@LONG
+def test_other_tests_that_cannot_be_explored(explorations: Explorations) -> None:
+    """They fail, and it is said why."""
+    explorations.write("test_unfit.py", """
+    import os
+    import pytest
+
+    @pytest.fixture
+    def left(kproxy):
+        yield
+        assert kproxy.upstream == "", "torn down badly"
+
+    def test_says_nothing(kproxy):
+        pass
+
+    def test_dies(kproxy):
+        os._exit(7)
+
+    def test_teardown(kproxy, left):
+        pass
+    """)  # fmt: skip
+    told = explorations.explore("test_unfit.py")
+
+    problems = {test["test"].rpartition("::")[2]: test["problem"] for test in told.tests}
+    assert told.code == 1 and "3 failed" in told.text, told.text
+    assert "nothing has gone through kproxy" in problems["test_says_nothing"]
+    assert "the test fails (2 of 2 runs without faults: died)" in problems["test_dies"]
+    assert "torn down badly" in problems["test_teardown"]
+
+
+@LONG
+def test_interrupted(explorations: Explorations) -> None:
+    """What was found is told; nothing is left running."""
+    explorations.write("test_long.py", ONE_WRITE + """
+    def test_long(kproxy):
+        assert write(kproxy, retries=0) or kproxy.faults, "lost"
+        assert not kproxy.faults, "broken by anything"
+    """)  # fmt: skip
+    options = ["--kproxy-explore", "--kproxy-explore-for=300s", "--kproxy-explore-jobs=2", "-v"]
+    with explorations.start("pytest", "-p", "no:cacheprovider", *options, "test_long.py") as process:
+        assert process.stdout is not None
+        lines: list[str] = []
+        for line in process.stdout:
+            lines.append(line)
+            if "failed in run" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=60)
+    text = "".join(lines) + rest
+    assert process.returncode == 2, text
+    assert "interrupted" in text and "broken by anything" in text
+
+
+@LONG
+def test_workers_of_xdist(explorations: Explorations) -> None:
+    """Each explores a test, with its share of the jobs; there is one report of all."""
+    explorations.write("test_two.py", ONE_WRITE + """
+    import pytest
+
+    @pytest.mark.parametrize("number", [1, 2])
+    def test_it(kproxy, number):
+        assert write(kproxy) or kproxy.faults.fatal
+    """)  # fmt: skip
+    told = explorations.explore("test_two.py", "-n2", "--runs=2", "--only=api=Produce", "--faults=transient", "-v")
+
+    assert told.code == 0, told.text
+    assert sorted(test["test"] for test in told.tests) == ["test_two.py::test_it[1]", "test_two.py::test_it[2]"]
+    assert all(test["outcomes"] == {"passed": 2} for test in told.tests), told.text
+    cores = len(os.sched_getaffinity(0))
+    assert {test["jobs"] for test in told.tests} == {max(1, 4 * cores // 2)}
+
+
+@LONG
+def test_a_lasting_cluster_is_started_once(explorations: Explorations) -> None:
+    """By the pytest of the user; each run has a part of it for itself, and the fixtures that it needs besides."""
+    explorations.write("test_shared.py", ONE_WRITE + """
+    import pytest
+    from kproxy.testing.cluster import readable_mock
+
+    @pytest.fixture(scope="session")
+    def cluster():
+        with open("starts", "a") as file, readable_mock() as cluster:
+            file.write("cluster ")
+            file.flush()
+            yield cluster
+
+    @pytest.fixture(scope="session")
+    def kproxy_upstream(cluster):
+        return cluster.bootstrap
+
+    @pytest.fixture
+    def own():
+        with open("starts", "a") as file:
+            file.write("own ")
+
+    def test_it(kproxy, own):
+        assert write(kproxy) or kproxy.faults.fatal
+        assert len(kproxy.exchanges(api="Produce", topic="out")) >= 1 and kproxy.prefix.endswith(".")
+    """)  # fmt: skip
+    told = explorations.explore("test_shared.py", "--runs=2", "--faults=transient", *SMALL)
+
+    assert told.code == 0, told.text
+    words = (explorations.folder / "starts").read_text().split()
+    assert words.count("cluster") == 1 and words.count("own") >= 4
+    assert "topics of the runs stay on the cluster" in told.text  # this one cannot delete any
+
+
+@LONG
+def test_a_baseline(explorations: Explorations) -> None:
+    """What is known fails no test, also what a marker ignores."""
+    explorations.write("test_known.py", ONE_WRITE + """
+    import pytest
+
+    def test_known(kproxy):
+        assert write(kproxy) and not kproxy.faults, "never with a fault"
+
+    @pytest.mark.kproxy_explore(runs=2, ignore=["AssertionError: never with a fault*"])
+    def test_ignored(kproxy):
+        assert write(kproxy) and not kproxy.faults, "never with a fault"
+    """)  # fmt: skip
+    options = ["--runs=2", "--faults=transient", "--baseline=known.json", *SMALL]
+    first = explorations.explore("test_known.py::test_known", "--update", *options)
+    assert first.code == 1 and "never with a fault" in (explorations.folder / "known.json").read_text()
+    again = explorations.explore("test_known.py", *options)
+    assert again.code == 0 and "known" in again.text, again.text

@@ -1,0 +1,392 @@
+"""Explorations from beginning to end, with programs that are played."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kproxy.explore import explorer as explorer_module
+from kproxy.explore.database import FindingStore
+from kproxy.explore.explorer import Explorer, ExploreSettings
+from kproxy.explore.judge import KnownFailures, judge
+from kproxy.explore.model import ExploredRun, FaultPlan, RaisedError, StepCounters
+from kproxy.explore.order import OrderSettings
+from kproxy.explore.plan import rule_file
+from kproxy.explore.report.baseline import Baseline
+from kproxy.explore.report.text import report_lines
+from kproxy.explore.result import Exploration
+from tests.explore.made_up import COPY, FakeRunner, failed_run, made_run, produce, retried, stable
+
+Program = Callable[[FaultPlan, int], ExploredRun]
+
+
+def right(of: FaultPlan, number: int) -> ExploredRun:
+    """Play a program that gets over every fault."""
+    return made_run(of, exchanges=retried(COPY, of))
+
+
+def doubles(of: FaultPlan, number: int) -> ExploredRun:
+    """Play a program that sends again by hand what may have been written."""
+    if any(
+        "lost" in step.fault.name or "TIMED_OUT" in step.fault.name for step in of.steps if step.place.api == "Produce"
+    ):
+        return failed_run(of, f"doubled {number}")
+    return right(of, number)
+
+
+def looks_away(of: FaultPlan, number: int) -> ExploredRun:
+    """Play a program that gives up after the second failure of the same write."""
+    again = [step for step in of.steps if step.place.api == "Produce"]
+    if len(again) == 2 and again[0].place.mark.batch == again[1].place.mark.batch:
+        return failed_run(of, "lost 1")
+    if len(again) == 2 and {step.place.mark.nth for step in again} == {1, 2}:
+        return failed_run(of, "lost 1")
+    return right(of, number)
+
+
+def explorer(program: Program, store: FindingStore | None = None, jobs: int = 4, tell=lambda text: None, **settings):
+    """Return an explorer of a played program, and its runner."""
+    runner = FakeRunner(program, jobs)
+    order = {name: settings.pop(name) for name in ("classes", "depth", "only", "seed") if name in settings}
+    chosen = ExploreSettings(OrderSettings(**order), **settings)
+    return Explorer("t.py::test", runner, chosen, store, clock=runner.clock, wall=lambda: 5.0, tell=tell), runner
+
+
+def explored(program: Program, **settings) -> Exploration:
+    """Return what comes of exploring a played program."""
+    return explorer(program, **settings)[0].explore()
+
+
+def test_a_right_program_has_no_findings_and_all_faults_were_tried() -> None:
+    """It ends when nothing is left, and each fault was applied."""
+    result = explored(right, seconds=1e9)
+    assert result.findings == []
+    assert result.left == 0
+    assert result.covered >= result.all_faults
+    assert result.exit_code() == 0
+    assert set(result.outcomes) == {"passed"}
+
+
+def test_a_bug_is_found_confirmed_and_shrunk() -> None:
+    """Failures at many places are one finding, whose smallest plan is the first write's answer."""
+    result = explored(doubles, seconds=1e9)
+    (finding,) = result.findings
+    assert finding.certain
+    assert finding.met > 1
+    assert finding.first <= 4
+    assert (finding.fails, finding.of) == (3, 3)
+    assert finding.controls == (0, 2)
+    assert (finding.replays, finding.replays_of) == (5, 5)
+    (step,) = finding.smallest.steps
+    assert step.fault.name == "Produce: REQUEST_TIMED_OUT, after the work"
+    assert step.place.mark.nth == 1
+    assert step.place.topic is None
+    assert finding.complete
+    assert finding.signature.message == "doubled N"
+    assert result.exit_code() == 1
+
+
+def test_a_bug_that_needs_two_faults_is_found() -> None:
+    """The second fault is tried at the retry that the first one makes."""
+    result = explored(looks_away, seconds=1e9)
+    (finding,) = result.findings
+    assert len(finding.smallest.steps) == 2
+    assert finding.certain
+    assert explored(looks_away, seconds=1e9, depth=1).findings == []
+
+
+def test_a_pause_alone_ends_nothing() -> None:
+    """Pairs appear only when the last run has ended, and are run all the same."""
+    result = explored(right, seconds=1e9, jobs=100, only="api=Produce")
+    assert any(len(one.run.plan.steps) == 2 for one in result.runs)
+    assert result.left == 0
+
+
+def test_budgets_end_it() -> None:
+    """So many runs or seconds, and no more plans are begun; runs under way are waited for."""
+    result = explored(right, seconds=1e9, runs=7)
+    assert len(result.runs) == 7
+    assert result.left > 0
+    timed = explored(right, seconds=5.0)
+    assert 4 <= len(timed.runs) <= 24
+    assert timed.left > 0
+
+
+def test_the_first_finding_ends_it_if_asked() -> None:
+    """Runs under way are ended, the finding is confirmed and shrunk."""
+    one, runner = explorer(doubles, seconds=1e9, first=True, jobs=1)
+    result = one.explore()
+    assert len(result.runs) == result.findings[0].first
+    assert runner.closed >= 1
+    assert result.findings[0].certain
+
+
+def test_coverage_ends_it_if_asked() -> None:
+    """When each fault was applied once, nothing more is begun."""
+    result = explored(right, seconds=1e9, until_covered=True, jobs=1)
+    assert result.all_faults <= result.covered
+    assert result.left > 0
+
+
+@pytest.mark.parametrize(("failing", "flaky", "word"), [((1,), True, "is flaky"), ((1, 2), False, "fails")])
+def test_a_test_that_fails_without_faults_is_told_and_not_explored(failing, flaky: bool, word: str) -> None:
+    """It is flaky if one of two runs failed; nothing else is run, and the exit code is 2."""
+
+    def program(of: FaultPlan, number: int) -> ExploredRun:
+        return failed_run(of) if number in failing else right(of, number)
+
+    one, runner = explorer(program)
+    result = one.explore()
+    assert result.flaky is flaky
+    assert word in result.problem
+    assert "lost 1" in result.problem
+    assert len(runner.ran) == 2
+    assert result.exit_code() == 2
+
+
+def test_a_test_that_cannot_run_is_told() -> None:
+    """What broke is in the problem, made safe."""
+    result = explored(lambda of, number: made_run(of, "broken", problem="no \x1b[31mport"))
+    assert "no \\u001b[31mport" in result.problem
+    assert result.exit_code() == 2
+
+
+@pytest.mark.parametrize(
+    ("exchanges", "word"), [((), "nothing has gone through"), ((produce(1, group="x"),), "no exchange in common")]
+)
+def test_a_test_without_places_is_told(exchanges, word: str) -> None:
+    """A test that does not use kproxy, or has other names in each run, cannot be explored."""
+
+    def program(of: FaultPlan, number: int) -> ExploredRun:
+        more = [produce(1, topic=f"t{number}")] if exchanges else []
+        return made_run(of, exchanges=more)
+
+    result = explored(program)
+    assert word in result.problem
+    assert result.exit_code() == 2
+
+
+def test_the_limit_is_learned() -> None:
+    """A run may take eight times the slower one and twice what clients may wait for, and 15 s at least."""
+    one, runner = explorer(lambda of, number: made_run(of, seconds=3.0 * number, patience=10.0), runs=1)
+    assert one.explore().limit == 8 * 6.0 + 2 * 10.0
+    assert runner.limit == 68.0
+    assert explored(right, runs=1).limit == 15.0
+    assert explored(right, runs=1, limit=2.5).limit == 2.5
+
+
+def test_slow_runs_are_told_and_pass() -> None:
+    """Five times as long as without faults is slow."""
+    result = explored(lambda of, number: made_run(of, seconds=6.0 if of.steps else 1.0), seconds=1e9, runs=5)
+    assert result.outcomes == {"slow": 5}
+    assert result.exit_code() == 0
+
+
+def test_what_was_not_applied_never_counts_as_passed() -> None:
+    """Runs in which a fault found nothing to act on are told, and cover nothing."""
+    result = explored(lambda of, number: made_run(of, counters=tuple(StepCounters(1) for _ in of.steps)), seconds=1e9)
+    assert set(result.outcomes) == {"not exercised"}
+    assert result.covered == frozenset()
+    assert result.left == 0
+
+
+def test_a_flaky_finding_is_told_with_its_rate() -> None:
+    """What fails now and then is run ten times, and fails no build unless it is asked for."""
+
+    def program(of: FaultPlan, number: int) -> ExploredRun:
+        return doubles(of, number) if number % 3 == 0 else right(of, number)
+
+    result = explored(program, seconds=1e9)
+    (finding,) = result.findings
+    assert finding.of == 10
+    assert 1 <= finding.fails < 10
+    assert not finding.certain
+    assert result.exit_code() == 0
+    assert result.exit_code(strict=True) == 1
+
+
+def test_a_cluster_that_ends_is_no_finding() -> None:
+    """When runs fail without faults, too, the faults are not to blame, and nothing is kept or saved."""
+
+    def program(of: FaultPlan, number: int) -> ExploredRun:
+        if number <= 12:
+            return right(of, number)
+        return made_run(of, "raised", raised=RaisedError("KafkaException", "all brokers are down"), exchanges=())
+
+    result = explored(program, seconds=1e9, classes=("transient",))
+    assert result.findings
+    assert all(finding.is_of_test for finding in result.findings)
+    assert "all brokers are down" in result.problem
+    assert result.new_findings(strict=True) == []
+    assert result.exit_code() == 2
+
+
+def test_findings_are_kept_and_tried_first(tmp_path: Path) -> None:
+    """The smallest plan is the first one of the next exploration; when it passes it is forgotten."""
+    store = FindingStore("t", tmp_path)
+    first = explored(doubles, store=store, seconds=1e9)
+    one, runner = explorer(doubles, store=store, runs=1, jobs=1)
+    again = one.explore()
+    assert runner.ran[2] == first.findings[0].smallest
+    assert again.findings[0].first == 1
+    explored(right, store=store, runs=1)
+    assert store.load() == []
+
+
+def test_an_interrupted_exploration_keeps_what_it_has_found(tmp_path: Path) -> None:
+    """Control-C while it shrinks: the finding is in the database, and its rules are in a file, as far as it has been
+    shrunk; the report says so."""
+    shrinking = []
+
+    def program(of: FaultPlan, number: int) -> ExploredRun:
+        if shrinking and len(shrinking) > 10:
+            raise KeyboardInterrupt
+        if shrinking:
+            shrinking.append(number)
+        run = doubles(of, number)
+        if judge(run).signature:
+            shrinking.append(number)
+        return run
+
+    store = FindingStore("t", tmp_path)
+    one, _ = explorer(program, store=store, first=True, seconds=1e9, save=tmp_path / "rules", jobs=1)
+    result = one.explore()
+    assert result.interrupted
+    (finding,) = result.findings
+    assert finding.certain
+    assert finding.replays is None
+    assert finding.smallest != finding.example.run.plan
+    assert Path(finding.file).read_text().endswith(rule_file(finding.smallest))
+    text = "\n".join(report_lines(result))
+    assert "until it was interrupted" in text
+    assert "fails in 3 of 3 runs" in text
+    assert result.exit_code() == 1
+    assert any("interrupted" in note for note in result.notes)
+    assert result.left > 0
+    (kept,) = store.load()
+    assert kept.plan == finding.smallest
+
+
+def test_interrupted_before_anything_is_sure(tmp_path: Path) -> None:
+    """What was met once is kept, and told as not confirmed; the exit code says that it was not explored to its end, and
+    the baseline stays as it is."""
+
+    def program(of: FaultPlan, number: int) -> ExploredRun:
+        if number > 20:
+            raise KeyboardInterrupt
+        return doubles(of, number)
+
+    one, _ = explorer(program, seconds=1e9, save=tmp_path, jobs=1)
+    result = one.explore()
+    (finding,) = result.findings
+    assert "fails in 1 of 1 runs" in Path(finding.file).read_text()
+    assert "not confirmed" in "\n".join(report_lines(result))
+    assert result.exit_code() == 2
+    known = {"test": result.test, "plan": "p", "signature": judge(failed_run(FaultPlan())).signature}
+    assert Baseline([known]).updated([result]).known(result.test) == {known["signature"]}
+
+
+def test_rules_are_saved(tmp_path: Path) -> None:
+    """A finding has a file with its rules and what is known of it."""
+    result = explored(doubles, seconds=1e9, save=tmp_path / "rules", rules=("own.yaml",), drip=True)
+    (finding,) = result.findings
+    text = Path(finding.file).read_text()
+    assert "# fails in 5 of 5 runs; seed 0\n" in text
+    assert "# in force besides: own.yaml\n" in text
+    assert "error: REQUEST_TIMED_OUT" in text
+    assert "kind: empty_fetch" in text
+
+
+def test_a_full_disk_costs_no_result(tmp_path: Path) -> None:
+    """What cannot be written is a note, once."""
+    (tmp_path / "rules").write_text("in the way")
+    (tmp_path / "kept").write_text("in the way")
+    result = explored(doubles, store=FindingStore("t", tmp_path / "kept"), seconds=1e9, save=tmp_path / "rules")
+    assert result.findings[0].certain
+    assert result.findings[0].file == ""
+    assert len([note for note in result.notes if "cannot be kept" in note]) == 1
+    assert len([note for note in result.notes if "cannot be saved" in note]) == 1
+
+
+def test_known_failures_are_no_news(tmp_path: Path) -> None:
+    """What the baseline has is confirmed and told; it is neither shrunk nor saved, and fails nothing."""
+    signature = explored(doubles, seconds=1e9).findings[0].signature
+    result = explored(doubles, seconds=1e9, known=KnownFailures(frozenset({signature})), save=tmp_path, first=True)
+    (finding,) = result.findings
+    assert finding.known
+    assert finding.replays is None
+    assert list(tmp_path.iterdir()) == []
+    assert result.exit_code() == 0
+
+
+def test_hangs_get_a_quarter_of_the_time() -> None:
+    """A hang is shrunk for a quarter of the budget at most."""
+
+    def program(of: FaultPlan, number: int) -> ExploredRun:
+        return made_run(of, "hang", seconds=20.0) if of.steps else right(of, number)
+
+    result = explored(program, seconds=100.0, jobs=1)
+    (finding,) = result.findings
+    assert not finding.complete
+    assert finding.seconds < 25 + 20 * 8 + 20 * explorer_module.REPLAYS
+
+
+def test_each_finding_gets_its_share_of_the_time() -> None:
+    """The first finding does not use up the time of the second."""
+
+    def program(of: FaultPlan, number: int) -> ExploredRun:
+        for api in ("OffsetCommit", "Produce"):
+            if any(step.place.api == api for step in of.steps):
+                return failed_run(of, f"lost a {api}", seconds=2.0)
+        return right(of, number)
+
+    result = explored(program, seconds=60.0, jobs=1)
+    first, second = result.findings
+    assert first.seconds < 30 + 10 * 2.0
+    assert second.tried > 0
+    assert result.exploring < result.seconds
+
+
+def test_a_broken_run_is_an_error() -> None:
+    """A fault that could not be made is told, and the exit code says so."""
+
+    def program(of: FaultPlan, number: int) -> ExploredRun:
+        run = right(of, number)
+        return made_run(of, counters=(StepCounters(1, 1, 1, ("raised",)),)) if number == 5 else run
+
+    result = explored(program, seconds=1e9)
+    assert len(result.broken) == 1
+    assert result.exit_code() == 2
+
+
+def test_exchanges_of_passed_runs_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After some thousands of runs only those that failed keep what is known of them."""
+    monkeypatch.setattr(explorer_module, "DETAILED", 3)
+    result = explored(lambda of, number: made_run(of, story=("line",)), seconds=1e9, runs=8)
+    assert [bool(one.run.story) for one in result.runs] == [True] * 3 + [False] * 5
+    assert all(one.run.places == () for one in result.runs)
+
+
+def test_floods_of_output_are_cut() -> None:
+    """Of what a run has printed the end is kept, of its stacks the beginning."""
+    text = "a" + "x" * 999_999 + "z"
+    result = explored(lambda of, number: made_run(of, output=text, stacks=text), seconds=1e9, runs=1)
+    run = result.runs[0].run
+    assert len(run.output) == len(run.stacks) < 100_000
+    assert (run.output[-1], run.stacks[0]) == ("z", "a")
+
+
+def test_whoever_wants_to_know_is_told() -> None:
+    """A line about what was learned, and one about each finding."""
+    lines: list[str] = []
+    one, _ = explorer(doubles, tell=lines.append, seconds=1e9)
+    one.explore()
+    assert lines[0].startswith("learned 7 places")
+    assert lines[1].startswith("failed in run")
+
+
+def test_places_of_the_real_table_are_learned() -> None:
+    """The copy's places are all there."""
+    assert explored(right, runs=1).learned.places == stable(COPY)

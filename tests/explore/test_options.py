@@ -1,0 +1,112 @@
+"""Options of explorations, and the parts of the plugin that need no process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproxy.cli.explore import command, replay_line
+from kproxy.errors import InputError
+from kproxy.explore.exploring import packed_exploration, unpacked_exploration, write_reports
+from kproxy.explore.faults import fault_table
+from kproxy.explore.judge import FailureSignature, KnownFailures
+from kproxy.explore.model import ExchangePlace, FaultPlan, PlannedFault
+from kproxy.explore.option_table import OPTIONS
+from kproxy.explore.options import ExploreOptions, read_options
+from kproxy.explore.plan import faults_of_files, rule_file
+from kproxy.explore.pytest_session import options_of_tests
+from kproxy.explore.report.baseline import Baseline
+from kproxy.explore.result import Exploration
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"faults": "nice"}, "faults are of transient, fatal, crash, lies, found nice"),
+        ({"faults": ""}, "found none"),
+        ({"for": "soon"}, "for: a duration is wanted"),
+        ({"limit": "1ms"}, "limit is at least"),
+        ({"only": "colour=red"}, "is no selector of places"),
+        ({"report": ["x.txt"]}, "a report ends in"),
+        ({"jobs": 0}, "jobs is a number from 1 on"),
+        ({"runs": "50"}, "runs is a number from 1 on, found '50'"),
+        ({"depth": True}, "depth is a number from 1 on, found True"),
+        ({"faults": 5}, "faults are a list such as transient,fatal, found 5"),
+        ({"faults": [5]}, "faults are a list"),
+        ({"only": ["api=Produce"]}, "only is a text such as api=Produce"),
+        ({"update": True}, "update writes the baseline"),
+    ],
+)
+def test_options_that_are_wrong(given: dict[str, Any], said: str) -> None:
+    """They are refused before anything runs."""
+    with pytest.raises(InputError, match=said):
+        read_options(given)
+
+
+def test_tests_cannot_be_killed() -> None:
+    """Faults of the class crash are refused by pytest, where a request would be held for ever."""
+    with pytest.raises(InputError, match="kproxy explore -- CMD"):
+        options_of_tests({"faults": "transient,crash"})
+
+
+def test_options_as_they_are_given() -> None:
+    """What is left out has its default."""
+    assert read_options({"runs": None}) == ExploreOptions()
+    read = read_options(
+        {"for": "2m", "faults": "lies, transient", "limit": "1500ms", "first": True, "report": ("x.json",)}
+    )
+    assert (read.seconds, read.limit, read.first, read.reports) == (120, 1.5, True, (Path("x.json"),))
+    assert read.classes == ("transient", "lies")
+
+
+def test_faults_of_a_saved_file(tmp_path: Path) -> None:
+    """Each fault is known again from its rule alone; other rules are none."""
+    steps = [PlannedFault(ExchangePlace(fault.api, client_id="app"), fault) for fault in fault_table().all]
+    for number, step in enumerate(steps):
+        (tmp_path / f"{number}.yaml").write_text(rule_file(FaultPlan((step,))))
+    other = tmp_path / "other.yaml"
+    other.write_text("rules:\n- {name: slow, kind: delay, delay: 1s, match: {api: Produce}}\n")
+
+    found = [faults_of_files([tmp_path / f"{number}.yaml"]) for number in range(len(steps))]
+    assert [[one.kind_of for one in faults] for faults in found] == [[step.fault.kind_of] for step in steps]
+    both = faults_of_files([other, tmp_path / "0.yaml"])
+    assert len(both) == 1 and both.transient and not both.fatal and not faults_of_files([other])
+
+
+def test_the_command_that_repeats_a_finding() -> None:
+    """It has the cluster and the rules of all runs, as words of a shell."""
+    assert replay_line("", ()) == "kproxy run --upstream HOST:PORT --rules {file}"
+    assert replay_line("a:1,b:2", ("my rules.yaml",)) == (
+        "kproxy run --upstream a:1,b:2 --rules 'my rules.yaml' --rules {file}"
+    )
+
+
+def test_known_failures() -> None:
+    """Those of the baseline, and those that a marker's patterns are like."""
+    one, other = (FailureSignature("failed", "AssertionError", message) for message in ("lost N", "doubled N"))
+    known = KnownFailures(frozenset({one}), ("TimeoutError: *",))
+    assert one in known and other not in known
+    assert FailureSignature("raised", "TimeoutError", "after N s") in known
+
+
+def test_an_exploration_travels_between_processes(tmp_path: Path) -> None:
+    """What a worker has explored is put into one report with the others; a file that cannot be written is told."""
+    result = Exploration("test_it", problem="no cluster", notes=["a note"])
+    came = unpacked_exploration(packed_exploration(result))
+    assert (came.test, came.problem, came.notes) == ("test_it", "no cluster", ["a note"])
+    options = ExploreOptions(reports=(tmp_path / "x.json", tmp_path / "x.html", tmp_path / "none" / "x.json"))
+    told = write_reports([came], options, Baseline())
+    assert "no cluster" in (tmp_path / "x.json").read_text() and "no cluster" in (tmp_path / "x.html").read_text()
+    assert told[0] == f"written: {tmp_path / 'x.json'}" and "cannot be written" in told[2]
+
+
+def test_the_page_has_all_options() -> None:
+    """Those of pytest and of the command."""
+    page = (Path(__file__).parents[2] / "docs" / "explore.md").read_text()
+    named = {option for given in command.params for option in given.opts if option.startswith("--")}
+    own = named - {f"--{option.name}" for option in OPTIONS} - {"--seed"}
+    words = [f"--kproxy-explore-{option.name}" for option in OPTIONS]
+    missing = [word for word in words if f"`{word}" not in page]
+    assert missing + [option for option in own if f"`{option}`" not in page] == []
