@@ -39,8 +39,8 @@ class Client:
 
 
 def python(name: str) -> Callable[[], list[str]]:
-    """A script that runs with what tests have installed."""
-    return lambda: [sys.executable, str(HERE / name / "client.py")]
+    """A script that runs, in the folder of kproxy's sources, with what tests have installed."""
+    return lambda: [sys.executable, "-m", f"tests.qa.matrix.programs.{name}.client"]
 
 
 def copy(name: str) -> Path:
@@ -50,9 +50,14 @@ def copy(name: str) -> Path:
     return folder
 
 
+def tool_path(tool: str) -> str | None:
+    """Return the path of a program; compilers are looked for where their own installers put them, too."""
+    return shutil.which(tool) or shutil.which(tool, path=f"/usr/local/go/bin:{Path.home()}/.cargo/bin")
+
+
 def build(tool: str, package: str, folder: Path, *arguments: str) -> None:
     """Run a tool in that folder. Raises MissingTool, and InternalError with its last lines."""
-    found = shutil.which(tool) or shutil.which(tool, path=f"/usr/local/go/bin:{Path.home()}/.cargo/bin")
+    found = tool_path(tool)
     if found is None:
         raise MissingTool(f"no {tool} found, it builds {folder.name} (Debian: {package})")
     done = subprocess.run([found, *arguments], cwd=folder, capture_output=True, text=True, check=False)
@@ -64,10 +69,11 @@ def build(tool: str, package: str, folder: Path, *arguments: str) -> None:
 
 
 def go(name: str) -> Callable[[], list[str]]:
-    """A Go program, with the versions of its go.mod."""
+    """A Go program, with the versions of its go.mod; beside its own files are those that Go programs share."""
 
     def command() -> list[str]:
         folder = copy(name)
+        shutil.copytree(HERE / "go", folder, dirs_exist_ok=True)
         build("go", "golang-go", folder, "build", "-buildvcs=false", "-o", "client", ".")
         return [str(folder / "client")]
 

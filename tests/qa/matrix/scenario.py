@@ -22,6 +22,16 @@ per step, in this order, and goes on when a step fails:
                   groups tells nothing of them
     brokers       {"addresses"}: what it was told
 
+With names of steps behind the five arguments it does these only. One step is done only when it is named so:
+
+    traffic       six rounds: five records of t-0, t-1 … are written to the partitions of TOPIC by turns and waited for,
+                  then a member of GROUP reads those that were acknowledged, for ten seconds at most, and commits. After
+                  the third round the member leaves and another one takes its place. At the end it reads on until it has
+                  all of them, and a second longer. What fails is noted, and ends nothing before 45 seconds are over.
+                  Requests may take 5 seconds, a write 20 in all, a session is 6 long; else settings are the library's.
+                  {"sent": values, "acknowledged": [[value, partition, offset]], "failed": [[value, error]],
+                  "read": [[value, partition, offset]], "errors": a hundred at most, "seconds"}
+
 In place of what it did a step may have {"error"}, or {"missing"}: what it is that the client has not got.
 """
 
@@ -35,6 +45,7 @@ from typing import Any
 
 STEPS = ("produce", "consume", "group", "transactions", "admin", "brokers")
 COUNT, PARTITIONS = 30, 3
+TRAFFIC, TRAFFIC_SECONDS = "traffic", 45
 
 
 @dataclass(frozen=True)

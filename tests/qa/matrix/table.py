@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from kproxy.jars import cache_folder
+from tests.qa.pages import plain, write_between
 
 from .matrix import BROKERS, CLIENTS
 
 PAGE = Path(__file__).parents[3] / "docs" / "clients.md"
-BEGIN, END = "<!-- what make matrix found -->\n", "<!-- end -->\n"
+BEGIN = "<!-- what make matrix found -->\n"
 COLUMNS = {"produce": "produce", "consume": "consume", "group": "groups", "transactions": "transactions",
            "admin": "admin", "brokers": "addresses"}  # fmt: skip
 WAYS = ("rename", "prefix")
@@ -54,20 +55,20 @@ def cell(verdicts: Mapping[str, Mapping[str, str]], step: str) -> str:
     return "yes" if found == {"yes"} else "no"
 
 
-def row(finding: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """A line of the table, and notes on what did not go."""
-    verdicts, name = finding["verdicts"], f"{finding['client']} with {finding['broker']}"
+def row(finding: Mapping[str, Any]) -> tuple[str, list[tuple[str, str]]]:
+    """A line of the table, and notes on what did not go, each as the client and the rest."""
+    verdicts, client = finding["verdicts"], finding["client"]
     differing = {
         way: [step for step in COLUMNS if verdicts[way][step] not in {"yes", verdicts["direct"][step]}] for way in WAYS
     }
     cells = [finding["client"], finding["version"], finding["broker"], *(cell(verdicts, step) for step in COLUMNS)]
     cells += ["no" if differing[way] else "yes" for way in WAYS]
     notes = [
-        f"{name}, directly, {COLUMNS[step]}: {verdicts['direct'][step]}"
+        (client, f"directly, {COLUMNS[step]}: {verdicts['direct'][step]}")
         for step in COLUMNS
         if verdicts["direct"][step] != "yes"
     ]
-    notes += [f"{name}, {way}, {COLUMNS[step]}: {verdicts[way][step]}" for way in WAYS for step in differing[way]]
+    notes += [(client, f"{way}, {COLUMNS[step]}: {verdicts[way][step]}") for way in WAYS for step in differing[way]]
     cells.append("differs" if any(differing.values()) else "as direct")
     return f"| {' | '.join(cells)} |", notes
 
@@ -76,15 +77,18 @@ def render(findings: list[Mapping[str, Any]], left: list[tuple[str, str]]) -> st
     """The table, with a row for the pairs that are left to run, and the notes below it."""
     head = ["client", "version", "Kafka", *COLUMNS.values(), *WAYS, "result"]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    notes: list[str] = []
+    notes: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
         line, more = row(finding)
         lines.append(line)
-        notes += more
+        for note in more:
+            notes.setdefault(note, []).append(finding["broker"])
     lines += [f"| {client} | | {broker} |{' |' * (len(head) - 4)} not run |" for client, broker in left]
     days = sorted({finding["day"] for finding in findings})
     lines += ["", f"{len(findings)} pairs, found on {' and '.join(days)}. What was not as one would wish:", ""]
-    lines += [f"- {note.replace('|', '/')}" for note in notes] or ["- nothing"]
+    lines += [f"- {client} with {', '.join(brokers)}, {plain(note)}" for (client, note), brokers in notes.items()] or [
+        "- nothing"
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -99,11 +103,9 @@ def main() -> int:
         sys.stderr.write("the matrix has not been run: make matrix\n")
         return 1
     findings.sort(key=lambda finding: (finding["client"], [int(part) for part in finding["broker"].split(".")]))
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
     done = {(finding["client"], finding["broker"]) for finding in findings}
     left = [pair for pair in product(CLIENTS, BROKERS) if pair not in done]
-    PAGE.write_text(f"{before}{BEGIN}\n{render(findings, left)}{END}{after}")
+    write_between(PAGE, BEGIN, render(findings, left))
     return 0
 
 

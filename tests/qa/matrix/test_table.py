@@ -37,6 +37,16 @@ def test_what_a_client_has_not_got_is_no_difference() -> None:
     assert "- c with 4.3.1, directly, transactions: missing: none" in page
 
 
+def test_the_same_with_several_brokers_is_told_once() -> None:
+    """A client that lacks something lacks it with all of them."""
+    lacks = YES | {"transactions": "missing: none"}
+    one = found(direct=lacks, rename=lacks, prefix=lacks)
+    page = render([{**one, "broker": "2.8.2"}, one], [])
+
+    assert "- c with 2.8.2, 4.3.1, directly, transactions: missing: none" in page
+    assert page.count("missing") == 1
+
+
 def test_pairs_that_were_not_run_say_so() -> None:
     """A pair without findings has a row of its own, as wide as the others."""
     page = render([found()], [("d", "2.8.2")]).splitlines()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -14,8 +12,20 @@ import aiokafka
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-BOOTSTRAP, TOPIC, MADE, GROUP, TRANSACTIONAL_ID = sys.argv[1:]
-COUNT, PARTITIONS, SECONDS = 30, 3, 90
+from ..common import (
+    BOOTSTRAP,
+    COUNT,
+    GROUP,
+    MADE,
+    PARTITIONS,
+    ROUNDS,
+    SECONDS,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    Traffic,
+    named,
+    run,
+)
 
 
 async def produce(word: str, producer: AIOKafkaProducer) -> list[str]:
@@ -36,7 +46,7 @@ def consumer(group: str, *topics: str, **more: Any) -> AIOKafkaConsumer:
     """A consumer from the beginning that does not commit by itself."""
     settings = {"group_id": group, "auto_offset_reset": "earliest", "enable_auto_commit": False, **more}
     times = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 500}
-    return AIOKafkaConsumer(*topics, bootstrap_servers=BOOTSTRAP, **times, **settings)
+    return AIOKafkaConsumer(*topics, bootstrap_servers=BOOTSTRAP, **{**times, **settings})
 
 
 async def poll(members: Sequence[AIOKafkaConsumer], enough: Callable[[list[list[Any]]], bool]) -> list[list[Any]]:
@@ -165,18 +175,65 @@ async def brokers_step() -> dict[str, Any]:
     return {"addresses": [f"{one['host']}:{one['port']}" for one in known]}
 
 
-async def main() -> None:
-    """Do the steps, telling each."""
-    steps = [produce_step, consume_step, group_step, transactions_step, admin_step, brokers_step]
-    print(json.dumps({"step": "client", "version": aiokafka.__version__}), flush=True)
-    for step in steps:
-        name = step.__name__.removesuffix("_step")
-        try:
-            told = await step()
-        except Exception as error:  # noqa: BLE001  # the next step may go all the same
-            told = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps({"step": name, **told}), flush=True)
+async def write(traffic: Traffic, producer: AIOKafkaProducer) -> None:
+    """A round of records, confirmed or failed when it returns."""
 
+    async def one(value: str, partition: int) -> None:
+        try:
+            answer = await producer.send(TOPIC, value.encode(), partition=partition)
+            place = await asyncio.wait_for(answer, traffic.left())
+            traffic.acknowledged.append((value, place.partition, place.offset))
+        except Exception as error:  # noqa: BLE001
+            traffic.failed.append((value, named(error)))
+
+    await asyncio.gather(*(one(value, partition) for value, partition in traffic.next_values()))
+
+
+async def read_until(traffic: Traffic, member: AIOKafkaConsumer, enough: Callable[[], bool], until: float) -> None:
+    while not enough() and time.monotonic() < until:
+        try:
+            found = await member.getmany(timeout_ms=200)
+        except Exception as error:  # noqa: BLE001
+            traffic.note(error)
+            await asyncio.sleep(0.1)
+            continue
+        for records in found.values():
+            for record in records:
+                traffic.took(record.value, record.partition, record.offset)
+
+
+async def noted(traffic: Traffic, doing: Awaitable[None]) -> None:
+    try:
+        await doing
+    except Exception as error:  # noqa: BLE001
+        traffic.note(error)
+
+
+async def traffic_step() -> dict[str, Any]:
+    """Write and read by turns; what fails is noted."""
+    traffic = Traffic()
+    producer = AIOKafkaProducer(bootstrap_servers=BOOTSTRAP, request_timeout_ms=5_000)
+    await producer.start()
+    members: list[AIOKafkaConsumer] = []
+    for number in range(ROUNDS):
+        await write(traffic, producer)
+        if number in (0, ROUNDS // 2):
+            for earlier in members:
+                await noted(traffic, earlier.stop())
+            members = [consumer(GROUP, TOPIC, session_timeout_ms=6_000, request_timeout_ms=5_000)]
+            await noted(traffic, members[0].start())
+        await read_until(traffic, members[0], traffic.all_read, traffic.round_ends())
+        await noted(traffic, members[0].commit())
+        if time.monotonic() > traffic.limit:
+            break
+    await read_until(traffic, members[0], traffic.all_read, traffic.limit)
+    await read_until(traffic, members[0], lambda: False, time.monotonic() + 1)
+    await noted(traffic, members[0].stop())
+    await noted(traffic, producer.stop())
+    return traffic.told()
+
+
+STEPS = (produce_step, consume_step, group_step, transactions_step, admin_step, brokers_step, traffic_step)
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    run(aiokafka.__version__, STEPS)

@@ -3,12 +3,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"runtime/debug"
-	"sort"
 	"strings"
 	"time"
 
@@ -18,54 +14,19 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-const (
-	count      = 30
-	partitions = 3
-	patience   = 90 * time.Second
-)
-
-type line map[string]any
-
-var bootstrap, topic, made, group, transactionalID string
-
 func main() {
-	bootstrap, topic, made, group, transactionalID = os.Args[1], os.Args[2], os.Args[3], os.Args[4], os.Args[5]
-	tell("client", func(context.Context) (line, error) { return line{"version": version()}, nil })
-	tell("produce", func(ctx context.Context) (line, error) {
-		topics, err := produce(ctx, "v")
-		return line{"topics": topics}, err
-	})
-	tell("consume", consume)
-	tell("group", share)
-	tell("transactions", transactions)
-	tell("admin", admin)
-	tell("brokers", brokers)
-}
-
-func tell(name string, step func(context.Context) (line, error)) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	told, err := step(ctx)
-	if err != nil {
-		told = line{"error": err.Error()}
-	}
-	told["step"] = name
-	text, _ := json.Marshal(told)
-	fmt.Println(string(text))
-}
-
-func version() string {
-	info, _ := debug.ReadBuildInfo()
-	for _, module := range info.Deps {
-		if module.Path == "github.com/twmb/franz-go" {
-			return module.Version
-		}
-	}
-	return "unknown"
+	run("github.com/twmb/franz-go",
+		step{"produce", func(ctx context.Context) (line, error) {
+			topics, err := produce(ctx, "v")
+			return line{"topics": topics}, err
+		}},
+		step{"consume", consume}, step{"group", share},
+		step{"transactions", transactions},
+		step{"admin", admin}, step{"brokers", brokers}, step{"traffic", doTraffic})
 }
 
 func client(options ...kgo.Opt) (*kgo.Client, error) {
-	return kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(strings.Split(bootstrap, ",")...)}, options...)...)
+	return kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(addresses()...)}, options...)...)
 }
 
 // send produces word-0 and so on to all partitions in turn; the names of the topics that were confirmed.
@@ -86,15 +47,6 @@ func produce(ctx context.Context, word string) ([]string, error) {
 	}
 	defer producer.Close()
 	return send(ctx, producer, word)
-}
-
-func sorted(set map[string]bool) []string {
-	found := []string{}
-	for name := range set {
-		found = append(found, name)
-	}
-	sort.Strings(found)
-	return found
 }
 
 func names(records []*kgo.Record) []string {

@@ -36,6 +36,7 @@ public final class Client {
     static final int COUNT = 30, PARTITIONS = 3;
     static final long SECONDS = 90;
     static String bootstrap, topic, made, group, transactionalId;
+    static List<String> only = List.of();
 
     public static void main(String[] names) throws Exception {
         bootstrap = names[0];
@@ -43,6 +44,7 @@ public final class Client {
         made = names[2];
         group = names[3];
         transactionalId = names[4];
+        only = List.of(names).subList(5, names.length);
         tell("client", () -> Map.of("version", AppInfoParser.getVersion()));
         tell("produce", () -> Map.of("topics", produce("v")));
         tell("consume", Client::consume);
@@ -50,10 +52,16 @@ public final class Client {
         tell("transactions", Client::transactions);
         tell("admin", Client::admin);
         tell("brokers", Client::brokers);
+        if (only.contains("traffic")) {
+            tell("traffic", Traffic::run);
+        }
         System.exit(0);
     }
 
     static void tell(String name, Step step) throws Exception {
+        if (!only.isEmpty() && !only.contains(name) && !name.equals("client")) {
+            return;
+        }
         Map<String, Object> line = new LinkedHashMap<>();
         line.put("step", name);
         try {
@@ -100,9 +108,13 @@ public final class Client {
         final List<ConsumerRecord<String, String>> found = new ArrayList<>();
 
         Member(String group, Map<String, String> more) {
+            this(group, more, "10000");
+        }
+
+        Member(String group, Map<String, String> more, String session) {
             Map<String, String> all = new HashMap<>(more);
             all.putAll(Map.of("group.id", group, "auto.offset.reset", "earliest", "enable.auto.commit", "false",
-                "session.timeout.ms", "10000", "heartbeat.interval.ms", "500"));
+                "session.timeout.ms", session, "heartbeat.interval.ms", "500"));
             consumer = new KafkaConsumer<>(settings(all), new StringDeserializer(), new StringDeserializer());
         }
 

@@ -3,69 +3,27 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"runtime/debug"
-	"sort"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
 )
 
-const (
-	count      = 30
-	partitions = 3
-	patience   = 90 * time.Second
-)
-
-type line map[string]any
-
-var bootstrap, topic, made, group string
-
 func main() {
-	bootstrap, topic, made, group = os.Args[1], os.Args[2], os.Args[3], os.Args[4]
-	tell("client", func(context.Context) (line, error) { return line{"version": version()}, nil })
-	tell("produce", func(ctx context.Context) (line, error) {
-		topics, err := produce(ctx, "v")
-		return line{"topics": topics}, err
-	})
-	tell("consume", consume)
-	tell("group", share)
-	tell("transactions", func(context.Context) (line, error) {
-		return line{"missing": "its producer has no transactions"}, nil
-	})
-	tell("admin", admin)
-	tell("brokers", brokers)
+	run("github.com/segmentio/kafka-go",
+		step{"produce", func(ctx context.Context) (line, error) {
+			topics, err := produce(ctx, "v")
+			return line{"topics": topics}, err
+		}},
+		step{"consume", consume}, step{"group", share},
+		step{"transactions", func(context.Context) (line, error) {
+			return line{"missing": "its producer has no transactions"}, nil
+		}},
+		step{"admin", admin}, step{"brokers", brokers}, step{"traffic", doTraffic})
 }
-
-func tell(name string, step func(context.Context) (line, error)) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	told, err := step(ctx)
-	if err != nil {
-		told = line{"error": err.Error()}
-	}
-	told["step"] = name
-	text, _ := json.Marshal(told)
-	fmt.Println(string(text))
-}
-
-func version() string {
-	info, _ := debug.ReadBuildInfo()
-	for _, module := range info.Deps {
-		if module.Path == "github.com/segmentio/kafka-go" {
-			return module.Version
-		}
-	}
-	return "unknown"
-}
-
-func addresses() []string { return strings.Split(bootstrap, ",") }
 
 func client() *kafka.Client {
 	return &kafka.Client{Addr: kafka.TCP(addresses()...), Timeout: patience}
@@ -95,15 +53,6 @@ func produce(ctx context.Context, word string) ([]string, error) {
 	}
 	err := errors.Join(writer.WriteMessages(ctx, messages...), writer.Close())
 	return sorted(confirmed), err
-}
-
-func sorted(set map[string]bool) []string {
-	found := []string{}
-	for name := range set {
-		found = append(found, name)
-	}
-	sort.Strings(found)
-	return found
 }
 
 // member reads in a goroutine of its own and commits when it is told to.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
@@ -14,8 +12,20 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.structs import OffsetAndMetadata
 
-BOOTSTRAP, TOPIC, MADE, GROUP, TRANSACTIONAL_ID = sys.argv[1:]
-COUNT, PARTITIONS, SECONDS = 30, 3, 90
+from ..common import (
+    BOOTSTRAP,
+    COUNT,
+    GROUP,
+    MADE,
+    PARTITIONS,
+    ROUNDS,
+    SECONDS,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    Traffic,
+    named,
+    run,
+)
 
 
 def produce(word: str, producer: KafkaProducer) -> list[str]:
@@ -155,18 +165,68 @@ def brokers_step() -> dict[str, Any]:
     return {"addresses": [f"{one.host}:{one.port}" for one in known]}
 
 
-def main() -> None:
-    """Do the steps, telling each."""
-    steps = [produce_step, consume_step, group_step, transactions_step, admin_step, brokers_step]
-    print(json.dumps({"step": "client", "version": kafka.__version__}), flush=True)
-    for step in steps:
-        name = step.__name__.removesuffix("_step")
+def write(traffic: Traffic, producer: KafkaProducer) -> None:
+    """A round of records, confirmed or failed when it returns."""
+    answers = []
+    for value, partition in traffic.next_values():
         try:
-            told = step()
-        except Exception as error:  # noqa: BLE001  # the next step may go all the same
-            told = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps({"step": name, **told}), flush=True)
+            answers.append((value, producer.send(TOPIC, value.encode(), partition=partition)))
+        except Exception as error:  # noqa: BLE001
+            traffic.failed.append((value, named(error)))
+    for value, answer in answers:
+        try:
+            place = answer.get(traffic.left())
+            traffic.acknowledged.append((value, place.partition, place.offset))
+        except Exception as error:  # noqa: BLE001
+            traffic.failed.append((value, named(error)))
 
+
+def read_until(traffic: Traffic, member: KafkaConsumer, enough: Callable[[], bool], until: float) -> None:
+    while not enough() and time.monotonic() < until:
+        try:
+            found = member.poll(200)
+        except Exception as error:  # noqa: BLE001
+            traffic.note(error)
+            time.sleep(0.1)
+            continue
+        for records in found.values():
+            for record in records:
+                traffic.took(record.value, record.partition, record.offset)
+
+
+def traffic_consumer() -> KafkaConsumer:
+    settings = {"group_id": GROUP, "auto_offset_reset": "earliest", "enable_auto_commit": False}
+    times = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 500, "request_timeout_ms": 6_500}
+    return KafkaConsumer(TOPIC, bootstrap_servers=BOOTSTRAP, **settings, **times)
+
+
+def traffic_step() -> dict[str, Any]:
+    """Write and read by turns; what fails is noted."""
+    traffic = Traffic()
+    times = {"request_timeout_ms": 5_000, "delivery_timeout_ms": 20_000, "max_block_ms": 20_000}
+    producer = KafkaProducer(bootstrap_servers=BOOTSTRAP, **times)
+    members: list[KafkaConsumer] = []
+    for number in range(ROUNDS):
+        write(traffic, producer)
+        if number in (0, ROUNDS // 2):
+            for earlier in members:
+                earlier.close()
+            members = [traffic_consumer()]
+        read_until(traffic, members[0], traffic.all_read, traffic.round_ends())
+        try:
+            members[0].commit()
+        except Exception as error:  # noqa: BLE001
+            traffic.note(error)
+        if time.monotonic() > traffic.limit:
+            break
+    read_until(traffic, members[0], traffic.all_read, traffic.limit)
+    read_until(traffic, members[0], lambda: False, time.monotonic() + 1)
+    members[0].close()
+    producer.close(1)
+    return traffic.told()
+
+
+STEPS = (produce_step, consume_step, group_step, transactions_step, admin_step, brokers_step, traffic_step)
 
 if __name__ == "__main__":
-    main()
+    run(kafka.__version__, STEPS)

@@ -4,7 +4,7 @@
 const { Kafka, logLevel } = require("kafkajs");
 const { version } = require("kafkajs/package.json");
 
-const [bootstrap, topic, made, group, transactionalId] = process.argv.slice(2);
+const [bootstrap, topic, made, group, transactionalId, ...only] = process.argv.slice(2);
 const COUNT = 30, PARTITIONS = 3, PATIENCE = 90_000;
 
 const kafka = new Kafka({ clientId: "kafkajs", brokers: bootstrap.split(","), logLevel: logLevel.NOTHING });
@@ -132,7 +132,66 @@ const brokers = () => withAdmin(async (one) => {
   return { addresses: known.map(({ host, port }) => `${host}:${port}`) };
 });
 
+// The step traffic: writes and reads by turns, and notes what fails.
+const ROUNDS = 6, EACH = 5, MOST_ERRORS = 100, ROUND = 10_000, WHOLE = 45_000;
+
+async function traffic() {
+  const began = Date.now(), limit = began + WHOLE;
+  const told = { sent: [], acknowledged: [], failed: [], read: [], errors: [] };
+  const note = (problem) => { if (told.errors.length < MOST_ERRORS) told.errors.push(String(problem)); };
+  const noted = async (doing) => { try { await doing; } catch (problem) { note(problem); } };
+  const quick = new Kafka({ clientId: "kafkajs", brokers: bootstrap.split(","), logLevel: logLevel.NOTHING, requestTimeout: 5_000 });
+  const producer = quick.producer();
+  await producer.connect();
+
+  async function write() {
+    const batch = [];
+    for (let each = 0; each < EACH; each++) {
+      const number = told.sent.length;
+      told.sent.push(`t-${number}`);
+      batch.push({ value: `t-${number}`, partition: number % PARTITIONS });
+    }
+    try {
+      for (const { partition, baseOffset } of await producer.send({ topic, messages: batch })) {
+        batch.filter((one) => one.partition === partition).forEach(({ value }, place) =>
+          told.acknowledged.push([value, partition, Number(baseOffset) < 0 ? -1 : Number(baseOffset) + place]));
+      }
+    } catch (problem) { batch.forEach(({ value }) => told.failed.push([value, String(problem)])); }
+  }
+
+  async function start() {
+    const one = { consumer: quick.consumer({ groupId: group, sessionTimeout: 6_000, heartbeatInterval: 500, rebalanceTimeout: 6_000 }), ends: new Map() };
+    one.consumer.on(one.consumer.events.CRASH, ({ payload }) => note(payload.error));
+    await noted(one.consumer.connect());
+    await noted(one.consumer.subscribe({ topics: [topic], fromBeginning: true }));
+    await noted(one.consumer.run({ autoCommit: false, eachMessage: async ({ partition, message }) => {
+      told.read.push([message.value === null ? null : message.value.toString(), partition, Number(message.offset)]);
+      one.ends.set(partition, (BigInt(message.offset) + 1n).toString());
+    } }));
+    return one;
+  }
+
+  const allRead = () => {
+    const found = new Set(told.read.map(([value]) => value));
+    return told.acknowledged.every(([value]) => found.has(value));
+  };
+  const readUntil = async (enough, end) => { while (!enough() && Date.now() < end) await sleep(50); };
+  let member = null;
+  for (let number = 0; number < ROUNDS && Date.now() < limit; number++) {
+    if (number === ROUNDS / 2) await noted(member.consumer.disconnect());  // else it would read what it does not commit
+    await write();
+    if (number === 0 || number === ROUNDS / 2) member = await start();
+    await readUntil(allRead, Math.min(limit, Date.now() + ROUND));
+    await noted(member.consumer.commitOffsets([...member.ends].map(([partition, offset]) => ({ topic, partition, offset }))));
+  }
+  await readUntil(allRead, limit);
+  await sleep(1_000);
+  await noted(member.consumer.disconnect());
+  return { ...told, seconds: (Date.now() - began) / 1000 };
+}
+
 async function tell(step, act) {
+  if (only.length && step !== "client" && !only.includes(step)) return;
   let told;
   try { told = await act(); } catch (problem) { told = { error: String(problem) }; }
   console.log(JSON.stringify({ step, ...told }));
@@ -146,5 +205,6 @@ async function tell(step, act) {
   await tell("transactions", transactions);
   await tell("admin", admin);
   await tell("brokers", brokers);
+  if (only.includes("traffic")) await tell("traffic", traffic);
   process.exit(0);
 })();

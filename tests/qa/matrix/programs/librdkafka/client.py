@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition, libversion, version
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition, libversion, version
 from confluent_kafka.admin import AdminClient, NewTopic
 
-BOOTSTRAP, TOPIC, MADE, GROUP, TRANSACTIONAL_ID = sys.argv[1:]
-COUNT, PARTITIONS, SECONDS = 30, 3, 90
+from ..common import BOOTSTRAP, COUNT, GROUP, MADE, PARTITIONS, ROUNDS, SECONDS, TOPIC, TRANSACTIONAL_ID, Traffic, run
+
 COMMON = {"bootstrap.servers": BOOTSTRAP, "log_level": 0}
 
 
@@ -149,19 +147,66 @@ def brokers_step() -> dict[str, Any]:
     return {"addresses": [f"{one.host}:{one.port}" for one in known]}
 
 
-def main() -> None:
-    """Do the steps, telling each."""
-    steps = [produce_step, consume_step, group_step, transactions_step, admin_step, brokers_step]
-    shown = f"{version()[0] if isinstance(version(), tuple) else version()} ({libversion()[0]})"
-    print(json.dumps({"step": "client", "version": shown}), flush=True)
-    for step in steps:
-        name = step.__name__.removesuffix("_step")
-        try:
-            told = step()
-        except Exception as error:  # noqa: BLE001  # the next step may go all the same
-            told = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps({"step": name, **told}), flush=True)
+def write(traffic: Traffic, producer: Producer) -> None:
+    """A round of records, confirmed or failed when it returns, unless the time is up."""
 
+    def done(error: KafkaError | None, message: Message) -> None:
+        value = (message.value() or b"").decode()
+        if error is None:
+            traffic.acknowledged.append((value, int(message.partition() or 0), int(message.offset() or 0)))
+        else:
+            traffic.failed.append((value, str(error)))
+
+    for value, partition in traffic.next_values():
+        producer.produce(TOPIC, value, partition=partition, callback=done)
+    producer.flush(traffic.left())
+
+
+def read_until(traffic: Traffic, member: Consumer, enough: Callable[[], bool], until: float) -> None:
+    while not enough() and time.monotonic() < until:
+        message = member.poll(0.1)
+        if message is None:
+            continue
+        if message.error() is not None:
+            traffic.note(message.error())
+        else:
+            traffic.took(message.value(), int(message.partition() or 0), int(message.offset() or 0))
+
+
+def traffic_step() -> dict[str, Any]:
+    """Write and read by turns; what fails is noted."""
+    traffic = Traffic()
+    limits = {"request.timeout.ms": 5_000, "message.timeout.ms": 20_000}
+    producer = Producer({**COMMON, **limits, "error_cb": traffic.note})
+    members: list[Consumer] = []
+    for number in range(ROUNDS):
+        write(traffic, producer)
+        if number in (0, ROUNDS // 2):
+            for earlier in members:
+                earlier.close()
+            times = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
+            members = [consumer(GROUP, **times, error_cb=traffic.note)]
+            members[0].subscribe([TOPIC])
+        read_until(traffic, members[0], traffic.all_read, traffic.round_ends())
+        try:
+            members[0].commit(asynchronous=False)
+        except KafkaException as error:
+            traffic.note(error)
+        if time.monotonic() > traffic.limit:
+            break
+    read_until(traffic, members[0], traffic.all_read, traffic.limit)
+    read_until(traffic, members[0], lambda: False, time.monotonic() + 1)
+    members[0].close()
+    return traffic.told()
+
+
+def shown_version() -> str:
+    """The versions of the binding and of librdkafka."""
+    binding = version()
+    return f"{binding[0] if isinstance(binding, tuple) else binding} ({libversion()[0]})"
+
+
+STEPS = (produce_step, consume_step, group_step, transactions_step, admin_step, brokers_step, traffic_step)
 
 if __name__ == "__main__":
-    main()
+    run(shown_version(), STEPS)

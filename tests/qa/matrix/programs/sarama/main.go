@@ -3,12 +3,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"runtime/debug"
-	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -16,50 +12,15 @@ import (
 	"github.com/IBM/sarama"
 )
 
-const (
-	count      = 30
-	partitions = 3
-	patience   = 90 * time.Second
-)
-
-type line map[string]any
-
-var bootstrap, topic, made, group, transactionalID string
-
 func main() {
-	bootstrap, topic, made, group, transactionalID = os.Args[1], os.Args[2], os.Args[3], os.Args[4], os.Args[5]
-	tell("client", func(context.Context) (line, error) { return line{"version": version()}, nil })
-	tell("produce", func(context.Context) (line, error) {
-		topics, err := produce("v")
-		return line{"topics": topics}, err
-	})
-	tell("consume", consume)
-	tell("group", share)
-	tell("transactions", transactions)
-	tell("admin", admin)
-	tell("brokers", brokers)
-}
-
-func tell(name string, step func(context.Context) (line, error)) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	told, err := step(ctx)
-	if err != nil {
-		told = line{"error": err.Error()}
-	}
-	told["step"] = name
-	text, _ := json.Marshal(told)
-	fmt.Println(string(text))
-}
-
-func version() string {
-	info, _ := debug.ReadBuildInfo()
-	for _, module := range info.Deps {
-		if module.Path == "github.com/IBM/sarama" {
-			return module.Version
-		}
-	}
-	return "unknown"
+	run("github.com/IBM/sarama",
+		step{"produce", func(context.Context) (line, error) {
+			topics, err := produce("v")
+			return line{"topics": topics}, err
+		}},
+		step{"consume", consume}, step{"group", share},
+		step{"transactions", transactions},
+		step{"admin", admin}, step{"brokers", brokers}, step{"traffic", doTraffic})
 }
 
 func config() *sarama.Config {
@@ -74,8 +35,6 @@ func config() *sarama.Config {
 	settings.Consumer.Group.Heartbeat.Interval = 500 * time.Millisecond
 	return settings
 }
-
-func addresses() []string { return strings.Split(bootstrap, ",") }
 
 // send produces word-0 and so on to all partitions in turn; the names of the topics that were confirmed.
 func send(producer sarama.SyncProducer, word string) ([]string, error) {
@@ -99,15 +58,6 @@ func produce(word string) ([]string, error) {
 	}
 	defer producer.Close()
 	return send(producer, word)
-}
-
-func sorted(set map[string]bool) []string {
-	found := []string{}
-	for name := range set {
-		found = append(found, name)
-	}
-	sort.Strings(found)
-	return found
 }
 
 // member is a member of a group that marks and commits what it has received when it is told to.

@@ -1,5 +1,7 @@
 //! The scenario of tests/qa/matrix/scenario.py by rust-rdkafka.
 
+mod traffic;
+
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::{ClientContext, DefaultClientContext};
 use rdkafka::config::ClientConfig;
@@ -352,13 +354,19 @@ async fn main() {
         "client",
         Ok(json!({"version": format!("{} ({librdkafka})", version())})),
     );
-    tell(
-        "produce",
-        names.produce("v").map(|topics| json!({"topics": topics})),
-    );
-    tell("consume", names.consume());
-    tell("group", names.share());
-    tell("transactions", names.transactions());
-    tell("admin", names.admin().await);
-    tell("brokers", names.brokers());
+    let only: Vec<String> = given.collect();
+    if only.is_empty() {
+        tell(
+            "produce",
+            names.produce("v").map(|topics| json!({"topics": topics})),
+        );
+        tell("consume", names.consume());
+        tell("group", names.share());
+        tell("transactions", names.transactions());
+        tell("admin", names.admin().await);
+        tell("brokers", names.brokers());
+    }
+    if only.iter().any(|one| one == "traffic") {
+        tell("traffic", traffic::traffic(&names));
+    }
 }

@@ -1,0 +1,150 @@
+"""One run: a client's program writes and reads through kproxy, which has one rule, and what came of it is judged.
+
+Strategy: each run has a kproxy of its own, with a capture of all that passes, and a topic and a group of its own; the
+cluster is shared, so that several runs go side by side. A program that does not end is killed with all that it started.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from kproxy.cli.admin_client import Admin
+from kproxy.errors import InternalError
+from kproxy.testing.kafka import Kafka
+from kproxy.testing.process import free_port_with_room
+from kproxy.testing.proxy import HOST, ROOM, Proxy
+from tests.qa.matrix.scenario import PARTITIONS, TRAFFIC, TRAFFIC_SECONDS, Names, told
+from tests.qa.soak.journals import content
+from tests.support.topics import create_topics
+
+from . import story
+from .faults import NO_FAULT, Fault, general
+from .judge import Stored, Told, Verdict, judge
+from .verified import proved
+
+SECONDS = TRAFFIC_SECONDS + 25
+"""After which a program is killed: it gives up itself before, unless a call of its library does not return."""
+WORDS = 1500
+"""Characters that are kept of what a program wrote besides."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is kept of one run: client and fault by name, the verdict, and what it was made from."""
+
+    client: str
+    version: str
+    fault: str
+    outcome: str
+    text: str
+    notes: list[str] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    fired: float = 0
+    seconds: float = 0
+    ended: str = ""
+    words: str = ""
+    story: list[story.Row] = field(default_factory=list)
+    proved: list[str] | None = None
+    day: str = ""
+
+
+def run(kafka: Kafka, client: str, command: Sequence[str], fault: Fault | None, number: int) -> Run:
+    """Run a client with a fault, or without one. `number` tells runs on the same cluster apart."""
+    names = Names(f"run{number}")
+    topic, group = names.topic, names.group
+    create_topics(kafka.bootstrap("DIRECT"), topic, partitions=PARTITIONS)
+    rules = [] if fault is None else [fault.rule(topic, group)]
+    with tempfile.TemporaryDirectory(prefix="kproxy-conformance-") as folder:
+        with Proxy(config=document(kafka, folder), rules=rules) as proxy:
+            admin = Admin(f"http://{proxy.admin}")
+            admin("POST", "/api/captures", query={"file": "run", "payload": "full"})
+            output, words, ended = executed([*command, *names.arguments(proxy.bootstrap), TRAFFIC])
+            capture = Path(admin("DELETE", "/api/captures/run")["file"])
+            fired = proxy.metric("kproxy_rule_fired_total")
+        stored = stored_in(kafka, topic)
+        said = told(output)
+        if "client" not in said:
+            raise InternalError(f"the program did not begin ({ended}): {words[-WORDS:]}")
+        line = said.get(TRAFFIC)
+        program = None if line is None else Told(errors=[line["error"]]) if "error" in line else Told.of(line)
+        lines = story.read(capture, "" if fault is None else fault.name, topic, group)
+        verdict = judge(program, stored, fired=fired if fault else 1, ended=ended, recovery=story.recovery(lines))
+        found = proved(capture)
+
+        def text(of: str) -> str:
+            return general(of, topic, group)
+
+        return Run(
+            client, str(said.get("client", {}).get("version", "unknown")), NO_FAULT if fault is None else fault.name,
+            verdict.outcome, text(verdict.text), list(map(text, verdict.notes)), counts(program, stored), fired,
+            program.seconds if program else 0, ended, text(words), story.shown(lines),
+            None if found is None else list(map(text, found)), today(),
+        )  # fmt: skip
+
+
+def broken(client: str, fault: str, error: Exception) -> Run:
+    """Return what is kept of a run that failed itself."""
+    verdict = Verdict("broken", f"{type(error).__name__}: {error}"[:WORDS])
+    return Run(client, "unknown", fault, verdict.outcome, verdict.text, day=today())
+
+
+def document(kafka: Kafka, folder: str) -> dict[str, Any]:
+    """Return the config document of a run's kproxy; captures go into the folder."""
+    port = free_port_with_room(ROOM)
+    listener = {"name": "main", "bind": f"{HOST}:{port}", "cluster": "main"}
+    return {
+        "clusters": {"main": {"bootstrap": kafka.bootstrap("DIRECT").split(",")}},
+        "listeners": [{**listener, "advertise": {"ports": f"{port + 1}-{port + ROOM}"}}],
+        "captures": folder,
+    }
+
+
+def executed(command: Sequence[str], seconds: float = SECONDS) -> tuple[str, str, str]:
+    """Run a command. Return its output, the end of what it wrote besides, and how it ended."""
+    child = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        output, words = child.communicate(timeout=seconds)
+        ended = f"exit code {child.returncode}"
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        output, words = child.communicate()
+        ended = f"killed after {seconds:.0f} s"
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+    return output.decode(errors="replace"), words.decode(errors="replace")[-WORDS:], ended
+
+
+def stored_in(kafka: Kafka, topic: str) -> Stored:
+    """Return the records of a topic, read from the brokers themselves."""
+    log = content(kafka.bootstrap("DIRECT"), topic, PARTITIONS)
+    return {
+        (partition, offset): None if value is None else value.decode(errors="replace")
+        for partition, records in log.items()
+        for offset, value in records
+    }
+
+
+def counts(program: Told | None, stored: Stored) -> dict[str, int]:
+    """Return how many records there were of each sort."""
+    found = {"stored": len(stored)}
+    if program is not None:
+        for name in ("sent", "acknowledged", "failed", "read", "errors"):
+            found[name] = len(getattr(program, name))
+    return found
+
+
+def today() -> str:
+    """Return the day, in UTC."""
+    return f"{datetime.now(UTC):%Y-%m-%d}"
