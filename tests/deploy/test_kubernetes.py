@@ -13,11 +13,10 @@ import yaml
 
 from kproxy.config.limits import Limits
 from kproxy.config.reader import load_config
+from tests.support import manifests
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
-KUBERNETES = "1.33"
 FILES = sorted(FOLDER.glob("*.yaml"))
-OUR_OWN_API = "monitoring.coreos.com/"
 
 
 def objects(name: str = "*.yaml") -> Iterator[dict[str, Any]]:
@@ -25,27 +24,22 @@ def objects(name: str = "*.yaml") -> Iterator[dict[str, Any]]:
         yield from yaml.safe_load_all(path.read_text())
 
 
-def named(kind: str, name: str = "*.yaml") -> Iterator[dict[str, Any]]:
-    return (one for one in objects(name) if one["kind"] == kind)
-
-
-def containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    return [*pod.get("initContainers", ()), *pod["containers"]]
+def named(kind: str, name: str = "*.yaml") -> list[dict[str, Any]]:
+    return manifests.named(objects(name), kind)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_every_object_follows_the_published_schema(path: Path) -> None:
-    """No field that Kubernetes does not know, and none that it misses. PodMonitor is not of Kubernetes' own."""
-    for one in yaml.safe_load_all(path.read_text()):
-        if not one["apiVersion"].startswith(OUR_OWN_API):
-            kubernetes_validate.validate(one, KUBERNETES, strict=True)
+    """No field that Kubernetes does not know, and none that it misses. PodMonitor is not of Kubernetes' own:
+    test_helm.py looks at it."""
+    manifests.follow_schema(yaml.safe_load_all(path.read_text()))
 
 
 def test_a_field_that_kubernetes_does_not_know_would_be_found() -> None:
-    wrong = next(named("Service"))
+    wrong = named("Service")[0]
     wrong["spec"]["replicas"] = 1
     with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(wrong, KUBERNETES, strict=True)
+        manifests.follow_schema([wrong])
 
 
 @pytest.mark.parametrize("file", ["sidecar.yaml", "central.yaml"])
@@ -76,23 +70,7 @@ def test_ports_of_nodes_leave_the_admin_port_alone() -> None:
 
 def test_what_an_object_names_is_there() -> None:
     """Services select the pods, monitors and probes name ports that containers have, volumes are there and mounted."""
-    (stateful,) = named("StatefulSet")
-    template = stateful["spec"]["template"]
-    labels, pod = template["metadata"]["labels"], template["spec"]
-    (container,) = pod["containers"]
-    ports = {port["name"] for port in container["ports"]}
-    for service in named("Service", "central.yaml"):
-        assert service["spec"]["selector"].items() <= labels.items()
-        assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
-    (monitor,) = named("PodMonitor")
-    assert {endpoint["port"] for endpoint in monitor["spec"]["podMetricsEndpoints"]} <= ports
-    assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
-    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert container[probe]["httpGet"]["port"] in ports
-        assert container[probe]["httpGet"]["path"] == ("/readyz" if probe == "readinessProbe" else "/livez")
-    volumes = {one["name"] for one in pod["volumes"]}
-    volumes |= {one["metadata"]["name"] for one in stateful["spec"]["volumeClaimTemplates"]}
-    assert {one["name"] for one in container["volumeMounts"]} == volumes
+    manifests.is_whole([*objects("central.yaml"), *objects("podmonitor.yaml"), *objects("networkpolicy.yaml")])
 
 
 def test_the_monitor_gives_the_job_that_alerts_ask_for() -> None:
@@ -106,23 +84,12 @@ def test_the_monitor_gives_the_job_that_alerts_ask_for() -> None:
 
 def test_a_pod_that_ends_leaves_the_service_before_it_stops_accepting() -> None:
     """There is time for the pause, the drain, and the audit's last lines before it is killed."""
-    (stateful,) = named("StatefulSet")
-    pod = stateful["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    word, pause = container["lifecycle"]["preStop"]["exec"]["command"]
+    pause, grace = manifests.pause_and_grace(objects("central.yaml"))
 
-    assert word == "sleep"
-    assert int(pause) + Limits().drain_timeout + 10 <= pod["terminationGracePeriodSeconds"]
+    assert pause + Limits().drain_timeout + 10 <= grace
 
 
 def test_pods_are_restricted() -> None:
     """Not root, nothing gained, a root file system that is only read: the strictest of the pod security standards."""
     for one in (*named("Deployment"), *named("StatefulSet")):
-        pod = one["spec"]["template"]["spec"]
-        for container in containers(pod):
-            security = {**pod.get("securityContext", {}), **container["securityContext"]}
-            assert security["runAsNonRoot"]
-            assert security["readOnlyRootFilesystem"]
-            assert not security["allowPrivilegeEscalation"]
-            assert security["capabilities"] == {"drop": ["ALL"]}
-            assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+        manifests.are_restricted(one["spec"]["template"]["spec"])

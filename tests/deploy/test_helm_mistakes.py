@@ -1,0 +1,94 @@
+"""Values that are wrong, and what the Helm chart says of them: each mistake at its place, and no secret."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+
+from kproxy.config.document import ClusterConfig, Config, ListenerConfig
+from tests.support.helm import refused
+
+MISTAKES = yaml.safe_load((Path(__file__).parent / "helm_mistakes.yaml").read_text())
+NOT_HERE = "a secret does not belong into values, write file:/etc/kproxy-secrets/NAME/KEY with NAME in `secrets`"
+
+
+def whole(values: dict[str, Any]) -> dict[str, Any]:
+    """Return values with brokers, where they do not say what these are."""
+    made = copy.deepcopy(values)
+    if made.get("cluster", {}) is not None:
+        made.setdefault("cluster", {}).setdefault("bootstrap", ["kafka:9092"])
+    return made
+
+
+@pytest.mark.parametrize("case", MISTAKES, ids=lambda case: next(iter(case["values"])))
+def test_a_mistake_is_told_at_its_place(case: dict[str, Any]) -> None:
+    """In one line, after Helm's own words, and nothing else with it."""
+    said = refused(whole(case["values"]))
+    found = said.partition("values are wrong:\n")[2] or said.partition("kproxy:\n- ")[2]
+    assert found.strip() == case["message"], said
+    assert "hunter2" not in said
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    """Those of the schema first, then those that only a template sees."""
+    shape = {"replicas": "3", "drain": {"pause": -1}}
+    for each in ("at '/replicas'", "at '/drain/pause'"):
+        assert each in refused(whole(shape))
+    beyond = {"advertise": {"mode": "sni"}, "autoscaling": {"enabled": True, "min": 9, "max": 1}}
+    for each in ("advertise.sni.domain", "listener.tls", "autoscaling"):
+        assert f"\n{each}: " in refused(whole(beyond))
+
+
+def secret_places(model: type[BaseModel], place: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield where a part of kproxy's config holds a secret."""
+    for name, field in model.model_fields.items():
+        for kind in kinds(field):
+            if issubclass(kind, SecretStr):
+                yield (*place, field.alias or name)
+            elif issubclass(kind, BaseModel):
+                yield from secret_places(kind, (*place, field.alias or name))
+
+
+def kinds(field: FieldInfo) -> Iterator[type]:
+    """Yield the types that a field may have, such as those of `Secret | None`."""
+    waiting = [field.annotation]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, type):
+            yield one
+        waiting.extend(get_args(one))
+
+
+SET_BY_CHART = {"admin", "listeners", "clusters"}
+PLACES = [
+    *secret_places(ClusterConfig, ("cluster",)),
+    *secret_places(ListenerConfig, ("listener",)),
+    *(place for place in secret_places(Config, ("config",)) if place[1] not in SET_BY_CHART),
+]
+
+
+def test_secrets_are_found() -> None:
+    """The places that kproxy's models say."""
+    assert ("cluster", "sasl", "password") in PLACES
+    assert len(PLACES) >= 4
+
+
+@pytest.mark.parametrize("place", PLACES, ids=".".join)
+def test_a_secret_in_the_values_is_refused_and_not_printed(place: tuple[str, ...]) -> None:
+    """Wherever kproxy's config may have one."""
+    values: dict[str, Any] = whole({})
+    part = values
+    for name in place[:-1]:
+        part = part.setdefault(name, {})
+    needed = {"sasl": {"mechanism": "PLAIN"}, "kafka": {"bootstrap": "b"}, "tls": {"cert": "c"}}
+    part |= {place[-1]: "hunter2", **needed.get(place[-2], {})}
+    said = refused(values)
+    assert f"{'.'.join(place)}: {NOT_HERE}" in said, said
+    assert "hunter2" not in said
