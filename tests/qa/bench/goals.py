@@ -15,7 +15,7 @@ from .rules_phase import CASE as RULES_CASE
 from .rules_phase import FIRES, NONE, WAITS
 from .start_phase import CONNECTIONS, MEMORY, START, STORM
 from .view_phase import CASES as VIEW_CASES
-from .view_phase import CLOSED, LEAST, OPEN
+from .view_phase import CLOSED, LEAST, OPEN, looking, reading
 from .view_phase import PLAIN as NOBODY
 
 Verdict = tuple[str, bool]
@@ -102,8 +102,9 @@ def view_goal(case: str, target: str, least: float) -> Goal:
     """While a page is open, or after it was closed, against nobody who looks."""
 
     def judge(rows: Rows) -> Verdict:
-        rate, cpu = (rows.ratio(case, target, NOBODY, key) for key in ("rate", "us"))
-        return f"{rate:.2f} × (CPU {cpu:.2f} ×)", rate >= least
+        rate, more = rows.ratio(case, target, NOBODY, "rate"), looking(rows, case, target)
+        page = f", the page {reading(rows, case):.0f}" if target == OPEN else ""
+        return f"{rate:.2f} × (CPU of a second: kproxy {more:.0f} ms more{page})", rate >= least
 
     name, words = case.removeprefix("view: "), "a page is open" if target == OPEN else "a page was closed"
     return Goal(f"{words}, {name}: exchanges/s", f"≥ {least:g} × without", (case, target, NOBODY), judge)

@@ -21,6 +21,7 @@ from .targets import BEFORE, TARGETS, with_before
 from .tls_phase import CASES as TLS_CASES
 from .view_phase import CASES as VIEW_CASES
 from .view_phase import NAMES as VIEW_NAMES
+from .view_phase import OPEN, looking, reading
 from .view_phase import PLAIN as NOBODY
 
 AUDITED, VIEWED = AUDIT_NAMES[1:], VIEW_NAMES[1:]
@@ -108,15 +109,18 @@ def audits(rows: Rows) -> list[str]:
 
 
 def views(rows: Rows) -> list[str]:
-    """Exchanges per second and CPU of each while a page is open, and after one was."""
+    """Exchanges per second and CPU of each while a page is open, and after one was; and of a second, how many
+    milliseconds of CPU looking takes in the proxy, and in the page."""
     head = ["case", "without /s"]
     shown = [name for name in VIEWED if any(rows.has(case.name, name) for case in VIEW_CASES)]
     head += [word for name in shown for word in (f"{name}: rate", f"{name}: CPU")]
+    head += ["view: ms of a second", "page: ms of a second"]
     lines = []
     for case in VIEW_CASES:
         if shown and rows.has(case.name, NOBODY, *shown):
             cells = [case.name.removeprefix("view: "), figure(rows, case.name, NOBODY, "rate", 0)]
             cells += [ratio(rows, case.name, name, NOBODY, key) for name in shown for key in ("rate", "us")]
+            cells += [f"{looking(rows, case.name, OPEN):.0f}", f"{reading(rows, case.name):.0f}"]
             lines.append(cells)
     return table(head, lines)
 

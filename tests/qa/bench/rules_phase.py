@@ -69,7 +69,7 @@ class Exchange:
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = parse_rules(json.dumps({"rules": rules})) if rules else RuleSet()
         bound = self.rules.bind(HERE)
-        plan = Plan(Bound(bound.names, advertise=False), bound.live)
+        plan = Plan(Bound.of(bound, advertise=False), bound.live)
         self.session = Session(plan, Shared(), HERE, 1, bound)
         self.now = 0.0
         name = "prod.orders" if RENAME in rules else "orders"

@@ -16,7 +16,7 @@ from kproxy.testing.cluster import MockCluster
 from kproxy.wire import decode_request, decode_response
 from tests.support.wait import until
 
-from . import frames, kept, latency_phase, machine, report, rules_phase, targets, tool_output
+from . import frames, kept, latency_phase, machine, report, rules_phase, targets, tool_output, view_phase
 from .rows import Rows
 
 HERE = Path(__file__).parent
@@ -160,6 +160,20 @@ def test_another_checkout_is_compared_in_the_same_rounds(tmp_path: Path, monkeyp
     for name, us, rate in (("kproxy", 12.0, 80.0), ("before", 10.0, 100.0), ("haproxy", 8.0, 100.0)):
         rows.add("200 B, 1 in flight", name, {"us": us, "rate": rate})
     assert report.changes(rows)[2:] == ["| 200 B, 1 in flight | kproxy |  | 0.80 | 1.20 |  |  |  |  |", ""]
+
+
+def test_what_looking_takes_is_told_by_the_second() -> None:
+    """Of the proxy and of the page, which share the cores."""
+    rows, case = Rows(), view_phase.CASES[0].name
+    for plain, seen in ((50.0, 58.0), (50.0, 57.0), (51.0, 59.0)):
+        rows.add(case, view_phase.PLAIN, {"us": plain, "rate": 10_000.0})
+        rows.add(case, view_phase.OPEN, {"us": seen, "rate": 9_500.0, "page": 0.012})
+    found = "0.95 × (CPU of a second: kproxy 76 ms more, the page 12)"
+
+    assert f"| a page is open, 200 B, 1 in flight: exchanges/s | ≥ 0.9 × without | {found} | yes |" in report.summary(
+        rows
+    )
+    assert "| 200 B, 1 in flight | 10,000 | 0.95 | 1.16 | 76 | 12 |" in report.views(rows)
 
 
 def test_a_missing_program_is_named_with_its_debian_package() -> None:

@@ -4,6 +4,9 @@ nobody has asked, at full load.
 A page is a process that reads `GET /api/view` as fast as it comes, and shows nothing. As in the phase `frames`, but
 each target is measured against kproxy without a page, in the same round. After a page was closed it takes a minute
 until nothing is kept any more; so that target is only there where there are rounds enough to wait for that.
+
+Looking is paid by the second, not by the exchange. So besides the ratios there are milliseconds of a second: by how
+much more the proxy computes, and what the page takes itself, from the same cores (`page`).
 """
 
 from __future__ import annotations
@@ -12,13 +15,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from kproxy.view.watch import LINGER
 
 from . import frames
 from .frames_phase import FIFTY, MANY, ONE, Case, StandIns
-from .machine import Processes, first_answer
+from .machine import Processes, cpu, first_answer
 from .rows import Rows
 from .targets import ADMIN_AT
 
@@ -69,10 +73,24 @@ def measure(folder: Path, rows: Rows, *, rounds: int, seconds: float, only: str 
             for case in (one for one in CASES if only in one.name):
                 for name in names[turn % len(names) :] + names[: turn % len(names)]:
                     process, port = running[name]
-                    rows.add(case.name, name, stand_ins.measured(case, process, port, seconds, turn))
+                    begun, used = time.monotonic(), cpu(page.pid)
+                    row = stand_ins.measured(case, process, port, seconds, turn)
+                    row["page"] = (cpu(page.pid) - used) / (time.monotonic() - begun)
+                    rows.add(case.name, name, row)
             print(f"view: round {turn + 1} of {rounds}", file=sys.stderr)
         if page.poll() is not None:
             raise RuntimeError("the page has lost its stream")
+
+
+def looking(rows: Rows, case: str, target: str) -> float:
+    """Milliseconds of a second that the proxy computes more, for as many exchanges, than where nobody looks."""
+    pairs = zip(rows.cases[case][target], rows.cases[case][PLAIN], strict=True)
+    return median((row["us"] - plain["us"]) * row["rate"] / 1e3 for row, plain in pairs)
+
+
+def reading(rows: Rows, case: str) -> float:
+    """Milliseconds of a second that the page itself takes, from the same cores."""
+    return 1e3 * median(row.get("page", 0.0) for row in rows.cases[case][OPEN])
 
 
 def open_page(processes: Processes, port: int) -> subprocess.Popen[Any]:

@@ -3,7 +3,8 @@
     python -m tests.qa.bench.watch_alone [DEPTH …]
 
 Depths: count, rows (as for an audit with detail `summary`; the default), requests (an audit of every request, through
-to the finished line in the queue), sketch, full.
+to the finished line in the queue), sketch, full; labels (metrics by topic, client, principal and group alone),
+rows+labels and requests+labels (beside such an audit). Gathering for a scrape is told apart.
 
 Frames lie in buffers as the driver's, and are shown again and again. The CPU time of the least of many runs is printed.
 """
@@ -19,7 +20,8 @@ from uuid import UUID
 
 import structlog
 
-from kproxy.config.audit import AuditConfig
+from kproxy.config.audit import AuditConfig, Detail
+from kproxy.config.metrics import MetricsConfig
 from kproxy.observe.exchange import Depth, ObservedExchange
 from kproxy.observe.observer import ConnectionObserver
 from kproxy.observe.summary import Summary
@@ -28,6 +30,8 @@ from kproxy.sinks.audit.event_sink import EventGate, OutletCounters
 from kproxy.sinks.audit.queue import LineQueue
 from kproxy.sinks.audit.recorder import Recorder
 from kproxy.sinks.fanout import Fanout
+from kproxy.sinks.labels.label_sink import LabelSink
+from kproxy.sinks.labels.totals import LabelTotals
 from kproxy.wire import Message, encode
 from kproxy.wire.records import Producer, Record, encode_batch
 from kproxy.wire.table import schema
@@ -134,22 +138,31 @@ CONNECTION: Any = SimpleNamespace(
 )  # fmt: skip
 
 
-def audited(outlet: Any) -> ConnectionObserver:
-    """Return a watcher of an audit whose detail is `requests`."""
-    events = EventGate(Recorder("instance/boot/0", [outlet]), lambda: None)
-    sink = AuditSink(AuditConfig(dir="audit", detail="requests"), events, lambda now: 1795255200.0 + now)
+def audited(outlet: Any, detail: Detail | None, labels: LabelSink | None) -> ConnectionObserver:
+    """Return a watcher of an audit of this detail, None: without one, and of metrics by label, if there are any."""
     fanout = Fanout(structlog.get_logger())
+    if labels is not None:
+        fanout.add(labels)
+    if detail is None:
+        assert labels is not None, "somebody watches"
+        return ConnectionObserver(CONNECTION, fanout.depth, fanout.take, summary=labels.summary_for(CONNECTION))
+    events = EventGate(Recorder("instance/boot/0", [outlet]), lambda: None)
+    sink = AuditSink(AuditConfig(dir="audit", detail=detail), events, lambda now: 1795255200.0 + now, labels)
     fanout.add(sink)
     summary, journal = sink.summary_for(CONNECTION), sink.journal_for(CONNECTION)
     return ConnectionObserver(CONNECTION, fanout.depth, fanout.take, summary=summary, journal=journal)
 
 
-def cost(depth: Depth, asked: bytes, answered: bytes, together: int) -> float:
+def cost(word: str, asked: bytes, answered: bytes, together: int) -> float:
     taken: list[ObservedExchange] = []
-    outlet = Outlet()
-    if depth is Depth.LINES:
-        observer = audited(outlet)
+    outlet, labels = Outlet(), None
+    if word.endswith("labels"):
+        metrics = MetricsConfig(by=["topic", "client_id", "principal", "group"])
+        labels = LabelSink(LabelTotals(metrics), time.monotonic, {})
+    if word in AUDITS:
+        observer = audited(outlet, AUDITS[word], labels)
     else:
+        depth = Depth[word.upper()]
         summary = Summary(lambda key, version: True) if depth is Depth.ROWS else None
         observer = ConnectionObserver(
             None,
@@ -166,19 +179,43 @@ def cost(depth: Depth, asked: bytes, answered: bytes, together: int) -> float:
             observer.from_client(come, n, now)
             observer.to_client(go, m, now + 0.0023)
 
-    found = measured(run, rounds * together, outlet.empty)
+    def after() -> None:
+        outlet.empty()
+        for _ in () if labels is None else labels.gather():
+            pass
+
+    found = measured(run, rounds * together, after)
     assert observer.responses == RUNS * rounds * together
     return found
 
 
-DEPTHS = {depth.name.lower(): depth for depth in Depth} | {"requests": Depth.LINES}
+AUDITS: dict[str, Detail | None] = {
+    "requests": "requests", "labels": None, "rows+labels": "summary", "requests+labels": "requests",
+}  # fmt: skip
+
+
+def gathering(asked: bytes, answered: bytes) -> float:
+    """Return nanoseconds of CPU to gather a connection that has counted exchanges of one kind."""
+    labels = LabelSink(LabelTotals(MetricsConfig(by=["topic", "client_id", "principal", "group"])), time.monotonic, {})
+    observer, least = audited(Outlet(), None, labels), float("inf")
+    for _ in range(RUNS):
+        observer.from_client(bytearray(asked), len(asked), 100.0)
+        observer.to_client(bytearray(answered), len(answered), 100.0023)
+        begun = time.thread_time()
+        for _ in labels.gather():
+            pass
+        least = min(least, time.thread_time() - begun)
+    return least * 1e9
 
 
 def main() -> None:
     words = sys.argv[1:] or ["rows"]
-    print(f"{'ns an exchange':28}", *(f"{word:>8}" for word in words))
+    print(f"{'ns an exchange':28}", *(f"{word:>15}" for word in words))
     for name, case in CASES.items():
-        print(f"{name:28}", *(f"{cost(DEPTHS[word], *case):8.0f}" for word in words))
+        print(f"{name:28}", *(f"{cost(word, *case):15.0f}" for word in words))
+    if any(word.endswith("labels") for word in words):
+        asked, answered, _ = CASES["Produce 12, lone"]
+        print(f"gathering a connection for a scrape: {gathering(asked, answered):.0f} ns")
 
 
 if __name__ == "__main__":
