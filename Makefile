@@ -1,10 +1,12 @@
 # One verb a line. Each makes .venv and fetches what it needs by itself. Types are checked while jars come.
-.PHONY: demo quick test check compiled test-all docs fuzz soak bench bench-check matrix java jars tools house vendor
+.PHONY: demo quick test check compiled test-all docs fuzz soak bench bench-check matrix java jars tools programs house vendor suites conformance
 
 PYTHON ?= python3
 WORKERS ?= 2
 # Bytecode is kept, whatever the environment says: hundreds of processes start, each would compile all of kproxy again.
-PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n $(WORKERS) --dist loadfile
+PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --dist loadfile
+# As many workers as there are cores are busy; one more takes the tests that only wait (tests/order.py).
+ALL := -n $(shell expr $(WORKERS) + 1) --one-waits
 # Of sweeps a part is run, another one each day; a run says its number, with which it is the same again.
 SAMPLE ?= today
 BIN := .venv/bin
@@ -18,17 +20,17 @@ demo: $(DEMO_READY)  ## show kproxy at work on a mock cluster; no Java needed
 
 quick: $(READY)  ## style, types and all tests that start no process: no Java and no other program is needed
 	@$(MAKE) --no-print-directory -j2 check compiled CHOICE=--in-process
-	$(PYTEST) --in-process --sample=$(SAMPLE)
+	$(PYTEST) -n $(WORKERS) --in-process --sample=$(SAMPLE)
 
 test: java  ## style, types, imports, and every test in its short form
 	@$(MAKE) --no-print-directory -j2 tools $(READY)
 	@$(MAKE) --no-print-directory -j2 check jars compiled
-	$(PYTEST) --sample=$(SAMPLE)
+	$(PYTEST) $(ALL) --sample=$(SAMPLE)
 
 test-all: java  ## the same with every sweep whole; takes long
-	@$(MAKE) --no-print-directory -j2 tools $(READY)
+	@$(MAKE) --no-print-directory -j2 tools programs $(READY)
 	@$(MAKE) --no-print-directory -j2 check jars
-	KPROXY_TEST_ALL=1 $(PYTEST)
+	KPROXY_TEST_ALL=1 $(PYTEST) $(ALL)
 
 # pytest rewrites the tests' assertions and keeps the result: once, instead of once in each worker, and beside the checks.
 compiled: $(READY)
@@ -61,6 +63,15 @@ matrix: java $(READY)  ## every client with every broker through kproxy, written
 	@test -n "$(MATRIX)" || $(BIN)/python -m tests.qa.matrix.table --forget
 	@KPROXY_MATRIX=1 $(BIN)/pytest -v tests/qa/matrix/test_matrix.py $(MATRIX); ended=$$?; $(BIN)/python -m tests.qa.matrix.table && exit $$ended
 
+SUITE_FOLDERS = FRANZ_GO LIBRDKAFKA SARAMA KAFKA_GO AIOKAFKA KAFKA_PYTHON
+suites: java $(READY)  ## other projects' own tests directly and through kproxy, from the folders that are named (make suites SARAMA=../sarama SUITES="--ways direct,prefix")
+	$(BIN)/python -m tests.support.java_jars 4.3.1
+	$(BIN)/python -m tests.qa.suites.run $(foreach one,$(SUITE_FOLDERS),$(if $($(one)),'$(one)=$($(one))')) $(SUITES)
+
+conformance: java $(READY)  ## what each client does about each fault, written to docs/conformance.md (a part: make conformance CONFORMANCE="-k librdkafka")
+	$(BIN)/python -m tests.support.java_jars 4.3.1
+	$(BIN)/python -m tests.qa.conformance.run $(CONFORMANCE)
+
 SOAK_SECONDS ?= 300
 house: $(READY)  ## figures about the structure of the code, with their goals
 	$(BIN)/python -m tests.qa.house
@@ -83,6 +94,9 @@ java:
 tools:  # tests that need one of them are left out where they cannot be had, and the last lines say how many
 	@tests/bring-tools
 	@tests/bring-axe
+
+programs:  ## helm and kustomize, built by Go in some minutes, for the tests of the chart and the overlays
+	@tests/bring-go-tools
 
 vendor: $(READY)  ## fetch the libraries of the live view's page again, as vendor.json names them, and compare their hashes
 	@command -v npm >/dev/null || { echo "no npm found (Debian: apt-get install npm)" >&2; exit 1; }

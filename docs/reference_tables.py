@@ -87,3 +87,28 @@ def commands() -> str:
     rows = ["| command | what |", "|---|---|"]
     rows += [f"| `kproxy {name}` | {text} |" for name, (_, text) in COMMANDS.items()]
     return "\n".join(rows) + "\n"
+
+
+def explored_faults() -> str:
+    """Return the table of the faults that explorations try: API, fault, class, and where Kafka's source says so."""
+    from kproxy.explore.faults import fault_table
+
+    rows = ["| API | fault | class | where Kafka's source says so |", "|---|---|---|---|"]
+    for api, faults in fault_table().by_api.items():
+        for number, fault in enumerate(faults):
+            source = "no broker does it" if fault.source == "none" else fault.source
+            rows.append(f"| {'' if number else api} | {fault.text} | {fault.kind_of} | {source} |")
+    return "\n".join(rows) + "\n"
+
+
+def verify_checks() -> str:
+    """Return the table of the checks of `kproxy verify`: name, level, definition, doubts, detail."""
+    from kproxy.verify import checks
+
+    rows = ["| check | level | what it finds | not proved, or silent | needs |", "|---|---|---|---|---|"]
+    for one in checks().values():
+        reasons = [f"not proved: {one.not_proved}"] if one.not_proved else []
+        reasons += [f"silent {one.silent}"] if one.silent else []
+        needs = f"{one.detail}; events do not tell {one.events}" if one.events else one.detail
+        rows.append(f"| `{one.name}` | {one.level} | {one.definition} | {'; '.join(reasons)} | {needs} |")
+    return "\n".join(rows) + "\n"

@@ -7,7 +7,8 @@
   written by hand and kept. A new kind gets its section, a new group its page.
 - The table of faults is written by hand between `<!-- faults -->` and `<!-- end -->`; kinds that it lacks get a row.
 - The phases of a session are drawn between `<!-- phases -->` and `<!-- end -->`, in ARCHITECTURE.md.
-- The JSON Schemas of the events, the pictures of the README and the list of decisions are written, too.
+- The JSON Schemas of the events, what the schema of the Helm chart's values says of kproxy's config, the pictures of
+  the README and the list of decisions are written, too.
 
 Tests compare all of that with the models, so that neither can change alone.
 """
@@ -239,7 +240,9 @@ def generated() -> dict[Path, str]:
     """Return every file that is generated as a whole or in part, and what has to stand in it."""
     pages = (*PAGES.rglob("*.md"), PAGES.parent / "ARCHITECTURE.md")
     files = {page: page.read_text() for page in pages} | kinds_pages()
-    return {page: filled(text) for page, text in files.items()} | schemas() | pictures()
+    chart = beside("chart_schema")
+    schema_of_values = {chart.FILE: chart.chart_schema()}
+    return {page: filled(text) for page, text in files.items()} | schemas() | pictures() | schema_of_values
 
 
 if __name__ == "__main__":

@@ -49,6 +49,9 @@ PREFIX = {"direct": "", "proxy": "", "renamed": "ren-"}
 ROUTES = list(PREFIX) if os.environ.get("KPROXY_TEST_ALL") else ["proxy", "renamed"]
 """By default not `direct`, which shows that the tests are right about Kafka, and nothing of kproxy."""
 
+OBJECTS = 20_000
+"""Objects made, less those freed, from one garbage collection to the next."""
+
 _numbers = itertools.count(1)
 
 
@@ -60,10 +63,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--sample", type=number_of, metavar="NUMBER", help="run a part of sweeps only: that of `today`, or of a number"
     )
+    parser.addoption(
+        "--one-waits", action="store_true", help="the last worker takes only tests that wait more than they compute"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take in the plugins that know the needs of tests."""
+    """Take in the plugins that know the needs of tests. Of what a worker collects next to nothing is garbage."""
+    if hasattr(config, "workerinput"):
+        gc.disable()
     config.pluginmanager.register(needs := Needs(), "needs")
     needs.declare(config)
     if config.getoption("in_process"):
@@ -71,6 +79,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(InProcess(), "in-process")
     if config.option.sample is not None:
         config.pluginmanager.register(Sample(config.option.sample), "sample")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Leave the tests themselves, and all that was imported for them, out of a worker's garbage collections: they are a
+    million objects that stay."""
+    if hasattr(session.config, "workerinput"):
+        gc.freeze()
+        gc.set_threshold(OBJECTS)
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)

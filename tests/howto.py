@@ -48,7 +48,9 @@ def examples(text: str) -> Iterator[Example]:
 
 
 class Reader:
-    """Works through pages in `folder`, on a mock cluster."""
+    """Works through pages in `folder`, on a mock cluster. `limit`: seconds that a command may take."""
+
+    limit = 60
 
     def __init__(self, folder: Path, cluster: MockCluster, stack: ExitStack) -> None:
         self.folder, self.stack = folder, stack
@@ -92,7 +94,7 @@ class Reader:
             return
         ran = subprocess.run(
             ["bash", "-c", command], cwd=self.folder, env=self.environment, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, timeout=60, check=False,
+            stderr=subprocess.STDOUT, text=True, timeout=self.limit, check=False,
         )  # fmt: skip
         printed = ran.stdout
         for said, real in self.real.items():

@@ -16,15 +16,19 @@ from typing import Any
 
 import pytest
 
+from tests.support.built_programs import BUILT, built
+
 SPARK = ("tests/pipeline/",)
 KAFKA = (
     "tests/access/",
     "tests/clients/",
     "tests/events/test_numbers_agree.py",
+    "tests/explore/test_real_kafka.py",
     "tests/faults/",
     "tests/isolation/test_denied_kafka.py",
     "tests/isolation/test_tenant_kafka.py",
     "tests/kafka/",
+    "tests/qa/conformance/test_cell.py",
     "tests/qa/matrix/test_matrix.py",
     "tests/quota/",
     "tests/replay/test_serve.py",
@@ -32,6 +36,8 @@ KAFKA = (
     "tests/qa/soak/",
     "tests/testing/test_class_archive.py",
     "tests/testing/test_real_kafka.py",
+    "tests/verify/test_recorded_copier.py",
+    "tests/verify/test_recorded_faults.py",
 )
 PROCESS = (
     "tests/qa/bench/",
@@ -54,6 +60,10 @@ PROCESS = (
     "tests/deploy/",
     "tests/docs/",
     "tests/e2e/",
+    "tests/explore/test_explored_commands.py",
+    "tests/explore/test_explored_tests.py",
+    "tests/explore/test_fork_runner.py",
+    "tests/explore/test_planted.py",
     "tests/net/test_transparent.py",
     "tests/process/workers/",
     "tests/qa/test_needs.py",
@@ -77,6 +87,7 @@ PROCESS = (
     "tests/testing/test_process.py",
     "tests/testing/test_pytest_plugin.py",
     "tests/testing/test_reports.py",
+    "tests/testing/test_verification.py",
     "tests/view/page/",
     "tests/wire/test_compression.py",
 )
@@ -88,6 +99,10 @@ TOOLS = {
     "tests/capture/test_wireshark.py": ("tshark", "editcap", "mergecap"),
     "tests/capture/test_writer.py": ("tshark",),
     "tests/deploy/test_grafana.py": ("prometheus",),
+    "tests/deploy/test_helm.py": ("helm", "crds"),
+    "tests/deploy/test_helm_mistakes.py": ("helm",),
+    "tests/deploy/test_helm_page.py": ("helm", "kustomize"),
+    "tests/deploy/test_kustomize.py": ("kustomize",),
     "tests/deploy/test_prometheus.py": ("promtool",),
     "tests/deploy/test_systemd.py": ("systemd-analyze",),
     "tests/e2e/test_haproxy.py": ("haproxy",),
@@ -96,7 +111,7 @@ TOOLS = {
     "tests/test_howto_pages.py": ("jq",),
     "tests/view/page/": ("chromium",),
 }
-"""Programs of the system by the tests that call them."""
+"""Programs of the system by the tests that call them, and those of `tests/bring-go-tools`."""
 JVM = ("java", "javac", "mvn")
 """Programs without which there is neither Kafka nor Spark."""
 STARTS = frozenset(("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec"))
@@ -117,6 +132,11 @@ def needs_of(nodeid: str) -> dict[str, tuple[str, ...]]:
         if file.startswith(place):
             found["tools"] = programs
     return found
+
+
+def is_there(program: str) -> bool:
+    """Return True if this machine has a program, or tests/bring-go-tools has built it."""
+    return built(program).exists() if program in BUILT else shutil.which(program) is not None
 
 
 class Needs:
@@ -145,9 +165,9 @@ class Needs:
                 item.add_marker(getattr(pytest.mark, marker)(*programs))
                 for program in programs:
                     if program not in missing:
-                        missing[program] = shutil.which(program) is None
+                        missing[program] = not is_there(program)
                     if missing[program]:
-                        lacking.append(program)
+                        lacking.append(f"{program} (make programs builds it)" if program in BUILT else program)
             if lacking:
                 self.left_out[" and ".join(sorted(set(lacking)))] += 1
             else:

@@ -4,6 +4,10 @@ Strategy: tests that need the same heavy thing (a Spark session, a Kafka of thre
 has it once; else a file is what goes to a worker. What takes longest begins first, so that all workers have work to
 the end. Seconds are written down here for what takes long; all else is guessed from the number of tests and from what a
 test of its folder usually takes: a file of three tests that start processes must not be the last of a run.
+
+With `--one-waits` the last worker takes only units that wait more than they compute: for brokers, time-outs, clients
+that try again. The others take these when there is nothing else left. So as many cores as there are other workers are
+busy all the time, and no more is run at a time than they can bear.
 """
 
 from __future__ import annotations
@@ -11,7 +15,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 TOGETHER = {
     "Spark": ("tests/pipeline/",),
@@ -20,6 +26,8 @@ TOGETHER = {
         "tests/clients/test_confluent.py",
         "tests/clients/test_java.py",
         "tests/clients/test_kafka_python.py",
+        "tests/clients/test_max_age.py",
+        "tests/clients/test_racks.py",
         "tests/faults/test_leaders.py",
         "tests/kafka/test_admin.py",
         "tests/kafka/test_brokers.py",
@@ -33,7 +41,7 @@ TOGETHER = {
 
 SECONDS = {
     "Spark": 200,
-    "three brokers": 100,
+    "three brokers": 115,
     "Java's messages": 50,
     "recordings": 35,
     "tests/admin/test_stretches.py": 10,
@@ -91,6 +99,27 @@ SECONDS = {
 }
 """Seconds that a file, or what is in TOGETHER, takes on a quiet machine. Only the order follows from it."""
 
+WAITING = (
+    "tests/access/",
+    "tests/e2e/",
+    "tests/events/test_numbers_agree.py",
+    "tests/faults/",
+    "tests/isolation/test_denied_kafka.py",
+    "tests/isolation/test_tenant_kafka.py",
+    "tests/kafka/",
+    "tests/net/test_keepalive.py",
+    "tests/net/test_rules_at_work.py",
+    "tests/net/test_turns.py",
+    "tests/process/workers/",
+    "tests/qa/matrix/test_matrix.py",
+    "tests/quota/",
+    "tests/sinks/audit/test_kafka_outlet.py",
+    "tests/sinks/audit/test_kills.py",
+    "tests/sinks/audit/test_traffic.py",
+    "tests/test_log_queue.py",
+)
+"""How the paths of files begin whose tests wait more than they compute."""
+
 A_TEST = {
     "tests/kafka/": 1.0,
     "tests/e2e/": 1.0,
@@ -128,8 +157,32 @@ def longest_first(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: place[unit_of(item.nodeid)])
 
 
+def waits(unit: str) -> bool:
+    """Whether a unit waits more than it computes."""
+    return unit.startswith(WAITING)
+
+
 class ByUnit(LoadScopeScheduling):
-    """Gives units to workers, in the order in which they were collected."""
+    """Gives units to workers, in the order in which they were collected. `waiting`: the worker that only waits."""
+
+    waiting = ""
+
+    def __init__(self, config: pytest.Config, log: Producer) -> None:
+        super().__init__(config, log)
+        if config.getoption("one_waits") and self.numnodes > 1:
+            self.waiting = f"gw{self.numnodes - 1}"
 
     def _split_scope(self, nodeid: str) -> str:
         return unit_of(nodeid)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """Give a worker the first unit that is for it; one that only waits goes when there is none."""
+        if self.waiting:
+            only = node.gateway.id == self.waiting
+            found = next((unit for unit in self.workqueue if waits(unit) is only), None)
+            if found is not None:
+                self.workqueue.move_to_end(found, last=False)
+            elif only:
+                node.shutdown()
+                return
+        super()._assign_work_unit(node)

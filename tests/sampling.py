@@ -36,6 +36,7 @@ PARTS = {
     "tests/pipeline/": (2, 2),
     "tests/quota/": (2, 3),
     "tests/rules/test_large_documents.py": (2, 2),
+    "tests/verify/test_recorded_faults.py": (2, 8),
     "tests/": (12, 6),
 }
 """By how the path begins, the first that fits: from how many sets on one in how many is taken."""
@@ -46,10 +47,12 @@ TURNS = (
          "tests/pipeline/jobs/test_silver.py::test_workers")),
     (3, ("tests/pipeline/commands/test_kafka.py", "tests/pipeline/commands/test_submit.py",
          "tests/pipeline/test_real_traffic.py")),
+    (2, ("tests/pipeline/gold/test_violations.py::",)),
     (2, ("tests/pipeline/jobs/test_clean.py", "tests/pipeline/jobs/test_compact.py::",
          "tests/pipeline/whatif/test_job.py")),
     (2, ("tests/kafka/test_secrets.py::",)),
     (2, ("tests/replay/test_to_kafka.py::",)),
+    (2, ("tests/verify/test_recorded_copier.py",)),
     (2, ("tests/kafka/test_audit_topic.py::", "tests/kafka/test_brokers.py::test_a_broker_stops")),
 )  # fmt: skip
 """What takes long and is about one thing: of each group one in so many is taken. A file is taken or left as a whole,

@@ -18,6 +18,7 @@ from kproxy.config.audit import AuditConfig
 from kproxy.config.reader import config_from
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.document.source import Source
+from kproxy.sinks.labels.totals import METRICS
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.process import free_port_with_room
 from kproxy.testing.proxy import Proxy
@@ -79,7 +80,7 @@ def console_examples(page: str) -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("page", ["testing.md", "testing-recipes.md"])
+@pytest.mark.parametrize("page", ["testing.md", "testing-recipes.md", "explore.md"])
 def test_the_examples_of_the_testing_pages(tmp_path: Path, page: str) -> None:
     """Whoever copies the files has tests that pass."""
     for block in python_blocks(page):
@@ -130,6 +131,9 @@ def test_every_metric_is_on_the_operations_page() -> None:
     collector = "".join(file.read_text() for file in (DOCS.parent / "kproxy" / "sinks").glob("*metrics.py"))
     page = (DOCS / "operations.md").read_text()
     served = set(re.findall(r'"(kproxy_\w+)"', collector)) | {"kproxy_requests", "kproxy_responses"}
+    labels = DOCS.parent / "kproxy" / "sinks" / "labels" / "label_collector.py"
+    served |= set(re.findall(r'"(kproxy_\w+)"', labels.read_text()))
+    served |= {metric.name for metrics in METRICS.values() for metric in metrics}
 
     assert {name.removesuffix("_total") for name in re.findall(r"`(kproxy_\w+)`", page)} == served
 

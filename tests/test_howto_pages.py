@@ -15,8 +15,10 @@ PAGES = {
     "howto-sidecar.md": ["orders"],
     "howto-chaos.md": ["orders"],
     "howto-audit.md": ["orders"],
+    "howto-metrics.md": ["orders"],
     "howto-migration.md": ["orders", "shop.orders.v2"],
     "howto-old-kafka.md": ["orders"],
+    "verify.md": ["orders"],
 }
 """And the topics that are there on the brokers."""
 

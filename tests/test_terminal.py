@@ -222,6 +222,8 @@ TABLE: dict[str, list[list[str]]] = {
     "capture stop": [[HOSTILE]], "capture follow": [["x"], [HOSTILE]],
     "replay": [["c.pcapng", "--to", HOSTILE], ["c.pcapng", "--plan"], [HOSTILE]],
     "redact": [["c.pcapng", "out.pcapng"], [HOSTILE, HOSTILE]],
+    "verify": [["c.pcapng"], ["--json", "c.pcapng"], ["--only", HOSTILE], [FILE], [HOSTILE]],
+    "explore": [["--rules", "wrong.yaml", "--", "true"], ["--faults", HOSTILE, "--", "true"], [HOSTILE]],
     "filter-help": [[], [HOSTILE]],
     "protocol": [[], [HOSTILE]],
     "decode": [["frame"], [HOSTILE], ["--hex", "frame"]],

@@ -11,6 +11,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -43,6 +44,7 @@ class Module:
         return self.name if self.is_package else self.name.rpartition(".")[0]
 
 
+@cache
 def read_modules() -> dict[str, Module]:
     """Return all modules of kproxy by their dotted names."""
     found = (Module(path) for path in sorted((ROOT / PACKAGE).rglob("*.py")))

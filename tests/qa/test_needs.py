@@ -15,20 +15,22 @@ ROOT = Path(__file__).parents[2]
 
 
 def pytest_run(tmp_path: Path, *arguments: str) -> str:
-    """Run pytest with these arguments where no program of the system is found, and return what it printed."""
+    """Run pytest with these arguments where no program of the system is found and none was built, and return what it
+    printed."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=ROOT, env={**os.environ, "PATH": str(tmp_path)}
-    )
+    bare = {**os.environ, "PATH": str(tmp_path), "KPROXY_CACHE": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=bare)
     return done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2", "--dist", "loadfile")])
 def test_the_end_of_a_run_says_what_was_left_out(tmp_path: Path, workers: tuple[str, ...]) -> None:
     """How many tests, and which program is missing; with workers, too, each of which leaves out the same."""
-    printed = pytest_run(tmp_path, "tests/deploy/test_prometheus.py", "tests/qa/test_sampling.py", *workers)
+    files = ("tests/deploy/test_prometheus.py", "tests/deploy/test_kustomize.py", "tests/qa/test_sampling.py")
+    printed = pytest_run(tmp_path, *files, *workers)
 
     assert "left out: 3 tests, there is no promtool" in printed, printed
+    assert " tests, there is no kustomize (make programs builds it)" in printed, printed
     assert " passed" in printed.splitlines()[-1], printed
 
 

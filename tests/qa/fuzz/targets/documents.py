@@ -52,7 +52,7 @@ def rules(text: bytes) -> None:
         return
     for facts in FACTS:
         bound = found.bind(facts)
-        Plan(Bound(bound.names, bound.advertise is not None, True, bound.versions), bound.live)
+        Plan(Bound.of(bound, advertise=bound.advertise is not None), bound.live)
     for rule in found.rules:
         assert rule.name
         assert rule.kind in KINDS
