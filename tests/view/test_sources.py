@@ -64,9 +64,7 @@ def same(one: ObservedExchange, other: ObservedExchange) -> bool:
 
 
 @pytest.mark.trio
-async def test_a_capture_is_opened_read_and_closed(
-    api: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_capture_is_opened_read_and_closed(api: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a process of its own; nothing of it is left in a folder."""
     temporary = tmp_path / "temporary"  # other tests, in other processes, have files in the one of the machine
     temporary.mkdir()
