@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from random import Random
+from socket import socketpair
 from typing import Any
 
 import pytest
+import structlog
 import trio
 
 from kproxy.net.loop import turns
+from kproxy.net.loop.reactor import IN, Reactor
+from kproxy.net.loop.turns import Turn
 from kproxy.wire.breath import rest
 from tests.support.passing_session import PassingSession
 
-pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
+pytestmark = pytest.mark.filterwarnings("error")
 CONNECTIONS, EACH = 6, 3_000_000
+ROUNDS = 50
 
 
 class RestingSession(PassingSession):
@@ -71,6 +77,7 @@ async def exchange(stream: trio.SocketStream, sent: bytes) -> None:
             got += len(data)
 
 
+@pytest.mark.trio
 async def test_what_was_read_is_there_when_its_turn_comes(
     net: Any, driver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,3 +98,77 @@ async def test_what_was_read_is_there_when_its_turn_comes(
                         clients.start_soon(exchange, await running.client(), frames_of(number))
             assert running.server.reactor.aside.stops > 100
         nursery.cancel_scope.cancel()
+
+
+class Party:
+    """Party with a socket and a time at which it is called; it is put aside in the middle of each of its calls."""
+
+    def __init__(self, reactor: Reactor, letter: bytes) -> None:
+        self.reactor, self.letter = reactor, letter
+        self.reading = 0
+        self.frozen: Turn | None = None
+        self.found: list[bytes] = []
+        self.errors: list[Exception] = []
+        self.sock, self.other = socketpair()
+        reactor.add(self.sock.fileno(), self.ready, IN)
+
+    @property
+    def turns_of(self) -> Party:
+        return self
+
+    @property
+    def address(self) -> str:
+        return self.letter.decode()
+
+    def ready(self, mask: int) -> None:
+        """Read, and look at what was read when others have run."""
+        self.reading = self.sock.recv_into(turns.BUFFER)
+        rest()
+        self.found.append(bytes(turns.BUFFER[: self.reading]))
+
+    def tick(self) -> None:
+        if self.frozen is None:
+            rest()
+
+    def freeze(self, turn: Turn) -> None:
+        assert self.frozen is None, f"{self.address} is put aside a second time"
+        self.frozen = turn
+        self.reactor.remove(self.sock.fileno())
+
+    def thaw(self) -> None:
+        self.frozen = None
+        self.reactor.add(self.sock.fileno(), self.ready, IN)
+
+    def over(self) -> None:
+        """Do nothing: it serves events since it was thawed."""
+
+    def crashed(self, error: Exception) -> None:
+        self.errors.append(error)
+
+    def close(self) -> None:
+        self.sock.close()
+        self.other.close()
+
+
+def test_who_was_put_aside_serves_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several are called at one time, and all are put aside; meanwhile there is something to read for each. What one
+    of them goes on with is its own call, not the others' events, whose bytes nobody would keep for them."""
+    monkeypatch.setattr(turns, "SLICE", -1.0)
+    reactor = Reactor(structlog.get_logger())
+    with ExitStack() as stack:
+        stack.callback(reactor.close)
+        stack.callback(reactor.aside.close)
+        parties = [Party(reactor, bytes([letter])) for letter in b"abcdefgh"]
+        for number in range(ROUNDS):
+            for party in parties[number % 3 :]:
+                reactor.call_at(0.0, party.tick)
+            for party in parties:
+                party.other.send(party.letter * 20)
+            reactor.serve(0.0)
+        for _ in range(ROUNDS * len(parties) * 4):
+            reactor.serve(0.0)
+        for party in parties:
+            party.close()
+    for party in parties:
+        assert party.errors == []
+        assert b"".join(party.found) == party.letter * 20 * ROUNDS

@@ -190,10 +190,14 @@ class Reactor:
             self._crashed(ready, error)
 
     def _serve_rest(self) -> None:
-        """Serve what was due, and ready, when the turn before this one was put aside."""
+        """Serve what was due, and ready, when the turn before this one was put aside. A turn that is itself put aside
+        by what was due has lost its place: what is ready by then is for the turn that goes on with the loop, for this
+        one keeps the bytes of one connection only."""
+        me = self.loop
         self._call_due()
-        self._call_back()
-        self.current = None
+        if me is self.loop:
+            self._call_back()
+            self.current = None
 
     def _call_due(self) -> None:
         for call in self.due:

@@ -56,7 +56,7 @@ def gold_command(run: Run, again: bool) -> None:
     from kproxy.pipeline.jobs.gold import gold
 
     result = gold(run, again=again)
-    run.tell(f"gold: {len(result.days)} days made, answers {'result anew' if result.combined else 'as they were'}")
+    run.tell(f"gold: {len(result.days)} days made, answers {'made anew' if result.combined else 'as they were'}")
 
 
 @click.command("all")

@@ -42,7 +42,7 @@ def test_the_commands_of_the_page_run(
     for words in commands() if os.environ.get("KPROXY_TEST_ALL") else commands()[:FIRST]:
         done = audit_command(*(places.get(word, word) for word in words))
         assert done.exit_code == 0, f"{words}: {done.output} {done.exception!r}"
-        ran[words[0]] = done.stdout
+        ran.setdefault(words[0], done.stdout)  # the first of a job's commands, without flags
 
     assert "2 events, 1 missing" in ran["completeness"]
     ranges = audit_command("completeness", "--ranges", "--json", "--lake", tmp_path / "lake")
