@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
+from uuid import UUID
 
 from pydantic import Field
 
@@ -12,6 +13,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Lasting
 from kproxy.rules.kinds.base.message_rule import WholeTopicRule
+from kproxy.wire.breath import keep
 from kproxy.wire.elements import topics
 from kproxy.wire.table.layout import ZERO_UUID
 
@@ -58,11 +60,16 @@ class HideTopic(WholeTopicRule):
         return hidden
 
 
-def asked_for(exchange: Exchange) -> tuple[frozenset[Any], frozenset[Any]]:
+def asked_for(exchange: Exchange) -> tuple[set[str | None], set[UUID]]:
     """Return the names and the ids of topics that the request lists; none when it wants all."""
-    listed = list(topics(exchange.request))
-    by_id = frozenset(topic.topic_id for topic in listed) - {None, ZERO_UUID}
-    return frozenset(topic.name for topic in listed if topic.topic_id in (None, ZERO_UUID)), by_id
+    names: set[str | None] = keep(set())
+    ids: set[UUID] = keep(set())
+    for topic in topics(exchange.request):
+        if topic.topic_id is None or topic.topic_id == ZERO_UUID:
+            names.add(topic.name)
+        else:
+            ids.add(topic.topic_id)
+    return names, ids
 
 
 def gone(entry: dict[str, Any], code: int, by_id: bool) -> dict[str, Any]:

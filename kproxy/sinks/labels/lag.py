@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Container, Iterable
 
-from .table import OTHER
+from .table import OTHER, LabelSeries
 
 MOST_PARTITIONS = 20_000
 """Partitions of groups, and ends, that one process remembers of each: some 10 MB. Kafka clusters have 200,000 at most,
@@ -54,17 +54,18 @@ class GroupLags:
                 self.forgotten += 1
 
     def end(self, partition: LaggedPartition, offset: int, at: float) -> None:
-        """Take note of where a partition ended at this time; what is older than what is known is passed."""
+        """Take note of where a partition ended at this time; what is older than what is known is passed. Of what came
+        by one read, in any order, the larger offset holds."""
         known = self.ends.get(partition)
-        if known is None or known[1] <= at:
+        if known is None or (known[1], known[0]) <= (at, offset):
             self.ends[partition] = offset, at
             self.ends.move_to_end(partition)
             if len(self.ends) > self.most:
                 self.ends.popitem(last=False)
 
-    def forget(self, group: str) -> None:
-        """Forget the offsets of a group, which has no series any more."""
-        for key in [key for key in self.commits if key[0] == group]:
+    def forget(self, group: LabelSeries) -> None:
+        """Forget the offsets of a group, whose series was given up."""
+        for key in [key for key in self.commits if key[0] == group.name]:
             del self.commits[key]
 
     def lags(self) -> dict[tuple[str, str], int]:

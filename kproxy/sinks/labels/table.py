@@ -48,8 +48,7 @@ class LabelSeries:
 class LabelTable:
     """Series of the names of one label, at most `most`.
 
-    `chosen(name)`: True if a name may have a series at all; None: all may. `gone`: called with a name whose series was
-    given up. `overflow`: what was counted as `other` for want of room, in the unit that whoever adds says.
+    `chosen(name)`: True if a name may have a series at all; None: all may. `gone`: called with a series that was given up. `overflow`: what was counted as `other` for want of room, in the unit that whoever adds says.
     """
 
     def __init__(self, most: int, chosen: Callable[[str], bool] | None = None) -> None:
@@ -59,7 +58,7 @@ class LabelTable:
         self.overflow = 0.0
         self.heavy = HeavyNames(WATCHED * most)
         self.streaks: dict[str, int] = {}
-        self.gone: Callable[[str], None] = lambda name: None
+        self.gone: Callable[[LabelSeries], None] = lambda series: None
 
     def add(
         self, name: str, lines: Iterable[tuple[LabelLine, float]], now: float, *, weight: float, count: float,
@@ -115,8 +114,7 @@ class LabelTable:
             series.weight = 0.0
 
     def _drop(self, name: str) -> None:
-        del self.series[name]
-        self.gone(name)
+        self.gone(self.series.pop(name))
 
     def everything(self) -> list[LabelSeries]:
         """Return all series, and `other` if anything was counted there."""

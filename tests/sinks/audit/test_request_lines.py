@@ -231,7 +231,7 @@ def conversation(random: Random, count: int, damage: float = 0.0) -> Talk:
     talk: Talk = []
     while count > 0:
         pairs = []
-        for _ in range(random.choice((1, 1, 4, 40))):
+        for _ in range(min(random.choice((1, 1, 4, 40)), count)):  # below 0 offsets would go back
             make, version = random.choice(chosen)
             pairs.append(make(random, version, count % 900 + 10))
             count -= 1

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kproxy.sinks.labels.lag import GroupLags
+from kproxy.sinks.labels.table import LabelSeries
 
 
 def test_lag_is_the_sum_over_the_partitions_that_a_group_commits() -> None:
@@ -62,7 +65,7 @@ def test_a_group_without_series_is_forgotten() -> None:
     lags.end(("main", "t", 0), 10, 1.0)
     for group in ("a", "b"):
         lags.commit(group, ("main", "t", 0), 1, 1.0)
-    lags.forget("a")
+    lags.forget(LabelSeries("a", 0.0))
 
     assert lags.lags() == {("b", "t"): 9}
 
@@ -79,3 +82,13 @@ def test_what_workers_remember_comes_together() -> None:
 
     assert both.lags() == {("g", "t"): 6}
     assert both.forgotten == 0
+
+
+@pytest.mark.parametrize("ends", [(8, 9), (9, 8)])
+def test_of_what_came_by_one_read_the_larger_end_holds(ends: tuple[int, int]) -> None:
+    """Whatever the order in which it is told: requests of one read have one time."""
+    lags = GroupLags(5)
+    lags.commit("a", ("main", "orders", 0), 5, 1.0)
+    for offset in ends:
+        lags.end(("main", "orders", 0), offset, 1.0)
+    assert lags.lags() == {("a", "orders"): 4}

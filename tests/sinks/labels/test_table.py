@@ -34,7 +34,7 @@ def test_a_name_that_moves_more_for_three_minutes_takes_a_place() -> None:
     """The smallest series goes with its numbers, and `other` keeps what the name had moved before: nothing jumps."""
     table = LabelTable(2)
     gone: list[str] = []
-    table.gone = gone.append
+    table.gone = lambda series: gone.append(series.name)
     for minute in range(MINUTES):
         move(table, "small", 10)
         move(table, "large", 1000)
@@ -147,7 +147,7 @@ def test_sums_are_exact_whatever_comes_and_goes() -> None:
     """What goes with a series is the only thing that is missing from the sum of all."""
     random, table = Random(5), LabelTable(4)
     lost: list[float] = []
-    table.gone = lambda name: None
+    table.gone = lambda series: None
     moved = 0.0
     for minute in range(30):
         for _ in range(50):
