@@ -48,7 +48,8 @@ class LabelSeries:
 class LabelTable:
     """Series of the names of one label, at most `most`.
 
-    `chosen(name)`: True if a name may have a series at all; None: all may. `gone`: called with a series that was given up. `overflow`: what was counted as `other` for want of room, in the unit that whoever adds says.
+    `chosen(name)`: True if a name may have a series at all; None: all may. `gone`: called with a series that was given
+    up. `overflow`: what was counted as `other` for want of room, in the unit that whoever adds says.
     """
 
     def __init__(self, most: int, chosen: Callable[[str], bool] | None = None) -> None:
