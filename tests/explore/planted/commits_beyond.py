@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from shop import INPUTS, PATIENCE, next_of, reader, settings
+from shop import INPUTS, next_of, reader, settings, write
 
 TRIES = 5
 
@@ -24,8 +24,7 @@ def commit(consumer: Consumer, offset: int, more: int) -> None:
 def read_all(kproxy: Any, more: int) -> None:
     producer = Producer(settings(kproxy.bootstrap_servers, "app-p", enable_idempotence=True))
     for value in INPUTS:
-        producer.produce("in", value, partition=0)
-    assert producer.flush(PATIENCE) == 0
+        write(producer, value, "in")
     consumer = reader(kproxy)
     read: list[bytes] = []
     while len(read) < len(INPUTS):

@@ -34,5 +34,5 @@ def test_right(kproxy: Any) -> None:
         elif error.code() == KafkaError._PARTITION_EOF:
             break
     consumer.close()
-    lost = len(INPUTS) - len(read)
+    lost = len(set(INPUTS) - set(read))  # some are read twice when the offset is out of range
     assert lost == 0, f"lost {lost}"

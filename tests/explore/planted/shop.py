@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 INPUTS = [b"one", b"two", b"three", b"four"]
 QUICK = {"retry.backoff.ms": 20, "retry.backoff.max.ms": 100, "reconnect.backoff.ms": 20, "linger.ms": 0,
          "reconnect.backoff.max.ms": 200, "log_level": 0, "topic.metadata.refresh.interval.ms": -1}  # fmt: skip
 PATIENCE = 30.0
+TRIES = 5
 
 
 class NotDeliveredError(Exception):
@@ -72,9 +73,15 @@ def reader(kproxy: Any, *, joins: bool = False, **more: Any) -> Consumer:
 
 
 def is_done(consumer: Consumer) -> bool:
-    """Whether its group has committed all of the inputs."""
-    (committed,) = consumer.committed([TopicPartition("in", 0)], PATIENCE)
-    return committed.offset >= len(INPUTS)
+    """Whether its group has committed all of the inputs. Raises KafkaException after some tries."""
+    for number in range(TRIES):
+        try:
+            (committed,) = consumer.committed([TopicPartition("in", 0)], PATIENCE)
+            return bool(committed.offset >= len(INPUTS))
+        except KafkaException as error:
+            if number == TRIES - 1 or not error.args[0].retriable():
+                raise
+    raise AssertionError
 
 
 def next_of(consumer: Consumer) -> Message:

@@ -63,9 +63,9 @@ def lines(file: bytes, wanted: Filter) -> None:
     rows.people = True
     with path_of(file) as path, redirect_stdout(io.StringIO()):
         count = 0
-        for kind, data, source in events(path, trouble):
+        for kind, data, source, number in events(path, trouble):
             count += 1
-            assert isinstance(kind, str) and isinstance(source, str)
+            assert isinstance(kind, str) and isinstance(source, str) and isinstance(number, int)
             if kind == REQUEST_EVENT.name:
                 wanted.holds(EventView(data))
                 rows.show(data)
