@@ -66,6 +66,7 @@ COMMANDS = {
         "kproxy.cli.printouts:completion_command",
         "Print what makes bash, zsh or fish complete kproxy's commands.",
     ),
+    "mock": ("kproxy.cli.mock:command", "Serve a mock cluster, for tests in any language; needs the extra `demo`."),
     "demo": ("kproxy.cli.demo:command", "Show kproxy at work on a mock cluster; needs the extra `demo`."),
 }
 """Commands by name: each is (`module:command`, description in one line)."""

@@ -94,9 +94,9 @@ class MockCluster:
             raise InternalError(f"the mock cluster refused: {name.decode()}")
 
 
-def readable_mock() -> MockCluster:
-    """Start three mock brokers that offer no version of an API whose responses no rule could read."""
-    cluster = MockCluster(3)
+def readable_mock(brokers: int = 3) -> MockCluster:
+    """Start mock brokers that offer no version of an API whose responses no rule could read."""
+    cluster = MockCluster(brokers)
     cluster.limit_api(METADATA, 0, NEWEST_METADATA)
     return cluster
 

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from kproxy.testing.kafka import Kafka
 from tests.explore.conftest import Explorations
-from tests.explore.test_planted import Planted, assert_found
+from tests.explore.test_planted import Planted, assert_found, is_of_client
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("KPROXY_TEST_ALL"), reason="explorations of minutes: KPROXY_TEST_ALL=1 runs them"
@@ -21,6 +21,10 @@ ON_KAFKA = [
     Planted("nothing_is_the_end", 6, "lost", "Fetch", ("--drip", "--first")),
     Planted("looks_away", 102, "lost", "; ", ("--faults=transient", "--first")),
 ]
+
+
+RIGHT = ["retries_by_hand", "commits_first", "commits_beyond", "no_rewind", "nothing_is_the_end"]
+RUNS = 300
 
 
 def conftest(kafka: Kafka) -> str:
@@ -53,3 +57,15 @@ def test_it_is_found(explorations: Explorations, kafka: Kafka, planted: Planted)
     explorations.write("conftest.py", conftest(kafka))
     assert_found(explorations, planted)
     assert left_topics(kafka) == before
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("file", RIGHT)
+def test_nothing_is_found_in_what_is_right(explorations: Explorations, kafka: Kafka, file: str) -> None:
+    """In so many runs of each program, put right, with one fault each, or all plans that there are; but for what
+    librdkafka does, whatever a program does."""
+    explorations.write("conftest.py", conftest(kafka))
+    told = explorations.explore(f"{file}.py::test_right", "--for=600s", f"--runs={RUNS}", "--depth=1")
+    assert [one for one in told.findings if not is_of_client(one)] == [], told.text
+    (test,) = told.tests
+    assert test["runs"] == RUNS or not test["left"], told.text

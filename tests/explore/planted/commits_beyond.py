@@ -26,13 +26,14 @@ def read_all(kproxy: Any, more: int) -> None:
     for value in INPUTS:
         write(producer, value, "in")
     consumer = reader(kproxy)
-    read: list[bytes] = []
+    read: dict[int, bytes] = {}  # by offset: when one is out of range they are read again
     while len(read) < len(INPUTS):
         message = next_of(consumer)
-        read.append(message.value())
-        commit(consumer, message.offset() + 1, more)
+        if message.offset() not in read:
+            read[message.offset()] = message.value()
+            commit(consumer, message.offset() + 1, more)
     consumer.close()
-    assert read == INPUTS
+    assert list(read.values()) == INPUTS
 
 
 def test_planted(kproxy: Any) -> None:
