@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from kproxy.events.column import Column
 from kproxy.events.schema import CONNECTION
@@ -28,6 +30,9 @@ _COMMON = {column.name: column for column in CONNECTION} | {
         Column("findings", "string", "what is worth a look, in words; empty: nothing", array=True),
     )
 }
+SortBy = Literal["rank", "ascending", "descending"]
+RANKED = ("verdict", "kind", "level")
+"""Columns that have one of an answer's `worst_first`, where it has some."""
 TOPIC_REQUESTS = Column("requests", "long", "requests, counted once for each of the topic's partitions", "requests")
 
 
@@ -48,6 +53,16 @@ class GoldAnswer:
     columns: tuple[Column, ...]
     worst_first: tuple[str, ...] = ()
     """Verdicts, in the order in which the report shows them."""
+
+    def sort_keys(self) -> Iterator[tuple[str, SortBy]]:
+        """Yield the columns by which rows are sorted, and how: by their rank among `worst_first`, or by their value;
+        what is known comes before what is not."""
+        for name in self.order:
+            column = name.removeprefix("-")
+            if self.worst_first and column in RANKED:
+                yield column, "rank"
+            else:
+                yield column, "descending" if name.startswith("-") else "ascending"
 
 
 def columns(*given: str | Column) -> tuple[Column, ...]:

@@ -183,12 +183,11 @@ def _section(answer: GoldAnswer, rows: DataFrame, facts: Row, shown: int, charte
 
 
 def _order(answer: GoldAnswer) -> Iterator[SparkColumn]:
-    """Yield the columns to sort by: verdicts by their rank; what is known before what is not."""
-    for name in answer.order:
-        column = name.removeprefix("-")
-        if answer.worst_first and column in ("verdict", "kind", "level"):
+    """Yield the columns to sort by."""
+    for column, how in answer.sort_keys():
+        if how == "rank":
             yield F.array_position(F.array(*map(F.lit, answer.worst_first)), F.col(column)).asc()
-        elif name.startswith("-"):
+        elif how == "descending":
             yield F.col(column).desc_nulls_last()
         else:
             yield F.col(column).asc_nulls_last()
