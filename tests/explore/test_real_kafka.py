@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from kproxy.jars import java
+from kproxy.testing.jars import archive_options, kafka_libs
 from kproxy.testing.kafka import Kafka
-from tests.explore.conftest import Explorations
+from tests.explore.conftest import PLANTED, Explorations
 from tests.explore.test_planted import Planted, assert_found, is_of_client
+from tests.support.java_program import JVM, compile_java
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("KPROXY_TEST_ALL"), reason="explorations of minutes: KPROXY_TEST_ALL=1 runs them"
@@ -69,3 +73,31 @@ def test_nothing_is_found_in_what_is_right(explorations: Explorations, kafka: Ka
     assert [one for one in told.findings if not is_of_client(one)] == [], told.text
     (test,) = told.tests
     assert test["runs"] == RUNS or not test["left"], told.text
+
+
+@pytest.fixture(scope="module")
+def revoked(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The command of a Java consumer that is told how it is to commit."""
+    libs, classes = kafka_libs(), tmp_path_factory.mktemp("java")
+    compile_java([PLANTED / "java" / "Revoked.java"], libs, classes)
+    return [java(), *archive_options(libs), *JVM, "-cp", f"{libs}/*:{classes}", "Revoked"]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("how", ["planted", "right"])
+def test_a_java_consumer_that_commits_what_it_has_not_done(
+    explorations: Explorations, kafka: Kafka, revoked: list[str], how: str
+) -> None:
+    """When its partition is taken away it commits as far as it has read. Put right, nothing is found."""
+    told = explorations.explore_command(
+        f"--upstream={kafka.bootstrap('DIRECT')}", f"--before={sys.executable} seed.py", "--jobs=2", "--depth=1",
+        "--faults=transient", "--only=api=Heartbeat", "--runs=12", "--for=400s", "--first", "--", *revoked, how,
+    )  # fmt: skip
+    if how == "right":
+        assert told.code == 0, told.text
+        assert told.findings == []
+        return
+    assert told.code == 1, told.text
+    (finding,) = told.findings
+    assert "lost" in finding["signature"]["message"], told.text
+    assert "Heartbeat" in finding["smallest"]["text"]

@@ -1,6 +1,7 @@
 """docs/answers.md: its examples run, and its commands exist."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,14 @@ def test_the_examples_run(spark, silver, tmp_path, monkeypatch, capsys):
     for seen in ("shop         500", "User:shop|shop     |Produce|2      |3", "2026-11-20 10:00:00|Produce|       1|",
                  "|Produce|NULL|   3.0|       1|"):  # fmt: skip
         assert " ".join(seen.split()) in " ".join(shown.split()), shown
+
+    asked = [
+        shlex.split(line.partition(">")[0]) for line in re.findall(r"^kproxy audit (show .*)$", PAGE, re.MULTILINE)
+    ]
+    for words in [words for words in asked if any(words[1] in one for one in named)]:
+        done = CliRunner().invoke(group, [*words, "--lake", f"{tmp_path}/lake"])
+        assert done.exit_code == 0 and "shop" in done.output, f"{words}: {done.output}"
+    assert len(asked) == 3
 
 
 def test_the_commands_are_there():
