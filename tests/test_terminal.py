@@ -229,7 +229,10 @@ TABLE: dict[str, list[list[str]]] = {
     "decode": [["frame"], [HOSTILE], ["--hex", "frame"]],
     **{f"audit {name}": [[HOSTILE], ["--lake", HOSTILE, HOSTILE], [f"--{HOSTILE}"]]
        for name in ("bronze", "silver", "gold", "report", "whatif", "all", "completeness", "compact", "clean")},
+    "audit show": [[HOSTILE], ["traffic", "--lake", HOSTILE], ["traffic", "--where", f"{HOSTILE}=1"],
+                   ["traffic", "--topic", "a"]],
     "completion": [["bash"], [HOSTILE]],
+    "mock": [[HOSTILE], ["--brokers", HOSTILE], ["--topic", HOSTILE], ["--topic", f"a:{HOSTILE}"]],
     "demo": [[HOSTILE], ["--records", HOSTILE]],
 }  # fmt: skip
 

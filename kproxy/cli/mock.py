@@ -15,6 +15,8 @@ from contextlib import contextmanager
 
 import click
 
+from kproxy.terminal import say
+
 MOST_BROKERS = 50
 MOST_PARTITIONS = 10_000
 LONGEST_NAME = 249
@@ -68,7 +70,7 @@ def command(ctx: click.Context, brokers: int, topics: tuple[tuple[str, int], ...
     with ends_by_signal() as signals, readable_mock(brokers) as cluster:
         for name, partitions in topics:
             cluster.create_topic(name, partitions)
-        click.echo(cluster.bootstrap)
+        say(cluster.bootstrap)
         wait(signals, until_eof)
     ctx.exit(0)
 
