@@ -19,12 +19,13 @@ from typing import Self
 
 from kproxy.distribution import how_to_install
 from kproxy.errors import InternalError
-from kproxy.wire.table.api_keys import METADATA
+from kproxy.wire.table.api_keys import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, METADATA, SYNC_GROUP
 
 _PRODUCER = 0  # RD_KAFKA_PRODUCER
 _REBALANCE_DELAY_MS = 100  # instead of three seconds, which each group test would wait
-NEWEST_METADATA = 8
-"""Newest version of Metadata whose responses rules can read: those of later ones have a byte too many."""
+NEWEST = {METADATA: 8, JOIN_GROUP: 5, HEARTBEAT: 3, LEAVE_GROUP: 2, SYNC_GROUP: 3}
+"""Newest versions with which the mock does as a broker: its answers to later ones of Metadata have a byte too many, and
+it cannot read or answer later ones of the group APIs as Java's client has them."""
 
 
 class MissingMock(InternalError):
@@ -95,9 +96,10 @@ class MockCluster:
 
 
 def readable_mock(brokers: int = 3) -> MockCluster:
-    """Start mock brokers that offer no version of an API whose responses no rule could read."""
+    """Start mock brokers that offer no version of an API with which they do otherwise than brokers."""
     cluster = MockCluster(brokers)
-    cluster.limit_api(METADATA, 0, NEWEST_METADATA)
+    for key, newest in NEWEST.items():
+        cluster.limit_api(key, 0, newest)
     return cluster
 
 

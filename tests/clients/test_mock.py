@@ -11,8 +11,9 @@ from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, KafkaProducer
 
 from kproxy.testing import ask
-from kproxy.testing.cluster import MockCluster
+from kproxy.testing.cluster import MockCluster, readable_mock
 from kproxy.testing.plugin import Proxies
+from tests.support.java_program import JavaProgram
 from tests.support.wait import until
 
 pytestmark = pytest.mark.usefixtures("kafka_python")
@@ -63,3 +64,21 @@ def test_clients_of_every_age_share_the_mock(mock_cluster: MockCluster, kproxy_p
 
     assert received == [b"librdkafka", b"aiokafka", b"kafka-python"]
     assert set(ask.topics(mock_cluster.bootstrap.partition(",")[0])) == {"prod.orders"}
+
+
+def test_kafkas_own_client_gets_along_with_it(kproxy_process: Proxies, java: JavaProgram) -> None:
+    """Behind kproxy, which tells it in which version it may ask: the mock's own answer would have it wait for 20
+    minutes. It writes with a transaction's guarantees or none, and reads in a group, which goes on where it was."""
+    with readable_mock(1) as mock:
+        mock.create_topic("prod.orders", partitions=1)
+        proxy = kproxy_process(mock.bootstrap, rules=[RENAME])
+        quick = {"delivery.timeout.ms": 20_000, "request.timeout.ms": 10_000, "max.block.ms": 15_000, "linger.ms": 0}
+        to = {"bootstrap.servers": proxy.bootstrap, **quick}
+        group = {"bootstrap.servers": proxy.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
+        group["session.timeout.ms"] = "6000"  # for which the mock waits for members that have left
+        for tag, acks in (("one", "1"), ("all", "all")):
+            config = to | {"acks": acks, "enable.idempotence": acks == "all"}
+            sent = java("produce", config=config, topic="orders", tag=tag, count=10, padding=1)
+            assert sent == {"orders": 10}
+            rows = java("consume", config=group, topics=["orders"], count=10, seconds=30)
+            assert sorted(row[2].split()[0] for row in rows) == sorted(f"{tag}-{number}" for number in range(10))

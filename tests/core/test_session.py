@@ -9,7 +9,7 @@ import pytest
 from kproxy.core.commands import BROKER, CLIENT, Dial
 from kproxy.core.plan import Bound
 from kproxy.core.shared import Shared
-from kproxy.testing.dialogue import request, response, sized
+from kproxy.testing.dialogue import Dialogue, request, response, sized
 from kproxy.wire import decode_response
 from tests.support.frames import produce
 
@@ -210,10 +210,25 @@ def test_api_versions_is_capped_to_what_is_understood(dialogue: Any) -> None:
     assert found == {0: 13, 1: 18, 3: 13, 10: 6, 16: 99, 55: 2, 60: 2, 78: 2, 79: 2}
 
 
-def test_an_api_versions_answer_that_cannot_be_read_passes_counted(dialogue: Any) -> None:
-    """librdkafka's mock gives one; clients know how to fall back."""
+@pytest.mark.parametrize("rules", ["", "rules: [{name: twice, kind: duplicate_response}]"])
+@pytest.mark.parametrize("version", [3, 4])
+def test_an_api_versions_answer_that_cannot_be_read_has_the_client_ask_in_an_older_version(
+    rules: str, version: int
+) -> None:
+    """librdkafka's mock gives one, of which Java's client takes that it is to wait for 20 minutes."""
+    odd = sized(bytes.fromhex("00000001") + b"\x00\x23\x01\x00\x12\x00\x00\x00\x02\x00")
+    talk = Dialogue(rules, advertise=True).client(request(API_VERSIONS, version, 1)).broker(odd)
+
+    told = decode_response(talk.to_client[4 : 4 + int.from_bytes(talk.to_client[:4])], API_VERSIONS, 0)
+    assert told.header["correlation_id"] == 1
+    assert told.body == {"error_code": 35, "api_keys": [{"api_key": 18, "min_version": 0, "max_version": 2}]}
+    assert talk.shared.counters.events["api_versions_unreadable"] == 1
+
+
+def test_one_of_an_old_version_passes_counted(dialogue: Any) -> None:
+    """There is no older one to ask in."""
     odd = sized(bytes.fromhex("00000001") + b"\x00\x23\x05\x00\x01")
-    talk = dialogue(Bound()).client(request(API_VERSIONS, 3, 1)).broker(odd)
+    talk = dialogue(Bound()).client(request(API_VERSIONS, 2, 1)).broker(odd)
 
     assert talk.to_client == odd
     assert talk.shared.counters.events["api_versions_unreadable"] == 1

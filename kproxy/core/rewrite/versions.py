@@ -21,6 +21,8 @@ from kproxy.wire.table.api_keys import API_VERSIONS
 
 HIDDEN = -1
 UNSUPPORTED_VERSION = 35
+FLEXIBLE = 3
+"""First version of ApiVersions that has compact arrays, and that a client gives up for an older one."""
 
 CORRELATION = 4  # bytes of the response header, which is version 0 for every version of ApiVersions (KIP-511)
 NOTHING: Mapping[int, int] = MappingProxyType({})
@@ -88,7 +90,9 @@ class VersionsAnswers:
     def cap(self, version: int, frame: bytes, counters: Counters) -> list[bytes] | None:
         """Return the frame with what is `allowed` of the response, as size and frame; None when it passes as it is.
 
-        An answer that cannot be read passes, counted: librdkafka's mock gives one that is neither v0 nor v3.
+        An answer that cannot be read is counted: librdkafka's mock cluster gives one to versions from 3 on that is none
+        of any version. Clients that do not know of it take nonsense out of it, such as to wait for 20 minutes; they are
+        told that there is no such version, and ask again in an older one.
         """
         cache_key = version, frame[CORRELATION:]
         if cache_key not in self.cache:
@@ -100,7 +104,10 @@ class VersionsAnswers:
             return None
         if not body:
             counters.count("api_versions_unreadable")
-            return None
+            if version < FLEXIBLE:
+                return None
+            told = unsupported(int.from_bytes(frame[:CORRELATION], "big", signed=True), FLEXIBLE - 1)
+            return [told[:4], told[4:]]
         counters.rewritten["api_versions"] += 1
         return [(CORRELATION + len(body)).to_bytes(4, "big"), frame[:CORRELATION], body]
 
