@@ -141,8 +141,10 @@ def digest_of(exchanges: Sequence[ExchangeFacts]) -> str:
 
 
 def errors_of(exchanges: Iterable[ExchangeFacts]) -> tuple[str, ...]:
-    """Return the names of the errors that clients were told, each once."""
-    return tuple(dict.fromkeys(one.error for exchange in exchanges for one in exchange.entities if one.error))
+    """Return the names of the errors that clients were told, each once; but for those by which they learn in which
+    version to ask."""
+    asked = (exchange for exchange in exchanges if exchange.api != "ApiVersions")
+    return tuple(dict.fromkeys(one.error for exchange in asked for one in exchange.entities if one.error))
 
 
 # ---- what two runs have in common
