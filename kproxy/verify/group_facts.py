@@ -118,8 +118,9 @@ def assignments(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def assigned(exchange: ReadExchange, data: Any) -> list[PartitionPlace] | None:
-    """Return the partitions in an assignment of the consumer protocol; None for bytes that are none."""
-    written = bytes(data)
+    """Return the partitions in an assignment of the consumer protocol; None for bytes that are none. `data` may be
+    null: no broker takes that, but it can be written."""
+    written = bytes(data or b"")
     version = int.from_bytes(written[:VERSION_SIZE], "big", signed=True)
     if len(written) < VERSION_SIZE or version < 0:
         return None

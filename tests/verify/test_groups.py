@@ -149,6 +149,14 @@ def test_two_owners_in_a_generation() -> None:
         assert history.findings() == found
 
 
+def test_an_assignment_of_null() -> None:
+    """No broker takes it, but it can be written: it says nothing, and the others are read."""
+    history = History()
+    members: Any = {"m1": assignment(0), "m2": None, "m3": assignment(0)}
+    sync(history, 1, members)
+    assert history.findings() == {"two-owners": "proved"}
+
+
 def heartbeat(
     history: History, at: float, member: str, owned: list[int] | None, given: list[int] | None, **more: Any
 ) -> None:
