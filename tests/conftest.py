@@ -68,8 +68,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Take in the plugins that know the needs of tests. Of what a worker collects next to nothing is garbage."""
+    """Take in the plugins that know the needs of tests. Of what a worker collects next to nothing is garbage.
+
+    A sample has the examples of property tests, too: its number is the seed, unless another was given.
+    """
+    if config.option.sample is not None and config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(config.option.sample)
     if hasattr(config, "workerinput"):
         gc.disable()
     config.pluginmanager.register(needs := Needs(), "needs")

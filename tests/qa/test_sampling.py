@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import core
 
 from tests.sampling import PARTS, TURNS, sampled
 
@@ -51,4 +52,5 @@ def test_a_run_says_its_sample(pytestconfig: pytest.Config, request: pytest.Fixt
     plugin = pytestconfig.pluginmanager.get_plugin("sample")
 
     assert (plugin and plugin.number) == pytestconfig.option.sample
+    assert plugin is None or str(core.global_force_seed) == pytestconfig.option.hypothesis_seed
     assert plugin is None or request.node.nodeid in sampled([request.node.nodeid], plugin.number)
