@@ -90,7 +90,7 @@ limits: {max_connection_age: -1, max_connection_age_jitter: 10%}
 """
 
     assert mistakes(text) == [
-        "3:94: must be less than 1.0, found 1",
+        "3:94: must be less than 1, found 1",
         '4:63: a duration is wanted, such as 10s (units: ms, s, m, min, h, d), found text "old"',
         "5:30: must be at least 0, found -1",
         '5:61: a number is wanted, found text "10%"',

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
+
+from kproxy.testing.dialogue import Dialogue
+from tests.support.frames import produce
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = (ROOT, ROOT / "kproxy", ROOT / "tests")
@@ -80,6 +85,35 @@ def test_every_package_is_in_the_table_of_packages() -> None:
 
     assert packages <= named
     assert all((ROOT / "kproxy" / name).exists() for name in named)
+
+
+def test_the_calls_of_one_frame_are_met_in_their_order() -> None:
+    """A session meets all of the table but those of the sockets, which have no session in them."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    table = text.partition("<!-- one frame -->")[2].partition("<!-- end -->")[0]
+    rows = re.findall(r"^\| `([\w/]+\.py)` \| `(\w+)` \|", table, re.MULTILINE)
+    rule = "rules: [{name: r, kind: error, match: {api: Produce, topic: orders}, error: NOT_LEADER_OR_FOLLOWER}]"
+    talk = Dialogue(rule)
+    calls: list[tuple[str, str]] = []
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            calls.append((frame.f_code.co_filename.rpartition("/kproxy/")[2], frame.f_code.co_name))
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        talk.client(produce(1, "orders"))
+    finally:
+        sys.setprofile(before)
+
+    assert len(rows) > 8
+    position = 0
+    for file, name in rows:
+        assert f"def {name}(" in (ROOT / "kproxy" / file).read_text()
+        if not file.startswith("net/"):
+            assert (file, name) in calls[position:], f"{file} {name} is not called, or earlier"
+            position = calls.index((file, name), position)
 
 
 def test_the_glossary_explains_each_word_once() -> None:

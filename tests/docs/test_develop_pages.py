@@ -64,6 +64,12 @@ def run(tree: Path, command: str) -> str:
     return ran.stdout
 
 
+def lint(tree: Path, file: str) -> str:
+    """Return what the style checks of `make check` find in a file that somebody copies from a page."""
+    checks = [run(tree, f"ruff check -q --output-format concise {file}"), run(tree, f"ruff format --check -q {file}")]
+    return "".join(checks)
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_works_as_it_stands(page: str, tmp_path: Path) -> None:
     """Its changes fit the code, and its commands print what stands below them."""
@@ -78,6 +84,7 @@ def test_a_page_works_as_it_stands(page: str, tmp_path: Path) -> None:
             change(tmp_path, text)
         elif language == "python" and (name := re.match(r"# ([\w./-]+)\n", text)):
             (tmp_path / name[1]).write_text(text.partition("\n")[2])
+            assert "/" not in name[1] or lint(tmp_path, name[1]) == ""
         elif language == "console":
             for example in examples(text):
                 printed = " ".join(run(tmp_path, example.command).split())

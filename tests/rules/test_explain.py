@@ -8,6 +8,7 @@ import pytest
 from pydantic import Field
 
 from kproxy.rules.document.model import Model, found, unknown, validate
+from kproxy.rules.document.quantities import Seconds
 from kproxy.rules.document.source import Source, nearest
 from kproxy.rules.document.values import to_value
 
@@ -27,6 +28,8 @@ class Outer(Model):
     flag: bool = False
     words: list[str] = Field(default_factory=list)
     inner: Inner = Inner()
+    wait: Seconds = Field(default=1.0, ge=0.001, le=600, description="bounds in the field")
+    pause: Annotated[Seconds, Field(le=600)] = 1.0
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Any:
@@ -61,6 +64,10 @@ def mistakes(text: str) -> list[str]:
         ("name: a\ninner: {size: 10}", "2:15: must be at most 9, found 10"),
         ("name: a\ninner: {mode: hid}", '2:15: one of hide, pass is wanted, found text "hid", did you mean "hide"?'),
         ("name: a\ninner: {sise: 1}", '2:9: unknown key "sise", did you mean "size"? allowed: size, mode'),
+        ("name: a\nwait: 0ms", "2:7: must be at least 0.001 s, found 0ms"),
+        ("name: a\nwait: 11min", "2:7: must be at most 600 s, found 11min"),
+        ("name: a\nwait: 601", "2:7: must be at most 600, found 601"),
+        ("name: a\npause: 11min", "2:8: must be at most 600 s, found 11min"),
         ("name: a\nratio: a", '2:8: a number is wanted, found text "a"'),
         ("5", "1:1: a mapping is wanted, found the number 5"),
     ],
@@ -73,7 +80,7 @@ def test_each_mistake_is_said_plainly(text: str, expected: str) -> None:
 def test_mistakes_between_fields_are_reported_with_the_others() -> None:
     """All at once, in file order; braces in messages stay what they are."""
     assert mistakes("nam: b\nname: a\nratio: a\ninner: {x: 1}") == [
-        '1:1: unknown key "nam", did you mean "name"? allowed: name, ratio, flag, words, inner',
+        '1:1: unknown key "nam", did you mean "name"? allowed: name, ratio, flag, words, inner, wait, pause',
         '3:8: a number is wanted, found text "a"',
         "3:8: name and ratio are {equal}",
         '4:9: unknown key "x", allowed: size, mode',

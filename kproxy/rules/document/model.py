@@ -199,7 +199,8 @@ def _words(source: Source, where: Where, error: ErrorDetails, key: bool) -> Iter
         yield f"{_WANTED[kind]}, found {found(value)}"
     elif kind in _COMPARED:
         sign = _COMPARED[kind]
-        yield f"must be {_COMPARISON[sign]} {context[sign]}{_unit(value)}, found {value}"
+        shown = str(value) if key else _as_written(source, where, value)
+        yield f"must be {_COMPARISON[sign]} {str(context[sign]).removesuffix('.0')}{_unit(shown)}, found {shown}"
     elif kind == "literal_error":
         yield _choice(value, context["expected"])
     elif kind == "too_short":
@@ -211,9 +212,16 @@ def _words(source: Source, where: Where, error: ErrorDetails, key: bool) -> Iter
         yield f"{message[0].lower()}{message[1:]}, found {found(value)}"
 
 
-def _unit(value: Any) -> str:
-    """Return the unit in which a bound counts that this value is compared with: text has a unit of its own."""
-    if not isinstance(value, str):
+def _as_written(source: Source, where: Where, value: Any) -> str:
+    """Return a value as its author wrote it: pydantic knows only the number of which `200ms` is the text where a bound
+    stands in the field and not in its type."""
+    written = source.scalar(where)
+    return str(value) if written is None else written.text
+
+
+def _unit(value: str) -> str:
+    """Return the unit in which a bound counts that this text is compared with: a plain number has none."""
+    if not value.strip()[-1:].isalpha():
         return ""
     if "/" in value:
         return " per second"

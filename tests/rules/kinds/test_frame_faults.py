@@ -302,7 +302,7 @@ def test_produced_records_can_be_corrupted(hand: Any) -> None:
     [
         ("kind: truncate, bytes: 5, fraction: 0.1", '"bytes" says already how much is left, one of the two is enough'),
         ("kind: short_body, bytes: 5, fraction: 0.1", '"bytes" says already how much is left, one of the two is'),
-        ("kind: truncate, fraction: 1.0", "must be less than 1.0, found 1.0"),
+        ("kind: truncate, fraction: 1.0", "must be less than 1, found 1.0"),
         ("kind: bad_length, length: 2147483648", "must be less than 2147483648, found 2147483648"),
         ("kind: bad_length", '"length" is missing'),
         ("kind: wrong_correlation_id, offset: 0", "an offset of 0 would change nothing"),
