@@ -21,7 +21,7 @@ from .model import ExploredRun, FaultPlan, Runner
 from .order import OrderSettings, PlanOrder
 from .places import common_places
 from .plan import plan_text
-from .result import Exploration, FaultFinding, finding_notes, slim_run
+from .result import Exploration, FaultFinding, applied_faults, finding_notes, slim_run
 from .shrink import Shrinking
 from .trials import Trials
 
@@ -87,6 +87,7 @@ class Explorer:
         self._earlier: dict[FaultPlan, FailureSignature] = {}
         self._started = 0
         self._detailed: Counter[bool] = Counter()
+        self._applied: set[str] = set()
 
     def explore(self) -> Exploration:
         """Explore the test, and return what came of it; what is there so far when a user interrupts it."""
@@ -94,6 +95,9 @@ class Explorer:
         try:
             if self.learn():
                 self.try_plans()
+                if not result.runs:
+                    used = f"{self.clock() - self.began:.0f} s"
+                    result.problem = f"time was up before the first run with a fault: {used} were used to learn"
                 self.confirm_all()
         except KeyboardInterrupt:
             result.interrupted = True
@@ -143,6 +147,9 @@ class Explorer:
     def say_unfit(self, judged: Sequence[JudgedRun], bad: Sequence[JudgedRun]) -> None:
         """Put on record why a test cannot be explored that does not pass without faults."""
         result = self.result
+        if bad and all(one.run.ended == "skipped" for one in judged):
+            result.skipped = bad[0].run.problem
+            return
         broken = [one for one in bad if one.outcome == "broken"]
         if broken or not bad:
             reason = broken[0].run.problem if broken else "there was no run"
@@ -194,7 +201,7 @@ class Explorer:
             return True
         if settings.runs is not None and self._started >= settings.runs:
             return True
-        return settings.until_covered and self.result.all_faults <= self.result.covered
+        return settings.until_covered and self.result.all_faults <= self._applied
 
     def ended(self, run: ExploredRun) -> None:
         """Take in a run: its outcome, what it makes room for, and the finding that it is or belongs to."""
@@ -203,6 +210,7 @@ class Explorer:
         kind = one.outcome in PASSED
         self._detailed[kind] += 1
         result.runs.append(slim_run(one, self._detailed[kind] <= DETAILED))
+        self._applied.update(applied_faults(run))
         if one.outcome == "not exercised":
             self.order.not_exercised(run)
         elif one.outcome in PASSED:

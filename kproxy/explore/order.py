@@ -7,8 +7,9 @@ Next is the plan with the highest product, over its faults, of
 halved for each further fault. So dangerous faults come first, then each fault once, and only then more places. Plans
 that are under way count as reached, so that runs side by side do not all try the same.
 
-Strategy: the plans are a heap. What has been reached and tried only grows, so a plan's product only falls: the plan on
-top is computed anew, and goes back if it has fallen. Where a fault was not applied in the end, the heap is made anew.
+Strategy: plans of the same faults are a heap, in which only their places count. How often places were tried only grows:
+the plan on top is looked at anew, and goes down if it was tried since. What the faults weigh, which also falls and
+rises as runs end, is counted when the tops of all heaps are compared: these are some hundred, plans many thousands.
 
 A second fault is tried only where the first makes room for it: at places that were not there without it, since recovery
 is where bugs are, and at the next exchange of the same client, API and entity.
@@ -69,7 +70,8 @@ class PlanOrder:
         self._random = Random(settings.seed)
         self._met: set[FaultPlan] = set()
         self._digests: set[str] = set()
-        self._heap: list[tuple[float, int, float, int, FaultPlan]] = []
+        self._heaps: dict[tuple[str, ...], list[tuple[int, int, float, int, FaultPlan]]] = {}
+        self._left = 0
         for place in learned.places:
             self.add_all(FaultPlan(), place)
 
@@ -89,7 +91,7 @@ class PlanOrder:
     @property
     def left(self) -> int:
         """Return how many plans wait for their turn."""
-        return len(self._heap)
+        return self._left
 
     def add_all(self, before: FaultPlan, place: ExchangePlace) -> None:
         """Put in the plans that have one more fault, at this place."""
@@ -100,15 +102,17 @@ class PlanOrder:
         """Put in a plan, unless it was put in before."""
         if plan in self._met:
             return
-        if len(self._heap) >= MOST_PLANS:
+        if self._left >= MOST_PLANS:
             self.refused += 1
             return
         self._met.add(plan)
-        self._push(plan, self._random.random(), len(self._met))
-
-    def _push(self, plan: FaultPlan, tie: float, number: int) -> None:
+        self._left += 1
         rank = sum(self.learned.ranks.get(step.place, 0) for step in plan.steps)
-        heapq.heappush(self._heap, (-self.priority(plan), rank, tie, number, plan))
+        heap = self._heaps.setdefault(tuple(step.fault.name for step in plan.steps), [])
+        heapq.heappush(heap, (self._tries(plan), rank, self._random.random(), len(self._met), plan))
+
+    def _tries(self, plan: FaultPlan) -> int:
+        return sum(self.tried[step.place] for step in plan.steps)
 
     def priority(self, plan: FaultPlan) -> float:
         """Return how promising a plan is."""
@@ -123,14 +127,24 @@ class PlanOrder:
 
     def next(self) -> FaultPlan | None:
         """Take out the most promising plan, which counts as reached from now on; None: none is left."""
-        while self._heap:
-            before, _, tie, number, plan = heapq.heappop(self._heap)
-            if -self.priority(plan) > before:
-                self._push(plan, tie, number)
-                continue
-            self.count(plan)
-            return plan
-        return None
+        best: tuple[float, int, float, int] | None = None
+        faults: tuple[str, ...] = ()
+        for names, heap in self._heaps.items():
+            while heap[0][0] < (tries := self._tries(heap[0][-1])):
+                heapq.heapreplace(heap, (tries, *heap[0][1:]))
+            _, rank, tie, number, plan = heap[0]
+            key = (-self.priority(plan), rank, tie, number)
+            if best is None or key < best:
+                best, faults = key, names
+        if best is None:
+            return None
+        heap = self._heaps[faults]
+        *_, plan = heapq.heappop(heap)
+        if not heap:
+            del self._heaps[faults]
+        self._left -= 1
+        self.count(plan)
+        return plan
 
     def count(self, plan: FaultPlan) -> None:
         """Count the faults of a plan as reached, and its places as tried."""
@@ -141,17 +155,9 @@ class PlanOrder:
     def not_exercised(self, run: ExploredRun) -> None:
         """Take back that those faults of a run were reached that were not applied."""
         counters = run.counters
-        missed = [
-            step
-            for step, one in zip_longest(run.plan.steps, counters[: len(run.plan.steps)])
-            if one is None or not one.applied
-        ]
-        for step in missed:
-            self.reached[step.fault.name] -= 1
-        if missed:
-            waiting, self._heap = self._heap, []
-            for _, _, tie, number, plan in waiting:
-                self._push(plan, tie, number)
+        for step, one in zip_longest(run.plan.steps, counters[: len(run.plan.steps)]):
+            if one is None or not one.applied:
+                self.reached[step.fault.name] -= 1
 
     def passed(self, run: ExploredRun) -> None:
         """Put in the plans with a further fault that a passed run makes room for, unless another one was like it."""

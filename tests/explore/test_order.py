@@ -8,9 +8,9 @@ import pytest
 
 from kproxy.errors import InputError
 from kproxy.explore import order as order_module
-from kproxy.explore.model import FaultPlan, StepCounters
+from kproxy.explore.model import ExchangePlace, FaultPlan, PlaceMark, PlannedFault, StepCounters
 from kproxy.explore.order import OrderSettings, PlanOrder, followers, place_filter
-from kproxy.explore.places import common_places, places_of
+from kproxy.explore.places import LearnedPlaces, common_places, places_of
 from tests.explore.made_up import COPY, TABLE, exchange, made_run, plan, planned, produce, retried, stable
 
 PLACES = stable(COPY)
@@ -197,3 +197,42 @@ def test_followers_of_one_run_are_bounded() -> None:
     order = new_order()
     run = made_run(lost, exchanges=[*COPY, *new])
     assert len(followers(run, order.known, order.learned)) == order_module.MOST_FOLLOWERS
+
+
+def test_the_next_plan_is_the_most_promising_one_of_all() -> None:
+    """Whatever runs have made of what is reached and tried: as if all plans were compared each time."""
+    order = PlanOrder(LearnedPlaces(tuple(PLACES)), OrderSettings(seed=3))
+    waiting = {FaultPlan((PlannedFault(place, fault),)) for place in PLACES for fault in order.faults_at(place)}
+    assert order.left == len(waiting) > 50
+    for number in range(len(waiting)):
+        best = max(map(order.priority, waiting))
+        chosen = order.next()
+        assert chosen in waiting
+        waiting.discard(chosen)
+        for step in chosen.steps:  # as it was before the choice was counted
+            order.reached[step.fault.name] -= 1
+            order.tried[step.place] -= 1
+        assert order.priority(chosen) == best
+        order.count(chosen)
+        if number % 3 == 0:
+            order.not_exercised(made_run(chosen, counters=()))
+    assert order.next() is None and order.left == 0
+
+
+def test_many_thousand_plans_cost_no_more_than_their_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A choice compares one plan of each fault, also after runs in which a fault found nothing to act on."""
+    lanes = [ExchangePlace("Produce", "app", topic=f"t{number}") for number in range(100)]
+    places = tuple(replace(lane, mark=PlaceMark("ordinal", nth)) for lane in lanes for nth in range(1, 41))
+    order = PlanOrder(LearnedPlaces(places), OrderSettings())
+    compared, priority = [0], order.priority
+
+    def counted(plan: FaultPlan) -> float:
+        compared[0] += 1
+        return priority(plan)
+
+    monkeypatch.setattr(order, "priority", counted)
+    for _ in range(20):
+        chosen = order.next()
+        assert chosen is not None
+        order.not_exercised(made_run(chosen, counters=()))
+    assert order.left > 30_000 and compared[0] <= 20 * len(order.all_faults)
