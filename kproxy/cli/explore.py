@@ -31,6 +31,7 @@ def exploration_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--rules", metavar="FILE", multiple=True, help="Rule file that is in force in all runs.")
 @exploration_options
 @click.option("--seed", metavar="N", type=int, help="Breaks ties in the order, and seeds the chances in rules.")
+@click.option("--replay", metavar="FILE", help="Rule file of a finding: run CMD under it, once or --runs times.")
 @click.option("--save", metavar="FOLDER", default=DEFAULT_SAVE, show_default=True, help="Where rule files are written.")
 @click.argument("words", metavar="CMD…", nargs=-1, required=True)
 @click.pass_context
@@ -44,7 +45,8 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
     A CMD with a check that ends with another code than 0 has said that it cannot go on, as it may after a fatal fault.
     What fails is confirmed, shrunk, and saved as a rule file.
 
-    Exit code 0 if nothing new was found, 1 if something was, 2 if the program could not be explored to its end.
+    Exit code 0 if nothing new was found, 1 if something was, 2 if the program could not be explored to its end. With
+    --replay 0 if the program passes, 1 if it fails, 2 if it could not be run, or the faults found nothing to act on.
     """
     from kproxy.explore.exploring import write_reports
     from kproxy.explore.options import read_options
@@ -61,6 +63,8 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
     except InputError as error:
         raise click.UsageError(str(error)) from None
     try:
+        if given["replay"]:
+            ctx.exit(replayed(words, given, options))
         result = explored(words, given, options, baseline)
     except KproxyError as error:
         say(f"kproxy: {error}", err=True)
@@ -74,30 +78,45 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
 
 def explored(words: tuple[str, ...], given: dict[str, Any], options: Any, baseline: Any) -> Any:
     """Explore a command, and return what came of it."""
-    from kproxy.explore.exploring import ExploredTest, explore_test
+    from kproxy.explore.exploring import explore_test
     from kproxy.explore.judge import KnownFailures
+
+    known = KnownFailures(frozenset() if options.update else baseline.known(shlex.join(words)))
+    return explore_test(test_of(words, given, options, known, options.drip), options, lambda text: say(text, err=True))
+
+
+def replayed(words: tuple[str, ...], given: dict[str, Any], options: Any) -> int:
+    """Run a command under the rules of a finding, and return the exit code. Raises KproxyError."""
+    from kproxy.explore.judge import NONE_KNOWN
+    from kproxy.explore.plan import plan_of_file
+    from kproxy.explore.replaying import replay_finding
+
+    plan, drip = plan_of_file(Path(given["replay"]))
+    return replay_finding(test_of(words, given, options, NONE_KNOWN, drip or options.drip), plan, options, say)
+
+
+def test_of(words: tuple[str, ...], given: dict[str, Any], options: Any, known: Any, drip: bool) -> Any:
+    """Return what is known of a command as a test."""
+    from kproxy.explore.exploring import ExploredTest
     from kproxy.explore.runs.command_runs import CommandTest, server_command
 
     name = shlex.join(words)
     seed = options.seed
     if seed is None:
         seed = int.from_bytes(sha256(name.encode("utf-8", "surrogateescape")).digest()[:4], "big")
-    test = CommandTest(words, given["before"], given["check"], given["upstream"], given["rules"], options.drip, seed)
-    known = frozenset() if options.update else baseline.known(name)
-    return explore_test(
-        ExploredTest(
-            name, server_command(test), Path.cwd(), Path(given["save"]), seed, not given["upstream"],
-            KnownFailures(known), rules=given["rules"], replay=replay_line(given["upstream"], given["rules"]),
-        ),
-        options,
-        lambda text: say(text, err=True),
+    test = CommandTest(words, given["before"], given["check"], given["upstream"], given["rules"], drip, seed)
+    return ExploredTest(
+        name, server_command(test), Path.cwd(), Path(given["save"]), seed, not given["upstream"], known,
+        rules=given["rules"], replay=replay_line(words, given),
     )  # fmt: skip
 
 
-def replay_line(upstream: str, rules: tuple[str, ...]) -> str:
-    """Return the command that puts the rules of a finding into force, with `{file}` for its file."""
-    files = [f"--rules {shlex.quote(file)}" for file in rules]
-    return " ".join(["kproxy run --upstream", shlex.quote(upstream or "HOST:PORT"), *files, "--rules {file}"])
+def replay_line(words: tuple[str, ...], given: dict[str, Any]) -> str:
+    """Return the command that repeats a finding, with `{name}` for its file in the folder where it is saved."""
+    texts = [f"--{name} {shlex.quote(given[name])}" for name in ("upstream", "before", "check") if given[name]]
+    files = [f"--rules {shlex.quote(file)}" for file in given["rules"]]
+    found = f"--replay {shlex.quote(str(Path(given['save'])))}/{{name}}"
+    return " ".join(["kproxy explore", *texts, *files, found, "--", shlex.join(words)])
 
 
 def check_rules(files: tuple[str, ...]) -> None:

@@ -18,7 +18,7 @@ from .order import OrderSettings
 from .report.baseline import Baseline
 from .report.document import json_report
 from .report.page import html_report
-from .result import PYTEST_REPLAY, Exploration
+from .result import Exploration
 from .runs.fork_runner import ForkRunner, default_jobs
 
 
@@ -29,7 +29,7 @@ class ExploredTest:
     folder: in which that command runs, and findings are kept · save: folder for rule files · seed: breaks ties ·
     on_mock: its runs have mock clusters · known: failures that are no news · workers: processes that explore at the
     same time, and share the machine · rules: names of rule files that are in force in all runs · replay: how rules are
-    put into force, with `{file}` for the file of a finding.
+    put into force, with `{name}` for the name of a finding's file.
     """
 
     name: str
@@ -41,7 +41,7 @@ class ExploredTest:
     known: KnownFailures = NONE_KNOWN
     workers: int = 1
     rules: tuple[str, ...] = ()
-    replay: str = PYTEST_REPLAY
+    replay: str = "{name}"
 
 
 def explore_test(test: ExploredTest, options: ExploreOptions, tell: Callable[[str], object]) -> Exploration:

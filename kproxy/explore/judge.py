@@ -29,8 +29,8 @@ NUMBERS = re.compile(r"\d+(?:[.,:]\d+)*")
 class FailureSignature:
     """Signature of a failure, the same in all runs that fail in this way.
 
-    `message`: with numbers and ids replaced; `where`: the last line in the test's own code; `checks`: names of what
-    verify proves.
+    `message`: with numbers and ids replaced; `where`: the last line in the test's own code, by its text, so that it is
+    the same when lines are put in above it; `checks`: names of what verify proves.
     """
 
     outcome: RunOutcome
@@ -56,7 +56,8 @@ class KnownFailures:
 
     def __contains__(self, signature: FailureSignature) -> bool:
         text = f"{signature.type}: {signature.message}"
-        return signature in self.signatures or any(fnmatchcase(text, pattern) for pattern in self.patterns)
+        plain = (*self.patterns, *map(plain_message, self.patterns))  # as a report shows it, with its numbers
+        return signature in self.signatures or any(text == one or fnmatchcase(text, one) for one in plain)
 
 
 NONE_KNOWN = KnownFailures()
@@ -75,7 +76,9 @@ class JudgedRun:
         """Return what has happened: what was raised, else what is proved, else the outcome."""
         if self.run.raised is not None:
             return self.run.raised.short
-        return ", ".join(dict.fromkeys(one.check for one in self.run.violations)) or self.outcome
+        checks = ", ".join(dict.fromkeys(one.check for one in self.run.violations))
+        word = "skipped" if self.run.ended == "skipped" else self.outcome
+        return checks or (f"{word}: {self.run.problem}" if self.run.problem else word)
 
 
 def judge(run: ExploredRun, slow_after: float = float("inf")) -> JudgedRun:
@@ -94,7 +97,7 @@ def outcome_of(run: ExploredRun, slow_after: float) -> RunOutcome:
         return "failed"
     if run.ended == "raised":
         return "raised" if run.plan.classes <= MAY_NOT_RAISE else "loud"
-    if not run.exercised:
+    if run.ended == "skipped" or not run.exercised:
         return "not exercised"
     return "slow" if run.seconds > slow_after else "passed"
 
@@ -105,7 +108,8 @@ def signature_of(run: ExploredRun, outcome: RunOutcome) -> FailureSignature:
     raised = run.raised
     if raised is None:
         return FailureSignature(outcome, checks=checks)
-    return FailureSignature(outcome, raised.type, plain_message(raised.message), raised.where, checks)
+    where = f"{raised.where.rpartition(':')[0]}: {raised.line}" if raised.line else raised.where
+    return FailureSignature(outcome, raised.type, plain_message(raised.message), where, checks)
 
 
 def plain_message(text: str) -> str:

@@ -24,9 +24,10 @@ FaultMoment = Literal["before", "after", "crash"]
 """Moment of a fault: the broker has not seen the request; it has done its work; the client dies while it is held."""
 MarkKind = Literal["offset", "batch", "ordinal", "first", "last"]
 """Way in which a place is told from others of the same client, API and entity."""
-RunEnd = Literal["passed", "failed", "raised", "hang", "died", "broken"]
+RunEnd = Literal["passed", "failed", "raised", "hang", "died", "skipped", "broken"]
 """End of a run as the process that ran it saw it, before it is judged: failed is an assertion that did not hold (or an
-exit code that is not 0), raised another exception, broken a failure of kproxy's own."""
+exit code that is not 0), raised another exception, skipped that the test wants to say nothing, broken a failure of
+kproxy's own."""
 RunOutcome = Literal["passed", "failed", "raised", "hang", "died", "slow", "loud", "not exercised", "broken"]
 """End of a run once it is judged. loud: it raised, as a client may after a fatal fault; slow: passed, in five times
 the time; not exercised: nothing failed, and a fault was not applied."""
@@ -156,11 +157,13 @@ class StepCounters:
 
 @dataclass(frozen=True, slots=True)
 class RaisedError:
-    """Exception that ended a run: its type, its message, and the last line in the test's own code (`file:line`)."""
+    """Exception that ended a run: its type, its message, and the last line in the test's own code as `file:line`, and
+    its text."""
 
     type: str
     message: str = ""
     where: str = ""
+    line: str = ""
 
     @property
     def short(self) -> str:

@@ -16,6 +16,8 @@ from .option_table import OPTIONS
 from .order import place_filter
 
 LEAST_LIMIT = 0.1
+MOST_JOBS = 200
+"""Runs side by side for which a process may have enough open files: each takes four."""
 REPORTS = (".json", ".html")
 
 
@@ -47,6 +49,8 @@ def read_options(given: Mapping[str, Any]) -> ExploreOptions:
     flags = {option.key: bool(known.get(option.key)) for option in OPTIONS if not option.metavar}
     numbers = {name: read_number(name, known[name]) for name in ("runs", "jobs", "depth") if name in known}
     read: dict[str, Any] = flags | numbers
+    if numbers.get("jobs", 1) > MOST_JOBS:
+        raise InputError(f"jobs are {MOST_JOBS} at most, found {numbers['jobs']}")
     if "for" in known:
         read["seconds"] = read_time("for", known["for"])
     if "limit" in known:

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from kproxy.errors import InputError
 from kproxy.rules.document.read import read_document
 from kproxy.rules.document.source import Source
 from kproxy.rules.kinds.base.rule import LONGEST_NAME
@@ -21,7 +22,7 @@ from kproxy.terminal import in_line
 from kproxy.testing.faults import InjectedFaults, NamedFault
 
 from .faults import fault_table
-from .model import ExchangePlace, FaultPlan, PlannedFault
+from .model import ExchangePlace, FaultPlan, KnownFault, PlaceMark, PlannedFault
 
 SELECTORS = ("client_id", "client_software", "topic", "partition", "group", "transactional_id")
 """Selectors of a place, from the one that tells least of it to the one that tells most."""
@@ -137,11 +138,48 @@ def faults_of_files(files: Iterable[Path]) -> InjectedFaults:
 
 def named(rule: Mapping[str, Any]) -> Iterator[NamedFault]:
     """Yield the fault that a rule makes, if it is one that explorations try."""
+    if fault := known_by_rule(rule):
+        yield NamedFault(str(rule.get("name")), fault.kind_of)
+
+
+def known_by_rule(rule: Mapping[str, Any]) -> KnownFault | None:
+    """Return the fault that a rule makes; None if it is none that explorations try. The client's death has the same
+    rule whether its request arrives or not: that is told by the rule's name."""
     match = rule.get("match") or {}
     api = match.get("api")
     effect = {name: value for name, value in rule.items() if name not in OF_PLACE}
     held = bool((rule.get("when") or {}).get("hold"))
-    for fault in fault_table().by_api.get(api if isinstance(api, str) else "", ()):
-        if fault.rule == effect and (fault.moment == "crash") == held:
-            yield NamedFault(str(rule.get("name")), fault.kind_of)
-            return
+    faults = fault_table().by_api.get(api if isinstance(api, str) else "", ())
+    alike = [one for one in faults if one.rule == effect and (one.moment == "crash") == held]
+    return next((one for one in alike if one.text in str(rule.get("name"))), next(iter(alike), None))
+
+
+def plan_of_file(file: Path) -> tuple[FaultPlan, bool]:
+    """Return the plan whose rules are in the file of a finding, and whether readers got one batch at a time. Raises
+    DocumentError, and InputError for other rules."""
+    rules = [dict(rule.raw) for rule in read_document(Source.open(file)).parsed_rules]
+    drip = DRIP in rules
+    wanted = [rule for rule in rules if rule != DRIP]
+    plan = FaultPlan(tuple(step for rule in wanted for step in step_of_rule(rule)))
+    made = [{**rule, "name": ""} for rule in plan_rules(plan)]
+    if not wanted or made != [{**rule, "name": ""} for rule in wanted]:
+        raise InputError(f"{file} has other rules than an exploration saves; kproxy run --rules takes any")
+    return plan, drip
+
+
+def step_of_rule(rule: Mapping[str, Any]) -> Iterator[PlannedFault]:
+    """Yield the fault of a rule at its place, if an exploration may have made that rule."""
+    fault, match, when = known_by_rule(rule), rule.get("match"), rule.get("when")
+    if fault is None or not isinstance(match, Mapping) or not isinstance(when, Mapping):
+        return
+    nth, offset = when.get("nth"), match.get("offset")
+    if isinstance(nth, int) and (offset is None or isinstance(offset, int)):
+        values = {name: plain_text(match[name]) for name in SELECTORS if name in match}
+        mark = PlaceMark("ordinal" if offset is None else "offset", nth, offset)
+        yield PlannedFault(ExchangePlace(fault.api, mark=mark, **values), fault)
+
+
+def plain_text(value: Any) -> Any:
+    """Return the value that `exactly` has made a selector of."""
+    is_regex = isinstance(value, str) and len(value) > 1 and value[0] == value[-1] == "/"
+    return re.sub(r"\\(.)", r"\1", value[1:-1], flags=re.DOTALL) if is_regex else value

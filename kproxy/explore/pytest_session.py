@@ -5,16 +5,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from time import time
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from _pytest.runner import call_and_report
+from _pytest.skipping import evaluate_xfail_marks
 
 from kproxy.errors import InputError
-from kproxy.terminal import printable
+from kproxy.terminal import in_line, printable
 from kproxy.testing.pytest_plugin import MOCKS, seed_of_test
 
 from .exploring import ExploredTest, explore_test, packed_exploration, unpacked_exploration, write_reports
@@ -23,7 +28,7 @@ from .option_table import OPTIONS
 from .options import ExploreOptions, read_options
 from .report.baseline import Baseline
 from .report.text import report_lines
-from .result import PYTEST_REPLAY, Exploration
+from .result import Exploration
 from .runs.fork_runner import python_command
 from .runs.pytest_runs import UPSTREAM
 
@@ -32,6 +37,11 @@ OF_MARKER = frozenset(("runs", "faults", "only", "ignore"))
 MOCK_FIXTURES = frozenset(("kproxy_cluster", "mock_cluster"))
 FORK = "import pytest; sys.exit(pytest.main([*json.loads(sys.argv[1]), '--kproxy-explore-serve=' + sys.argv[2]]))"
 INTERACTIVE = frozenset(("--pdb", "--trace"))
+WRITTEN = {"log_file": "--log-file", "report_log": "--report-log"}
+"""Options for files that pytest, and a plugin, begin anew when they start, by their names in the config."""
+SAVED = "explored"
+"""Folder beside a test in which rule files are saved."""
+Outcome = Literal["passed", "failed", "skipped"]
 
 
 class ExploredSession:
@@ -83,6 +93,8 @@ class ExploredSession:
             terminalreporter.section("explored")
         for report in reports:
             terminalreporter.write_line(report.kproxy_explored)
+        if not self.explorations and not hasattr(self.config, "workerinput"):
+            terminalreporter.write_line(f"kproxy: nothing was explored: no test uses the fixture {FIXTURE}")
         for note in self.notes:
             terminalreporter.write_line(f"kproxy: {note}")
 
@@ -121,29 +133,33 @@ class ExploredSession:
             options = options_of_tests({**self.given, **marked(item)})
             upstream = getattr(item, "funcargs", {}).get(UPSTREAM, "")
             folder, rules = self.config.invocation_params.dir, tuple(self.config.getoption("--kproxy-rules"))
-            test = ExploredTest(
-                item.nodeid,
-                python_command(FORK, [arguments(self.config, item, upstream)]),
-                folder,
-                Path(os.path.relpath(item.path.parent / "explored")),
-                seed_of_test(self.config, item),
-                on_mock(item, upstream),
-                self.known(item, options),
-                int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
-                rules,
-                " # with ".join((PYTEST_REPLAY, *(f"--kproxy-rules={file}" for file in rules))),
-            )
-            result = explore_test(test, options, self.tell)
+            with temporary_folder(self.config) as temporary:
+                test = ExploredTest(
+                    item.nodeid,
+                    python_command(FORK, [arguments(self.config, item, upstream, temporary)]),
+                    folder,
+                    Path(os.path.relpath(item.path.parent / SAVED)),
+                    seed_of_test(self.config, item),
+                    on_mock(item, upstream),
+                    self.known(item, options),
+                    int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
+                    rules,
+                    replay_line(item, rules),
+                )
+                result = explore_test(test, options, self.tell)
         except InputError as error:
             options, result = ExploreOptions(), Exploration(item.nodeid, problem=str(error))
         text = "\n".join(report_lines(result, options.strict))
         if result.interrupted:
             item.session.shouldstop = "interrupted while a test was explored"
-        failed = result.exit_code(options.strict) != 0
+        outcome: Outcome = "skipped" if result.skipped else "failed" if result.exit_code(options.strict) else "passed"
+        told: Any = text if outcome == "failed" else None
+        if outcome == "skipped":
+            told = (str(item.path), (item.location[1] or 0) + 1, f"Skipped: {in_line(result.skipped)}")
         return pytest.TestReport(
-            item.nodeid, item.location, dict.fromkeys(item.keywords, 1), "failed" if failed else "passed",
-            text if failed else None, "call", duration=time() - began, start=began, stop=time(),
-            kproxy_explored=text, kproxy_exploration=packed_exploration(result),
+            item.nodeid, item.location, dict.fromkeys(item.keywords, 1), outcome, told, "call",
+            duration=time() - began, start=began, stop=time(), kproxy_explored=text,
+            kproxy_exploration=packed_exploration(result),
         )  # fmt: skip
 
     def known(self, item: pytest.Item, options: ExploreOptions) -> KnownFailures:
@@ -170,8 +186,42 @@ def options_of_tests(given: Mapping[str, Any]) -> ExploreOptions:
 
 
 def is_explored(item: pytest.Item) -> bool:
-    """Return True if a test uses the fixture through which faults come."""
-    return FIXTURE in getattr(item, "fixturenames", ())
+    """Return True if a test uses the fixture through which faults come, and is expected to pass."""
+    return FIXTURE in getattr(item, "fixturenames", ()) and not may_fail(item)
+
+
+def may_fail(item: pytest.Item) -> bool:
+    """Return True if a test is marked as one that fails: it is run as ever."""
+    if item.config.getoption("runxfail", False) or not item.config.pluginmanager.hasplugin("skipping"):
+        return False
+    try:
+        return evaluate_xfail_marks(item) is not None
+    except (Exception, pytest.fail.Exception):  # noqa: BLE001  # a mark with a mistake, which pytest tells as ever
+        return True
+
+
+@contextmanager
+def temporary_folder(config: pytest.Config) -> Iterator[str]:
+    """Give a folder for all that the runs of one test write into temporary folders of pytest, and take it away; an
+    empty text where pytest has none."""
+    factory = getattr(config, "_tmp_path_factory", None)
+    if factory is None:
+        yield ""
+        return
+    folder = tempfile.mkdtemp(prefix="explored-", dir=factory.getbasetemp())
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def replay_line(item: pytest.Item, rules: Iterable[str]) -> str:
+    """Return the marker that puts the rules of a finding into force, with `{name}` for its file. Markers name files
+    from the root folder of the tests, or from the test's own."""
+    root, folder = item.config.rootpath, item.path.parent / SAVED
+    folder = folder.relative_to(root) if root in folder.parents else Path(SAVED)
+    marker = f"@pytest.mark.kproxy_rules({json.dumps(f'{folder.as_posix()}/{{name}}', ensure_ascii=False)})"
+    return " # with ".join((marker, *(f"--kproxy-rules={shlex.quote(file)}" for file in rules)))
 
 
 def marked(item: pytest.Item) -> dict[str, Any]:
@@ -207,8 +257,9 @@ def on_mock(item: pytest.Item, upstream: str) -> bool:
     return not (config.getoption("--kproxy-upstream") or config.getini("kproxy_upstream"))
 
 
-def arguments(config: pytest.Config, item: pytest.Item, upstream: str) -> str:
-    """Return the arguments of the pytest that forks, as JSON: those of this one, but for the tests that they name."""
+def arguments(config: pytest.Config, item: pytest.Item, upstream: str, temporary: str) -> str:
+    """Return the arguments of the pytest that forks, as JSON: those of this one, but for the tests that they name, and
+    for files that this one writes. `temporary`: its folder for temporary files, if there is one."""
     worker = getattr(config, "workerinput", None)
     words = [str(word) for word in config.invocation_params.args]
     if worker and not any(word.startswith("--kproxy-explore") for word in words):
@@ -224,5 +275,9 @@ def arguments(config: pytest.Config, item: pytest.Item, upstream: str) -> str:
     words += [f"--rootdir={config.rootpath}", "--capture=no", f"--kproxy-explore-item={item.nodeid}"]
     if upstream:
         words.append(f"--kproxy-explore-upstream={upstream}")
+    if temporary:
+        words.append(f"--basetemp={temporary}")
+    known = vars(config.option)
+    words += [f"{option}={os.devnull}" for name, option in WRITTEN.items() if name in known]
     _, _, name = item.nodeid.partition("::")
     return json.dumps([*words, f"{item.path}::{name}"])

@@ -12,7 +12,6 @@ from .places import LearnedPlaces
 from .plan import plan_text
 
 NO_FAULT = FaultPlan()
-PYTEST_REPLAY = '@pytest.mark.kproxy_rules("{file}")'
 LONGEST_TEXT = 50_000
 """Characters kept of a run's output and stacks."""
 
@@ -70,8 +69,8 @@ class FaultFinding:
 class Exploration:
     """Exploration of one test. `problem`: why it was not explored, or not to its end; `flaky`: it fails without faults.
 
-    replay: how rules are put into force, with `{file}` for the file of a finding · drip: readers got one batch at a
-    time in all runs.
+    skipped: why the test does not want to be run · replay: how the file of a finding is put into force, with
+    `{name}` for its name without folders · drip: readers got one batch at a time in all runs.
     runs: in the order of their ends, those of learning, confirming and shrinking left out · exploring: seconds until
     there were no more of them · all_faults: names of the
     faults that can be at the places which were learned · left: plans that were not run · refused: plans for which there
@@ -93,10 +92,11 @@ class Exploration:
     unlike_mock: tuple[str, ...] = ()
     problem: str = ""
     flaky: bool = False
+    skipped: str = ""
     interrupted: bool = False
     notes: list[str] = field(default_factory=list)
     exploring: float = 0.0
-    replay: str = PYTEST_REPLAY
+    replay: str = "{name}"
     drip: bool = False
 
     @property
@@ -118,6 +118,11 @@ class Exploration:
         """Return the findings that fail a build: those that are not known, and certain unless `strict`."""
         return [one for one in self.findings
                 if not one.known and not one.is_of_test and (strict or one.certain)]  # fmt: skip
+
+    @property
+    def was_explored(self) -> bool:
+        """Return True if it came to its end, so that what was not found is not there."""
+        return not (self.problem or self.interrupted or self.skipped)
 
     def exit_code(self, strict: bool = False) -> int:
         """Return 0 if nothing new was found, 1 for findings, 2 if it could not be explored, or not to its end."""
@@ -147,7 +152,7 @@ def finding_notes(test: str, finding: FaultFinding, seed: int, rules: Iterable[s
     run = finding.example.run
     yield f"found by kproxy explore: {test}"
     outcome, what = finding.signature.outcome, finding.example.what
-    yield outcome if what == outcome else f"{outcome}: {what}"
+    yield what if what.startswith(outcome) else f"{outcome}: {what}"
     fails, of = (finding.fails, finding.of) if finding.replays is None else (finding.replays, finding.replays_of)
     yield f"fails in {fails} of {of} runs; seed {seed}"
     if run.software:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTime
 from dataclasses import replace
@@ -26,6 +26,7 @@ from kproxy.logs.setup import make_log
 from kproxy.net.rules.waiters import CounterName
 from kproxy.process.app import ProxyProcess
 from kproxy.process.main import leaves
+from kproxy.rules.document.read import Document
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import Barred, BoundRules, Gate
 from kproxy.rules.store import RuleStore
@@ -104,6 +105,8 @@ class Embedded:
     """A proxy in front of `upstream` (`host:port,…`), to be started once and stopped once.
 
     `store` has its rules, `tape` what went through, `topics` the names of topic ids, as far as clients were told them.
+    `lasting`: documents that are in force for all tests, put there by `keep`; `prefix`: that all names have on the
+    brokers by one of them, if there is such a rule.
     """
 
     def __init__(self, upstream: str, seed: int = 0) -> None:
@@ -111,6 +114,8 @@ class Embedded:
         self.said = LastLines()
         self.store, self.topics = RuleStore(seed), Topics()
         self.tape = Tape(behind=Tape(MOST_BEHIND))
+        self.lasting: list[Document] = []
+        self.prefix = ""
         self.thread = threading.Thread(target=self._run, name="kproxy", daemon=True)
         self._started: Future[None] = Future()
         self._holds = False
@@ -168,6 +173,17 @@ class Embedded:
         done: Future[T] = Future()
         self._hand_over(lambda: settle(done, work), done)
         return self._result(done, PATIENCE)
+
+    def load(self, documents: Iterable[Document]) -> None:
+        """Put documents into force in the place of all that were loaded before. Raises DocumentError."""
+        whole = list(documents)
+        self.call(lambda: self.proxy.keeper.load("file", lambda store, now: store.replace_files(whole, now)))
+
+    def keep(self, documents: Iterable[Document], prefix: str = "") -> None:
+        """Put documents into force as long as the proxy lives, whatever tests load besides. `prefix`: the one that a
+        rule among them gives to all names. Raises DocumentError."""
+        self.lasting, self.prefix = list(documents), prefix
+        self.load(self.lasting)
 
     def reached(self, name: str, hits: int, count: CounterName, timeout: float) -> Future[bool]:
         """Return a future that becomes True as soon as the counter of this rule is `hits` or more, and False after

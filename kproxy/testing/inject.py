@@ -65,7 +65,7 @@ class Kproxy:
         self.bootstrap_servers, self.own_bootstrap_servers = engine.bootstrap_servers, engine.own_bootstrap_servers
         self.upstream, self.seed = engine.upstream, engine.store.seed
         self.injected: list[Injected] = []
-        self.prefix, self.alone = "", False
+        self.prefix, self.alone = engine.prefix, bool(engine.prefix)
         self.faults = InjectedFaults()
         self._kept: list[Document] = []
         self._numbers: dict[str, itertools.count[int]] = {}
@@ -109,15 +109,15 @@ class Kproxy:
 
     def load(self, *files: str | Path) -> None:
         """Put rule files into force, before all that is injected, in the place of those that were loaded before."""
-        self._load([*self._kept, *(read_document(Source.open(Path(file))) for file in files)])
+        self._load([read_document(Source.open(Path(file))) for file in files])
 
     def keep(self, sources: Iterable[Source]) -> None:
         """Put documents into force until the end of the test, before all others, whatever it loads itself."""
         self._kept += [read_document(source) for source in sources]
-        self._load(self._kept)
+        self._load()
 
-    def _load(self, documents: list[Document]) -> None:
-        self.engine.call(lambda: self.engine.proxy.keeper.load("file", lambda s, now: s.replace_files(documents, now)))
+    def _load(self, others: Iterable[Document] = ()) -> None:
+        self.engine.load([*self._kept, *self.engine.lasting, *others])
 
     def rule(self, name: str) -> Injected:
         """Return the rule of that name, of the test or of a loaded file. Raises NoSuchRule."""
@@ -167,7 +167,10 @@ class Kproxy:
 
     def have_own_names(self, test: str, prefix: str = "") -> None:
         """Let topics, groups and transactional ids of this test begin with `prefix` on the brokers, and hide all others
-        from it, for connections from now on. Without a prefix it gets one from its name, in place of none."""
+        from it, for connections from now on. Without a prefix it gets one from its name, in place of none. Where all
+        that goes through the proxy has one, the test keeps that."""
+        if self.engine.prefix:
+            return
         own = f"{re.sub('[^a-zA-Z0-9]+', '-', test)[:LONGEST_TEST].strip('-')}-{token_hex(4)}."
         for one in self.rules:
             if one.name == NAMES_RULE:
@@ -177,7 +180,9 @@ class Kproxy:
 
     def delete_own_topics(self) -> None:
         """Delete the topics of the test at its end, where no fault is in the way; a warning names those that cannot be
-        deleted."""
+        deleted. Those whose prefix is that of all that goes through the proxy stay."""
+        if self.engine.prefix:
+            return
         for one in self.rules:
             if one.kind != "prefix":
                 one.remove()
@@ -273,7 +278,7 @@ class Kproxy:
             warnings.warn(KproxyWarning(problem), stacklevel=2)
 
     def _forget(self) -> None:
-        self.engine.proxy.keeper.load("file", lambda store, now: store.replace_files((), now))
+        self.engine.load(self.engine.lasting)
         self.engine.tape.clear()
 
 

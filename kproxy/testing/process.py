@@ -14,14 +14,14 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
 from kproxy.errors import InternalError
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _PRCTL = ctypes.CDLL(None).prctl  # looked up here: between fork and exec nothing may take a lock
 
 
@@ -119,6 +119,30 @@ class Child:
 def die_with_parent() -> None:
     """Ask the kernel to kill this process when the thread that started it ends."""
     _PRCTL(_PR_SET_PDEATHSIG, 9)
+
+
+def adopt_orphans() -> None:
+    """Have the kernel make this process the parent of all that it has started, by however many steps, once their own
+    parents have ended."""
+    _PRCTL(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def process_tree(pid: int) -> list[int]:
+    """Return the id of a process and of those that it has started, and these in turn."""
+    found, seen = [pid], {pid}
+    for one in found:
+        for child in children_of(one):
+            if child not in seen:
+                seen.add(child)
+                found.append(child)
+    return found
+
+
+def children_of(pid: int) -> Iterator[int]:
+    """Yield the ids of the processes that this one has started, by any of its threads."""
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            yield from map(int, file.read_text().split())
 
 
 def _in_main_thread() -> bool:

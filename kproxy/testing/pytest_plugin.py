@@ -140,7 +140,7 @@ def kproxy(request: pytest.FixtureRequest, kproxy_engine: Embedded) -> Iterator[
 
     kproxy_engine.store.seed = seed_of_test(request.config, request.node)
     used = Kproxy(kproxy_engine)
-    used.alone = used.upstream in request.config.stash.get(MOCKS, ())
+    used.alone = used.alone or used.upstream in request.config.stash.get(MOCKS, ())
     if request.node.get_closest_marker(OWN_NAMES) is not None or request.config.getini(OWN_NAMES):
         used.have_own_names(request.node.name)
     try:

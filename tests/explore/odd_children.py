@@ -15,6 +15,7 @@ from kproxy.explore.runs import child, fork_server
 from kproxy.explore.runs.child import ChildPipes, RunWatchdog, tell
 from kproxy.explore.runs.fork_server import serve
 from kproxy.explore.runs.messages import ChildAnswer, RunJob
+from kproxy.testing.process import children_of
 
 
 def plan_of(behaviour: str) -> FaultPlan:
@@ -57,6 +58,16 @@ def leaves_somebody(job: RunJob, pipes: ChildPipes) -> None:
     os._exit(0)
 
 
+def leaves_a_daemon(job: RunJob, pipes: ChildPipes) -> None:
+    code = "import os, time\nif os.fork() == 0:\n os.setsid()\n if os.fork() == 0: time.sleep(1000)"
+    before = set(children_of(os.getpid()))
+    subprocess.run([sys.executable, "-S", "-c", code], check=True)
+    while not (left := set(children_of(os.getpid())) - before):
+        time.sleep(0.01)
+    tell(pipes, ChildAnswer(ExploredRun(job.plan, "passed", problem=str(left.pop()))))
+    os._exit(0)
+
+
 def cluster_is_gone(job: RunJob, pipes: ChildPipes) -> None:
     tell(pipes, ChildAnswer(ExploredRun(job.plan, "broken", problem="no broker answers"), unreachable=True))
     os._exit(0)
@@ -76,6 +87,7 @@ BEHAVIOURS: dict[str, Callable[[RunJob, ChildPipes], object]] = {
     "exits": exits,
     "breaks off": breaks_off,
     "leaves somebody": leaves_somebody,
+    "leaves a daemon": leaves_a_daemon,
     "the cluster is gone": cluster_is_gone,
     "raises": raises,
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +24,15 @@ ONE_WRITE = """
         return [error is None for error in told] == [True]
 """
 LONG = pytest.mark.skipif(not os.environ.get("KPROXY_TEST_ALL"), reason="takes long: KPROXY_TEST_ALL=1 runs it")
+
+
+def command_of(pid: Path) -> str:
+    """Return the words of a process; none if it has ended."""
+    with suppress(OSError):
+        return (pid / "cmdline").read_text(errors="replace")
+    return ""
+
+
 SMALL = ["--only=api=Produce", "--depth=1", "--jobs=4", "--for=30s"]
 
 
@@ -125,8 +136,65 @@ def test_other_tests_that_cannot_be_explored(explorations: Explorations) -> None
     problems = {test["test"].rpartition("::")[2]: test["problem"] for test in told.tests}
     assert told.code == 1 and "3 failed" in told.text, told.text
     assert "nothing has gone through kproxy" in problems["test_says_nothing"]
-    assert "the test fails (2 of 2 runs without faults: died)" in problems["test_dies"]
+    assert "the test fails (2 of 2 runs without faults: exit code 7)" in problems["test_dies"]
     assert "torn down badly" in problems["test_teardown"]
+
+
+@LONG
+@pytest.mark.timeout(600)
+def test_fixtures_folders_and_tests_that_are_not_run(explorations: Explorations) -> None:
+    """Fixtures of a module may use the proxy before the test: faults are at their requests, too. Runs side by side have
+    temporary folders of their own, and leave none, nor daemons; a log file of the user is begun once. What is expected
+    to fail is run as ever; what skips itself is skipped, and with a fault says nothing. The marker of a finding names
+    its file from the root folder.
+    """
+    (explorations.folder / "deep").mkdir()
+    explorations.write("pytest.ini", "[pytest]\nkproxy_scope = module\n")
+    explorations.write("deep/test_odd.py", ONE_WRITE + """
+    import logging, os, subprocess, sys
+    import pytest
+
+    @pytest.fixture(scope="module")
+    def seeded(kproxy_engine, tmp_path_factory):
+        assert tmp_path_factory.mktemp("seed").parent.name.startswith("run-")
+        assert write(kproxy_engine), "not seeded"
+
+    def test_odd(seeded, kproxy, tmp_path):
+        code = "import os, time\\nif os.fork() == 0:\\n os.setsid()\\n if os.fork() == 0: time.sleep(1000)"
+        subprocess.run([sys.executable, "-S", "-c", code, "left by test_odd"], check=True)
+        assert not list(tmp_path.iterdir())
+        (tmp_path / "file").write_text("x")
+        assert not kproxy.faults, "with a fault"
+
+    @pytest.mark.xfail(strict=True)
+    def test_expected(kproxy):
+        assert write(kproxy) and False
+
+    def test_skipped(kproxy):
+        pytest.skip("not here")
+
+    def test_skipped_with_a_fault(kproxy):
+        assert write(kproxy)
+        if kproxy.faults:
+            pytest.skip("of no use")
+
+    def test_logs():
+        logging.getLogger().warning("a line of the user's")
+    """)  # fmt: skip
+    log = explorations.folder / "log"
+    explorations.environment["PYTEST_ADDOPTS"] = f"--basetemp={explorations.folder / 'temporary'} --log-file={log}"
+    found = explorations.explore("deep/test_odd.py", "--runs=2", "--faults=transient", "-rsx", *SMALL)
+
+    tests = {test["test"].rpartition("::")[2]: test for test in found.tests}
+    assert found.code == 1 and "1 failed, 2 passed, 1 skipped, 1 xfailed" in found.text, found.text
+    assert tests["test_skipped"]["skipped"] == "not here"
+    assert tests["test_skipped_with_a_fault"]["outcomes"] == {"not exercised": 2}
+    (finding,) = tests["test_odd"]["findings"]
+    assert finding["signature"]["where"] == 'deep/test_odd.py: assert not kproxy.faults, "with a fault"'
+    assert f'@pytest.mark.kproxy_rules("{finding["file"]}")' in found.text
+    assert "a line of the user's" in log.read_text()
+    assert not list((explorations.folder / "temporary").glob("explored-*"))
+    assert not [pid for pid in Path("/proc").glob("[0-9]*") if "left by test_odd" in command_of(pid)]
 
 
 @LONG

@@ -54,6 +54,20 @@ def explorer(program: Program, store: FindingStore | None = None, jobs: int = 4,
     return Explorer("t.py::test", runner, chosen, store, clock=runner.clock, wall=lambda: 5.0, tell=tell), runner
 
 
+def test_time_that_is_up_before_the_first_run_is_told() -> None:
+    """A budget that learning has used explores nothing, and that is no success."""
+    result = explored(right, seconds=0.0)
+    assert not result.runs and "time was up before the first run" in result.problem and result.exit_code() == 2
+
+
+def test_a_test_that_skips_itself_is_skipped() -> None:
+    """In both runs without faults; in one of two it is flaky."""
+    always = explored(lambda of, number: made_run(of, "skipped", problem="not here"))
+    assert (always.skipped, always.problem, always.exit_code()) == ("not here", "", 0)
+    once = explored(lambda of, number: made_run(of, "skipped" if number == 1 else "passed", problem="not here"))
+    assert once.flaky and "skipped: not here" in once.problem and once.exit_code() == 2
+
+
 def explored(program: Program, **settings) -> Exploration:
     """Return what comes of exploring a played program."""
     return explorer(program, **settings)[0].explore()

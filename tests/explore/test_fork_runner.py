@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.errors import InternalError
+from kproxy.explore.judge import judge
 from kproxy.explore.model import ExploredRun, FaultPlan
 from kproxy.explore.runs import fork_runner, fork_server
 from kproxy.explore.runs.fork_runner import ClusterGone, ForkRunner
@@ -57,7 +58,7 @@ def test_a_hang_that_keeps_the_lock_is_killed(runner: ForkRunner) -> None:
 @pytest.mark.parametrize(
     ("behaviour", "ended", "said"),
     [
-        ("is killed", "died", "signal 9"),
+        ("is killed", "died", "killed by SIGKILL"),
         ("exits", "died", "exit code 3"),
         ("floods", "broken", "more of itself"),
         ("breaks off", "died", "in the middle of its answer"),
@@ -67,7 +68,7 @@ def test_a_hang_that_keeps_the_lock_is_killed(runner: ForkRunner) -> None:
 def test_a_child_that_goes_wrong(runner: ForkRunner, behaviour: str, ended: str, said: str) -> None:
     """It is told how, and the next one is none the worse."""
     run = run_one(runner, behaviour)
-    assert run.ended == ended and said in run.problem
+    assert run.ended == ended and said in f"{judge(run).what}; {run.problem}"
     assert next(runner.run([FaultPlan()])).ended == "passed"
 
 
@@ -85,9 +86,10 @@ def test_an_answer_longer_than_a_pipe(runner: ForkRunner) -> None:
     assert len(run_one(runner, "says much").output) == 10 << 20
 
 
-def test_what_a_run_leaves_is_killed(runner: ForkRunner) -> None:
-    """Processes that it has started, and did not end."""
-    pid = int(run_one(runner, "leaves somebody").problem)
+@pytest.mark.parametrize("behaviour", ["leaves somebody", "leaves a daemon"])
+def test_what_a_run_leaves_is_killed(runner: ForkRunner, behaviour: str) -> None:
+    """Processes that it has started, and did not end; also such as have a group and a session of their own."""
+    pid = int(run_one(runner, behaviour).problem)
     until(lambda: not Path(f"/proc/{pid}").exists() or "State:\tZ" in Path(f"/proc/{pid}/status").read_text())
 
 

@@ -36,6 +36,7 @@ NOT_APPLIED = (StepCounters(3, 1, 0),)
         (made_run(TRANSIENT, "hang"), "hang"),
         (made_run(FATAL, "hang"), "hang"),
         (made_run(TRANSIENT, "died"), "died"),
+        (made_run(TRANSIENT, "skipped"), "not exercised"),
         (made_run(TRANSIENT, "broken"), "broken"),
         (failed_run(TRANSIENT, counters=(StepCounters(1, 1, 1, ("raised ValueError",)),)), "broken"),
     ],
@@ -45,6 +46,28 @@ def test_outcomes(run, outcome: str) -> None:
     judged = judge(run, slow_after=10.0)
     assert judged.outcome == outcome
     assert (judged.signature is not None) == (outcome in FINDINGS)
+
+
+def test_a_line_that_has_moved_is_the_same() -> None:
+    """Lines that are put in above it make no news of what a baseline knows; another line of the file does."""
+    lines = [("t.py:3", "assert not lost"), ("t.py:30", "assert not lost"), ("t.py:3", "assert not doubled")]
+    raised = [RaisedError("AssertionError", "no", where, line) for where, line in lines]
+    first, moved, other = (judge(made_run(TRANSIENT, "failed", raised=one)).signature for one in raised)
+    assert first == moved != other and first.where == "t.py: assert not lost"
+
+
+@pytest.mark.parametrize(
+    ("run", "what"),
+    [
+        (made_run(TRANSIENT, "hang", problem="at test_copy.py:3"), "hang: at test_copy.py:3"),
+        (made_run(TRANSIENT, "died", raised=RaisedError("killed by SIGSEGV"), problem="gone"), "killed by SIGSEGV"),
+        (made_run(TRANSIENT, "skipped", problem="not here"), "skipped: not here"),
+        (made_run(TRANSIENT), "passed"),
+    ],
+)
+def test_what_is_said_of_a_run(run, what: str) -> None:
+    """Where it hung, by which signal it died, and why it was skipped."""
+    assert judge(run).what == what
 
 
 def test_failures_with_other_numbers_are_one_finding() -> None:

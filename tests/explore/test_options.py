@@ -76,10 +76,13 @@ def test_faults_of_a_saved_file(tmp_path: Path) -> None:
 
 
 def test_the_command_that_repeats_a_finding() -> None:
-    """It has the cluster and the rules of all runs, as words of a shell."""
-    assert replay_line("", ()) == "kproxy run --upstream HOST:PORT --rules {file}"
-    assert replay_line("a:1,b:2", ("my rules.yaml",)) == (
-        "kproxy run --upstream a:1,b:2 --rules 'my rules.yaml' --rules {file}"
+    """It has all that the exploration had, as words of a shell."""
+    given = {"upstream": "", "before": "", "check": "", "rules": (), "save": "explored"}
+    assert replay_line(("go", "run"), given) == "kproxy explore --replay explored/{name} -- go run"
+    more = {"upstream": "a:1,b:2", "check": "./check me", "rules": ("my rules.yaml",), "save": "what we found/"}
+    assert replay_line(("my program", "-x"), given | more) == (
+        "kproxy explore --upstream a:1,b:2 --check './check me' --rules 'my rules.yaml' "
+        "--replay 'what we found'/{name} -- 'my program' -x"
     )
 
 
@@ -89,6 +92,9 @@ def test_known_failures() -> None:
     known = KnownFailures(frozenset({one}), ("TimeoutError: *",))
     assert one in known and other not in known
     assert FailureSignature("raised", "TimeoutError", "after N s") in known
+    shown = KnownFailures(patterns=("AssertionError: assert [1, 2] == []",))
+    assert FailureSignature("failed", "AssertionError", "assert [N, N] == []") in shown
+    assert FailureSignature("failed", "AssertionError", "assert [N] == []") not in shown
 
 
 def test_an_exploration_travels_between_processes(tmp_path: Path) -> None:

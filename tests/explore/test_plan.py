@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from kproxy.errors import InputError
-from kproxy.explore.model import ExchangePlace, FaultPlan, PlaceMark, dumps, loads
-from kproxy.explore.plan import plan_rules, plan_text, rule_file
+from kproxy.explore.faults import fault_table
+from kproxy.explore.model import ExchangePlace, FaultPlan, PlaceMark, PlannedFault, dumps, loads
+from kproxy.explore.plan import plan_of_file, plan_rules, plan_text, rule_file
 from kproxy.rules.document.read import read_document
 from kproxy.rules.document.source import Source
 from kproxy.rules.kinds.base.rule import LONGEST_NAME
@@ -104,3 +106,37 @@ def test_what_travels_comes_back() -> None:
     for wrong in (b"", b"{}", b"[" * 100_000, b'{"plan": {"steps": 1}, "ended": "passed"}', b'{"ended": "won"}'):
         with pytest.raises(InputError, match="ExploredRun"):
             loads(wrong, type(run))
+
+
+ODD = ExchangePlace("Produce", "/a*b/", topic="or.ders?", partition=0, group="ü\\d", mark=PlaceMark("ordinal", 3))
+
+
+@pytest.mark.parametrize("drip", [False, True])
+def test_a_saved_file_is_read_as_its_plan(tmp_path: Path, drip: bool) -> None:
+    """With each fault that there is, at places whose names look like patterns, and with several faults."""
+    file = tmp_path / "found.yaml"
+    steps = [PlannedFault(replace(ODD, api=fault.api), fault) for fault in fault_table().all]
+    at_offset = replace(steps[0], place=replace(ODD, mark=PlaceMark("offset", 2, 0)))
+    for saved in (*(plan(step) for step in steps), plan(steps[0], steps[5]), plan(at_offset)):
+        file.write_text(rule_file(saved, ["a note"], drip))
+        again, dripped = plan_of_file(file)
+        assert (plan_rules(again), dripped) == (plan_rules(saved), drip)
+        assert [step.fault.name for step in again.steps] == [step.fault.name for step in saved.steps]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "kind: delay, delay: 1s, match: {api: Produce}",
+        "kind: disconnect, how: rst, at: response, match: {api: Produce}",
+        "kind: disconnect, how: rst, at: response, match: {api: Produce}, when: {nth: 1}",
+        "kind: disconnect, how: rst, at: response, match: {api: Produce, listener: a}, when: {nth: 1, counts: all}",
+        "kind: disconnect, how: rst, at: response, match: {api: Produce, topic: /a|b/}, when: {nth: 1, counts: all}",
+    ],
+)
+def test_other_rules_are_no_finding(tmp_path: Path, rule: str) -> None:
+    """They are refused, and it is said who takes them."""
+    file = tmp_path / "rules.yaml"
+    file.write_text(f"rules:\n- {{name: x, {rule}}}\n")
+    with pytest.raises(InputError, match="other rules than an exploration saves; kproxy run"):
+        plan_of_file(file)

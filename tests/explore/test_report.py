@@ -41,6 +41,7 @@ def exploration(message: str = "lost 3", **more) -> Exploration:
         judged, [finding], 70.0, frozenset({"Produce: answer lost", "Produce: never arrives"}), 1987,
     )  # fmt: skip
     result.exploring = 43.2
+    result.replay = '@pytest.mark.kproxy_rules("tests/explored/{name}")'
     for name, value in more.items():
         setattr(result, name, value)
     return result
@@ -65,10 +66,19 @@ def test_the_text_says_what_was_done_and_found() -> None:
     ]
 
 
+def test_a_test_that_skips_itself() -> None:
+    """It is no failure, and what a baseline has of it stays."""
+    result = exploration(skipped="no container engine", runs=[], findings=[], learned=common_places((), ()))
+    assert text_of(result) == "tests/test_copy.py::test_copy SKIPPED\n  skipped      no container engine"
+    assert result.exit_code() == 0
+    known = Baseline().updated([exploration()])
+    assert known.updated([result]).failures == known.failures
+
+
 def test_how_to_repeat_it_is_said() -> None:
     """By a command, where it was a program that was explored."""
-    told = text_of(exploration(replay="kproxy run --upstream HOST:PORT --rules {file}"))
-    assert "      kproxy run --upstream HOST:PORT --rules tests/explored/test_copy-3f9a.yaml" in told.splitlines()
+    told = text_of(exploration(replay="kproxy run --upstream HOST:PORT --rules 'my folder'/{name}"))
+    assert "      kproxy run --upstream HOST:PORT --rules 'my folder'/test_copy-3f9a.yaml" in told.splitlines()
 
 
 def test_what_is_uncertain_is_said() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from kproxy.explore.faults import fault_table
-from kproxy.explore.model import ExchangePlace, FaultPlan, PlannedFault
+from kproxy.explore.model import ExchangePlace, FaultPlan, PlaceMark, PlannedFault
 from kproxy.explore.runs.messages import RunJob
 from kproxy.explore.runs.world import RunWorld
+from kproxy.testing.cluster import MockCluster
+from kproxy.testing.embedded import Embedded
 from kproxy.testing.inject import Kproxy
 
 OFFSET = TopicPartition("in", 0, 5)
@@ -54,6 +59,37 @@ def test_what_a_fault_has_made_is_proved_of_nobody(kproxy: Kproxy) -> None:
     assert told.offset == 0 and run.exercised
     assert [one.check for one in kproxy.findings(level="proved")] == ["lost-commit"]
     assert run.violations == ()
+
+
+def test_rules_are_in_force_before_the_test_has_its_view(
+    kproxy_engine: Embedded, kproxy_cluster: MockCluster, tmp_path: Path
+) -> None:
+    """Fixtures of a module connect before; whatever the test loads and clears, the plan and the names stay, and the
+    ordinals go on."""
+    lost = next(fault for fault in fault_table().all if fault.name == "Produce: answer lost")
+    plan = FaultPlan((PlannedFault(ExchangePlace("Produce", mark=PlaceMark("ordinal", 2)), lost),))
+    world = RunWorld(Kproxy(kproxy_engine), RunJob(1, 10.0, plan, prefix="x1-1."), shared=True)
+    world.begin()
+    settings = {"bootstrap.servers": kproxy_engine.bootstrap_servers, "linger.ms": 0, "log_level": 0}
+    producer = Producer(settings | {"retry.backoff.ms": 20, "retry.backoff.max.ms": 50})
+    producer.produce("in", b"of a fixture", partition=0)
+    assert producer.flush(20) == 0
+
+    view = Kproxy(kproxy_engine)
+    view.have_own_names("test_it")
+    world.show(view)
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("rules:\n- {name: slow, kind: delay, delay: 1ms, match: {api: Produce}}\n")
+    view.load(rules)
+    producer.produce("in", b"of the test", partition=0)
+    assert producer.flush(20) == 0
+    view.delete_own_topics()
+    view.clear()
+
+    assert view.faults.transient and view.prefix == "x1-1."
+    assert world.answer("passed", 1.0).run.exercised
+    (topic,) = AdminClient({"bootstrap.servers": kproxy_cluster.bootstrap}).list_topics(timeout=20).topics
+    assert topic == "x1-1.in"
 
 
 def test_what_cannot_be_verified_is_broken(kproxy: Kproxy, monkeypatch: pytest.MonkeyPatch) -> None:

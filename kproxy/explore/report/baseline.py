@@ -51,7 +51,7 @@ class Baseline:
 
     def updated(self, results: Iterable[Exploration]) -> Baseline:
         """Return a baseline that has, of the tests that were explored to their end, what was found now."""
-        explored = [result for result in results if not result.problem and not result.interrupted]
+        explored = [result for result in results if result.was_explored]
         names = {result.test for result in explored}
         kept = [one for (test, _), one in self.failures.items() if test not in names]
         found = [

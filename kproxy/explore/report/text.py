@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from kproxy.explore.model import RunOutcome
 from kproxy.explore.plan import plan_text
@@ -30,6 +31,8 @@ def heading(result: Exploration) -> str:
     """Return the word for an exploration as a whole."""
     if result.flaky:
         return "FLAKY"
+    if result.skipped:
+        return "SKIPPED"
     if result.problem and not result.runs:
         return "NOT EXPLORED"
     return "EXPLORED"
@@ -42,6 +45,8 @@ def learned_lines(result: Exploration) -> Iterator[str]:
         varying = f"; counts vary of {listed(learned.varying)}" if learned.varying else ""
         kinds, places = counted(learned.kinds, "kind"), counted(len(learned.places), "stable place")
         yield f"learned      {kinds} of exchanges, {places}, in {counted(len(result.learning), 'run')}{varying}"
+    if result.skipped:
+        yield f"skipped      {result.skipped}"
     if result.problem:
         yield f"problem      {result.problem}"
 
@@ -87,7 +92,7 @@ def finding_lines(finding: FaultFinding, replay: str, strict: bool = False) -> I
     yield "; ".join(certainty(finding))
     if finding.file:
         yield f"saved {finding.file}; from now on:"
-        yield f"  {replay.replace('{file}', finding.file)}"
+        yield f"  {replay.replace('{name}', Path(finding.file).name)}"
 
 
 def certainty(finding: FaultFinding) -> Iterator[str]:

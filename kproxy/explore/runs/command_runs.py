@@ -25,13 +25,13 @@ from kproxy.rules.document.source import Source
 from kproxy.testing.cluster import readable_mock
 from kproxy.testing.embedded import Embedded, NoBroker
 from kproxy.testing.inject import Kproxy
-from kproxy.testing.process import die_with_parent
+from kproxy.testing.process import die_with_parent, process_tree
 
 from .child import ChildPipes, RunWatchdog, tell
-from .crash import kill_at_hold, signal_tree
+from .crash import kill_at_hold, signal_started
 from .fork_runner import python_command
 from .fork_server import serve
-from .messages import ChildAnswer, RunJob
+from .messages import ChildAnswer, RunJob, code_text
 from .world import RunWorld, broken, delete_topics_of_runs, warm_up
 
 TAIL = 4096
@@ -75,6 +75,7 @@ class CommandRun:
         self.world: RunWorld | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self.kills = 0  # times that a fault of the class crash has killed the command
+        self.others: list[int] = []  # processes that --before has left
         self.may_die = False
 
     def play(self) -> ChildAnswer:
@@ -108,9 +109,9 @@ class CommandRun:
     def ask_for_stacks(self) -> None:
         """Have the command print its stacks, if it can, and end it."""
         if self.process is not None and self.process.poll() is None:
-            signal_tree(self.process.pid, signal.SIGQUIT)
+            signal_started(signal.SIGQUIT, self.others)
             sleep(TO_SPEAK)
-            signal_tree(self.process.pid, signal.SIGKILL)
+            signal_started(signal.SIGKILL)
 
     # ---- commands
 
@@ -121,7 +122,7 @@ class CommandRun:
             code, said = self.run_one(["/bin/sh", "-c", test.before])
             if code:
                 raise CommandEnd("broken", problem=f"--before has ended with {code_text(code)}{said and f': {said}'}")
-        self.began = monotonic()
+        self.began, self.others = monotonic(), process_tree(os.getpid())
         code, said = self.run_crashing(test.command)
         if code:
             end: RunEnd = "died" if code < 0 else "raised" if test.check else "failed"
@@ -157,7 +158,7 @@ class CommandRun:
             if self.may_die and process is not None and process.poll() is None:
                 self.kills += 1
                 self.world.killed.add(number)
-                kill_at_hold(rule, process.pid, self.job.plan.steps[number].fault.goes_on)
+                kill_at_hold(rule, self.others, self.job.plan.steps[number].fault.goes_on)
 
     def run_one(self, words: Sequence[str]) -> tuple[int, str]:
         """Run one command to its end, and return its exit code and the last line that it wrote to standard error.
@@ -207,16 +208,6 @@ def environment(kproxy: Kproxy, job: RunJob) -> Mapping[str, str]:
         "KPROXY_DIRECT": kproxy.own_bootstrap_servers,
         "KPROXY_RUN": str(job.number),
     }
-
-
-def code_text(code: int) -> str:
-    """Return an exit code in words, with the name of a signal that has ended the process."""
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"killed by signal {-code}"
 
 
 # ---- the process that forks

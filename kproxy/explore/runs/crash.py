@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Collection
 from contextlib import suppress
-from pathlib import Path
 
 from kproxy.testing.injected import Injected
+from kproxy.testing.process import process_tree
 
 SOON = 5.0
 """Seconds in which a request that was let go has to be on its way to the broker."""
 
 
-def kill_at_hold(rule: Injected, pid: int, goes_on: bool) -> None:
-    """Kill a process, and all that it has started, while the rule holds a request of its own. `goes_on`: the broker
-    gets that request all the same; else it is lost with its connection.
+def kill_at_hold(rule: Injected, others: Collection[int], goes_on: bool) -> None:
+    """Kill all processes that this one has started, but for `others`, while the rule holds a request of theirs.
+    `goes_on`: the broker gets that request all the same; else it is lost with its connection.
 
     The processes are stopped first: none of them sees what becomes of the request, nor ends its connections in order.
     """
-    pids = signal_tree(pid, signal.SIGSTOP)
+    pids = signal_started(signal.SIGSTOP, others)
     if goes_on:
         rule.release()
         with suppress(AssertionError):
@@ -45,11 +45,12 @@ def close_held(rule: Injected) -> None:
     rule.engine.call(close)
 
 
-def signal_tree(pid: int, number: int) -> list[int]:
-    """Send a signal to a process and to all that it has started, those included that come meanwhile. Return their
-    ids."""
+def signal_started(number: int, others: Collection[int] = ()) -> list[int]:
+    """Send a signal to all that this process has started, but for `others`; those included that come meanwhile, and
+    those that have left their parents (`adopt_orphans`). Return their ids."""
+    own = {os.getpid(), *others}
     met: dict[int, None] = {}
-    while new := [one for one in process_tree(pid) if one not in met]:
+    while new := [one for one in process_tree(os.getpid()) if one not in met and one not in own]:
         for one in new:
             send_signal(one, number)
             met[one] = None
@@ -59,21 +60,3 @@ def signal_tree(pid: int, number: int) -> list[int]:
 def send_signal(pid: int, number: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def process_tree(pid: int) -> list[int]:
-    """Return the id of a process and of those that it has started, and these in turn."""
-    found, seen = [pid], {pid}
-    for one in found:
-        for child in children_of(one):
-            if child not in seen:
-                seen.add(child)
-                found.append(child)
-    return found
-
-
-def children_of(pid: int) -> Iterable[int]:
-    """Yield the ids of the processes that this one has started, by any of its threads."""
-    for file in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            yield from map(int, file.read_text().split())

@@ -18,10 +18,10 @@ from secrets import token_hex
 from time import monotonic
 
 from kproxy.errors import InputError, InternalError
-from kproxy.explore.model import ExploredRun, FaultPlan, RunEnd, loads
+from kproxy.explore.model import ExploredRun, FaultPlan, RaisedError, RunEnd, loads
 
 from .fork_server import GRACE
-from .messages import ChildAnswer, EndedChild, MessageBuffer, RunJob, ServerOrder, ServerReport, packed
+from .messages import ChildAnswer, EndedChild, MessageBuffer, RunJob, ServerOrder, ServerReport, code_text, packed
 
 START_PATIENCE = 120.0
 """Seconds in which the process that forks has to be ready: it imports the test's module, whatever that does."""
@@ -203,19 +203,20 @@ class ForkRunner:
 def run_without_answer(plan: FaultPlan, ended: EndedChild) -> ExploredRun:
     """Return the run of a child that has told nothing."""
     end: RunEnd = "died"
+    raised = None
     if ended.problem and not ended.answer:
         end, problem = "broken", ended.problem
     elif ended.flooded:
         end, problem = "broken", "it was killed, since it told more of itself than anybody wants to know"
     elif ended.late:
         end, problem = "hang", "it was killed, since it could not even end itself when its time was over"
-    elif ended.code < 0:
-        problem = f"its process was killed by signal {-ended.code}"
     else:
-        problem = f"its process has ended by itself with exit code {ended.code}"
+        problem, raised = "its process was gone", RaisedError(code_text(ended.code))
     if ended.answer:
         problem += f", in the middle of its answer ({ended.problem})"
-    return ExploredRun(plan, end, ended.seconds, stacks=ended.stacks, output=ended.output, problem=problem)
+    return ExploredRun(
+        plan, end, ended.seconds, raised=raised, stacks=ended.stacks, output=ended.output, problem=problem
+    )
 
 
 def python_command(code: str, arguments: Sequence[str] = ()) -> list[str]:

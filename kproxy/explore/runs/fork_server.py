@@ -3,7 +3,9 @@
 Strategy. This process has imported everything and never starts a thread, so that its children begin in milliseconds
 and whole. It is told jobs over a socket and has all pipes of its children in one loop: nobody who says too much, or
 too little, holds up the others. It ends with the socket, and its children with it. Each child leads a group of
-processes, which is killed at its end, whatever the run has left there.
+processes, which is killed at its end, whatever the run has left there. What has left the group, as daemons do, becomes
+a child of the run's process, and at the end of that one of this process: whoever is here that was not forked here is
+such a stray, and is killed.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from time import monotonic
+from time import monotonic, sleep
 
 from kproxy.explore.model import loads
-from kproxy.testing.process import die_with_parent
+from kproxy.testing.process import adopt_orphans, children_of, die_with_parent, process_tree
 
 from .child import ChildPipes
 from .messages import EndedChild, MessageBuffer, RunJob, ServerOrder, ServerReport, packed
@@ -36,6 +38,8 @@ OUTPUT_KEPT = 16 << 10
 """Bytes of what a child prints that are kept: the last ones."""
 STACKS_KEPT = 64 << 10
 CHUNK = 1 << 16
+SHORT = 0.05
+"""Seconds between two looks at strays, which have to die."""
 
 ChildWork = Callable[[RunJob, ChildPipes], None]
 
@@ -103,9 +107,11 @@ class ForkServer:
         self.stream, self.work = stream, work
         self.children: dict[int, ForkedChild] = {}
         self.coming, self.going = MessageBuffer(), bytearray()
+        self.strays = False  # there may be what ended runs have left
 
     def serve(self) -> None:
         """Fork for each job, until the explorer closes the socket."""
+        adopt_orphans()
         gc.collect()
         gc.freeze()  # collections in the children write to no page of what is there
         self.stream.setblocking(False)
@@ -116,6 +122,25 @@ class ForkServer:
         finally:
             for child in self.children.values():
                 child.kill()
+                with suppress(ChildProcessError):
+                    os.waitpid(child.pid, 0)
+            self.children.clear()
+            until = monotonic() + GRACE
+            while self._kill_strays() and monotonic() < until:
+                sleep(SHORT)
+
+    def _kill_strays(self) -> bool:
+        """Kill what ended runs have left in groups of their own. Return True if there was any: as they die, what they
+        have started comes here, too."""
+        known = {child.pid for child in self.children.values()}
+        strays = [one for one in children_of(os.getpid()) if one not in known]
+        for pid in strays:
+            for one in process_tree(pid):
+                with suppress(ProcessLookupError):
+                    os.kill(one, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        return bool(strays)
 
     def _turn(self) -> bool:
         """Take in what has come, and look at the children. Return False once the explorer has gone."""
@@ -124,7 +149,8 @@ class ForkServer:
         poll.register(self.stream, select.POLLIN | (select.POLLOUT if self.going else 0))
         for number in (*pipes, *(child.handle for child in self.children.values())):
             poll.register(number, select.POLLIN)
-        ready = dict(poll.poll(PAUSE * 1000 if self.children else None))
+        pause = SHORT if self.strays else PAUSE if self.children else None
+        ready = dict(poll.poll(None if pause is None else pause * 1000))
         try:
             if ready.pop(self.stream.fileno(), 0) & ~select.POLLOUT and not self._take():
                 return False
@@ -135,6 +161,8 @@ class ForkServer:
             pipes[number].read(number)
         for child in list(self.children.values()):
             self._look(child)
+        if self.strays:
+            self.strays = self._kill_strays()
         return True
 
     def _take(self) -> bool:
@@ -160,6 +188,7 @@ class ForkServer:
         if child.has_ended():
             del self.children[child.job.number]
             self._report(ServerReport(child.report()))
+            self.strays = True
         elif monotonic() > child.until:
             child.late = True
             child.kill()
@@ -199,6 +228,7 @@ class ForkServer:
         try:
             os.setpgid(0, 0)
             die_with_parent()
+            adopt_orphans()
             signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             for number in (1, 2):

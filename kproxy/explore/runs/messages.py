@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -104,6 +105,16 @@ class MessageBuffer:
             yield bytes(self.data[at + HEAD : at + HEAD + size])
             at += HEAD + size
         del self.data[:at]
+
+
+def code_text(code: int) -> str:
+    """Return an exit code in words, with the name of a signal that has ended the process."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
 
 
 def write_all(descriptor: int, data: bytes) -> None:

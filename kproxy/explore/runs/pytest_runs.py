@@ -7,19 +7,26 @@ protocol. In a child a plugin is added, which gives the fixture `kproxy` the pla
 
 from __future__ import annotations
 
+import linecache
 import os
-from collections.abc import Generator
+import shutil
+import sys
+import threading
+import traceback
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import pytest
+from _pytest import tmpdir
 from _pytest.runner import runtestprotocol
 
-from kproxy.explore.model import RaisedError, RunEnd
-from kproxy.testing.embedded import NoBroker
+from kproxy.explore.model import ExploredRun, RaisedError, RunEnd
+from kproxy.testing.embedded import Embedded, NoBroker
 from kproxy.testing.inject import Kproxy
-from kproxy.testing.pytest_plugin import MOCKS
+from kproxy.testing.pytest_plugin import MOCKS, seed_of_test
 
 from .child import ChildPipes, RunWatchdog, tell
 from .fork_server import serve
@@ -27,6 +34,8 @@ from .messages import ChildAnswer, RunJob
 from .world import RunWorld, broken, delete_topics_of_runs, raised_error, warm_up
 
 UPSTREAM = "kproxy_upstream"
+LONGEST_LINE = 200
+"""Characters of a line of a test that are told."""
 
 
 class ItemRun:
@@ -46,27 +55,35 @@ class ItemRun:
         try:
             self.item.config.hook.pytest_runtest_protocol(item=self.item, nextitem=None)
         except BaseException as error:  # noqa: BLE001  # pytest.exit, or a KeyboardInterrupt of the test's own
-            self.note(error, "")
+            self.note(error)
 
     def answer(self, ended: RunEnd | None = None) -> ChildAnswer:
         """Return what is told of the run, which has ended so."""
         if self.world is None:
+            if self.ended == "skipped":
+                return ChildAnswer(ExploredRun(self.job.plan, "skipped", problem=self.problem))
             problem = self.problem or "the test has not used the fixture kproxy, so there is nothing to explore"
             return broken(self.job.plan, problem, self.unreachable)
-        return self.world.answer(ended or self.ended, monotonic() - self.began, self.raised, self.problem)
+        problem = self.problem
+        if ended == "hang" and (frame := sys._current_frames().get(threading.main_thread().ident or 0)):
+            at = own_line(((one.f_code.co_filename, number) for one, number in traceback.walk_stack(frame)), self.item)
+            problem = f"at {shown_line(*at, self.item)}" if at else problem
+        return self.world.answer(ended or self.ended, monotonic() - self.began, self.raised, problem)
 
-    def note(self, error: BaseException, where: str) -> None:
-        """Take down the first exception of the run; whatever comes behind it follows from it."""
+    def note(self, error: BaseException, at: tuple[Path, int] | None = None) -> None:
+        """Take down the first exception of the run, which came from this line of a file; whatever comes behind it
+        follows from it."""
         if self.ended != "passed":
             return
-        if isinstance(error, pytest.skip.Exception):
-            self.ended, self.problem = "broken", f"the test was skipped: {error}"
+        if isinstance(error, pytest.skip.Exception | pytest.xfail.Exception):
+            self.ended, self.problem = "skipped", str(error)
         elif self.world is None:
             self.ended, self.problem = "broken", str(error)
             self.unreachable = isinstance(error.__context__, NoBroker)
         else:
             self.ended = "failed" if isinstance(error, AssertionError | pytest.fail.Exception) else "raised"
-            self.raised = raised_error(error, where)
+            where, line = (shown_line(*at, self.item), linecache.getline(str(at[0]), at[1]).strip()) if at else ("", "")
+            self.raised = raised_error(error, where, line[:LONGEST_LINE])
 
     # ---- hooks of pytest
 
@@ -80,13 +97,18 @@ class ItemRun:
     def pytest_fixture_setup(
         self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
     ) -> Generator[None, object, object]:
-        """Put the rules into force before anybody has the fixture, and look at them before it ends."""
+        """Put the rules into force before anybody has the proxy, whose fixtures of a module may use it before the test
+        does, and look at them before it ends."""
         value = yield
-        if isinstance(value, Kproxy) and self.world is None:
-            world = RunWorld(value, self.job, value.upstream not in request.config.stash.get(MOCKS, ()))
+        if isinstance(value, Embedded) and self.world is None:
+            value.store.seed = seed_of_test(request.config, self.item)
+            world = RunWorld(Kproxy(value), self.job, value.upstream not in request.config.stash.get(MOCKS, ()))
             world.begin(drip=self.drip)
-            fixturedef.addfinalizer(world.end)
             self.world = world
+        if self.world is not None and isinstance(value, Kproxy | Embedded):
+            fixturedef.addfinalizer(self.world.end)
+            if isinstance(value, Kproxy):
+                self.world.show(value)
         return value
 
     @pytest.hookimpl(wrapper=True)
@@ -96,21 +118,26 @@ class ItemRun:
         """Take down what was raised, and print it as pytest would."""
         report = yield
         if call.excinfo is not None:
-            self.note(call.excinfo.value, last_line(call.excinfo, item))
+            lines = ((str(entry.path), entry.lineno + 1) for entry in reversed(call.excinfo.traceback))
+            self.note(call.excinfo.value, own_line(lines, item))
             print(report.longreprtext)  # noqa: T201  # to the output of this run, which is kept
         return report
 
 
-def last_line(found: pytest.ExceptionInfo[BaseException], item: pytest.Item) -> str:
-    """Return the last line in the test's own file that an exception went through, as `file:line`, else the last one
-    within the root folder of the tests."""
+def own_line(lines: Iterable[tuple[str, int]], item: pytest.Item) -> tuple[Path, int] | None:
+    """Return the first of these lines, by their files and numbers, in the test's own file, else the first one within
+    the root folder of the tests."""
     root = item.config.rootpath
-    lines = [(Path(entry.path), entry.lineno + 1) for entry in reversed(found.traceback)]
-    own = [line for line in lines if line[0] == item.path]
-    near = [line for line in lines if root in line[0].parents and "site-packages" not in line[0].parts]
-    for path, number in (*own, *near):
-        return f"{path.relative_to(root) if root in path.parents else path}:{number}"
-    return ""
+    met = [(Path(file), number) for file, number in lines]
+    own = [line for line in met if line[0] == item.path]
+    near = [line for line in met if root in line[0].parents and "site-packages" not in line[0].parts]
+    return next(iter((*own, *near)), None)
+
+
+def shown_line(path: Path, number: int, item: pytest.Item) -> str:
+    """Return a line of a file as `file:line`, from the root folder of the tests if it is in there."""
+    root = item.config.rootpath
+    return f"{path.relative_to(root) if root in path.parents else path}:{number}"
 
 
 class RunServer:
@@ -119,19 +146,23 @@ class RunServer:
 
     def __init__(self, config: pytest.Config, descriptor: int) -> None:
         self.config, self.descriptor = config, descriptor
-        self.item: pytest.Item
+        self.item: pytest.Item | None = None
         os.set_inheritable(descriptor, False)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Take the test before other plugins choose among all of one: it was chosen."""
+        wanted = self.config.getoption("--kproxy-explore-item")
+        self.item = next((item for item in items if item.nodeid == wanted), None)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
         """Fork for the explorer, and do not return, if the test is there."""
-        wanted = self.config.getoption("--kproxy-explore-item")
-        found = [item for item in session.items if item.nodeid == wanted]
-        if not found:
+        if self.item is None:
             if not session.testsfailed:  # else pytest says what was wrong with the file
+                wanted = self.config.getoption("--kproxy-explore-item")
                 raise pytest.UsageError(f"{wanted} was not found a second time")
             return
-        self.item = found[0]
         if self.config.pluginmanager.hasplugin("timeout"):
             self.item.add_marker(pytest.mark.timeout(0), append=False)  # a run has a limit of its own
         if address := self.config.getoption("--kproxy-explore-upstream"):
@@ -144,11 +175,27 @@ class RunServer:
         if job.task == "delete topics":
             tell(pipes, delete_topics_of_runs(job))
             return
+        assert self.item is not None
         run = ItemRun(self.item, job, self.config.getoption("--kproxy-explore-drip"))
         self.config.pluginmanager.register(run, "kproxy-run")
-        with RunWatchdog(job, pipes, run.answer) as watchdog:
+        with RunWatchdog(job, pipes, run.answer) as watchdog, own_temporary_folder(self.config, job.number):
             run.play()
             watchdog.tell(run.answer())
+
+
+@contextmanager
+def own_temporary_folder(config: pytest.Config, number: int) -> Iterator[None]:
+    """Have all that a run writes into temporary folders of pytest in a folder of its own, and take that away: runs go
+    side by side, and there are many."""
+    if not config.pluginmanager.hasplugin("tmpdir") or not config.option.basetemp:
+        yield
+        return
+    folder = config.option.basetemp = Path(config.option.basetemp, f"run-{number}")
+    tmpdir.pytest_configure(config)
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def take_upstream(item: pytest.Item, address: str) -> None:

@@ -16,12 +16,13 @@ from kproxy.explore.model import ExploredRun, FaultPlan, ProvedViolation, Raised
 from kproxy.explore.plan import DRIP, plan_rules, step_text
 from kproxy.explore.tape import describe_run
 from kproxy.rules.document.json_tree import json_source
+from kproxy.rules.document.read import read_document
 from kproxy.rules.document.source import Source
 from kproxy.rules.store import RuleStore
 from kproxy.testing.embedded import Embedded
 from kproxy.testing.exchanges import SeenExchange, Topics
 from kproxy.testing.faults import InjectedFaults, NamedFault
-from kproxy.testing.inject import Kproxy, delete_topics
+from kproxy.testing.inject import NAMES_RULE, Kproxy, delete_topics
 from kproxy.testing.recorder import Tape
 from kproxy.testing.verification import TapeReader, judged
 
@@ -57,16 +58,22 @@ class RunWorld:
         self._last: RunEvidence | None = None
 
     def begin(self, base: Sequence[Source] = (), drip: bool = False) -> None:
-        """Put the rules into force: those of all runs, then those of the plan. Raises DocumentError."""
-        self.kproxy.engine.tape.most_bytes = MOST_TAPED
-        self.kproxy.alone = True  # on a cluster of its own, or with names of its own
+        """Put the rules into force, before any client has connected: those of all runs, then those of the plan. Raises
+        DocumentError."""
+        engine = self.kproxy.engine
+        engine.tape.most_bytes = MOST_TAPED
+        rules = plan_rules(self.job.plan, drip)
         if self.shared:
-            self.kproxy.have_own_names("", self.job.prefix)
-        document = json.dumps({"rules": plan_rules(self.job.plan, drip)}, indent=1)
-        self.kproxy.keep([*base, json_source("<plan>", document.encode())])
-        self.kproxy.faults = InjectedFaults(
-            NamedFault(step_text(step), step.fault.kind_of) for step in self.job.plan.steps
-        )
+            rules.insert(0, {"name": NAMES_RULE, "kind": "prefix", "prefix": self.job.prefix})
+        document = json_source("<plan>", json.dumps({"rules": rules}, indent=1).encode())
+        engine.keep([read_document(one) for one in (*base, document)], self.job.prefix if self.shared else "")
+        self.show(self.kproxy)
+
+    def show(self, kproxy: Kproxy) -> None:
+        """Tell a test's view of the proxy what this run is."""
+        kproxy.prefix = self.kproxy.engine.prefix
+        kproxy.alone = True  # on a cluster of its own, or with names of its own
+        kproxy.faults = InjectedFaults(NamedFault(step_text(step), step.fault.kind_of) for step in self.job.plan.steps)
 
     def look(self) -> RunEvidence:
         """Return the evidence of the run at its end, or as it is as long as the run goes on."""
@@ -78,7 +85,6 @@ class RunWorld:
         last = self.look()
         with self._lock:
             self._last = self._last or last
-        self.kproxy.prefix = ""  # the topics are deleted later, with those of other runs
 
     def answer(
         self, ended: RunEnd, seconds: float, raised: RaisedError | None = None, problem: str = "", output: str = ""
@@ -159,8 +165,8 @@ def delete_topics_of_runs(job: RunJob) -> ChildAnswer:
     return broken(job.plan, "; ".join(left[:3]) + (f"; and {len(left) - 3} others" if len(left) > 3 else ""))
 
 
-def raised_error(error: BaseException, where: str = "") -> RaisedError:
+def raised_error(error: BaseException, where: str = "", line: str = "") -> RaisedError:
     """Return an exception as it is told: its type by its full name where it is no builtin, and its message."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    return RaisedError(name, str(error)[:MOST_SAID], where)
+    return RaisedError(name, str(error)[:MOST_SAID], where, line)
