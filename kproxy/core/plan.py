@@ -36,6 +36,7 @@ from kproxy.wire.table.api_keys import (
     PRODUCE,
     REMOVE_RAFT_VOTER,
     SHARE_FETCH,
+    TELEMETRY,
     UNREGISTER_BROKER,
     UNREGISTER_CONTROLLER,
     UPDATE_FEATURES,
@@ -68,12 +69,20 @@ class Bound:
     versions: VersionLimits | None = None
     ends_sasl: bool = False  # no request of SASL goes to the broker
     rack: bytes | None = None  # of clients that say none
+    telemetry: str = ""  # auto, always or never, where clients' metrics are taken
 
     @classmethod
-    def of(cls, held: BoundRules, *, advertise: bool, hide: bool = True, ends_sasl: bool = False) -> Bound:
-        """Return what these rules require, with what the listener and the limits say."""
+    def of(
+        cls, held: BoundRules, *, advertise: bool, hide: bool = True, ends_sasl: bool = False, telemetry: str = ""
+    ) -> Bound:
+        """Return what these rules require, with what the listener and the limits say.
+
+        Topics in clients' metrics have the client's names, so where the broker has others they do not go there.
+        """
         rack = None if held.rack is None else held.rack.encode()
-        return cls(held.names, advertise, hide, held.versions, ends_sasl, rack)
+        if telemetry == "auto" and held.names is not None:
+            telemetry = "always"
+        return cls(held.names, advertise, hide, held.versions, ends_sasl, rack, telemetry)
 
 
 def is_for_brokers(key: int) -> bool:
@@ -97,7 +106,9 @@ class Plan(dict[int, Step]):
         self.connecting = [one for one in self.live if one.rule.connects and not isinstance(one.rule, AllowFrom)]
         self.shaped = [running for running in self.live if type(running.effect).shape is not Effect.shape]
         own = {key: schema.load(key).versions.last for key in sorted(ANSWERED)} if bound.ends_sasl else {}
-        self.versions = VersionsAnswers(self.allowed, own)
+        told = dict.fromkeys(sorted(TELEMETRY), 0) if self.takes_telemetry else {}
+        always = bound.telemetry == "always"
+        self.versions = VersionsAnswers(self.allowed, own | told if always else own, {} if always else told)
 
     def __missing__(self, code: int) -> Step:
         key, version = code >> 16, code & 0xFFFF
@@ -131,6 +142,11 @@ class Plan(dict[int, Step]):
         """Return True if a rule that limits clients goes by who they are."""
         limiting = (one.rule for one in self.live if one.rule.family in LIMITING and not one.observes)
         return any(rule.reads_principal for rule in limiting)
+
+    @property
+    def takes_telemetry(self) -> bool:
+        """Return True if kproxy may answer clients that tell their metrics: a rule may hide what they need for it."""
+        return self.bound.telemetry in ("auto", "always") and not any(self.refusal(key, 0) for key in TELEMETRY)
 
     @cached_property
     def hides_unknown(self) -> bool:
@@ -223,6 +239,8 @@ class Plan(dict[int, Step]):
             return step
         self.look_at_request(step)
         self.look_at_response(step)
+        if self.bound.telemetry and key in TELEMETRY:
+            step.request = WHOLE
         if key in ANSWERED:  # after a handshake of version 0 raw tokens follow, without headers (KIP-43)
             step.request = step.response = WHOLE
             step.watched = True

@@ -6,6 +6,7 @@ from kproxy.core.live.engine import Engine
 from kproxy.core.lookups import Lookups
 from kproxy.core.sasl.lane_logins import LaneLogins
 from kproxy.core.session_state import SessionState
+from kproxy.core.telemetry import TelemetryGateway
 
 
 class LaneHost(SessionState):
@@ -15,6 +16,8 @@ class LaneHost(SessionState):
     _engine: Engine | None = None
     _lookups: Lookups | None = None
     logins: LaneLogins
+    telemetry: TelemetryGateway | None = None
+    """The one who takes the client's own metrics, where they are wanted."""
 
     @property
     def engine(self) -> Engine:

@@ -26,7 +26,7 @@ from kproxy.core.step import HEAD, LIVE, STOP, Step
 from kproxy.errors import DecodeError
 from kproxy.wire.breath import breathe, rest
 from kproxy.wire.scan.frames import framed
-from kproxy.wire.table.api_keys import API_VERSIONS, SASL_HANDSHAKE
+from kproxy.wire.table.api_keys import API_VERSIONS, SASL_HANDSHAKE, TELEMETRY
 
 from .frame import IDENTITY, PASS, Disposition, Need, Pass, Reject, Replace, RequestView, Wait
 from .request_rules import RequestRules
@@ -110,6 +110,10 @@ class RequestLane(RequestScan):
             if answer is not None:
                 self.answer(frame.correlation, answer, frame.now)
             return self.replace(frame, [])
+        if plain.key in TELEMETRY and self.session.telemetry is not None:
+            answered = self.take_telemetry(frame, plain)
+            if answered is not None:
+                return answered
         if plain.watched or plain.key == API_VERSIONS:
             answered = self.identify(frame, plain)
             if answered is not None:
@@ -118,6 +122,18 @@ class RequestLane(RequestScan):
             return self.rewrite_names(frame, plain)
         note = mechanism_of(frame) if plain.key == SASL_HANDSHAKE and not plain.version else None
         return self.enter(frame, plain, note)
+
+    def take_telemetry(self, frame: RequestView, plain: Step) -> Disposition | None:
+        """Answer a request by which the client tells its own metrics; None: it goes on to the broker."""
+        assert self.session.telemetry is not None
+        try:
+            answer = self.session.telemetry.answer(plain, frame)
+        except DecodeError as error:
+            return Reject("decode", str(error), "client")
+        if answer is None:
+            return None
+        self.answer(frame.correlation, answer, frame.now)
+        return self.replace(frame, [])
 
     def rewrite_evaluated(self, frame: RequestView, plain: Step) -> Disposition:
         """Rewrite a frame that the rules have been asked about; they are done with it if it is answered here."""

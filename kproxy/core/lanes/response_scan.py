@@ -93,7 +93,10 @@ class ResponseScan(Lane):
         """
         context = self.session.context
         if step.key == API_VERSIONS:
-            return self.session.plan.versions.cap(step.version, frame.content(), self.session.counters)
+            content, versions = frame.content(), self.session.plan.versions
+            if self.session.telemetry is not None:
+                self.session.telemetry.see_versions(versions.telemetry(step.version, content))
+            return versions.cap(step.version, content, self.session.counters)
         if step.rewrite_response is None:
             return None
         buf, start, end = frame.buf, frame.start, frame.end

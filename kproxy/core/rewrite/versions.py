@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kproxy.core.counters import Counters
 from kproxy.errors import DecodeError
 from kproxy.wire import decode_response, encode
 from kproxy.wire.scan.frames import framed
 from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import API_VERSIONS
+from kproxy.wire.table.api_keys import API_VERSIONS, TELEMETRY
 
 HIDDEN = -1
 UNSUPPORTED_VERSION = 35
@@ -33,10 +33,14 @@ AllowedVersions = Callable[[int], tuple[int, int] | None]
 """API key → first and last version a client may use; None: whatever the broker has; first above last: none at all."""
 
 
-def cap(body: dict[str, Any], allowed: AllowedVersions, own: Mapping[int, int] = NOTHING) -> bool:
+def cap(
+    body: dict[str, Any], allowed: AllowedVersions, own: Mapping[int, int] = NOTHING,
+    lacking: Mapping[int, int] = NOTHING,
+) -> bool:  # fmt: skip
     """Cut the response down in place to the versions allowed of those the broker has; return True if anything changed.
 
     `own` are APIs that kproxy answers itself, with their newest versions: they are listed whatever the broker has.
+    `lacking` are those that it answers where the broker does not list them.
 
     Minimum versions stay as the broker gives them unless a rule asks for more: brokers from 4.0 on advertise Produce 0
     on purpose (KAFKA-18659). Features that need what was cut are taken back.
@@ -44,6 +48,9 @@ def cap(body: dict[str, Any], allowed: AllowedVersions, own: Mapping[int, int] =
     listed = body["api_keys"] or []  # no broker sends null, but its bytes would be good
     kept = []
     own_versions = own if own and not body["error_code"] else NOTHING
+    if lacking and not body["error_code"]:
+        by_broker = {one["api_key"] for one in listed}
+        own_versions = {**own_versions, **{key: newest for key, newest in lacking.items() if key not in by_broker}}
     mine = {key: {"api_key": key, "min_version": 0, "max_version": newest} for key, newest in own_versions.items()}
     for entry in listed:
         if entry["api_key"] in own_versions:
@@ -80,12 +87,22 @@ def unsupported(correlation: int, newest: int | None = None) -> bytes:
     return framed(correlation.to_bytes(4, "big", signed=True) + body)
 
 
+class CutAnswer(NamedTuple):
+    """Answer of a broker with what was made of it. `body`: the bytes after the correlation id; None: nothing is to be
+    cut; empty: it cannot be read. `telemetry`: those of the APIs for clients' metrics that the broker lists."""
+
+    body: bytes | None
+    telemetry: frozenset[int]
+
+
 class VersionsAnswers:
     """Cutter of ApiVersions responses. A broker says the same to every connection, so the result is kept."""
 
-    def __init__(self, allowed: AllowedVersions, own: Mapping[int, int] = NOTHING) -> None:
-        self.allowed, self.own = allowed, own
-        self.cache: dict[tuple[int, bytes], bytes | None] = {}
+    def __init__(
+        self, allowed: AllowedVersions, own: Mapping[int, int] = NOTHING, lacking: Mapping[int, int] = NOTHING
+    ) -> None:
+        self.allowed, self.own, self.lacking = allowed, own, lacking
+        self.cache: dict[tuple[int, bytes], CutAnswer] = {}
 
     def cap(self, version: int, frame: bytes, counters: Counters) -> list[bytes] | None:
         """Return the frame with what is `allowed` of the response, as size and frame; None when it passes as it is.
@@ -94,12 +111,7 @@ class VersionsAnswers:
         of any version. Clients that do not know of it take nonsense out of it, such as to wait for 20 minutes; they are
         told that there is no such version, and ask again in an older one.
         """
-        cache_key = version, frame[CORRELATION:]
-        if cache_key not in self.cache:
-            if len(self.cache) >= MOST_ANSWERS:
-                self.cache.clear()
-            self.cache[cache_key] = self.cut(version, frame)
-        body = self.cache[cache_key]
+        body = self.cut_once(version, frame).body
         if body is None:
             return None
         if not body:
@@ -111,13 +123,27 @@ class VersionsAnswers:
         counters.rewritten["api_versions"] += 1
         return [(CORRELATION + len(body)).to_bytes(4, "big"), frame[:CORRELATION], body]
 
-    def cut(self, version: int, frame: bytes) -> bytes | None:
-        """Return the bytes after the correlation id; None: nothing is to be cut; empty: it cannot be read."""
+    def telemetry(self, version: int, frame: bytes) -> frozenset[int]:
+        """Return those of the APIs for clients' metrics that the broker itself lists."""
+        return self.cut_once(version, frame).telemetry
+
+    def cut_once(self, version: int, frame: bytes) -> CutAnswer:
+        """Return what was made of an answer like this before, else cut it."""
+        cache_key = version, frame[CORRELATION:]
+        if cache_key not in self.cache:
+            if len(self.cache) >= MOST_ANSWERS:
+                self.cache.clear()
+            self.cache[cache_key] = self.cut(version, frame)
+        return self.cache[cache_key]
+
+    def cut(self, version: int, frame: bytes) -> CutAnswer:
         try:
             message = decode_response(frame, API_VERSIONS, version)
         except DecodeError:
-            return b""
-        return encode(message)[CORRELATION:] if cap(message.body, self.allowed, self.own) else None
+            return CutAnswer(b"", frozenset())
+        telemetry = TELEMETRY.intersection(one["api_key"] for one in message.body["api_keys"] or ())
+        changed = cap(message.body, self.allowed, self.own, self.lacking)
+        return CutAnswer(encode(message)[CORRELATION:] if changed else None, telemetry)
 
 
 # ---- features
