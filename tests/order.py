@@ -28,6 +28,7 @@ TOGETHER = {
         "tests/clients/test_kafka_python.py",
         "tests/clients/test_max_age.py",
         "tests/clients/test_racks.py",
+        "tests/clients/test_telemetry.py",
         "tests/faults/test_leaders.py",
         "tests/kafka/test_admin.py",
         "tests/kafka/test_brokers.py",
@@ -41,7 +42,7 @@ TOGETHER = {
 
 SECONDS = {
     "Spark": 200,
-    "three brokers": 115,
+    "three brokers": 130,
     "Java's messages": 50,
     "recordings": 35,
     "tests/admin/test_stretches.py": 10,

@@ -31,6 +31,7 @@ log: {format: json, level: debug}
 """
 BASE = "clusters: {main: {bootstrap: [b1:9092]}}\nlisteners: [{name: main, bind: 'h:1', cluster: main}]\n"
 METRICS = "admin: {bind: 127.0.0.1:1}\nmetrics: "
+TELEMETRY = 'admin: {bind: "127.0.0.1:1"}\ntelemetry: '
 
 
 def read(text: str, folder: Path = Path(), **environment: str) -> Config:
@@ -126,7 +127,7 @@ rule: []
         "8:15: 0.0.0.0 can be reached by others; set a token, or bind to 127.0.0.1",
         (
             '9:1: unknown key "rule", did you mean "rules"? allowed: clusters, listeners, workers, limits, admin, '
-            "metrics, rules, seed, audit, captures, view, instance, state, log"
+            "metrics, telemetry, rules, seed, audit, captures, view, instance, state, log"
         ),
     ]  # fmt: skip
 
@@ -166,6 +167,16 @@ rule: []
             '4:16: one of topic, client_id, principal, group is wanted, found text "colour"',
         ),
         (BASE + METRICS + "{by: [topic], series: 5000}", "4:32: must be at most 500, found 5000"),
+        (BASE + "telemetry: {}", "3:12: they are served at the admin address, and there is no `admin`"),
+        (BASE + "telemetry: {to: [audit]}", "3:18: there is no `audit`"),
+        (BASE + TELEMETRY + "{to: [otlp]}", '4:18: one of metrics, audit is wanted, found text "otlp"'),
+        (BASE + TELEMETRY + "{listeners: [b]}", '4:25: unknown listener "b", allowed: main'),
+        (BASE + TELEMETRY + "{labels: [topic, topic]}", '4:29: "topic" stands here twice'),
+        (BASE + TELEMETRY + "{interval: 100ms}", "4:23: must be at least 1 s, found 100ms"),
+        (
+            BASE + TELEMETRY + "{metrics: [a b]}",
+            '4:23: "a b" is no beginning of a metric\'s name: a letter, then a-z A-Z 0-9 . _ -, at most 100',
+        ),
         (BASE + "metrics: {by: [topic]}", "3:15: they are served at the admin address, and there is no `admin`"),
         ("a: [", "2:1: a value is missing here, or the ] or } of what is open"),
     ],

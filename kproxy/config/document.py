@@ -33,6 +33,7 @@ from .metrics import MetricsConfig
 from .network import MARK, HostPattern, Mark, MaybeTransparent, ProxyProtocol, ProxyVersion
 from .ports import circles, overlaps
 from .sasl import ListenerSasl, UpstreamSasl
+from .telemetry import TelemetryConfig
 from .tls import FileName, ListenerTls, Secret, SecretFile, UpstreamTls
 from .view import ViewConfig
 
@@ -49,6 +50,7 @@ __all__ = [
     "ListenerTls",
     "LogConfig",
     "MetricsConfig",
+    "TelemetryConfig",
     "UpstreamSasl",
     "UpstreamTls",
     "ViewConfig",
@@ -231,6 +233,9 @@ class Config(Model):
     metrics: MetricsConfig = Field(
         default_factory=MetricsConfig, description="metrics by topic, client, principal and group; none by default"
     )
+    telemetry: TelemetryConfig | None = Field(
+        default=None, description="clients' own metrics (KIP-714); left out: nobody is asked for them"
+    )
     rules: list[FileName] = Field(default_factory=list, description="rule files, and folders of them, in order")
     seed: Seed | None = Field(
         default=None, description="of the chances of rules that have none of their own; drawn and logged if left out"
@@ -252,6 +257,7 @@ class Config(Model):
         clusters, listeners, metrics = raw.get("clusters"), raw.get("listeners"), raw.get("metrics")
         if isinstance(metrics, dict) and metrics.get("by") and raw.get("admin") is None:
             yield ("metrics", "by"), "they are served at the admin address, and there is no `admin`"
+        yield from _telemetry_targets(raw)
         if not isinstance(listeners, list):
             return
         entries = [(index, one) for index, one in enumerate(listeners) if isinstance(one, dict)]
@@ -262,6 +268,12 @@ class Config(Model):
             for index, one in entries:
                 if isinstance(one.get("cluster"), str) and one["cluster"] not in clusters:
                     yield ("listeners", index, "cluster"), unknown("cluster", one["cluster"], map(str, clusters))
+
+    @property
+    def tells_labels(self) -> bool:
+        """Return True if the admin address tells metrics by label, or those of clients."""
+        telemetry = self.telemetry is not None and "metrics" in self.telemetry.to
+        return self.admin is not None and (bool(self.metrics.by) or telemetry)
 
     def mark(self, cluster: str) -> int:
         """Return the firewall mark (SO_MARK) of connections to a cluster's brokers; 0 for none."""
@@ -275,6 +287,23 @@ class Config(Model):
             one.name: ListenerTraits(one.cluster, one.tls is not None, one.transparent is not None)
             for one in self.listeners
         }
+
+
+def _telemetry_targets(raw: dict[Any, Any]) -> Iterator[Wrong]:
+    telemetry, listeners = raw.get("telemetry"), raw.get("listeners")
+    if not isinstance(telemetry, dict):
+        return
+    targets = telemetry.get("to", ["metrics"])
+    if isinstance(targets, list) and "metrics" in targets and raw.get("admin") is None:
+        yield ("telemetry",), "they are served at the admin address, and there is no `admin`"
+    if isinstance(targets, list) and "audit" in targets and raw.get("audit") is None:
+        yield ("telemetry", "to", targets.index("audit")), "there is no `audit`"
+    named = telemetry.get("listeners")
+    if isinstance(named, list) and isinstance(listeners, list):
+        names = [one["name"] for one in listeners if isinstance(one, dict) and isinstance(one.get("name"), str)]
+        for index, name in enumerate(named):
+            if isinstance(name, str) and name not in names:
+                yield ("telemetry", "listeners", index), unknown("listener", name, names)
 
 
 def _repeated(entries: list[tuple[int, dict[Any, Any]]]) -> Iterator[Wrong]:

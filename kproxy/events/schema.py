@@ -277,7 +277,52 @@ RECOVERED_EVENT = EventType(
     ),
 )
 
-EVENT_TYPES = (CONNECTION_EVENT, SUMMARY_EVENT, REQUEST_EVENT, RULE_EVENT, TOPOLOGY_EVENT, RECOVERED_EVENT)
+TELEMETRY_EVENT = EventType(
+    "kproxy.telemetry.v1",
+    "What a client has told of itself in one push (KIP-714)",
+    (
+        *CONNECTION,
+        Column("client_id", "string", "from the request's header"),
+        Column("client_instance_id", "string", "id of the client, which it keeps until it ends"),
+        Column("terminating", "boolean", "the client says that it ends; absent: it does not"),
+        Column("payload_bytes", "long", "as it came", "bytes"),
+        Column("unpacked_bytes", "long", "after it was unpacked", "bytes"),
+        Column("metrics", "int", "metrics that were taken", "metrics"),
+        Column("left_out", "int", "data points that were not: of kinds or values that cannot be added up", "points"),
+        *(
+            column
+            for role in ("producer", "consumer")
+            for column in (
+                Column(f"{role}_connection_creation_total", "double", "since the last push", "connections"),
+                Column(f"{role}_node_request_latency_avg", "double", "mean of all nodes", "ms"),
+                Column(f"{role}_node_request_latency_max", "double", "the largest of all nodes", "ms"),
+            )
+        ),
+        Column("producer_produce_throttle_time_avg", "double", "as the client tells it", "ms"),
+        Column("producer_produce_throttle_time_max", "double", "as the client tells it", "ms"),
+        Column("producer_record_queue_time_avg", "double", "as the client tells it", "ms"),
+        Column("producer_record_queue_time_max", "double", "as the client tells it", "ms"),
+        Column("consumer_poll_idle_ratio_avg", "double", "part of its time that it spent in poll, 0 to 1"),
+        Column("consumer_coordinator_commit_latency_avg", "double", "as the client tells it", "ms"),
+        Column("consumer_coordinator_commit_latency_max", "double", "as the client tells it", "ms"),
+        Column("consumer_coordinator_assigned_partitions", "double", "as the client tells it", "partitions"),
+        Column("consumer_coordinator_rebalance_latency_avg", "double", "as the client tells it", "ms"),
+        Column("consumer_coordinator_rebalance_latency_max", "double", "as the client tells it", "ms"),
+        Column("consumer_coordinator_rebalance_latency_total", "double", "since the last push", "ms"),
+        Column("consumer_fetch_manager_fetch_latency_avg", "double", "as the client tells it", "ms"),
+        Column("consumer_fetch_manager_fetch_latency_max", "double", "as the client tells it", "ms"),
+    ),
+)
+
+EVENT_TYPES = (
+    CONNECTION_EVENT,
+    SUMMARY_EVENT,
+    REQUEST_EVENT,
+    RULE_EVENT,
+    TOPOLOGY_EVENT,
+    RECOVERED_EVENT,
+    TELEMETRY_EVENT,
+)
 """Declarations of all event types."""
 
 BY_NAME = {event_type.name: event_type for event_type in EVENT_TYPES}

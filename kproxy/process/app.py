@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
     from .labelling import Labelling
     from .recording import Audit
+    from .telemetry import ClientTelemetry
 
 
 class ProxyProcess:
@@ -111,7 +112,7 @@ class ProxyProcess:
         self.terms = {one.name: terms_of(one, one.sasl, log, patience) for one in config.listeners if one.sasl}
         logs_in = {one.name for one in config.listeners if config.clusters[one.cluster].sasl is not None}
         self.ends_sasl = logs_in | self.terms.keys()
-        self.plans: dict[tuple[str, bool, bool, tuple[Running, ...]], Plan] = {}
+        self.plans: dict[tuple[str, bool, bool, str, tuple[Running, ...]], Plan] = {}
         self.number = 0  # connections that this process has opened so far
         self.reactor = Reactor(log, self.counters.proxy_time.add)
         self.server = self.make_server()
@@ -127,11 +128,16 @@ class ProxyProcess:
         self.listening = False
         self.captures: Captures | None = None
         self.labelling: Labelling | None = None
-        if config.metrics.by and config.admin is not None:
+        if config.tells_labels:
             from .labelling import Labelling
 
-            self.labelling = Labelling(config.metrics, self.server)
-            self.server.taps.summary_for = self.labelling.sink.summary_for
+            self.labelling = Labelling(config, self.server)
+        self.telemetry: ClientTelemetry | None = None
+        if config.telemetry is not None:
+            from .telemetry import ClientTelemetry
+
+            totals = None if self.labelling is None else self.labelling.totals
+            self.telemetry = ClientTelemetry(config.telemetry, self.server, self.counters, totals)
         self.audit: Audit | None = None
         if config.audit is not None:
             from .recording import Audit
@@ -140,6 +146,8 @@ class ProxyProcess:
             self.audit = Audit(config, config.audit, self.server, lambda: self.rules.live, log, worker=self.index,
                                labels=labels)  # fmt: skip
             self.keeper.events = self.audit.rules
+            if self.telemetry is not None and "audit" in self.telemetry.config.to:
+                self.telemetry.also = self.audit.take_push
 
     def make_server(self) -> Server:
         """Make the server; called once, when the reactor and the rules are there."""
@@ -157,6 +165,8 @@ class ProxyProcess:
             session.logins.serve(SaslServer(session, self.terms[listener]))
         elif listener in self.ends_sasl:
             session.logins.sasl = NO_SASL
+        if self.telemetry is not None and plan.bound.telemetry:
+            session.telemetry = self.telemetry.serve(session)
         return session
 
     def plan_for(self, listener: str, bound: rule_set.BoundRules, live: tuple[Running, ...]) -> Plan:
@@ -166,11 +176,12 @@ class ProxyProcess:
         """
         advertise = bound.advertise is not None or self.advertising[listener] is not False
         ends_sasl = listener in self.ends_sasl
-        key = bound.key, advertise, ends_sasl, live
+        telemetry = "" if self.telemetry is None else self.telemetry.mode(listener)
+        key = bound.key, advertise, ends_sasl, telemetry, live
         plan = self.plans.get(key)
         if plan is None:
             hide = self.config.limits.unknown_apis == "hide"
-            fixed = Bound.of(bound, advertise=advertise, hide=hide, ends_sasl=ends_sasl)
+            fixed = Bound.of(bound, advertise=advertise, hide=hide, ends_sasl=ends_sasl, telemetry=telemetry)
             plan = self.plans[key] = Plan(fixed, live, self.tallies)
         return plan
 
@@ -351,7 +362,7 @@ class ProxyProcess:
 
         def scraped() -> Iterator[bytes]:
             if self.labelling is not None:
-                yield from (b"" for _ in self.labelling.sink.gather())
+                yield from (b"" for _ in self.labelling.gather())
             yield from exposition(collected)
 
         backend = process_backend(
@@ -379,8 +390,10 @@ class ProxyProcess:
         if self.labelling is None:
             return []
         from kproxy.sinks.labels.label_collector import LabelCollector
+        from kproxy.sinks.labels.telemetry_collector import TelemetryCollector
 
-        return [LabelCollector(self.labelling.totals)]
+        totals = self.labelling.totals
+        return [LabelCollector(totals), TelemetryCollector(totals, monotonic)]
 
     def announce(self) -> None:
         for listener in self.server.listeners:

@@ -1,6 +1,7 @@
 """Counting by topic, client, principal and group, put together: its sink, and when what was counted is gathered.
 
-Strategy. Without labels in the config there is no sink, and nothing of this is imported. With some, connections are
+Strategy. Without labels in the config there is no sink, and without clients' own metrics nothing of this is imported.
+With some, connections are
 observed as for a summary of the audit, whose summaries are used where there is one. What they have counted is gathered
 for each scrape, and every `EVERY` seconds, since names are chosen by what moves in a minute.
 """
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 from time import monotonic, thread_time
 
-from kproxy.config.metrics import MetricsConfig
+from kproxy.config.document import Config
 from kproxy.net.loop.turns import SLICE, in_turns
 from kproxy.net.server import Server
 from kproxy.sinks.labels.label_sink import LabelSink
@@ -25,20 +26,30 @@ EVERY = 10.0
 class Labelling:
     """Counting by label in one process, from `start` on."""
 
-    def __init__(self, config: MetricsConfig, server: Server) -> None:
+    def __init__(self, config: Config, server: Server) -> None:
         self.server, self.reactor = server, server.reactor
-        self.totals = LabelTotals(config)
-        fanout = server.taps.fanout
-        self.sink = LabelSink(self.totals, monotonic, fanout.pictures)
+        self.totals = LabelTotals(config.metrics, config.telemetry)
+        self.sink: LabelSink | None = None
+        if config.metrics.by:
+            self.sink = LabelSink(self.totals, monotonic, server.taps.fanout.pictures)
+            server.taps.summary_for = self.sink.summary_for
 
     def start(self) -> None:
         """Count from now on; connections that have no summary of the audit's get one."""
-        self.server.taps.fanout.add(self.sink)
+        if self.sink is not None:
+            self.server.taps.fanout.add(self.sink)
         self.reactor.call_at(monotonic() + EVERY, self.tick)
 
     def tick(self) -> None:
         """Gather what was counted; called every `EVERY` seconds."""
-        self.go_on(self.sink.gather())
+        self.go_on(self.gather())
+
+    def gather(self) -> Iterator[None]:
+        """Add what connections have counted to the totals, a connection a step."""
+        if self.sink is None:
+            self.totals.tick(monotonic())
+        else:
+            yield from self.sink.gather()
 
     def go_on(self, steps: Iterator[None]) -> None:
         """Gather a few milliseconds at a time, so that traffic goes on in between."""
@@ -51,5 +62,5 @@ class Labelling:
 
     async def share(self) -> LabelShare:
         """Return all that was counted so far, for the process that puts the workers' totals together."""
-        await in_turns(self.sink.gather())
-        return share_of(self.totals)
+        await in_turns(self.gather())
+        return share_of(self.totals, monotonic())

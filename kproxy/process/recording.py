@@ -11,13 +11,14 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from time import monotonic, thread_time, time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.document import Config
+from kproxy.events.schema import TELEMETRY_EVENT
 from kproxy.net.dial.metadata_poller import MetadataPoller
 from kproxy.net.loop.turns import SLICE
 from kproxy.net.server import Server
@@ -25,13 +26,15 @@ from kproxy.rules.running import Running
 from kproxy.sinks.audit.audit_sink import AuditSink
 from kproxy.sinks.audit.event_sink import EventGate
 from kproxy.sinks.audit.outlets import make_recorder
-from kproxy.sinks.audit.state_events import RuleEvents, TopologyEvents
+from kproxy.sinks.audit.state_events import RuleEvents, TopologyEvents, telemetry_event
 
 if TYPE_CHECKING:
     from kproxy.config.audit import AuditConfig
+    from kproxy.core.telemetry import TelemetryPush
     from kproxy.net.connection_view import ConnectionWho
     from kproxy.sinks.captures import Captures
     from kproxy.sinks.labels.label_sink import LabelSink
+    from kproxy.sinks.labels.push_reader import PushRead
 
 TICK = 1.0
 """Seconds from one tick of the audit to the next."""
@@ -118,6 +121,10 @@ class Audit:
             self.server.taps.read_again()
         else:
             self.reactor.call_at(monotonic() + LOOK_AGAIN, self.look_again)
+
+    def take_push(self, push: TelemetryPush, read: PushRead, who: dict[str, Any]) -> None:
+        """Record what a client has told of itself."""
+        self.gate.put(TELEMETRY_EVENT.name, time(), telemetry_event(push, read, who))
 
     async def close(self) -> None:
         """Write the events that are left, after all connections have ended; log those that cannot be written."""

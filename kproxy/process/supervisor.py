@@ -211,7 +211,9 @@ class Supervisor:
         own = [WorkerCollector(self.pool, self.counts), LogCollector(lost_lines), rules,
                PlatformCollector(registry=None), ProcessCollector(registry=None)]  # fmt: skip
         self.captures = PoolCaptures(self.config.captures, self.pool, self.table, WallClock, instance(self.config))
-        labels = ToldShares(LabelTotals(self.config.metrics)) if self.config.metrics.by else None
+        labels = None
+        if self.config.tells_labels:
+            labels = ToldShares(LabelTotals(self.config.metrics, self.config.telemetry))
         metrics = PoolMetrics(self.keeper, self.pool, own, labels)
         backend = Backend(
             self.keeper, members_of(self.pool), self.readiness, metrics.scraped, self.captures,

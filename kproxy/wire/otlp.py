@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from kproxy.errors import DecodeError
 
 MOST_FIELDS: Final = 100_000
-"""Fields of one payload that are looked at: some 100 ms. Java's client sends 3,000 when it is asked for everything."""
+"""Fields of one payload that are looked at: some 200 ms. Java's client sends 3,000 when it is asked for everything."""
 MOST_POINTS: Final = 10_000
 """Points of one payload that are kept."""
 LONGEST_NAME: Final = 200

@@ -27,7 +27,7 @@ def test_every_column_says_what_it_is() -> None:
             units.add(column.unit)
     assert units <= {
         "", "bytes", "ms", "s", "requests", "responses", "records", "batches", "topics", "partitions", "resources",
-        "frames", "rules", "events",
+        "frames", "rules", "events", "metrics", "points", "connections",
     }  # fmt: skip
 
 

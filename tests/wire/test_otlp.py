@@ -113,7 +113,7 @@ def test_millions_of_fields_cost_no_more_than_some(data: bytes) -> None:
     before = thread_time()
     with pytest.raises(DecodeError, match="more than"):
         read_metrics(data, every, TOPIC)
-    assert thread_time() - before < 2, "some 0.1 s on a machine that does nothing else"
+    assert thread_time() - before < 2, "some 0.2 s on a machine that does nothing else"
 
 
 @given(st.binary(max_size=200))

@@ -41,6 +41,7 @@ from kproxy.process.workers.pool_rule_keeper import PoolRuleKeeper
 from kproxy.process.workers.worker_pool import Recipient, Recipients, ask_all
 from kproxy.sinks.labels.label_collector import LabelCollector
 from kproxy.sinks.labels.shares import ToldShares
+from kproxy.sinks.labels.telemetry_collector import TelemetryCollector
 from kproxy.sinks.merged_metrics import MergedCollector, MetricSamples, collect_samples, growing_metrics, merge_metrics
 from kproxy.sinks.metrics import exposition, registry_of
 from kproxy.view.parts import ViewPart, ViewTotals
@@ -260,7 +261,8 @@ class PoolMetrics:
         registry = registry_of(MergedCollector(self.everybody))
         pieces = [exposition(registry)]
         if self.labels is not None:
-            pieces.append(exposition(registry_of(LabelCollector(self.labels.totals))))
+            totals = self.labels.totals
+            pieces.append(exposition(registry_of(LabelCollector(totals), TelemetryCollector(totals, monotonic))))
         return await joined(chain.from_iterable(pieces))
 
     async def measure_labels(self) -> None:

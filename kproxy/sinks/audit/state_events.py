@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kproxy.core.sasl.principal import LoginOutcome
 from kproxy.events.schema import RULE_EVENT, TOPOLOGY_EVENT
@@ -20,6 +20,10 @@ from kproxy.wire.table.errors import error_name
 
 from .event_sink import EventGate
 from .lines import plain, stamp
+
+if TYPE_CHECKING:
+    from kproxy.core.telemetry import TelemetryPush
+    from kproxy.sinks.labels.push_reader import PushRead
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,19 @@ def closed(who: LiveWho, client_id: str | None) -> dict[str, Any]:
         "request_bytes": end.request_bytes,
         "response_bytes": end.response_bytes,
     }
+
+
+def telemetry_event(push: TelemetryPush, read: PushRead, who: dict[str, Any]) -> dict[str, Any]:
+    """Return the data of the event that a client has told its metrics. `who`: its connection's columns."""
+    data = who | {
+        "client_id": plain(push.client_id),
+        "client_instance_id": str(push.instance),
+        "payload_bytes": len(push.payload),
+        "unpacked_bytes": read.size,
+        "metrics": read.names,
+        "left_out": read.left_out,
+    }
+    return (data | {"terminating": True} if push.terminating else data) | read.standard
 
 
 RuleCounts = tuple[int, int, int, int]

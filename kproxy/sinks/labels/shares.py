@@ -15,6 +15,7 @@ import msgspec
 
 from .lag import CommitRow, EndRow
 from .table import LabelLine
+from .telemetry import CLIENT_TELEMETRY, GaugeRow
 from .totals import LabelTotals
 
 PARTITIONS = "partition"
@@ -33,15 +34,17 @@ class NameShare(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LabelShare(msgspec.Struct, frozen=True, array_like=True):
-    """Totals of one worker: by label, its names and its overflow; offsets of groups, and ends of partitions."""
+    """Totals of one worker: by label, its names and its overflow; offsets of groups, and ends of partitions; what
+    clients tell of how things stand."""
 
     names: dict[str, list[NameShare]] = {}
     overflow: dict[str, float] = {}
     commits: list[CommitRow] = []
     ends: list[EndRow] = []
+    gauges: list[GaugeRow] = []
 
 
-def share_of(totals: LabelTotals) -> LabelShare:
+def share_of(totals: LabelTotals, now: float = 0.0) -> LabelShare:
     """Return the totals of this process in a form that can be sent."""
     names = {
         label: [
@@ -50,10 +53,14 @@ def share_of(totals: LabelTotals) -> LabelShare:
         ]
         for label, table in totals.tables.items()
     }
-    lags = totals.lags
-    if lags is None:
-        return LabelShare(names, overflows(totals))
-    return LabelShare(names, overflows(totals), lags.commit_rows(), lags.end_rows())
+    lags, telemetry = totals.lags, totals.telemetry
+    return LabelShare(
+        names,
+        overflows(totals),
+        [] if lags is None else lags.commit_rows(),
+        [] if lags is None else lags.end_rows(),
+        [] if telemetry is None else telemetry.gauges.rows(now),
+    )
 
 
 def overflows(totals: LabelTotals) -> dict[str, float]:
@@ -79,6 +86,8 @@ class ToldShares:
         self.begun[worker] += 1
         self.told.pop(worker, None)
         self.overflow.pop(worker, None)
+        if self.totals.telemetry is not None:
+            self.totals.telemetry.told.pop(worker, None)
 
     def take(self, worker: int, share: LabelShare, now: float) -> Iterator[None]:
         """Add what a worker has counted since it told last, a name or some partitions a step."""
@@ -97,6 +106,11 @@ class ToldShares:
                     totals.add(label, one.name, new, now)
                 yield
         self.take_overflow(worker, share.overflow)
+        if totals.telemetry is not None:
+            totals.telemetry.told[worker] = share.gauges
+            for series in {row.series for row in share.gauges}:
+                totals.tables[CLIENT_TELEMETRY].add(series, (), now, weight=0, count=0)
+            yield
         if totals.lags is not None:
             groups = totals.tables["group"].series
             for first in range(0, max(len(share.commits), len(share.ends)), MOST_ROWS):

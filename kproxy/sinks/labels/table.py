@@ -48,12 +48,16 @@ class LabelSeries:
 class LabelTable:
     """Series of the names of one label, at most `most`.
 
-    `chosen(name)`: True if a name may have a series at all; None: all may. `gone`: called with a series that was given
+    `chosen(name)`: True if a name may have a series at all; None: all may. `text(name)`: the name as series have it, by
+    default `label_text`. `gone`: called with a series that was given
     up. `overflow`: what was counted as `other` for want of room, in the unit that whoever adds says.
     """
 
-    def __init__(self, most: int, chosen: Callable[[str], bool] | None = None) -> None:
+    def __init__(
+        self, most: int, chosen: Callable[[str], bool] | None = None, text: Callable[[str], str] | None = None
+    ) -> None:
         self.most, self.chosen = most, chosen
+        self.text = label_text if text is None else text
         self.series: dict[str, LabelSeries] = {}
         self.other = LabelSeries(OTHER, 0.0)
         self.overflow = 0.0
@@ -72,7 +76,7 @@ class LabelTable:
         """
         series = self.series.get(name)
         if series is None:
-            label = label_text(name)
+            label = self.text(name)
             series = self.series.get(label) or self._begin(label, now, weight, count, known)
         series.last = now
         series.weight += weight

@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kproxy.config.metrics import MetricsConfig
+from kproxy.config.telemetry import TelemetryConfig
 from kproxy.rules.select.match import text_test
 
 from .lag import GroupLags
 from .table import LabelLine, LabelTable
+from .telemetry import CLIENT_TELEMETRY, GaugeRow, TelemetryTotals
 
 MINUTE = 60.0
 
@@ -47,6 +49,7 @@ METRICS: dict[str, tuple[LabelledMetric, ...]] = {
         LabelledMetric("kproxy_group_commits", "Requests that committed offsets of a group.", ""),
         LabelledMetric("kproxy_group_joins", "Requests by which a member joined a group.", ""),
     ),
+    CLIENT_TELEMETRY: (),  # clients name them: telemetry_collector.py
 }
 """Metrics by the label that they have."""
 WEIGHTS = {
@@ -54,6 +57,7 @@ WEIGHTS = {
     "client_id": "kproxy_client_bytes_total",
     "principal": "kproxy_principal_bytes_total",
     "group": "",
+    CLIENT_TELEMETRY: "",
 }
 """Sample by whose sum names are compared, by label; empty: all samples."""
 COUNTS = {
@@ -61,29 +65,46 @@ COUNTS = {
     "client_id": "kproxy_client_requests_total",
     "principal": "kproxy_principal_requests_total",
     "group": "",
+    CLIENT_TELEMETRY: "",
 }
 """Sample by whose sum the overflow is told, by label; empty: all samples."""
 
 
 class LabelTotals:
-    """Tables of one process, by label, and the lag of the groups that have series."""
+    """Tables of one process, by label, the lag of the groups that have series, and what clients tell of themselves."""
 
-    def __init__(self, config: MetricsConfig) -> None:
+    def __init__(self, config: MetricsConfig, telemetry: TelemetryConfig | None = None) -> None:
         self.tables: dict[str, LabelTable] = {
             label: LabelTable(config.series, chosen_names(config, label)) for label in config.by
         }
         self.lags = GroupLags(config.series) if "group" in config.by else None
         if self.lags is not None:
             self.tables["group"].gone = self.lags.forget
+        self.telemetry: TelemetryTotals | None = None
+        if telemetry is not None and "metrics" in telemetry.to:
+            self.telemetry = TelemetryTotals(telemetry)
+            table = self.tables[CLIENT_TELEMETRY] = LabelTable(config.series, text=str)
+            table.gone = self.telemetry.gauges.forget
         self.minute_ends: float | None = None
 
     def add(
         self, label: str, name: str, lines: list[tuple[LabelLine, float]], now: float, *, known: bool = True
     ) -> None:
         """Add numbers to the lines of a name of this label, which must be one that is told."""
+        if label == CLIENT_TELEMETRY and self.telemetry is not None:
+            lines = [line for line in lines if self.telemetry.admits(line[0][0], grows=True)]
         weight = sum_of(WEIGHTS[label], lines)
         count = weight if WEIGHTS[label] == COUNTS[label] else sum_of(COUNTS[label], lines)
         self.tables[label].add(name, lines, now, weight=weight, count=count, known=known)
+
+    def add_gauges(self, rows: Iterable[GaugeRow], now: float) -> None:
+        """Add what clients tell of how things stand. Rows of names without series count as those of `other`."""
+        table = self.tables[CLIENT_TELEMETRY]
+        assert self.telemetry is not None
+        for row in rows:
+            if self.telemetry.admits(row.metric, grows=False):
+                series = table.add(row.series, (), now, weight=1, count=1)
+                self.telemetry.gauges.add(row, series.name, now)
 
     def tick(self, now: float) -> None:
         """Choose anew which names have series, once a minute."""

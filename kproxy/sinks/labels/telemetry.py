@@ -1,0 +1,180 @@
+"""Clients' own metrics (KIP-714), added up over them: their names, and how gauges come together.
+
+Strategy. Counters are lines of a table as other labels have one, so its limit holds for who they are of. A gauge says
+how things stand at one client; of all that a series stands for the mean is told, or the largest or smallest where the
+metric is one itself. Nothing is kept of a single client: a cell adds up what was said in the interval under way and in
+the one before, and every client says it once in each.
+
+Names are chosen by clients, where others than the standard ones are asked for: so many are known at most, and each is
+a counter or a gauge for good.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from kproxy.config.telemetry import KAFKA, STANDARD, TelemetryConfig
+
+from .table import OTHER, LabelSeries, label_text
+
+CLIENT_TELEMETRY: Final = "client_telemetry"
+"""Label under which it is told how many series there are."""
+PREFIX: Final = "kproxy_client_telemetry_"
+MOST_NAMES: Final = 300
+"""Names of metrics beside the standard ones: Java's clients have some 110 each, of which most are the same."""
+BETWEEN: Final = "\x1f"
+"""Stands between the values of labels in the name of a series; no value has it."""
+
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
+
+
+class GaugeRow(msgspec.Struct, frozen=True, array_like=True):
+    """Numbers that one or more clients of a series told of a gauge: how many, their sum, the largest, the smallest."""
+
+    series: str
+    metric: str
+    count: int
+    total: float
+    largest: float
+    smallest: float
+
+
+class GaugeCell:
+    """Numbers of one gauge and series in the interval `period`, and in the one before."""
+
+    __slots__ = ("before", "now", "period")
+
+    def __init__(self, period: int) -> None:
+        self.period = period
+        self.now: GaugeRow | None = None
+        self.before: GaugeRow | None = None
+
+    def move_to(self, period: int) -> None:
+        """Go on to this interval; what is older than the one before it is forgotten."""
+        if period > self.period:
+            self.before = self.now if period == self.period + 1 else None
+            self.now, self.period = None, period
+
+
+class GaugeTotals:
+    """Gauges of one process by series and metric. `interval`: seconds in which each client tells them once."""
+
+    def __init__(self, interval: float) -> None:
+        self.interval = interval
+        self.cells: dict[str, dict[str, GaugeCell]] = {}
+
+    def period(self, now: float) -> int:
+        return int(now / self.interval)
+
+    def add(self, row: GaugeRow, series: str, now: float) -> None:
+        """Add a row to the series of this name."""
+        cells, period = self.cells.setdefault(series, {}), self.period(now)
+        cell = cells.get(row.metric)
+        if cell is None:
+            cell = cells[row.metric] = GaugeCell(period)
+        cell.move_to(period)
+        cell.now = joined_rows(cell.now, row, series)
+
+    def rows(self, now: float) -> list[GaugeRow]:
+        """Return the numbers of the interval under way and the one before, a row for each gauge and series."""
+        period, found = self.period(now), []
+        for series, cells in list(self.cells.items()):
+            for metric, cell in list(cells.items()):
+                cell.move_to(period)
+                if cell.now is None and cell.before is None:
+                    del cells[metric]
+                elif cell.now is None or cell.before is None:
+                    found.append(cell.now or cell.before)
+                else:
+                    found.append(joined_rows(cell.before, cell.now, series))
+            if not cells:
+                del self.cells[series]
+        return [row for row in found if row is not None]
+
+    def forget(self, series: LabelSeries) -> None:
+        """Forget a series that was given up."""
+        self.cells.pop(series.name, None)
+
+
+class TelemetryTotals:
+    """Names and gauges of the clients' own metrics in one process; counters are in the table.
+
+    `told`: the gauges of each worker, where several are put together.
+    """
+
+    def __init__(self, config: TelemetryConfig) -> None:
+        self.labels = list(config.labels)
+        self.gauges = GaugeTotals(config.interval)
+        self.told: dict[int, list[GaugeRow]] = {}
+        self.kinds = {sample_name(name, grows=grows(name)): grows(name) for name in STANDARD}
+        self.refused = 0
+
+    def admits(self, metric: str, *, grows: bool) -> bool:
+        """Return True if a metric of this name is told, as a counter if it `grows`, else as a gauge."""
+        kind = self.kinds.get(metric)
+        if kind is None and len(self.kinds) < MOST_NAMES + len(STANDARD):
+            base = metric.removesuffix("_total")
+            if {base, base + "_total"} & self.kinds.keys() or (not grows and base != metric):
+                kind = not grows  # it would be taken for the other one
+            else:
+                kind = self.kinds[metric] = grows
+        if kind is not grows:
+            self.refused += 1
+        return kind is grows
+
+    def all_rows(self, known: Iterable[str], now: float) -> dict[str, dict[str, GaugeRow]]:
+        """Return the rows of all workers or of this process, by metric and series; those of series that are not `known`
+        are `other`'s."""
+        names, found = frozenset(known), dict[str, dict[str, GaugeRow]]()
+        for rows in (self.gauges.rows(now), *self.told.values()):
+            for row in rows:
+                if self.admits(row.metric, grows=False):
+                    series = row.series if row.series in names else OTHER
+                    of_metric = found.setdefault(row.metric, {})
+                    of_metric[series] = joined_rows(of_metric.get(series), row, series)
+        return found
+
+
+def joined_rows(one: GaugeRow | None, other: GaugeRow, series: str) -> GaugeRow:
+    """Return two rows of one gauge as one, of this series."""
+    if one is None:
+        return msgspec.structs.replace(other, series=series)
+    return GaugeRow(
+        series, other.metric, one.count + other.count, one.total + other.total, max(one.largest, other.largest),
+        min(one.smallest, other.smallest),
+    )  # fmt: skip
+
+
+def grows(name: str) -> bool:
+    """Return True if a standard metric is a counter."""
+    return name.endswith(".total")
+
+
+def sample_name(name: str, *, grows: bool) -> str:
+    """Return what a client's metric is called here, without the beginning that all have: its name without Kafka's, in
+    one spelling; counters end with `_total`."""
+    text = _NOT_IN_NAMES.sub("_", name.removeprefix(KAFKA).lower()).strip("_")
+    return text.removesuffix("_total") + "_total" if grows else text
+
+
+def gauge_value(row: GaugeRow) -> float:
+    """Return the number that is told of a gauge: the largest or the smallest where it is one, else the mean."""
+    if row.metric.endswith("_max"):
+        return row.largest
+    return row.smallest if row.metric.endswith("_min") else row.total / row.count
+
+
+def series_name(values: Iterable[str]) -> str:
+    """Return the name of the series with these values of its labels, which clients choose."""
+    return BETWEEN.join(label_text(one) for one in values)
+
+
+def label_values(series: str, number: int) -> list[str]:
+    """Return the values of so many labels of a series."""
+    if series == OTHER:
+        return [OTHER] * number
+    return series.split(BETWEEN) if number else []

@@ -1,0 +1,118 @@
+"""The inbox of clients' metrics: payloads wait within bounds, and a connection's end loses none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from kproxy.config.metrics import MetricsConfig
+from kproxy.config.telemetry import KAFKA, TelemetryConfig
+from kproxy.core.counters import Counters
+from kproxy.core.telemetry import LONGEST_PAYLOAD, TelemetryPush
+from kproxy.process.telemetry import MOST_WAITING, ClientTelemetry, PushJob
+from kproxy.sinks.labels.push_reader import PushRead
+from kproxy.sinks.labels.totals import LabelTotals
+from tests.support.otlp_metrics import counted, metrics_data, point
+
+MADE = metrics_data(
+    counted(f"{KAFKA}producer.connection.creation.total", point(2)),
+    counted(f"{KAFKA}consumer.connection.creation.total", temporality=2),
+)
+
+
+class Work:
+    """Slow work that is done when a test says so."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[str, PushJob, Callable[[], object]]] = []
+
+    def add(self, address: str, job: PushJob, work: Callable[[], object]) -> None:
+        self.jobs.append((address, job, work))
+
+    def do(self) -> None:
+        for _, job, work in self.jobs:
+            assert not job.closed
+            job.computed(work())
+        self.jobs.clear()
+
+
+class Process:
+    """The part of a process that takes clients' metrics."""
+
+    def __init__(self) -> None:
+        self.work, self.counters = Work(), Counters()
+        config = TelemetryConfig(labels=[], listeners=["here"])
+        self.totals = LabelTotals(MetricsConfig(), config)
+        server = cast("Any", SimpleNamespace(slow_work=self.work))
+        self.telemetry = ClientTelemetry(config, server, self.counters, self.totals)
+
+    def push(self, payload: bytes = MADE, address: str = "10.0.0.1") -> TelemetryPush:
+        return TelemetryPush(payload, 0, UUID(int=9), False, "c", "", "", "here", address, None, object())
+
+
+def test_what_is_read_is_added_up_and_forgotten() -> None:
+    """Neither the payload nor the connection is kept."""
+    process, seen = Process(), list[PushRead]()
+    process.telemetry.also = lambda push, read, who: seen.append(read)
+    process.telemetry.who = lambda push: {}
+    push = process.push()
+    assert process.telemetry.put(push)
+    assert not push.done
+    process.work.do()
+
+    (series,) = process.totals.tables["client_telemetry"].everything()
+    assert series.values == {("producer_connection_creation_total", ""): 2}
+    assert seen[0].standard == {"producer_connection_creation_total": 2}
+    assert process.counters.events == {"telemetry_points_left_out": 1}
+    assert (push.done, push.unreadable, push.payload, push.owner) == (True, False, b"", None)
+    assert process.telemetry.waiting == 0
+
+
+def test_what_cannot_be_read_is_counted() -> None:
+    """And the push says so, for the next one of its connection."""
+    process = Process()
+    push = process.push(b"?")
+    process.telemetry.put(push)
+    process.work.do()
+    assert (push.done, push.unreadable) == (True, True)
+    assert process.counters.events == {"telemetry_unreadable": 1}
+
+
+def test_a_mistake_in_reading_costs_its_payload_only() -> None:
+    """The room that it had is free again."""
+    process = Process()
+    push = process.push()
+    process.telemetry.put(push)
+    process.work.jobs[0][1].crashed(RuntimeError())
+    assert (push.done, push.unreadable, process.telemetry.waiting) == (True, True, 0)
+
+
+@pytest.mark.parametrize("size", [1, LONGEST_PAYLOAD])
+def test_so_many_bytes_wait_at_most(size: int) -> None:
+    """Also if they come one by one on any number of connections."""
+    process = Process()
+    taken = 0
+    while process.telemetry.put(process.push(bytes(size))):
+        taken += 1
+    assert taken * size <= MOST_WAITING
+    assert taken < 20_000
+    assert process.counters.events == {"telemetry_without_room": 1}
+    process.work.do()
+    assert process.telemetry.put(process.push())
+
+
+def test_addresses_take_turns_by_network() -> None:
+    """A client that has a network of its own has one turn."""
+    process = Process()
+    for host in (1, 2):
+        process.telemetry.put(process.push(address=f"2001:db8::{host}"))
+    assert len({address for address, _, _ in process.work.jobs}) == 1
+
+
+def test_other_listeners_have_none_of_it() -> None:
+    process = Process()
+    assert (process.telemetry.mode("here"), process.telemetry.mode("there")) == ("auto", "")
