@@ -16,6 +16,7 @@ PAGES = {
     "howto-chaos.md": ["orders"],
     "howto-audit.md": ["orders"],
     "howto-metrics.md": ["orders"],
+    "howto-client-metrics.md": ["orders"],
     "howto-migration.md": ["orders", "shop.orders.v2"],
     "howto-old-kafka.md": ["orders"],
     "verify.md": ["orders"],
