@@ -14,8 +14,10 @@
     │   ├── CaptureError            a file that is no capture, or a damaged one; says where
     │   ├── NoSuchRule              a rule is named that is not there
     │   ├── RuleInUse               a rule that cannot be changed in this way, because of where it comes from
+    │   ├── ConfigRefused           a config that cannot be put in force while kproxy runs, or not in this way
     │   └── LakeError               a path, a source or a table of the pipeline that cannot be used as asked
     └── InternalError               a bug or an environment that cannot be worked with
+        ├── UnusableSetting         a setting that is right and cannot be used here and now; says where it stands
         ├── NotEverywhere           rules that some worker process could not take in, so that none has
         └── UnknownTable            code asks for a table or column that is not declared
 
@@ -106,12 +108,29 @@ class RuleInUse(InputError):
     """A rule that cannot be added, changed or removed in this way, because of where it or its namesake comes from."""
 
 
+class ConfigRefused(InputError):
+    """A config without mistakes that cannot be put in force as asked. `code`: `needs_restart`, `no_config_file`,
+    `ending`, `with_workers` or `needs_token`."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
 class LakeError(InputError):
     """Error for a path, a source or a table that cannot be used as asked; the message says which and why."""
 
 
 class InternalError(KproxyError):
     """A bug, or an environment that kproxy cannot work with."""
+
+
+class UnusableSetting(InternalError):
+    """A setting of the config that is right, and that cannot be used here and now; `where` is its path there."""
+
+    def __init__(self, where: tuple[object, ...], message: str) -> None:
+        self.where = where
+        super().__init__(message)
 
 
 class NotEverywhere(InternalError):

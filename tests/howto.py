@@ -23,6 +23,7 @@ from kproxy.testing.process import Child, free_port, free_port_with_room
 
 DOCS = Path(__file__).parent.parent / "docs"
 BROKERS, PROXY, ADMIN = "broker1:9092", "127.0.0.1:9092", "127.0.0.1:9190"
+OTHER = "127.0.0.1:9392"
 """As the pages say them."""
 
 
@@ -55,7 +56,8 @@ class Reader:
     def __init__(self, folder: Path, cluster: MockCluster, stack: ExitStack) -> None:
         self.folder, self.stack = folder, stack
         self.admin = f"127.0.0.1:{free_port()}"
-        self.real = {BROKERS: cluster.bootstrap, PROXY: f"127.0.0.1:{free_port_with_room(16)}", ADMIN: self.admin}
+        self.real = {BROKERS: cluster.bootstrap, PROXY: f"127.0.0.1:{free_port_with_room(16)}", ADMIN: self.admin,
+                     OTHER: f"127.0.0.1:{free_port_with_room(16)}"}  # fmt: skip
         self.environment = {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

@@ -36,7 +36,10 @@ def proxy(*rules: dict[str, Any]) -> ProxyProcess:
 def test_a_connection_under_an_advertise_rule_gets_a_session(extra: dict[str, Any]) -> None:
     """Whatever the rule selects on or gives; connections under the same rules share one plan."""
     shared = proxy({"kind": "advertise", **extra})
-    plans = {id(shared.session("main", Facts("main", "main", f"10.0.0.{n}"), None).plan) for n in range(3)}
+    plans = {
+        id(shared.session(shared.server.listeners[0], Facts("main", "main", f"10.0.0.{n}"), None).plan)
+        for n in range(3)
+    }
 
     assert len(plans) == 1
 
@@ -51,6 +54,6 @@ def test_plans_do_not_become_more_than_the_rules_can_tell_apart() -> None:
     shared = proxy(*rules)
     for _ in range(2):
         for address in addresses:
-            shared.session("main", Facts("main", "main", address), None)
+            shared.session(shared.server.listeners[0], Facts("main", "main", address), None)
 
     assert len(shared.plans) == 300

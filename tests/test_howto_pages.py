@@ -18,6 +18,7 @@ PAGES = {
     "howto-metrics.md": ["orders"],
     "howto-client-metrics.md": ["orders"],
     "howto-migration.md": ["orders", "shop.orders.v2"],
+    "howto-config.md": ["orders"],
     "howto-old-kafka.md": ["orders"],
     "verify.md": ["orders"],
 }

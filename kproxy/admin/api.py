@@ -29,7 +29,20 @@ from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.sinks.metrics import exposition, registry_of
 from kproxy.sinks.part_metrics import CertificateFiles, ProcessCollector
 
-from . import capture_download, check, completion, exchanges, held, resources, rules, send_again, sources, tail, view
+from . import (
+    capture_download,
+    check,
+    completion,
+    config,
+    exchanges,
+    held,
+    resources,
+    rules,
+    send_again,
+    sources,
+    tail,
+    view,
+)
 from .assets import DATA_POLICY, PAGE, SAFE, make_page_guard, page_file, to_page
 from .backend import Backend
 from .guard import JSON, AdminTokens, Guard, make_guard
@@ -43,6 +56,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *rules.OPERATIONS,
     *check.OPERATIONS,
     *completion.OPERATIONS,
+    *config.OPERATIONS,
     *resources.CONNECTION_OPERATIONS,
     *resources.ABOUT_OPERATIONS,
     *tail.OPERATIONS,

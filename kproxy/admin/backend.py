@@ -19,6 +19,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.view import ViewConfig
+from kproxy.net.config_keeper import ConfigKeeper
 from kproxy.net.driven import HostPort
 from kproxy.net.loop.turns import in_turns
 from kproxy.net.readiness import ClusterNeed, Readiness
@@ -54,6 +55,10 @@ class Backend:
     """Numbers of those who listen to a tail; `numbers` gives them out."""
     numbers: count[int] = field(default_factory=count)
     view: ViewConfig = field(default_factory=ViewConfig)
+    configs: ConfigKeeper | None = None
+    """Keeper of the config in force; None where it does not change while kproxy runs."""
+    has_token: bool = False
+    """True if the admin address asks for a token."""
     stream: str = field(default_factory=partial(token_hex, 4))
     """Id of all streams of views: places in them mean something as long as this is the same."""
     totals: TotalsKeeper = field(init=False)

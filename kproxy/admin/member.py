@@ -312,8 +312,11 @@ class ProcessMember:
         raise no_such_connection(number)
 
     def is_outdated(self, connection: Connection) -> bool:
-        """Return True if a new connection in its place would be bound to other rules."""
-        return connection.session.rules.key != self.keeper.store.rule_set.bind(connection.facts).key
+        """Return True if a new connection in its place would be bound to other rules, or to another config."""
+        return (
+            self.server.is_outdated(connection)
+            or connection.session.rules.key != self.keeper.store.rule_set.bind(connection.facts).key
+        )
 
     def show_connection(self, connection: Connection) -> ConnectionShown:
         facts, bound = connection.facts, connection.session.rules

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from starlette.responses import JSONResponse
 
-from kproxy.errors import DocumentError, KproxyError, NoSuchRule, NotEverywhere, RuleInUse
+from kproxy.errors import ConfigRefused, DocumentError, KproxyError, NoSuchRule, NotEverywhere, RuleInUse
 
 from .models import ErrorShown, FailureShown, MistakeShown
 
@@ -32,6 +32,7 @@ CODES: Mapping[int, Mapping[str, str]] = {
         "foreign_host": "the Host header names another machine, as it does after DNS rebinding",
         "foreign_origin": "a web page of another origin has sent this",
         "foreign_site": "a web page of another site has sent this, as the browser says in Sec-Fetch-Site",
+        "needs_token": "a config in the body is taken only where the admin address asks for a token",
         "records_hidden": "the config shows nothing of what users wrote",
         "read_only": "the token is for reading, and this changes something",
         "view_off": "the config turns the view off",
@@ -52,6 +53,10 @@ CODES: Mapping[int, Mapping[str, str]] = {
           "capture_runs": "its file is not whole yet: stop it first",
           "source_failed": "no room for the file, or none to read it in",
           "too_many_captures": "as many run as may at a time",
+          "needs_restart": "the config changes something that needs a restart; all else can be applied without",
+          "no_config_file": "kproxy was started with flags, and has no config file to read again",
+          "with_workers": "with worker processes the config does not change while kproxy runs",
+          "ending": "kproxy is going to end, and takes no other config",
           "held_changed": "the held frame is not what was looked at any more",
           "not_editable": "the held frame cannot be changed so",
           "no_answer_due": "kproxy cannot give this answer in the broker's place",
@@ -91,6 +96,8 @@ def problem_of(error: KproxyError) -> Problem:
             count = len(error.mistakes)
             message = f"nothing was changed: {count} mistake{'s' if count > 1 else ''}"
             return Problem(422, "invalid_document", message, error.mistakes)
+        case ConfigRefused():
+            return Problem(403 if error.code == "needs_token" else 409, error.code, str(error))
         case NotEverywhere():
             return Problem(503, "not_everywhere", str(error))
         case _:

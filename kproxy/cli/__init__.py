@@ -24,6 +24,7 @@ COMMANDS = {
         "Say whether a running proxy can serve clients, by its exit code.",
     ),
     "rules": ("kproxy.cli.rules:command", "See and change the rules of a running proxy."),
+    "config": ("kproxy.cli.config:command", "See and change the config of a running proxy."),
     "connections": (
         "kproxy.cli.connections:connections_group",
         "See, close and recycle the connections of a running proxy.",

@@ -30,6 +30,7 @@ T = TypeVar("T")
 @click.option("--seed", type=int, metavar="NUMBER", help="Of all chances; one is drawn and logged if not given.")
 @click.option("--workers", type=int, metavar="NUMBER", help="Processes that carry the traffic; 1 if not given.")
 @click.option("--config", "config_file", metavar="FILE", help="A config document, in place of --upstream and --listen.")
+@click.option("--watch-config", is_flag=True, help="Apply the --config file whenever it changes, as SIGHUP does.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -39,6 +40,7 @@ def command(
     seed: int | None,
     workers: int | None,
     config_file: str | None,
+    watch_config: bool,
     **network: str | None,
 ) -> None:
     """Start the proxy. It ends on SIGTERM or SIGINT, after requests in flight are answered.
@@ -51,16 +53,25 @@ def command(
     if config_file is not None and given:
         raise click.UsageError(f"--{given[0]} stands in the --config file")
 
-    def read() -> Config:
-        config = _from_flags(network, rules, admin) if config_file is None else _from_file(config_file, rules, admin)
-        return _changed(config, seed, workers)
+    def adjust(config: Config) -> Config:
+        return _changed(_added(config, rules, admin), seed, workers)
 
-    config = read()
+    if config_file is None:
+        if watch_config:
+            raise click.UsageError("--watch-config is for a --config file")
+        config, origin = _changed(_from_flags(network, rules, admin), seed, workers), FLAGS
+    else:
+        from pathlib import Path
+
+        from kproxy.config.reader import load_config
+
+        config = adjust(load_config(config_file))
+        origin = Origin(config_file, Path(config_file), adjust, watch_config)
     if config.workers > 1:
         from kproxy.process.supervisor import run
     else:
         from kproxy.process.app import run
-    ctx.exit(run(config, FLAGS if config_file is None else Origin(config_file, read)))
+    ctx.exit(run(config, origin))
 
 
 def _changed(config: Config, seed: int | None, workers: int | None) -> Config:
@@ -89,10 +100,10 @@ def _from_flags(network: Mapping[str, str | None], rules: tuple[str, ...], admin
     return config_from_flags(brokers, bind, rules, admin_config, appearance)
 
 
-def _from_file(file: str, rules: tuple[str, ...], admin: str | None) -> Config:
-    from kproxy.config.reader import admin_from, load_config
+def _added(config: Config, rules: tuple[str, ...], admin: str | None) -> Config:
+    """Return the config of a document with the values of --rules and --admin."""
+    from kproxy.config.reader import admin_from
 
-    config = load_config(file)
     changes: dict[str, object] = {"rules": [*config.rules, *rules]}
     if admin is not None:
         changes["admin"] = _flag("--admin", lambda text: admin_from(text, config.admin), admin)

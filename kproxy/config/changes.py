@@ -1,29 +1,127 @@
-"""Differences between two config documents, to tell a user who has edited one that a restart is needed.
-
-A running kproxy takes over changes of its rule files only, and none of its config.
-"""
+"""Differences between two configs, as the steps from one to the other: what is told of them, and what becomes of that
+which is open."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
-from .document import Config
+from .document import Config, ListenerConfig
 
 MOST = 20
 """Places that are named at most; those beyond are only counted."""
 
 
 class Origin(NamedTuple):
-    """Origin of a config: a name for people, and a function that reads it once more (None if it cannot change)."""
+    """Origin of a config: a name for people, the file that it is read from (None: it cannot change), and what flags of
+    the command line say in place of the file."""
 
     name: str = "flags"
-    reread: Callable[[], Config] | None = None
+    path: Path | None = None
+    adjust: Callable[[Config], Config] = lambda config: config
+    watched: bool = False
+    """True if the file is looked at, and applied when it has changed."""
 
 
 FLAGS = Origin()
+
+StepKind = Literal["added", "removed", "changed", "restart"]
+
+
+class ConfigStep(NamedTuple):
+    """Step from one config to another. `path` leads to it in the document, `name` is the same for people (such as
+    `listeners.outside`), `fields` are those that differ, `effect` says what becomes of what is open."""
+
+    kind: StepKind
+    path: tuple[Any, ...]
+    name: str
+    fields: tuple[str, ...]
+    effect: str
+
+
+RESTART: Mapping[str, str] = {
+    "workers": "worker processes are started once",
+    "seed": "rules have begun with another seed",
+    "audit": "its files are open, and events are numbered",
+    "captures": "captures are being made",
+    "state": "the file was read at the start",
+    "instance": "events carry the name",
+    "view": "those who look have been told what they may see",
+    "metrics": "names have their series",
+    "telemetry": "clients have been told what to send",
+    "log": "loggers have been made",
+    "admin": "its address is open",
+}
+"""Parts of a config that hold until a restart, and why."""
+
+
+def with_parts_of_start(config: Config, in_force: Config) -> Config:
+    """Return the config with all that needs a restart as it is in force."""
+    return config.model_copy(update={name: getattr(in_force, name) for name in RESTART})
+
+
+def steps(before: Config, after: Config) -> list[ConfigStep]:
+    """Return the steps from one config to another, in the order of the document; what needs a restart comes last."""
+    found = [*_clusters(before, after), *_listeners(before, after), *_limits(before, after)]
+    if before.rules != after.rules:
+        found.append(ConfigStep("changed", ("rules",), "rules", (), "the rules of these files, from the next frame on"))
+    for name, why in RESTART.items():
+        if getattr(before, name) != getattr(after, name):
+            fields = tuple(_differences(getattr(before, name), getattr(after, name), name))[:MOST]
+            found.append(ConfigStep("restart", (name,), name, fields, f"needs a restart: {why}"))
+    return found
+
+
+def _clusters(before: Config, after: Config) -> Iterator[ConfigStep]:
+    for name, cluster in after.clusters.items():
+        path, called = ("clusters", name), f"clusters.{name}"
+        old = before.clusters.get(name)
+        if old is None:
+            yield ConfigStep("added", path, called, (), "is connected to for listeners that lead to it")
+        elif (old, before.mark(name)) != (cluster, after.mark(name)):
+            fields = tuple(_differences(old, cluster, called)) or (f"{called}.mark",)
+            effect = "for connections that open from now on; open ones are outdated"
+            if old.bootstrap != cluster.bootstrap or old.dial != cluster.dial:
+                effect += ", and are closed if this is another cluster"
+            yield ConfigStep("changed", path, called, fields, effect)
+    for name in before.clusters:
+        if name not in after.clusters:
+            yield ConfigStep("removed", (), f"clusters.{name}", (), "ends with its last connection")
+
+
+def _listeners(before: Config, after: Config) -> Iterator[ConfigStep]:
+    known = {one.name: one for one in before.listeners}
+    drained = f"its connections answer what is in flight within {after.limits.drain_timeout:g} s, and end"
+    for index, one in enumerate(after.listeners):
+        path, called = ("listeners", index), f"listeners.{one.name}"
+        old = known.pop(one.name, None)
+        if old is None:
+            yield ConfigStep("added", path, called, (), f"opens {one.bind}")
+        elif old != one:
+            fields = tuple(_differences(old, one, called))
+            yield ConfigStep("changed", path, called, fields, _changed_listener(old, one, drained))
+    for name, old in known.items():
+        yield ConfigStep("removed", (), f"listeners.{name}", (), f"closes {old.bind}; {drained}")
+
+
+def _changed_listener(old: ListenerConfig, new: ListenerConfig, drained: str) -> str:
+    if old.bind != new.bind or old.transparent != new.transparent:
+        return f"opens {new.bind}, closes {old.bind}; {drained}"
+    ages = {"max_connection_age": None, "max_connection_age_jitter": None}
+    if old.model_copy(update=ages) == new.model_copy(update=ages):
+        return "for connections that open from now on"
+    return "keeps its socket; for connections that open from now on, open ones are outdated"
+
+
+def _limits(before: Config, after: Config) -> Iterator[ConfigStep]:
+    for name in type(after.limits).model_fields:
+        if getattr(before.limits, name) != getattr(after.limits, name):
+            new = name in ("max_frame_bytes", "max_in_flight", "max_connection_age", "max_connection_age_jitter")
+            effect = "for connections that open from now on" if new else "at the next check"
+            yield ConfigStep("changed", ("limits", name), f"limits.{name}", (), effect)
 
 
 def changed_places(before: Config, after: Config) -> list[str]:

@@ -66,7 +66,7 @@ class HeldMemory:
         """Give `size` bytes back. Returns the lanes that have got theirs by that, in order of waiting."""
         self.used -= size
         granted = []
-        while self.waiting and self.used + self.waiting[0][1] <= self.limit:
+        while self.waiting and (not self.used or self.used + self.waiting[0][1] <= self.limit):
             lane, wanted = self.waiting.popleft()
             self.used += wanted
             granted.append(lane)

@@ -101,7 +101,9 @@ class ConnectionServer(Protocol):
 
 
 class ConnectionListener(Protocol):
-    """Listener that a connection has come in at."""
+    """Listener that a connection has come in at. `connections`: how many of them are open."""
+
+    connections: int
 
     @property
     def name(self) -> str: ...

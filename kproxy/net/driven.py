@@ -111,8 +111,9 @@ class MemoryWaiter(Protocol):
     def granted(self, now: float) -> None: ...
 
 
-SessionFactory = Callable[[str, Facts, int | None], DrivenSession]
-"""(listener name, facts, node id or None for the bootstrap port) → the session of a new connection."""
+SessionFactory = Callable[[Any, Facts, int | None], DrivenSession]
+"""(listener that the client has come in at, facts, node id or None for the bootstrap port) → the session of a new
+connection."""
 
 
 def host_port(sockaddr: Any) -> HostPort:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import monotonic
 from typing import Literal
@@ -14,12 +14,12 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.document import Config
 from kproxy.core.holding.desk import HoldingDesk
-from kproxy.errors import InternalError
 from kproxy.net.accept.listener import Listener
 from kproxy.net.accept.port_service import LocalPorts, PortService
 from kproxy.net.dial.metadata_poller import NodeLocator
-from kproxy.net.dial.resolve import REASON
+from kproxy.net.dial.resolve import OwnPorts
 from kproxy.net.dial.upstream import Upstream
+from kproxy.net.loop.background import Background
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.loop.slow_work import SlowWork
 from kproxy.net.loop.turns import work_through
@@ -32,15 +32,15 @@ from .capacity import Capacity, HalfOpen, find_capacity, log_capacity
 from .connection import Connection
 from .connection_view import MOST_ENDS, ConnectionEnd, report_end
 from .drain import Drain, ShutdownDelay
-from .driven import HostPort, MemoryWaiter, SessionFactory, show
+from .driven import HostPort, MemoryWaiter, SessionFactory
 from .max_age import MaxAges
+from .network import NO_NETWORK, NetworkChange, Retired, check_bootstrap, end_connections, follow_locators
 from .reporting import ConnectionCounts, LogThrottle
 from .sweep import Sweep
 from .taps import Taps
 
 MANY = 64
 """Connections at which, and at each doubling of which, it is asked whether clusters lead back to kproxy."""
-LOOPBACK = "127.0.0.1"
 
 NO_GATE = Gate(())
 Advertises = Callable[[Listener, Facts, BoundRules | None], "Advertise | Literal[False]"]
@@ -72,6 +72,8 @@ class Server:
         """Gives the rules in force about who may connect."""
         self.closes = LogThrottle(self.log)
         self.last_ends: deque[ConnectionEnd] = deque(maxlen=MOST_ENDS)
+        self.own: OwnPorts | None = None if port_service is None else port_service.own
+        self.locating: dict[str, tuple[NodeLocator, Background]] = {}
         self.limits = config.limits
         self.capacity = Capacity(0, self.limits.max_connections, self.limits.max_connections)  # until it is known
         self.alone = port_service is None
@@ -89,24 +91,68 @@ class Server:
         self.shutdown_delay = ShutdownDelay(self.limits.shutdown_delay, reactor, self.log)
         self.finished = trio.Event()
         self.woken: list[MemoryWaiter] | None = None
-        self.upstreams = {
-            name: Upstream(name, cluster, reactor, counts, self.limits.connect_timeout, self.limits.handshake_timeout,
-                           config.mark(name), self.limits.max_nodes)
-            for name, cluster in config.clusters.items()
-        }  # fmt: skip
-        transparent = {each.cluster for each in config.listeners if each.transparent is not None}
-        self.locators = {name: NodeLocator(self.upstreams[name], self.log) for name in transparent}
         self.admin_port = None if config.admin is None else config.admin.bind.port
-        self.listeners = [Listener(self, each, self.upstreams[each.cluster]) for each in config.listeners]
+        self.network = NO_NETWORK
+        change = NetworkChange(self, config)
+        change.commit()
         self.port_service = port_service or self.local_ports(config, rules)
+        self.own = self.port_service.own
+        self.retired = Retired(self.port_service.prune)
         for upstream in self.upstreams.values():
-            upstream.own = self.port_service.own
+            upstream.own = self.own
         self.sweep = Sweep(self, MaxAges(config))
 
     def local_ports(self, config: Config, rules: Sequence[Advertise]) -> LocalPorts:
         arrived = {listener.name: listener.arrived for listener in self.listeners}
         topologies = {name: upstream.topology for name, upstream in self.upstreams.items()}
         return LocalPorts(config, self.reactor, arrived, topologies, self.counts, self.log, rules)
+
+    @property
+    def upstreams(self) -> Mapping[str, Upstream]:
+        """Return the clusters of the config in force, by name."""
+        return self.network.upstreams
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """Return the listeners of the config in force, in its order."""
+        return list(self.network.listeners.values())
+
+    def is_outdated(self, connection: Connection) -> bool:
+        """Return True if the config in force has another word for its listener than the one that the connection came
+        in by, or none."""
+        listener = connection.listener
+        current = self.network.listeners.get(listener.name)
+        if current is listener or not isinstance(listener, Listener):
+            return False
+        return current is None or current.word != listener.word
+
+    # ---- another config
+
+    def put_in_force(self, change: NetworkChange) -> None:
+        """Put a change that is ready in force, at once: for those who connect from now on, and for limits. Connections
+        of listeners that go are drained."""
+        before = self.listeners
+        self.use_limits(change.config)
+        change.commit()
+        for listener in before:
+            if self.network.listeners.get(listener.name) is not listener:
+                self.retired.add(listener)
+        for retired in list(self.retired.listeners):
+            self.retired.look(retired)
+        if any(listener.gone is not None for listener in before):
+            work_through(self.reactor, end_connections(self, list(self.connections)))
+
+    def use_limits(self, config: Config) -> None:
+        """Have the limits of a config hold from the next check on."""
+        before, self.limits = self.limits, config.limits
+        if before.max_connections != self.limits.max_connections:
+            self.admit(find_capacity(self.limits))
+            log_capacity(self.capacity, self.limits, self.log)
+        if bool(before.max_connections_per_address) != bool(self.limits.max_connections_per_address):
+            self.per_address = Counter(each.client_address[0] for each in self.connections)
+        self.shutdown_delay.seconds = self.limits.shutdown_delay
+        self.port_service.use_limits(self.limits)
+        self.sweep.use(MaxAges(config))
 
     def own_ports(self) -> set[int]:
         """Return the ports of listeners and of the admin address."""
@@ -116,35 +162,27 @@ class Server:
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Open all ports and serve until a drain is over. Needs the reactor to run. Raises InternalError or
         DocumentError when it cannot start."""
-        self.capacity = find_capacity(self.limits)
+        self.admit(find_capacity(self.limits))
         if self.alone:
             log_capacity(self.capacity, self.limits, self.log)
-        self.half_open.capacity = self.capacity
-        self.port_service.admit(self.capacity)
         try:
             await self.port_service.open()
-            self.check_bootstrap()
-            for locators in self.locators.values():
-                self.reactor.spawn(locators.run)
+            check_bootstrap(self.upstreams.values(), self.port_service.own.has)
+            follow_locators(self, self.network)
             task_status.started()
             await self.finished.wait()
         finally:
             self.close()
 
+    def admit(self, capacity: Capacity) -> None:
+        """Set the number of connections that there is room for."""
+        self.capacity = self.half_open.capacity = capacity
+        self.port_service.admit(capacity)
+
     @property
     def handshaking(self) -> int:
         """Return the number of connections in the middle of their TLS handshakes."""
         return self.half_open.total
-
-    def check_bootstrap(self) -> None:
-        """Raise InternalError when a cluster's bootstrap server is this kproxy."""
-        for name, upstream in self.upstreams.items():
-            for server in upstream.bootstrap:
-                addresses = [sockaddr for _, sockaddr in upstream.resolver.known(server) or ()]
-                if server[0].lower().rstrip(".") == "localhost":  # RFC 6761 §6.3; other names are asked for later
-                    addresses.append((LOOPBACK, server[1]))
-                if any(self.port_service.own.has(sockaddr) for sockaddr in addresses):
-                    raise InternalError(f"cluster {name} cannot have {show(server)} as a bootstrap server: {REASON}")
 
     # ---- connections
 
@@ -160,6 +198,7 @@ class Server:
 
     def began(self, connection: Connection) -> None:
         self.connections.add(connection)
+        connection.listener.connections += 1
         if len(self.connections) > self.many:
             self.grown()
         if self.limits.max_connections_per_address:
@@ -187,6 +226,10 @@ class Server:
         counts.client_bytes += connection.client.got
         counts.broker_bytes += connection.broker.got
         self.connections.discard(connection)
+        listener = connection.listener
+        listener.connections -= 1
+        if not listener.connections and listener in self.retired.listeners:
+            self.retired.look(listener)
         if self.limits.max_connections_per_address:
             host = connection.client_address[0]
             self.per_address[host] -= 1

@@ -42,11 +42,16 @@ class Sweep:
 
     def __init__(self, server: SweptServer, ages: MaxAges) -> None:
         self.server, self.ages = server, ages
-        limits = server.limits
-        timeouts = (limits.header_timeout, limits.idle_timeout or INTERVAL * 4, limits.write_stall, ages.shortest)
-        self.interval = max(SHORTEST, min(INTERVAL, *(timeout / 4 for timeout in timeouts)))
         self.planned = False
         self.last = 0.0  # when all connections were last looked at
+        self.use(ages)
+
+    def use(self, ages: MaxAges) -> None:
+        """Look as often as the server's limits and these ages ask for, from the next look on."""
+        ages.credit, self.ages = self.ages.credit, ages
+        limits = self.server.limits
+        timeouts = (limits.header_timeout, limits.idle_timeout or INTERVAL * 4, limits.write_stall, ages.shortest)
+        self.interval = max(SHORTEST, min(INTERVAL, *(timeout / 4 for timeout in timeouts)))
 
     def begin(self, connection: Connection) -> None:
         """Look at the connections from now on: there is a new one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +13,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.changes import FLAGS, Origin
 from kproxy.config.document import Config
+from kproxy.config.limits import Limits
 from kproxy.core.counters import ApiTally, Counters, Tallies
 from kproxy.core.holding.desk import HoldingDesk
 from kproxy.core.live.partition_session import Room
@@ -22,11 +23,14 @@ from kproxy.core.sasl.server import SaslServer
 from kproxy.core.session import Session
 from kproxy.core.shared import CircleMark, HeldMemory, Shared
 from kproxy.logs.setup import log_of_process, lost_lines
-from kproxy.net.accept.listener import Listener, terms_of
+from kproxy.net.accept.listener import Listener
+from kproxy.net.config_keeper import ConfigKeeper
 from kproxy.net.dial.circle import CircleCheck
 from kproxy.net.drain import drain_on_signal
 from kproxy.net.driven import show
+from kproxy.net.loop.background import Background
 from kproxy.net.loop.reactor import Reactor
+from kproxy.net.network import NetworkChange
 from kproxy.net.readiness import DRAINING, GOING_TO_END, Probe, Readiness, tell
 from kproxy.net.reporting import ConnectionCounts
 from kproxy.net.rules.files import RuleFiles
@@ -50,7 +54,6 @@ from .main import (
     read_rules,
     run_all,
     sweep,
-    tell_changes,
     tell_start,
     tokens_of,
 )
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
 
     from kproxy.admin.member import ViewTerms
     from kproxy.sinks.captures import Captures
+    from kproxy.sinks.part_metrics import CertificateSide
     from kproxy.view.watch import ViewWatch
 
     from .labelling import Labelling
@@ -92,26 +96,8 @@ class ProxyProcess:
         self.held = {"request": HeldMemory(limits.held_bytes), "response": HeldMemory(limits.held_bytes)}
         self.room = Room(limits.session_partitions)
         self.desk = HoldingDesk(limits.held_bytes)
-        self.shared = {
-            name: Shared(
-                counters=self.counters,
-                requests=self.held["request"],
-                responses=self.held["response"],
-                max_frame_bytes=limits.max_frame_bytes,
-                hold_up_to=limits.hold_up_to,
-                max_in_flight=limits.max_in_flight,
-                max_nodes=limits.max_nodes,
-                mark=self.mark,
-                room=self.room,
-                desk=self.desk,
-            )
-            for name in config.clusters
-        }
-        self.advertising = {listener.name: listener.advertise for listener in config.listeners}
-        patience = limits.handshake_timeout
-        self.terms = {one.name: terms_of(one, one.sasl, log, patience) for one in config.listeners if one.sasl}
-        logs_in = {one.name for one in config.listeners if config.clusters[one.cluster].sasl is not None}
-        self.ends_sasl = logs_in | self.terms.keys()
+        self.shared: dict[str, Shared] = {}
+        self.share()
         self.plans: dict[tuple[str, bool, bool, str, tuple[Running, ...]], Plan] = {}
         self.number = 0  # connections that this process has opened so far
         self.reactor = Reactor(log, self.counters.proxy_time.add)
@@ -122,10 +108,15 @@ class ProxyProcess:
         HeldWatch(self.desk, self.reactor)
         self.keeper = RuleKeeper(store or RuleStore(listeners=config.places()), self.swap, self.reactor, log)
         self.files = files or RuleFiles((), log)
-        self.circles = {name: CircleCheck(each, self.mark) for name, each in self.server.upstreams.items()}
+        self.circles: dict[str, CircleCheck] = {}
+        self.probes: dict[str, Probe] = {}
+        self.probing: dict[str, Background] = {}
         self.server.on_growth = self.look_for_circles
-        self.probes = {name: Probe(upstream) for name, upstream in self.server.upstreams.items()}
+        self.follow_clusters()
         self.listening = False
+        self.certificates: dict[tuple[CertificateSide, str], str] = {}
+        self.configs: ConfigKeeper | None = None
+        self.on_limits: Callable[[Limits], object] = lambda limits: None
         self.captures: Captures | None = None
         self.labelling: Labelling | None = None
         if config.tells_labels:
@@ -154,29 +145,30 @@ class ProxyProcess:
         return Server(self.reactor, self.config, self.session, self.counts, self.log, advertise=self.advertise,
                       rules=advertising(self.rules))  # fmt: skip
 
-    def session(self, listener: str, facts: Facts, node: int | None) -> Session:
+    def session(self, listener: Listener, facts: Facts, node: int | None) -> Session:
         """Return the session of a new connection, bound to the rules that hold for it."""
         bound = self.bind(facts)
         self.number += 1
         plan = self.plan_for(listener, bound, bound.live)
         number = self.number * self.workers + self.index  # unique over all workers, and it tells which one has it
         session = Session(plan, self.shared[facts.cluster], facts, number, bound)
-        if listener in self.terms:
-            session.logins.serve(SaslServer(session, self.terms[listener]))
-        elif listener in self.ends_sasl:
+        if listener.terms is not None:
+            session.logins.serve(SaslServer(session, listener.terms))
+        elif listener.ends_sasl:
             session.logins.sasl = NO_SASL
         if self.telemetry is not None and plan.bound.telemetry:
             session.telemetry = self.telemetry.serve(session)
         return session
 
-    def plan_for(self, listener: str, bound: rule_set.BoundRules, live: tuple[Running, ...]) -> Plan:
-        """Return the plan of a connection that is bound to these rules, while these live rules are in force.
+    def plan_for(self, listener: Listener, bound: rule_set.BoundRules, live: tuple[Running, ...]) -> Plan:
+        """Return the plan of a connection that has come in at this listener and is bound to these rules, while these
+        live rules are in force. The listener may be one of an earlier config, whose word still holds for it.
 
         Connections for which the same holds share a plan; plans of earlier live rules are forgotten by `swap`.
         """
-        advertise = bound.advertise is not None or self.advertising[listener] is not False
-        ends_sasl = listener in self.ends_sasl
-        telemetry = "" if self.telemetry is None else self.telemetry.mode(listener)
+        advertise = bound.advertise is not None or listener.advertises
+        ends_sasl = listener.ends_sasl
+        telemetry = "" if self.telemetry is None else self.telemetry.mode(listener.name)
         key = bound.key, advertise, ends_sasl, telemetry, live
         plan = self.plans.get(key)
         if plan is None:
@@ -208,7 +200,8 @@ class ProxyProcess:
                 continue
             session = connection.session
             live = self.bind(connection.facts).live
-            connection.use(self.plan_for(connection.listener.name, session.rules, live))
+            assert isinstance(connection.listener, Listener), "connections of a server come in at its listeners"
+            connection.use(self.plan_for(connection.listener, session.rules, live))
             yield
 
     def advertise(
@@ -236,15 +229,86 @@ class ProxyProcess:
         for check in self.circles.values():
             check.start()
 
+    # ---- another config
+
+    def share(self, forgotten: Collection[str] = ()) -> None:
+        """Have the state that connections of each cluster share, with the limits of the config in force. What is
+        remembered of these clusters is not for connections that open from now on."""
+        limits = self.config.limits
+        for memory in self.held.values():
+            memory.limit = limits.held_bytes
+            if waiting := memory.release(0):
+                self.server.wake([lane.session for lane in waiting], monotonic())
+        self.room.limit = limits.session_partitions
+        self.desk.use_limit(limits.held_bytes)
+        before = self.shared
+        self.shared = {}
+        for name in self.config.clusters:
+            shared = None if name in forgotten else before.get(name)
+            if shared is None:
+                shared = Shared(self.counters, self.held["request"], self.held["response"], mark=self.mark,
+                                room=self.room, desk=self.desk)  # fmt: skip
+            self.shared[name] = shared
+        for shared in {id(one): one for one in (*before.values(), *self.shared.values())}.values():
+            shared.max_frame_bytes, shared.hold_up_to = limits.max_frame_bytes, limits.hold_up_to
+            shared.max_in_flight, shared.max_nodes = limits.max_in_flight, limits.max_nodes
+
+    def follow_clusters(self) -> None:
+        """Have a check and a probe for each cluster of the config in force, and none for those that are gone."""
+        upstreams = self.server.upstreams
+        for name, upstream in upstreams.items():
+            if name not in self.probes or self.probes[name].upstream is not upstream:
+                self.circles[name], self.probes[name] = CircleCheck(upstream, self.mark), Probe(upstream)
+                if name in self.probing:
+                    self.probing.pop(name).stop()
+        for name in [name for name in self.probes if name not in upstreams]:
+            del self.circles[name], self.probes[name]
+            if name in self.probing:
+                self.probing.pop(name).stop()
+
+    @property
+    def ending(self) -> bool:
+        """Return True if the process drains, or will in a moment."""
+        return self.server.draining or self.server.shutdown_delay.begun
+
+    def prepare(self, config: Config) -> NetworkChange:
+        """Return the change to another config; blocks. Raises UnusableSetting, and nothing has changed then."""
+        return NetworkChange(self.server, config)
+
+    def put_in_force(self, change: NetworkChange, rules: RuleSet) -> None:
+        """Put a change that is ready in force, at once, with the rules that hold beside it. Cannot fail."""
+        config = self.config = change.config
+        gone = {name for name, fate in change.fates.items() if fate != "kept"}
+        gone |= change.before.upstreams.keys() - config.clusters.keys()
+        self.take(rules)
+        self.plans = {}
+        self.share(gone)
+        self.server.put_in_force(change)
+        for name in gone:
+            self.server.taps.fanout.pictures.pop(name, None)
+        self.follow_clusters()
+        self.watch_clusters()
+        if self.audit is not None:
+            self.audit.follow_clusters(self.server.upstreams)
+        for name in config.clusters:
+            if change.before.upstreams.get(name) is not self.server.upstreams[name]:
+                self.circles[name].start()
+        self.on_limits(config.limits)
+        self.announce_added(change)
+        self.certificates.clear()
+        if config.admin is not None:
+            self.certificates.update(certificates_of(config))
+
     # ---- for the admin address
 
     def counted(self) -> Iterable[ApiTally]:
         return self.tallies.values()
 
     def open_by_listener(self) -> Mapping[str, int]:
-        found = dict.fromkeys(self.advertising, 0)
-        for connection in self.server.connections:
-            found[connection.listener.name] += 1
+        found = {listener.name: 0 for listener in self.server.listeners}
+        for connection in self.server.connections:  # also of listeners that are gone
+            name = connection.listener.name
+            found[name] = found.get(name, 0) + 1
         return found
 
     def bytes_read(self) -> tuple[int, int]:
@@ -292,6 +356,8 @@ class ProxyProcess:
         """Start to follow signals and changes of the rule files."""
         await nursery.start(drain_on_signal, self.server)
         await nursery.start(self.files.watch, self.keeper)
+        if self.configs is not None:
+            nursery.start_soon(self.configs.watch)
 
     async def close(self) -> None:
         """Write what was recorded, after all connections have ended."""
@@ -319,9 +385,15 @@ class ProxyProcess:
 
     def watch_readiness(self, nursery: trio.Nursery) -> None:
         """Probe the clusters from now on, and log when the proxy is ready."""
-        for probe in self.probes.values():
-            nursery.start_soon(partial(probe.run, once=self.config.admin is None))
+        self.watch_clusters()
         nursery.start_soon(tell, self.waiting_for, self.log, self.about())
+
+    def watch_clusters(self) -> None:
+        """Probe the clusters that are not probed yet."""
+        for name, probe in self.probes.items():
+            if name not in self.probing:
+                run = partial(probe.run, once=self.config.admin is None)
+                self.probing[name] = Background(self.reactor.spawn, run)
 
     def about(self) -> Mapping[str, Any]:
         """Return the fields of the log line that says that the proxy serves."""
@@ -355,10 +427,12 @@ class ProxyProcess:
         from kproxy.admin.api import make_app
         from kproxy.admin.backend import process_backend
         from kproxy.sinks.metrics import exposition, registry
-        from kproxy.sinks.part_metrics import RuleCollector
+        from kproxy.sinks.part_metrics import ConfigCollector, RuleCollector
 
         rules = RuleCollector(self.keeper.store, self.keeper.loads, self.config.limits.rule_labels)
-        collected = registry(*self.collectors(), rules, *self.label_collectors())
+        self.on_limits = lambda limits: setattr(rules, "most", limits.rule_labels)
+        configs = () if self.configs is None else (ConfigCollector(self.configs),)
+        collected = registry(*self.collectors(), rules, *configs, *self.label_collectors())
 
         def scraped() -> Iterator[bytes]:
             if self.labelling is not None:
@@ -369,7 +443,9 @@ class ProxyProcess:
             self.keeper, self.server, lambda: self.readiness, scraped, self.log,
             captures=self.make_captures(), need=admin.ready, view=self.view_terms(),
         )  # fmt: skip
-        app = make_app(backend, tokens_of(admin), admin.bind.host, certificates_of(self.config))
+        backend.configs, backend.has_token = self.configs, admin.token is not None
+        self.certificates.update(certificates_of(self.config))
+        app = make_app(backend, tokens_of(admin), admin.bind.host, self.certificates)
         await open_admin(nursery, app, admin, self.log, self.reactor)
 
     def collectors(self) -> list[Collector]:
@@ -396,11 +472,20 @@ class ProxyProcess:
         return [LabelCollector(totals), TelemetryCollector(totals, monotonic)]
 
     def announce(self) -> None:
-        for listener in self.server.listeners:
+        self.announce_listeners(self.server.listeners)
+        self.log.info("serving", **self.about())
+
+    def announce_added(self, change: NetworkChange) -> None:
+        """Log the listeners that a change has opened."""
+        before = change.before.listeners
+        left = {} if change.ports is None else change.ports.left
+        self.announce_listeners(one for one in self.server.listeners if one.name in left or one.name not in before)
+
+    def announce_listeners(self, listeners: Iterable[Listener]) -> None:
+        for listener in listeners:
             bind = listener.config.bind
             self.log.info("listening", listener=listener.name, address=show((bind.host, listener.port)),
                           cluster=listener.config.cluster, tls=listener.tls is not None)  # fmt: skip
-        self.log.info("serving", **self.about())
 
 
 def run(config: Config, origin: Origin = FLAGS) -> int:
@@ -410,7 +495,8 @@ def run(config: Config, origin: Origin = FLAGS) -> int:
 
     def made() -> Callable[[], Awaitable[None]]:
         proxy = prepared(config, log)
-        proxy.files.on_hangup = partial(tell_changes, config, origin, log)
+        proxy.configs = ConfigKeeper(config, origin, proxy, proxy.keeper, proxy.files, log)
+        proxy.files.on_hangup = proxy.configs.reload
         return proxy.run
 
     return run_all(made, lines)

@@ -14,6 +14,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.changes import Origin, changed_places
 from kproxy.config.document import Config
+from kproxy.config.reader import load_config
 from kproxy.distribution import own_version
 from kproxy.errors import DocumentError, InternalError, KproxyError
 from kproxy.logs.writer import LogQueue
@@ -58,19 +59,22 @@ def tell_start(config: Config, origin: Origin, log: FilteringBoundLogger) -> Non
              workers=config.workers, pid=os.getpid())  # fmt: skip
 
 
-async def tell_changes(config: Config, origin: Origin, log: FilteringBoundLogger) -> None:
-    """Read the config again and log which settings differ from those in force: only its rule files are followed."""
-    if origin.reread is None:
-        return
+async def tell_changes(config: Config, origin: Origin, log: FilteringBoundLogger) -> bool:
+    """Read the config again and log which settings differ from those in force, for processes that cannot change them.
+    Return False: rules were not read."""
+    path = origin.path
+    if path is None:
+        return False
     try:
-        places = changed_places(config, await trio.to_thread.run_sync(origin.reread))
+        read = await trio.to_thread.run_sync(lambda: origin.adjust(load_config(path)))
     except (KproxyError, OSError) as error:
         lines = error.mistakes if isinstance(error, DocumentError) else [str(error)]
         log.error("config cannot be read again, kproxy goes on with what it has", mistakes=lines[:MISTAKES],
                   count=len(lines))  # fmt: skip
-        return
-    if places:
+        return False
+    if places := changed_places(config, read):
         log.warning("config has changed, a restart is needed for this", config=origin.name, changed=places)
+    return False
 
 
 def run_all(made: Callable[[], Callable[[], Awaitable[None]]], lines: LogQueue) -> int:

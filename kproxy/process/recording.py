@@ -8,7 +8,7 @@ clock.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from time import monotonic, thread_time, time
 from typing import TYPE_CHECKING, Any, cast
@@ -20,6 +20,8 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.config.document import Config
 from kproxy.events.schema import TELEMETRY_EVENT
 from kproxy.net.dial.metadata_poller import MetadataPoller
+from kproxy.net.dial.upstream import Upstream
+from kproxy.net.loop.background import Background
 from kproxy.net.loop.turns import SLICE
 from kproxy.net.server import Server
 from kproxy.rules.running import Running
@@ -73,20 +75,27 @@ class Audit:
         self.rules = RuleEvents(self.gate, live)
         fanout = server.taps.fanout
         self.topology = TopologyEvents(self.gate, fanout.pictures)
-        self.pollers = [
-            MetadataPoller(upstream, fanout.picture(name), audit.topology_every, log)
-            for name, upstream in server.upstreams.items()
-            if not worker
-        ]
+        self.every, self.polls = audit.topology_every, not worker
+        self.pollers: dict[str, tuple[Upstream, Background]] = {}
         server.taps.summary_for, server.taps.journal_for = self.sink.summary_for, self.sink.journal_for
 
     def start(self, nursery: trio.Nursery) -> None:
         """Start to record. Raises OSError or KproxyError when there is nowhere to write to."""
         self.recorder.start()
         self.server.taps.fanout.add(self.sink)
-        for poller in self.pollers:
-            nursery.start_soon(poller.run)
+        self.follow_clusters(self.server.upstreams)
         self.reactor.call_at(monotonic() + TICK, self.tick)
+
+    def follow_clusters(self, upstreams: Mapping[str, Upstream]) -> None:
+        """Ask the brokers of these clusters for their topics now and then, and no others."""
+        for name, (upstream, task) in list(self.pollers.items()):
+            if upstreams.get(name) is not upstream:
+                task.stop()
+                del self.pollers[name]
+        for name, upstream in upstreams.items() if self.polls else ():
+            if name not in self.pollers:
+                poller = MetadataPoller(upstream, self.server.taps.fanout.picture(name), self.every, self.log)
+                self.pollers[name] = upstream, Background(self.reactor.spawn, poller.run)
 
     def tick(self) -> None:
         """Follow the wall clock and record what has come up; called once a second."""

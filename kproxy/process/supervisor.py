@@ -104,6 +104,7 @@ class Supervisor:
         self.reactor = Reactor(log)
         self.counts = ConnectionCounts()
         self.packed = pack(config)
+        self.clusters = {listener.name: listener.cluster for listener in config.listeners}
         self.topologies = {
             name: SharedTopology(config.limits.max_nodes, partial(self.met, name)) for name in config.clusters
         }
@@ -158,7 +159,14 @@ class Supervisor:
             return FoundAddresses(outcome[0])
 
         addresses = self.port_service.ensure(
-            AddressRequest(question.listener, question.nodes, advertise, question.local_host), then
+            AddressRequest(
+                question.listener,
+                question.nodes,
+                advertise,
+                question.local_host,
+                self.topologies[self.clusters[question.listener]],
+            ),
+            then,
         )
         return later() if addresses is None else FoundAddresses(addresses)
 

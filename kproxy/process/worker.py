@@ -18,7 +18,6 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
-from functools import partial
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -144,8 +143,7 @@ class Worker(ProxyProcess):
     def watch_readiness(self, nursery: trio.Nursery) -> None:
         """Probe the clusters, and answer the supervisor, which logs when all workers are ready."""
         self.channel.on_question(Missing, lambda asked: self.readiness)
-        for probe in self.probes.values():
-            nursery.start_soon(partial(probe.run, once=self.config.admin is None))
+        self.watch_clusters()
 
     def started(self) -> None:
         """Tell the supervisor that connections may come."""

@@ -100,6 +100,13 @@ class RuleStore:
         new = [self._stored("file", document, now) for document in documents]
         return self._adopt([*new, *self._of("api"), *self._of("test")], now)
 
+    def use(
+        self, listeners: Mapping[str, ListenerTraits], files: Iterable[Source | Document], now: float
+    ) -> StoreChange:
+        """Replace the files' rules, as `replace_files` does, and the listeners that all rules are checked against."""
+        self.listeners = listeners
+        return self.replace_files(files, now)
+
     def replace_api(self, source: Source, now: float, *, ttl: float | None = None) -> StoreChange:
         """Replace the API's rules by those of this document; what comes from files and tests stays."""
         return self._adopt([*self._of("file"), *self._split(source, "api", now, ttl), *self._of("test")], now, on=True)
@@ -173,7 +180,7 @@ class RuleStore:
             trial.off,
             trial.killed,
         )
-        self.rule_set, self.born = trial.rule_set, trial.born
+        self.rule_set, self.born, self.listeners = trial.rule_set, trial.born, trial.listeners
         for begin in trial.later or ():
             begin.take_effect()
         return True

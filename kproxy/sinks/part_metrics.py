@@ -106,6 +106,35 @@ class RuleCollector(Collector):
         return counts
 
 
+class KeptConfig(Protocol):
+    """Config in force, and counts of the attempts to change it."""
+
+    @property
+    def version(self) -> str: ...
+    @property
+    def applied(self) -> int: ...
+    @property
+    def rejected(self) -> int: ...
+
+
+class ConfigCollector(Collector):
+    """Collector of the version of the config in force, and of how often it was changed."""
+
+    def __init__(self, configs: KeptConfig) -> None:
+        self.configs = configs
+
+    def collect(self) -> Iterator[Metric]:
+        info = GaugeMetricFamily(
+            "kproxy_config_info", "1, with the version of the config in force.", labels=["version"]
+        )
+        info.add_metric([self.configs.version], 1)
+        yield info
+        yield CounterMetricFamily("kproxy_config_applied", "Configs put in force since the start.",
+                                  value=self.configs.applied)  # fmt: skip
+        yield CounterMetricFamily("kproxy_config_rejected", "Configs refused, those in force stayed.",
+                                  value=self.configs.rejected)  # fmt: skip
+
+
 class CountedWorkers(Protocol):
     """Workers of a supervisor, as their metrics see them."""
 

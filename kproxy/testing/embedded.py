@@ -23,6 +23,7 @@ from kproxy.config.document import Config
 from kproxy.core.session import Session
 from kproxy.errors import InternalError
 from kproxy.logs.setup import make_log
+from kproxy.net.accept.listener import Listener
 from kproxy.net.rules.waiters import CounterName
 from kproxy.process.app import ProxyProcess
 from kproxy.process.main import leaves
@@ -83,10 +84,10 @@ class Recorded(ProxyProcess):
 
     tape: Tape
 
-    def session(self, listener: str, facts: Facts, node: int | None) -> Session:
+    def session(self, listener: Listener, facts: Facts, node: int | None) -> Session:
         """Return a session that the tape follows from its first byte."""
         session = super().session(listener, facts, node)
-        if listener == OWN:
+        if listener.name == OWN:
             self.tape.began_before = True
             return session
         return self.tape.follow(session)

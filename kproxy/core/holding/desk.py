@@ -42,13 +42,17 @@ class HoldingDesk:
     clock: Callable[[], float] = staticmethod(lambda: 0.0)
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self.most_bytes = min(most_bytes, MOST_BYTES)
+        self.use_limit(most_bytes)
         self.held: dict[str, HeldFrame] = {}
         self.gone: OrderedDict[str, GoneFrame] = OrderedDict()
         self.bytes = 0
         self.passed_over = 0
         self.tell: list[TellHeld] = []
         self.judge: JudgeFilter = lambda wanted, session, exchange, request, response, now: True
+
+    def use_limit(self, most_bytes: int) -> None:
+        """Set the bytes that held frames may have together from now on."""
+        self.most_bytes = min(most_bytes, MOST_BYTES)
 
     def enter(self, held: HeldFrame) -> None:
         """Note a frame that is held from now on."""

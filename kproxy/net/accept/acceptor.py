@@ -49,10 +49,13 @@ def listen(endpoint: Endpoint, transparent: bool = False) -> socket.socket:
 
 
 class Acceptor:
-    """Listening socket that gives each new connection, non-blocking, to `arrived(socket, address)`."""
+    """Listening socket that gives each new connection, non-blocking, to `arrived(socket, address)`. `node`: the one
+    that its port stands for, if it is one only."""
 
-    def __init__(self, reactor: Reactor, sock: socket.socket, arrived: OnAccept, log: LogThrottle) -> None:
-        self.reactor, self.sock, self.arrived, self.log = reactor, sock, arrived, log
+    def __init__(
+        self, reactor: Reactor, sock: socket.socket, arrived: OnAccept, log: LogThrottle, node: int | None = None
+    ) -> None:
+        self.reactor, self.sock, self.arrived, self.log, self.node = reactor, sock, arrived, log, node
         self.fd, self.family = sock.fileno(), int(sock.family)
         self.address = host_port(sock.getsockname())
         self.closed = False

@@ -19,7 +19,7 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.config.document import ListenerConfig
 from kproxy.config.sasl import ListenerSasl, users_in
 from kproxy.core.sasl.server import Terms
-from kproxy.errors import InternalError
+from kproxy.errors import InternalError, UnusableSetting
 from kproxy.net.connection import Connection, ConnectionServer
 from kproxy.net.dial.own_connection import NONCE
 from kproxy.net.dial.upstream import Upstream
@@ -34,7 +34,7 @@ from kproxy.rules.rule_set import Barred
 from kproxy.sasl.server import Checker, LoginWork
 from kproxy.sasl.users import Users
 
-from .listener_ports import ClientAddresses
+from .listener_ports import ClientAddresses, ListenerPorts
 from .port_service import AddressRequest
 
 if TYPE_CHECKING:
@@ -73,8 +73,6 @@ class ListenerServer(ConnectionServer, Protocol):
     @property
     def port_service(self) -> PortService: ...
     @property
-    def locators(self) -> Mapping[str, NodeLocator]: ...
-    @property
     def session_factory(self) -> SessionFactory: ...
     @property
     def gate(self) -> Callable[[], Gate]: ...
@@ -90,19 +88,65 @@ class ListenerServer(ConnectionServer, Protocol):
 class Listener:
     """Listener of one cluster. Its ports are elsewhere; `arrived` is called for those who connect to them."""
 
-    def __init__(self, server: ListenerServer, config: ListenerConfig, upstream: Upstream) -> None:
-        self.server, self.config, self.upstream = server, config, upstream
+    connections = 0
+    """Number of connections that are open and came in here."""
+    gone: tuple[str, str] | None = None
+    """(cause, reason) once nobody is let in here any more: it is not in the config, or its cluster is another one."""
+    left_ports: ListenerPorts | None = None
+    """Ports that it had, once it is gone or somewhere else."""
+
+    def __init__(
+        self, server: ListenerServer, config: ListenerConfig, upstream: Upstream, locator: NodeLocator | None,
+        index: int = 0, before: Listener | None = None,
+    ) -> None:  # fmt: skip
+        """`index`: its place in the config. `before`: the listener of this name until now, whose files are not read
+        anew where its settings are the same."""
+        self.server, self.config, self.upstream, self.locator = server, config, upstream, locator
         self.name, self.transparent = config.name, config.transparent
         self.log = LogThrottle(server.log.bind(listener=config.name))
         self.tls = None
-        if config.tls is not None:
-            log = server.log.bind(listener=config.name)
+        log, patience = server.log.bind(listener=config.name), server.limits.handshake_timeout
+        if before is not None and before.config.tls == config.tls:
+            self.tls = before.tls
+        elif config.tls is not None:
             try:
-                self.tls = ClientTls(config.tls, server.limits.handshake_timeout, server.reactor.step, log)
+                self.tls = ClientTls(config.tls, patience, server.reactor.step, log)
             except InternalError as error:
-                raise InternalError(f"listener {config.name}, {config.bind}: {error}") from error
+                text = f"listener {config.name}, {config.bind}: {error}"
+                raise UnusableSetting(("listeners", index, "tls"), text) from error
+        self.terms: Terms | None = None
+        if before is not None and before.config.sasl == config.sasl:
+            self.terms = before.terms
+        elif config.sasl is not None:
+            try:
+                self.terms = terms_of(config, config.sasl, server.log, patience)
+            except InternalError as error:
+                raise UnusableSetting(("listeners", index, "sasl", "users"), str(error)) from error
         self.side: type[Side] = Side if self.tls is None else TlsSide
         self.plain = lru_cache(SAME)(partial(Facts, self.name, upstream.name))
+
+    @property
+    def advertises(self) -> bool:
+        """Return True if its clients get addresses of kproxy's, whatever rules say."""
+        return self.config.advertise is not False
+
+    @property
+    def ends_sasl(self) -> bool:
+        """Return True if no request of SASL goes from here to the brokers."""
+        return self.terms is not None or self.upstream.config.sasl is not None
+
+    @property
+    def word(self) -> tuple[object, ...]:
+        """Return what a connection that opens here is bound to, beside rules."""
+        config = self.config.model_copy(update={"max_connection_age": None, "max_connection_age_jitter": None})
+        return config, self.upstream.config, self.upstream.mark
+
+    def use_timeout(self, patience: float) -> None:
+        """Set the seconds that a client has for its handshake and its login from now on."""
+        if self.tls is not None:
+            self.tls.timeout = patience
+        if self.terms is not None:
+            self.terms = replace(self.terms, patience=patience)
 
     @property
     def port(self) -> int:
@@ -114,7 +158,9 @@ class Listener:
         later."""
         advertise = self.server.advertise(self, connection.facts, connection.session.rules)
         assert advertise, "a session that does not rewrite addresses asks for none"
-        request = AddressRequest(self.name, nodes, advertise, connection.local_host)
+        if self.left_ports is not None:
+            return self.left_ports.last_addresses(nodes, advertise, connection.local_host)
+        request = AddressRequest(self.name, nodes, advertise, connection.local_host, self.upstream.topology)
         return self.server.port_service.ensure(request, connection.nodes_known)
 
     # ---- connections
@@ -124,7 +170,7 @@ class Listener:
         server = self.server
         client: HostPort = address if len(address) == 2 else host_port(address)
         barred = self.barred(client, node)
-        refusal = None if barred is not None else server.refusal(client) or self.astray(sock)
+        refusal = None if barred is not None else self.refusal(client) or self.astray(sock)
         if barred is not None:
             self.bar(sock, client, barred)
         elif refusal is not None:
@@ -153,7 +199,7 @@ class Listener:
         if barred is not None:
             self.bar(secured, client, barred)
             return
-        refusal = self.server.refusal(client)
+        refusal = self.refusal(client)
         if refusal is not None:
             self.refuse(secured, client, *refusal)
             return
@@ -163,6 +209,10 @@ class Listener:
             self.refuse(secured, client, "tls", str(error))
             return
         self.begin(secured, client, node, certificate)
+
+    def refusal(self, client: HostPort) -> tuple[str, str] | None:
+        """Return (cause, reason) if a connection from there may not begin here now, else None."""
+        return self.gone or self.server.refusal(client)
 
     def refuse(self, sock: socket.SocketType, client: HostPort, cause: str, why: str) -> None:
         """Close the client's socket, count the cause and log it."""
@@ -192,7 +242,7 @@ class Listener:
         server = self.server
         route = None if self.transparent is None else self.route(self.transparent, sock, client)
         if route is not None:
-            node = server.locators[self.upstream.name].nodes.get(route.destination)
+            node = None if self.locator is None else self.locator.nodes.get(route.destination)
         if isinstance(sock, ClientSocket):
             sni = sock.sni
             facts = Facts(self.name, self.upstream.name, client[0], sni, certificate, node)
@@ -202,7 +252,7 @@ class Listener:
         else:
             facts = self.plain(client[0], None, None, node)
         try:
-            session = server.session_factory(self.name, facts, node)
+            session = server.session_factory(self, facts, node)
         except BaseException:
             sock.close()
             raise

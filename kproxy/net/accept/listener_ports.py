@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from errno import EPERM
 from functools import partial
 from time import monotonic
 from typing import Any, Literal
@@ -12,7 +11,6 @@ from typing import Any, Literal
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.document import ListenerConfig
-from kproxy.errors import InternalError
 from kproxy.net.dial.resolve import Endpoint, OwnPorts
 from kproxy.net.driven import HostPort
 from kproxy.net.loop.reactor import Reactor
@@ -40,26 +38,31 @@ ClientAddresses = dict[int, HostPort | None]
 
 
 class ListenerPorts:
-    """Ports of one listener. `port` is the bootstrap port, known once `open` has bound it (the config may say 0)."""
+    """Ports of one listener. `port` is the bootstrap port, known once it is bound (the config may say 0).
+
+    Sockets are opened first (`stage`), and accept nobody before `begin`: what connects meanwhile waits in the kernel.
+    `use` says who gets those who connect, at the beginning and whenever the listener's config changes.
+    """
 
     def __init__(
-        self, config: ListenerConfig, reactor: Reactor, arrived: OnClient, preread: Preread, log: FilteringBoundLogger,
-        named: NamedPort | None = None, own: OwnPorts | None = None,
+        self, config: ListenerConfig, reactor: Reactor, preread: Preread, log: FilteringBoundLogger,
+        own: OwnPorts | None = None,
     ) -> None:  # fmt: skip
-        self.config, self.reactor, self.log = config, reactor, log
+        self.config, self.reactor, self.preread, self.log = config, reactor, preread, log
         self.own = own or OwnPorts()
         self.name = config.name
         self.rules: Sequence[Advertise] = ()
-        self.foreign = config.transparent is not None and config.transparent.by == "tproxy"
-        self.shares = named is not None and bool(named.tenants)
-        if named is not None:
-            named.tenants.append(Tenant(config, self.ways, arrived))
-            arrived = by_name(named, self.name, arrived)
-        headers = config.proxy_protocol
-        self.arrived = arrived if headers is None else ProxyHeaders(headers, self.name, preread, arrived)
+        self.foreign = is_foreign(config)
+        self.arrived: OnClient = turn_away
         self.seldom = LogThrottle(log.bind(listener=config.name))
         self.endpoints: list[Endpoint] = []
         self.port = config.bind.port
+        self.staged: dict[int, tuple[int | None, list[socket.socket]]] = {}
+        """Port that is bound and not yet served → its node, its sockets."""
+        self.former: list[Advertise] = []
+        """Ways of earlier configs, whose ports stay open while there are connections that know of them."""
+        self.left = False
+        """True once the listener is gone, or somewhere else: it opens no more ports, and knows those that it had."""
         self.by_port: dict[int, list[Acceptor]] = {}
         self.ranges: dict[tuple[int, int], PortPool] = {}
         self.opened: list[tuple[int, int | None]] = []
@@ -70,28 +73,118 @@ class ListenerPorts:
 
     # ---- ports
 
-    def open(self, endpoints: list[Endpoint]) -> None:
-        """Bind the bootstrap port, unless another listener has it for both, and the ports of nodes with a fixed
-        address. Raises InternalError."""
-        self.endpoints = endpoints if self.port else endpoints[:1]  # port 0 is one port, on one address
-        if self.shares:
-            self.by_port[self.port] = []
-        else:
-            self.open_or_fail(self.port, None, "")
-        advertise = self.config.advertise
-        if advertise:
-            fixed = fixed_ports(advertise)
-            for node, address in (advertise.nodes or {}).items():
-                self.open_or_fail(address.port, fixed[address.port], f" of node {node}")
+    def use(self, config: ListenerConfig, arrived: OnClient, named: NamedPort | None) -> None:
+        """Give those who connect from now on to `arrived`, as this config of the listener has it. `named`: its port if
+        clients name a host there."""
+        before = self.config.advertise
+        if before and before != config.advertise and before not in self.former:
+            self.former.append(before)
+        self.config = config
+        if named is not None:
+            named.tenants.append(Tenant(config, self.ways, arrived))
+            arrived = by_name(named, self.name, arrived)
+        headers = config.proxy_protocol
+        self.arrived = arrived if headers is None else ProxyHeaders(headers, self.name, self.preread, arrived)
+        fixed = fixed_ports(config.advertise) if config.advertise else {}
+        for port, acceptors in self.by_port.items():
+            if port in fixed and port != self.port:
+                self.lose(port)
+            for acceptor in acceptors:
+                if port == self.port:
+                    acceptor.arrived = partial(self.arrived, None)
+                elif port in fixed or acceptor.node is None:
+                    acceptor.node = fixed.get(port)
+                    acceptor.arrived = self.handler(acceptor.node)
 
-    def open_or_fail(self, port: int, node: int | None, whose: str) -> None:
-        """Listen on a port without which kproxy does not begin. Raises InternalError."""
+    def handler(self, node: int | None) -> OnAccept:
+        """Return what takes the clients of a port of this node, or of any if it is None."""
+        return partial(self.arrived, None) if node is None else partial(self.accepted, node)
+
+    def resolved(self, endpoints: list[Endpoint]) -> None:
+        """Note the addresses of its `bind`."""
+        self.endpoints = endpoints if self.port else endpoints[:1]  # port 0 is one port, on one address
+
+    def stage(self, port: int, node: int | None) -> None:
+        """Bind a port, to be served from `begin` on. Raises OSError."""
+        if port in self.staged or self.by_port.get(port):
+            return
+        sockets: list[socket.socket] = []
         try:
-            self.open_port(port, node)
-        except OSError as error:
-            where = f"{self.config.bind.host} port {port}{whose}"
-            why = f"{error.strerror}, CAP_NET_ADMIN is needed" if error.errno == EPERM else error.strerror
-            raise InternalError(f"listener {self.name} cannot bind {where}: {why}") from error
+            for family, sockaddr in self.endpoints:
+                sockets.append(listen((family, (sockaddr[0], port, *sockaddr[2:])), self.foreign))
+                if not port:
+                    self.port = port = sockets[0].getsockname()[1]
+        except OSError:
+            close_all(sockets)
+            raise
+        self.staged[port] = node, sockets
+
+    def begin(self) -> None:
+        """Serve the ports that are bound and not yet served."""
+        staged, self.staged = self.staged, {}
+        for port, (node, sockets) in staged.items():
+            handler = self.handler(node)
+            self.by_port[port] = acceptors = [
+                Acceptor(self.reactor, sock, handler, self.seldom, node) for sock in sockets
+            ]
+            for acceptor in acceptors:
+                self.own.add(acceptor.address)
+
+    def unstage(self) -> None:
+        """Close the ports that are bound and not yet served."""
+        staged, self.staged = self.staged, {}
+        for _, sockets in staged.values():
+            close_all(sockets)
+
+    def give(self, port: int) -> list[Acceptor]:
+        """Give a port to another listener: forget it, and leave it open."""
+        self.lose(port)
+        return self.by_port.pop(port)
+
+    def take(self, port: int, node: int | None, acceptors: list[Acceptor]) -> None:
+        """Take a port that was another listener's."""
+        self.by_port[port] = acceptors
+        for acceptor in acceptors:
+            acceptor.log, acceptor.node, acceptor.arrived = self.seldom, node, self.handler(node)
+
+    def lose(self, port: int) -> None:
+        """Have no node of any range keep this port."""
+        for ports in self.ranges.values():
+            ports.lose(port)
+
+    def needs(self, port: int, config: ListenerConfig) -> str:
+        """Return what this listener needs a port for under this config of it; empty: for nothing."""
+        if port == self.port:
+            return f"listener {self.name}"
+        ways = [*([config.advertise] if config.advertise else ()), *self.rules]
+        if any(port in fixed_ports(way) for way in ways):
+            return f"a node of listener {self.name}"
+        for ends in {self.range_for(way) for way in ways if way.by_range} & self.ranges.keys():
+            for node, its in self.ranges[ends].open.items():
+                if its == port:
+                    return f"node {node} of listener {self.name}"
+        return ""
+
+    def leave(self) -> None:
+        """Close all ports for good, because the listener is gone."""
+        self.left = True
+        self.close()
+
+    def prune(self) -> None:
+        """Close the ports that only earlier configs had."""
+        former, self.former = self.former, []
+        ranges, kept = self.known_ranges(self.rules), {self.port}
+        for way in self.ways():
+            kept.update(fixed_ports(way))
+        for way in former:
+            ends = self.range_for(way) if way.by_range else None
+            gone = set(fixed_ports(way))
+            if ends is not None and ends not in ranges and ends in self.ranges:
+                gone.update(self.ranges.pop(ends).open.values())
+            for ports in self.ranges.values():
+                kept.update(ports.open.values())
+            for port in gone - kept:
+                self.close_port(port)
 
     def open_for(self, rules: Sequence[Advertise]) -> Generator[None]:
         """Bind the ports of nodes that rules fix, as far as it goes: clients may have them since before a restart.
@@ -130,32 +223,13 @@ class ListenerPorts:
         """Return the ways in which brokers may appear to clients here."""
         return [*([self.config.advertise] if self.config.advertise else ()), *self.rules]
 
-    def open_port(self, port: int, node: int | None) -> None:
-        """Listen on `port` for connections to `node`. Raises OSError."""
-        if port in self.by_port:
-            return
-        arrived: OnAccept = partial(self.arrived, None) if node is None else partial(self.accepted, node)
-        acceptors: list[Acceptor] = []
-        try:
-            for family, sockaddr in self.endpoints:
-                sock = listen((family, (sockaddr[0], port, *sockaddr[2:])), self.foreign)
-                acceptors.append(Acceptor(self.reactor, sock, arrived, self.seldom))
-                if not port:
-                    self.port = port = sock.getsockname()[1]
-        except OSError:
-            for acceptor in acceptors:
-                acceptor.close()
-            raise
-        self.by_port[port] = acceptors
-        for acceptor in acceptors:
-            self.own.add(acceptor.address)
-
     def bind(self, port: int, node: int | None) -> bool:
         """Listen on `port`; return False if that port cannot be had. Raises OSError when none can be had for now."""
-        if port in self.by_port:
+        if port in self.by_port or self.left:
             return False
         try:
-            self.open_port(port, node)
+            self.stage(port, node)
+            self.begin()
         except OSError as error:
             self.refused.append((port, node, error.strerror or str(error)))
             if error.errno in EXHAUSTED:  # not the port's fault: others cannot be bound either
@@ -206,6 +280,7 @@ class ListenerPorts:
             acceptor.close()
 
     def close(self) -> None:
+        self.unstage()
         for port in list(self.by_port):
             self.close_port(port)
 
@@ -248,6 +323,8 @@ class ListenerPorts:
     ) -> Generator[None, None, ClientAddresses]:
         """Find where clients that have connected to `local_host` reach these nodes. Others may have their turn where it
         yields."""
+        if self.left:
+            return self.last_addresses(nodes, advertise, local_host)
         addresses: ClientAddresses = {}
         fixed = fixed_ports(advertise)
         work = 0
@@ -286,6 +363,19 @@ class ListenerPorts:
         if closed and not self.bind_fixed(address.port, fixed_nodes[address.port]):
             return None
         return address.host, address.port
+
+    def last_addresses(self, nodes: Iterable[int], advertise: Advertise, local_host: str) -> ClientAddresses:
+        """Return where clients of a listener that is gone were told that these nodes are; None for all others."""
+        addresses: ClientAddresses = {}
+        for node in nodes:
+            if advertise.by_range:
+                ports = self.ranges.get(self.range_for(advertise))
+                port = None if ports is None else ports.open.get(node)
+                addresses[node] = None if port is None else (advertise.host or local_host, port)
+            else:
+                address = advertise.whole_address(node)
+                addresses[node] = None if address is None else (address.host, address.port)
+        return addresses
 
     # ---- addresses for people
 
@@ -329,6 +419,21 @@ def by_name(named: NamedPort, listener: str, arrived: OnClient) -> OnClient:
             arrived(node, sock, address)
 
     return accepted
+
+
+def is_foreign(config: ListenerConfig) -> bool:
+    """Return True if a listener's sockets take connections to addresses of others."""
+    return config.transparent is not None and config.transparent.by == "tproxy"
+
+
+def turn_away(node: int | None, sock: socket.SocketType, address: Any) -> None:
+    """Close the connection of a client that has come before anybody is there to take it."""
+    sock.close()
+
+
+def close_all(sockets: Iterable[socket.socket]) -> None:
+    for sock in sockets:
+        sock.close()
 
 
 def fixed_ports(advertise: Advertise) -> dict[int, int | None]:

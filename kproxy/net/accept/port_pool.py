@@ -138,6 +138,14 @@ class PortPool:
     def may_be_free(self, port: int) -> None:
         self.lowest, self.highest = min(self.lowest, port), max(self.highest, port)
 
+    def lose(self, port: int) -> None:
+        """Forget a port that is for something else now; its node gets another one when it is asked for."""
+        for node in [node for node, its in self.open.items() if its == port]:
+            del self.open[node], self.used[node]
+            self.remembered.pop(node, None)
+            self.taken.discard(port)
+        self.busy[port] = monotonic() + BUSY
+
     def take_over(self, node: int) -> int | None:
         """Take the port that was used by nobody for the longest time; None: all were used of late."""
         while self.used:

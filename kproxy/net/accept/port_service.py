@@ -11,11 +11,11 @@ from typing import Any, Protocol, TypeVar
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.config.document import Config, ListenerConfig
-from kproxy.errors import InternalError
+from kproxy.config.document import Config
+from kproxy.config.limits import Limits
 from kproxy.net.capacity import Capacity
 from kproxy.net.dial.dialling import Topology
-from kproxy.net.dial.resolve import Endpoint, OwnPorts, ask
+from kproxy.net.dial.resolve import OwnPorts
 from kproxy.net.driven import HostPort
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.reporting import ConnectionCounts
@@ -24,6 +24,7 @@ from kproxy.rules.kinds.advertise import Advertise
 
 from .listener_ports import ClientAddresses, ListenerPorts
 from .named_port import NamedPort, OnClient
+from .port_change import PortChange
 from .port_pool import KnownNodes, KnownPorts, StateWriter, read_state
 from .preread import Preread
 
@@ -39,6 +40,8 @@ class AddressRequest:
     nodes: Mapping[int, HostPort]
     advertise: Advertise
     local_host: str
+    topology: Topology
+    """Topology of the cluster that has named them, which learns where they are."""
 
 
 class PortService(Protocol):
@@ -47,9 +50,13 @@ class PortService(Protocol):
     own: OwnPorts
 
     async def open(self) -> None: ...
+    def prepare(self, config: Config, arrived: Mapping[str, OnClient]) -> PortChange: ...
+    def set_topologies(self, topologies: Mapping[str, Topology]) -> None: ...
+    def prune(self, listener: str) -> None: ...
     def close(self) -> None: ...
     def use_rules(self, rules: Sequence[Advertise]) -> None: ...
     def admit(self, capacity: Capacity) -> None: ...
+    def use_limits(self, limits: Limits) -> None: ...
     @property
     def waiting(self) -> int: ...
     def port(self, listener: str) -> int: ...
@@ -71,18 +78,14 @@ class LocalPorts:
         self, config: Config, reactor: Reactor, arrived: Mapping[str, OnClient], topologies: Mapping[str, Topology],
         counts: ConnectionCounts, log: FilteringBoundLogger, rules: Sequence[Advertise] = (),
     ) -> None:  # fmt: skip
-        self.topologies, self.rules, self.reactor = topologies, rules, reactor
+        self.topologies, self.rules, self.reactor, self.log = topologies, rules, reactor, log
+        self.config, self.arrived = config, arrived
         self.jobs: deque[tuple[Generator[None, None, Any], Callable[[Any], object]]] = deque()
         """Steps of port changes under way, a slice of each in turn, with the function that gets the outcome."""
         self.own = OwnPorts()
-        self.preread = preread = Preread(reactor, config.limits, counts, log)
-        named: dict[Address, NamedPort] = {}
-        self.by_listener = {
-            each.name: ListenerPorts(
-                each, reactor, arrived[each.name], preread, log, named_port(each, named, preread), self.own
-            )
-            for each in config.listeners
-        }
+        self.preread = Preread(reactor, config.limits, counts, log)
+        self.by_listener: dict[str, ListenerPorts] = {}
+        self.named: dict[Address, NamedPort] = {}
         path = config.state
         self.state = None if path is None else StateWriter(Path(path), reactor, self.snapshot)
 
@@ -90,10 +93,26 @@ class LocalPorts:
         """Open the ports of all listeners. Raises InternalError, and DocumentError for a state file that cannot be
         used."""
         ports, nodes = read_state(self.state.path) if self.state is not None else ({}, {})
-        for listener_ports in self.by_listener.values():
-            listener_ports.open(await endpoints(listener_ports.config))
+        change = self.prepare(self.config, self.arrived)
+        await change.open()
+        change.commit()
         for _ in self.restore(ports, nodes):
             await trio.lowlevel.checkpoint()
+
+    def prepare(self, config: Config, arrived: Mapping[str, OnClient]) -> PortChange:
+        """Return the change to the ports of another config, of which nothing is done yet."""
+        return PortChange(self, config, arrived)
+
+    def set_topologies(self, topologies: Mapping[str, Topology]) -> None:
+        """Set the topologies of the clusters that there are now; the state file is written anew."""
+        self.topologies = topologies
+        self.changed()
+
+    def prune(self, listener: str) -> None:
+        """Close the ports of a listener that only earlier configs of it had: nobody is left who knows of them."""
+        if listener in self.by_listener:
+            self.by_listener[listener].prune()
+            self.changed()
 
     def close(self) -> None:
         """Close all ports, and refuse clients whose first bytes are awaited."""
@@ -104,6 +123,10 @@ class LocalPorts:
     def admit(self, capacity: Capacity) -> None:
         """Set the number of connections that there is room for."""
         self.preread.admit(capacity)
+
+    def use_limits(self, limits: Limits) -> None:
+        """Have other limits hold from the next check on."""
+        self.preread.limits = limits
 
     @property
     def waiting(self) -> int:
@@ -121,12 +144,13 @@ class LocalPorts:
     def ensure(self, request: AddressRequest, then: Callable[[ClientAddresses], object]) -> ClientAddresses | None:
         """Return where clients reach these nodes, and learn where the nodes are. None: `then` is called later, as many
         ports have to be opened, or others are being opened."""
-        return self.in_turns(self.find_addresses(request), then)
+        return self.in_turns(self.find_addresses(request, self.by_listener[request.listener]), then)
 
-    def find_addresses(self, request: AddressRequest) -> Generator[None, None, ClientAddresses]:
+    def find_addresses(
+        self, request: AddressRequest, listener_ports: ListenerPorts
+    ) -> Generator[None, None, ClientAddresses]:
         """Learn where the nodes are, and find an address for each."""
-        listener_ports = self.by_listener[request.listener]
-        changed = self.topologies[listener_ports.config.cluster].learn(request.nodes)
+        changed = request.topology.learn(request.nodes)
         before = listener_ports.assignments
         addresses = yield from listener_ports.client_addresses(request.nodes, request.advertise, request.local_host)
         if changed or before != listener_ports.assignments:
@@ -193,19 +217,3 @@ class LocalPorts:
     def changed(self) -> None:
         if self.state is not None:
             self.state.changed()
-
-
-def named_port(config: ListenerConfig, named: dict[Address, NamedPort], preread: Preread) -> NamedPort | None:
-    """Return the port on which this listener's clients name a host; the same for all listeners on one port."""
-    if not config.hosts:
-        return None
-    return named.setdefault(config.bind, NamedPort(preread)) if config.bind.port else NamedPort(preread)
-
-
-async def endpoints(config: ListenerConfig) -> list[Endpoint]:
-    """Return the addresses of the listener's `bind`. Raises InternalError."""
-    bind = config.bind
-    try:
-        return await trio.to_thread.run_sync(ask, (bind.host, bind.port))
-    except OSError as error:
-        raise InternalError(f"listener {config.name} cannot bind {bind}: {error.strerror}") from error

@@ -9,7 +9,7 @@ from time import monotonic
 
 from kproxy.config.document import ClusterConfig
 from kproxy.core.rewrite.rewriter import MOST_NODES
-from kproxy.errors import InternalError
+from kproxy.errors import InternalError, UnusableSetting
 from kproxy.net.accept.proxy_protocol import greeting
 from kproxy.net.driven import HostPort, show
 from kproxy.net.loop.reactor import Reactor
@@ -38,7 +38,10 @@ class Upstream:
     ) -> None:  # fmt: skip
         self.mark = mark
         if mark:
-            check_mark(name, mark)
+            try:
+                check_mark(name, mark)
+            except InternalError as error:
+                raise UnusableSetting(("clusters", name, "mark"), str(error)) from error
         self.name, self.config, self.reactor, self.counts = name, config, reactor, counts
         self.connect_timeout, self.handshake_timeout = connect_timeout, handshake_timeout
         self.log = LogThrottle(reactor.log.bind(cluster=name))
@@ -50,7 +53,7 @@ class Upstream:
             try:
                 self.tls = BrokerTls(config.tls, handshake_timeout, reactor.step, reactor.log.bind(cluster=name))
             except InternalError as error:
-                raise InternalError(f"cluster {name}: {error}") from error
+                raise UnusableSetting(("clusters", name, "tls"), f"cluster {name}: {error}") from error
         self.credentials = OwnCredentials(config.sasl) if config.sasl is not None else None
         self.side: type[Side] = Side if self.tls is None else TlsSide
         self.overrides: Mapping[HostPort, HostPort] = {tuple(a): tuple(b) for a, b in config.dial.items()}  # type: ignore[misc]
@@ -62,6 +65,12 @@ class Upstream:
         """Whether connections to its brokers come back to this kproxy, by way of others."""
         self.first = 0
         self.failed: dict[HostPort, float] = {}
+
+    def use_timeouts(self, connect_timeout: float, handshake_timeout: float) -> None:
+        """Set the seconds that connections and handshakes may take from now on."""
+        self.connect_timeout, self.handshake_timeout = connect_timeout, handshake_timeout
+        if self.tls is not None:
+            self.tls.timeout = handshake_timeout
 
     def servers(self, node: int | None) -> list[HostPort]:
         """Return the servers to try for this node, best first; None: for any.

@@ -44,10 +44,11 @@ def look(paths: Sequence[str]) -> FileVersions:
         files = rule_files(paths)
     except OSError:  # a folder went away while it was read
         return ((str(paths[0]), None),)
-    return tuple((str(file), _version(file)) for file in files)
+    return tuple((str(file), file_version(file)) for file in files)
 
 
-def _version(file: Path) -> tuple[int, ...] | None:
+def file_version(file: Path) -> tuple[int, ...] | None:
+    """Return what tells a file's versions apart; None: it is missing."""
     try:
         stat = os.stat(file)
     except OSError:
@@ -67,8 +68,8 @@ class RuleFiles:
         self.paths, self.log = paths, log
         self.seen: FileVersions = ()
         self.reading = trio.Lock()
-        self.on_hangup: Callable[[], Awaitable[object]] | None = None
-        """Called at each SIGHUP, once the files have been read."""
+        self.on_hangup: Callable[[], Awaitable[bool]] | None = None
+        """Called at each SIGHUP, before the files are read; returns True if it has read them itself."""
 
     def first(self) -> list[Document]:
         """Return the documents to begin with. Blocks."""
@@ -83,9 +84,8 @@ class RuleFiles:
                 task_status.started()
                 async for _ in signals:
                     self.log.info("signal", name="SIGHUP")
-                    await self.reload(keeper)
-                    if self.on_hangup is not None:
-                        await self.on_hangup()
+                    if self.on_hangup is None or not await self.on_hangup():
+                        await self.reload(keeper)
 
     async def reload(self, keeper: RuleKeeper) -> bool:
         """Read all files now; return True if their rules are in force. Those that are not are logged."""
@@ -105,7 +105,7 @@ class RuleFiles:
             return True
 
     async def _poll(self, keeper: RuleKeeper) -> None:
-        while self.paths:
+        while self.paths or self.on_hangup is not None:  # a config that changes may name files later
             await trio.sleep(INTERVAL)
             if await trio.to_thread.run_sync(look, self.paths) != self.seen:
                 await self._settled()

@@ -14,7 +14,7 @@ from typing import Protocol
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.errors import DocumentError
+from kproxy.errors import ConfigRefused, DocumentError
 from kproxy.net.loop.deadlines import Deadline
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.loop.turns import in_turns
@@ -136,6 +136,21 @@ class RuleKeeper:
             await self._put_into_force_in_turns(change)
             self._has_loaded(origin, before)
             return change
+
+    async def load_with(
+        self, operation: StoreOperation, commit: Callable[[RuleSet], object], ending: Callable[[], bool]
+    ) -> None:
+        """Take in rules together with another config, which `commit` puts in force beside them; it cannot fail. Raises
+        DocumentError, and ConfigRefused when the process is `ending` by now; nothing has changed then."""
+        async with self.one_at_a_time():
+            before = self.store.rule_set.id
+            change = await self._aside(operation)
+            if ending():
+                raise ConfigRefused("ending", "kproxy is going to end, and takes no other config")
+            commit(self.store.rule_set)
+            await self._put_into_force_in_turns(change)
+            if self.store.rule_set.id != before:
+                self._has_loaded("file", before)
 
     async def do_everywhere(self, what: str, operation: StoreOperation, *, rule: str | None = None) -> StoreChange:
         """Do `do` beside the loop, one operation at a time. Raises NotEverywhere, too."""

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
 
+from kproxy.config.document import Config
+from kproxy.config.limits import Limits
+from kproxy.errors import InternalError
 from kproxy.net.accept.listener_ports import ClientAddresses
+from kproxy.net.accept.named_port import OnClient
+from kproxy.net.accept.port_change import PortChange
 from kproxy.net.accept.port_service import AddressRequest
 from kproxy.net.capacity import Capacity
 from kproxy.net.dial.dialling import Topology
@@ -48,6 +53,20 @@ class RemotePorts:
     async def open(self) -> None:
         """Do nothing: the supervisor has opened the ports."""
 
+    def prepare(self, config: Config, arrived: Mapping[str, OnClient]) -> PortChange:
+        """Refuse: the ports are the supervisor's."""
+        raise InternalError("the ports of a worker are its supervisor's")
+
+    def set_topologies(self, topologies: Mapping[str, Topology]) -> None:
+        """Set the topologies of the clusters that there are now."""
+        self.topologies = topologies
+
+    def prune(self, listener: str) -> None:
+        """Do nothing: the supervisor closes the ports that nobody knows of any more."""
+
+    def use_limits(self, limits: Limits) -> None:
+        """Do nothing: the supervisor awaits first bytes."""
+
     def close(self) -> None:
         """Do nothing: the supervisor closes the ports."""
 
@@ -79,7 +98,7 @@ class RemotePorts:
 
     def ensure(self, request: AddressRequest, then: Callable[[ClientAddresses], object]) -> ClientAddresses | None:
         """Return at once what was asked for of late, else None, and `then` is called."""
-        self.topologies[self.clusters[request.listener]].learn(request.nodes)
+        request.topology.learn(request.nodes)
         key = request.listener, pack(request.advertise), request.local_host
         now = monotonic()
         known = self.known.get(key, {})

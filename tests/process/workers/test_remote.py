@@ -77,18 +77,21 @@ async def test_places_are_asked_for_once(quiet_log: Any, monkeypatch: pytest.Mon
     one, moved = {1: ("b1", 9092), 9: ("b9", 9092)}, {1: ("b2", 9092)}
     async with both(quiet_log) as ends:
         for _ in range(2):
-            assert await ends.places(AddressRequest("main", one, plain, "h")) == {1: ("k", 9101), 9: None}
+            assert await ends.places(AddressRequest("main", one, plain, "h", ends.topology)) == {
+                1: ("k", 9101),
+                9: None,
+            }
         assert len(ends.asked) == 1
         assert ends.topology.nodes == one
-        assert await ends.places(AddressRequest("main", one, rule, "h")) == {1: ("k", 9101), 9: None}
+        assert await ends.places(AddressRequest("main", one, rule, "h", ends.topology)) == {1: ("k", 9101), 9: None}
         assert unpack_advertise(ends.asked[1].advertise).host == "k"
-        assert await ends.places(AddressRequest("main", moved, plain, "h")) == {1: ("k", 9101)}
+        assert await ends.places(AddressRequest("main", moved, plain, "h", ends.topology)) == {1: ("k", 9101)}
         assert (ends.asked[2].listener, ends.asked[2].nodes, ends.asked[2].local_host) == ("main", moved, "h")
         monkeypatch.setattr(module, "monotonic", lambda: 1e9)
-        assert await ends.places(AddressRequest("main", moved, plain, "h")) == {1: ("k", 9101)}
+        assert await ends.places(AddressRequest("main", moved, plain, "h", ends.topology)) == {1: ("k", 9101)}
         assert len(ends.asked) == 4
         ends.supervisor.tell(NodesMoved("c", {5: ("b5", 1)}))
-        assert await ends.places(AddressRequest("main", {7: ("b7", 1)}, plain, "h")) == {7: ("k", 9107)}
+        assert await ends.places(AddressRequest("main", {7: ("b7", 1)}, plain, "h", ends.topology)) == {7: ("k", 9107)}
         assert ends.topology.nodes[5] == ("b5", 1)
 
 

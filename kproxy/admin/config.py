@@ -1,0 +1,132 @@
+"""Operations on the config: what is in force, what another one would change, and putting it in force.
+
+A document in the body may name files and variables of the machine that kproxy runs on. So it is taken only where the
+admin address asks for a token, and from whoever shows the one for changing things; without a body, kproxy reads its own
+config file again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import trio
+from pydantic import Field
+
+from kproxy.config.shown import shown
+from kproxy.errors import ConfigRefused
+from kproxy.net.config_keeper import CheckedConfig, ConfigKeeper
+from kproxy.net.rules.keeper import DOCUMENTS
+from kproxy.rules.document.source import Source
+
+from .backend import Backend
+from .models import Shown
+from .operation import Operation, OperationCall
+from .problem import Problem
+from .queries import Query
+
+
+class StepShown(Shown):
+    """Step from the config in force to another one."""
+
+    kind: Literal["added", "removed", "changed", "restart"] = Field(
+        description="restart: it holds from a restart on, and is refused, or left as it is with except_restart"
+    )
+    name: str = Field(description="part of the config, such as listeners.outside")
+    where: str = Field(description="file:line:column, the body is <api>; empty for what is not in the document")
+    fields: list[str] = Field(description="settings of it that differ")
+    effect: str = Field(description="what becomes of what is open, for people")
+
+
+class ConfigChangeShown(Shown):
+    """Steps to another config."""
+
+    version: str = Field(description="of the config in force")
+    steps: list[StepShown] = Field(description="empty: the document says what is in force")
+    not_in_file: list[str] = Field(
+        description="what is in force and came over this API, where kproxy's own config file says otherwise"
+    )
+
+
+class ConfigShown(Shown):
+    """Config in force."""
+
+    version: str = Field(description="the same for configs that say the same, secrets apart")
+    origin: Literal["file", "api"] = Field(description="how it came in; what came over the API is gone after a restart")
+    file: str | None = Field(description="config file of the start; null where kproxy was started with flags")
+    not_in_file: list[str] = Field(description="places where that file says otherwise")
+    applied: int = Field(description="how often the config was changed")
+    rejected: int = Field(description="how often one was refused")
+    config: dict[str, Any] = Field(description="with defaults and without secrets")
+
+
+class ApplyQuery(Query):
+    """Manner of applying a config."""
+
+    except_restart: bool = Field(default=False, description="what needs a restart stays as it is")
+
+
+def keeper_of(backend: Backend) -> ConfigKeeper:
+    """Return the keeper of the config. Raises ConfigRefused where it does not change."""
+    if backend.configs is None:
+        text = "with worker processes the config does not change while kproxy runs: restart it"
+        raise ConfigRefused("with_workers", text)
+    return backend.configs
+
+
+def document_of(backend: Backend, call: OperationCall) -> Source | None:
+    """Return the document in the body; None if there is none, which stands for kproxy's own file. Raises
+    ConfigRefused."""
+    assert isinstance(call.body, Source), "the operation has such a body"
+    if call.body.is_yaml and call.body.root is None:
+        return None
+    if not call.may_write:
+        raise Problem(403, "read_only", "the token is for reading, and a config in the body may name any file")
+    if not backend.has_token:
+        text = "a config in the body may name any file of this machine, so it is taken only where the admin address "
+        raise ConfigRefused("needs_token", f"{text}asks for a token; without a body kproxy reads its own file")
+    return call.body
+
+
+def show_change(keeper: ConfigKeeper, checked: CheckedConfig) -> ConfigChangeShown:
+    steps = [
+        StepShown(kind=step.kind, name=step.name, where=at, fields=list(step.fields), effect=step.effect)
+        for step, at in checked.steps
+    ]
+    return ConfigChangeShown(version=keeper.version, steps=steps, not_in_file=checked.not_in_file)
+
+
+async def get_config(backend: Backend, call: OperationCall) -> ConfigShown:
+    keeper = keeper_of(backend)
+    not_in_file = await trio.to_thread.run_sync(keeper.not_in_file, limiter=DOCUMENTS)
+    return ConfigShown(
+        version=keeper.version, origin=keeper.came_by, file=keeper.file, not_in_file=not_in_file,
+        applied=keeper.applied, rejected=keeper.rejected, config=shown(keeper.config),
+    )  # fmt: skip
+
+
+async def check_config(backend: Backend, call: OperationCall) -> ConfigChangeShown:
+    keeper = keeper_of(backend)
+    return show_change(keeper, await keeper.check(document_of(backend, call)))
+
+
+async def apply_config(backend: Backend, call: OperationCall) -> ConfigChangeShown:
+    """Answer when the config is in force; connections of what was removed may still end then."""
+    keeper, document = keeper_of(backend), document_of(backend, call)
+    came_by: Literal["file", "api"] = "file" if document is None else "api"
+    checked = await keeper.apply(document, came_by=came_by, except_restart=call.query.except_restart)
+    return show_change(keeper, checked)
+
+
+REFUSALS = ("invalid_document", "too_large", "needs_token", "no_config_file", "with_workers")
+
+OPERATIONS = (
+    Operation("GET", "/api/config", "get_config", "The config in force, without secrets.", get_config, ConfigShown,
+              refusals=("with_workers",)),
+    Operation("POST", "/api/config/check", "check_config",
+              "What another config, or without a body kproxy's own file, would change.",
+              check_config, ConfigChangeShown, body="document", refusals=REFUSALS, changes=False),
+    Operation("POST", "/api/config", "apply_config",
+              "Put another config, or without a body kproxy's own file, in force: all of it or nothing.",
+              apply_config, ConfigChangeShown, ApplyQuery, "document",
+              refusals=(*REFUSALS, "needs_restart", "ending", "not_everywhere")),
+)  # fmt: skip

@@ -1,0 +1,261 @@
+"""Network of one config: its clusters and listeners as they serve, and the change from one config to the next.
+
+Strategy. What is the same in both configs goes on as it is. What has changed is made anew beside it, and connections
+keep the listener and the cluster that they have begun with, so nothing changes under them. All that can fail is done
+before anything is put in force: files are read when the change is made, ports are opened by `open`. `commit` cannot
+fail, and does not let go of the loop. A start is the change from no config at all.
+
+Nodes. Ports stand for the ids of nodes, and where a node is has been learnt from its cluster. When a cluster is reached
+in another way, it is asked for its id, at the old place and at the new one. If both are the same, what is known of it
+stays; if they differ, connections to the old one are closed, since a client must not talk to two clusters at once; if
+one does not say, only what is known is forgotten: connections to nodes go to a bootstrap server until Metadata has
+named them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+import trio
+
+from kproxy.config.document import Config
+from kproxy.core.cluster import VERSION, brokers_request
+from kproxy.errors import DecodeError, UnusableSetting
+from kproxy.net.accept.listener import Listener, ListenerServer
+from kproxy.net.dial.metadata_poller import NodeLocator
+from kproxy.net.dial.own_connection import own_connection, send_request
+from kproxy.net.dial.resolve import REASON, OwnPorts
+from kproxy.net.dial.upstream import Upstream
+from kproxy.net.loop.background import Background
+from kproxy.wire import decode_response
+from kproxy.wire.table.api_keys import METADATA
+
+from .driven import ConnectionPhase, show
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kproxy.net.accept.port_change import PortChange
+
+    from .connection import Connection, ConnectionListener
+
+LOOPBACK = "127.0.0.1"
+ID_PATIENCE = 3.0
+"""Seconds for a cluster to say its id."""
+LONGEST_ANSWER = 16 << 20
+"""Bytes of the answer with a cluster's id, which names its brokers, too."""
+
+
+class NetworkServer(ListenerServer, Protocol):
+    """Server whose network changes. `own`: the ports of this kproxy; `locating`: the locators that run, by cluster."""
+
+    network: ServedNetwork
+    own: OwnPorts | None
+    locating: dict[str, tuple[NodeLocator, Background]]
+
+
+class ServedNetwork(NamedTuple):
+    """Clusters and listeners of one config, by name. `locators` are those of clusters with transparent listeners."""
+
+    upstreams: Mapping[str, Upstream]
+    locators: Mapping[str, NodeLocator]
+    listeners: Mapping[str, Listener]
+
+
+NO_NETWORK = ServedNetwork({}, {}, {})
+
+ClusterFate = Literal["kept", "forgotten", "changed"]
+"""Fate of what is known of a cluster: it stays, it is forgotten, or it was about another cluster."""
+
+
+class NetworkChange:
+    """Change of `server` to another config. Raises UnusableSetting when it is made, and nothing has changed then."""
+
+    def __init__(self, server: NetworkServer, config: Config) -> None:
+        self.server, self.config = server, config
+        self.before = before = server.network
+        self.fates: dict[str, ClusterFate] = {}
+        """Fates of the clusters that are in both configs and are reached in another way."""
+        self.ports: PortChange | None = None
+        upstreams = {name: self.upstream(name) for name in config.clusters}
+        transparent = {each.cluster for each in config.listeners if each.transparent is not None}
+        locators: dict[str, NodeLocator] = {}
+        for name in transparent:
+            old = before.locators.get(name)
+            same = old is not None and old.upstream is upstreams[name]
+            locators[name] = old if old is not None and same else NodeLocator(upstreams[name], server.log)
+        listeners: dict[str, Listener] = {}
+        for index, each in enumerate(config.listeners):
+            known, upstream = before.listeners.get(each.name), upstreams[each.cluster]
+            made = Listener(server, each, upstream, locators.get(each.cluster), index, known)
+            same = known is not None and known.word == made.word and known.upstream is upstream
+            listeners[each.name] = known if known is not None and same else made
+        self.after = ServedNetwork(upstreams, locators, listeners)
+
+    def upstream(self, name: str) -> Upstream:
+        """Return the cluster of this name: the one that there is, if it is reached in the same way."""
+        config, server = self.config, self.server
+        cluster, mark, limits = config.clusters[name], config.mark(name), config.limits
+        known = self.before.upstreams.get(name)
+        if known is not None and known.config == cluster and known.mark == mark:
+            return known
+        made = Upstream(name, cluster, server.reactor, server.counts, limits.connect_timeout, limits.handshake_timeout,
+                        mark, limits.max_nodes)  # fmt: skip
+        made.own = server.own
+        if known is not None:
+            self.fates[name] = "kept" if is_reached_alike(known, made) else "forgotten"
+        return made
+
+    async def open(self) -> None:
+        """Open the ports of new listeners, and ask for the ids of clusters that are reached in another way. Raises
+        UnusableSetting, and nothing has changed then."""
+        service = self.server.port_service
+        ports = service.prepare(self.config, {name: one.arrived for name, one in self.after.listeners.items()})
+        await ports.open()
+        self.ports = ports
+        try:
+            check_bootstrap(self.after.upstreams.values(), service.own.has)
+            async with trio.open_nursery() as nursery:
+                for name, fate in list(self.fates.items()):
+                    if fate == "forgotten":
+                        nursery.start_soon(self.compare, name)
+        except BaseException:
+            self.undo()
+            raise
+
+    async def compare(self, name: str) -> None:
+        """Find out whether a cluster is the same at the old place and at the new one."""
+        ids: dict[bool, str] = {}
+
+        async def ask(new: bool, upstream: Upstream) -> None:
+            ids[new] = await cluster_id(upstream)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, False, self.before.upstreams[name])
+            nursery.start_soon(ask, True, self.after.upstreams[name])
+        if ids[False] and ids[True]:
+            self.fates[name] = "kept" if ids[False] == ids[True] else "changed"
+
+    def undo(self) -> None:
+        """Close the ports that `open` has bound."""
+        if self.ports is not None:
+            self.ports.undo()
+            self.ports = None
+
+    def commit(self) -> None:
+        """Put the change in force, for those who connect from now on. Cannot fail."""
+        server, after, ports = self.server, self.after, self.ports
+        limits = self.config.limits
+        for name, upstream in after.upstreams.items():
+            known = self.before.upstreams.get(name)
+            if known is not None and self.fates.get(name) == "kept":
+                upstream.topology = known.topology
+            upstream.topology.most = limits.max_nodes
+            upstream.use_timeouts(limits.connect_timeout, limits.handshake_timeout)
+        for each in self.config.listeners:
+            after.listeners[each.name].config = each
+            after.listeners[each.name].use_timeout(limits.handshake_timeout)
+        server.network = after
+        if ports is None:
+            return
+        ports.commit()
+        server.port_service.set_topologies({name: one.topology for name, one in after.upstreams.items()})
+        for name, one in self.before.listeners.items():
+            if after.listeners.get(name) is one:
+                continue
+            one.left_ports = ports.left.get(name)
+            if name in ports.left:
+                one.gone = "listener_removed", f"listener {name} is no longer there"
+            elif self.fates.get(one.upstream.name) == "changed":
+                one.gone = "cluster_changed", f"cluster {one.upstream.name} is another one now"
+        follow_locators(server, after)
+
+
+def follow_locators(server: NetworkServer, network: ServedNetwork) -> None:
+    """Stop the locators of clusters that are gone, and run those of new ones."""
+    for name, (locator, task) in list(server.locating.items()):
+        if network.locators.get(name) is not locator:
+            task.stop()
+            del server.locating[name]
+    for name, locator in network.locators.items():
+        if name not in server.locating:
+            server.locating[name] = locator, Background(server.reactor.spawn, locator.run)
+
+
+class Retired:
+    """Listeners of earlier configs that still have connections."""
+
+    def __init__(self, prune: Callable[[str], object]) -> None:
+        self.prune = prune
+        self.listeners: set[ConnectionListener] = set()
+
+    def add(self, listener: ConnectionListener) -> None:
+        """Note that a listener has a successor, or none."""
+        self.listeners.add(listener)
+
+    def look(self, listener: ConnectionListener) -> None:
+        """Close the ports that only earlier configs of this listener had, unless it has connections that know of
+        them."""
+        if not listener.connections:
+            self.listeners.discard(listener)
+            if all(each.name != listener.name for each in self.listeners):
+                self.prune(listener.name)
+
+
+def is_reached_alike(one: Upstream, other: Upstream) -> bool:
+    """Return True if two configs of a cluster lead to the same servers, however these are talked to."""
+    return one.config.bootstrap == other.config.bootstrap and one.config.dial == other.config.dial
+
+
+async def cluster_id(upstream: Upstream) -> str:
+    """Return the id that a cluster gives itself; empty if it does not say."""
+    with trio.move_on_after(ID_PATIENCE):
+        try:
+            async with own_connection(upstream) as sock:
+                frame = await send_request(sock, brokers_request(), LONGEST_ANSWER)
+            answer = await trio.to_thread.run_sync(partial(decode_response, frame, METADATA, VERSION, trailing=True))
+            return str(answer.body.get("cluster_id") or "")
+        except (OSError, DecodeError):
+            pass
+    return ""
+
+
+def check_bootstrap(upstreams: Iterable[Upstream], is_own: Callable[[object], bool]) -> None:
+    """Raise UnusableSetting when a cluster's bootstrap server is this kproxy."""
+    for upstream in upstreams:
+        for number, server in enumerate(upstream.bootstrap):
+            addresses = [sockaddr for _, sockaddr in upstream.resolver.known(server) or ()]
+            if server[0].lower().rstrip(".") == "localhost":  # RFC 6761 §6.3; other names are asked for later
+                addresses.append((LOOPBACK, server[1]))
+            if any(is_own(sockaddr) for sockaddr in addresses):
+                where = ("clusters", upstream.name, "bootstrap", number)
+                text = f"cluster {upstream.name} cannot have {show(server)} as a bootstrap server: {REASON}"
+                raise UnusableSetting(where, text)
+
+
+def end_connections(server: NetworkServer, connections: Iterable[Connection]) -> Iterator[None]:
+    """End the connections of listeners that are gone, one in each step: those that were removed answer what is in
+    flight first, those to a cluster that is another one now are closed."""
+    now, timeout = monotonic(), server.limits.drain_timeout
+    drained: list[Connection] = []
+
+    def out_of_time() -> None:
+        for connection in drained:
+            if not connection.closed:
+                connection.end("drain_timeout", f"answers did not come within {timeout:g} s")
+
+    server.reactor.call_at(now + timeout, out_of_time)
+    for connection in connections:
+        listener = connection.listener
+        if not isinstance(listener, Listener) or listener.gone is None or connection.phase is not ConnectionPhase.OPEN:
+            continue
+        cause, reason = listener.gone
+        if cause == "cluster_changed":
+            connection.close(cause, reason)
+        elif connection.leaving is None:
+            connection.drain(now, cause, reason)
+            drained.append(connection)
+        yield
