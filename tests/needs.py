@@ -51,10 +51,12 @@ PROCESS = (
     "tests/cli/test_completion.py",
     "tests/cli/test_demo.py",
     "tests/cli/test_exchange_rows.py",
+    "tests/cli/test_mock.py",
     "tests/cli/test_on_a_terminal.py",
     "tests/cli/test_replay.py",
     "tests/cli/test_start.py",
     "tests/cli/test_tail.py",
+    "tests/cli/test_verify_follow.py",
     "tests/cli/view/test_proxy.py",
     "tests/cli/view/test_real_proxy.py",
     "tests/deploy/",
@@ -89,6 +91,10 @@ PROCESS = (
     "tests/testing/test_reports.py",
     "tests/testing/test_verification.py",
     "tests/view/page/",
+    "tests/view/test_files_only.py",
+    "tests/view/test_sources.py",
+    "tests/view/test_view_commands.py",
+    "tests/view/test_workers_view.py",
     "tests/wire/test_compression.py",
 )
 TOOLS = {
