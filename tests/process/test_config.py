@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from kproxy.config.changes import RESTART
+from kproxy.config.document import Config
 from kproxy.errors import ConfigRefused
 from kproxy.testing.process import free_port
 from tests.support.live_proxy import LiveProxy, NamedBroker
@@ -227,6 +229,11 @@ def test_what_needs_a_restart_is_told_and_refused(stack: ExitStack, broker: Name
     ]  # fmt: skip
     assert not refuses(two)
     assert live.keeper.config.seed is None
+
+
+def test_each_part_of_a_config_is_applied_or_needs_a_restart() -> None:
+    """A part that neither list names would be taken over in silence, and change nothing."""
+    assert set(Config.model_fields) == {"clusters", "listeners", "limits", "rules", *RESTART}
 
 
 def test_limits_hold_from_the_next_check_on(stack: ExitStack, broker: NamedBroker) -> None:
