@@ -39,20 +39,21 @@ class LogHole:
 @dataclass(slots=True)
 class AcknowledgedWrites:
     """Acknowledged writes of one partition, as far as their readers need them. `ended`, `lasts`: when writes with acks
-    all were answered, and the highest offset by then; `writes`: those, each by its
-    first offset."""
+    all were answered, and the highest offset by then; `writes`: those, each by its first offset. `lost`: first offsets
+    of batches of which it was told that they are; `written`: there is any write."""
 
     era: int = 0
     holes: deque[LogHole] = field(default_factory=lambda: deque(maxlen=MOST_HOLES))
-    lost: dict[int, tuple[Suspicion, Witness]] = field(default_factory=dict)
+    lost: set[int] = field(default_factory=set)
     ended: list[float] = field(default_factory=list)
     lasts: list[int] = field(default_factory=list)
     writes: list[tuple[int, Witness]] = field(default_factory=list)
+    written: bool = False
 
 
 def weight_of(known: AcknowledgedWrites) -> int:
     """Return how many bytes the acknowledged writes of a partition take, roughly."""
-    return 1000 + 800 * (len(known.holes) + len(known.ended)) + 2000 * len(known.lost)
+    return 1000 + 800 * (len(known.holes) + len(known.ended)) + 100 * len(known.lost)
 
 
 class AcknowledgedCheck(HistoryCheck):
@@ -83,6 +84,7 @@ class AcknowledgedCheck(HistoryCheck):
             return
         self.state.counts["acknowledged writes"] += 1
         known = self.of(write.place)
+        known.written = True
         if write.acks == ALL_REPLICAS:
             last = write.batches[-1].last if write.batches else write.base
             if not known.ended or (write.witness.ended >= known.ended[-1] and last > known.lasts[-1]):
@@ -103,7 +105,7 @@ class AcknowledgedCheck(HistoryCheck):
         """Look at the high watermark of an answer, and at what is missing between its batches."""
         known = self.of(read.place)
         self.watermark(known, read)
-        self.state.looked["lost-write"] += bool(self.state.counts["acknowledged writes"])
+        self.state.looked["lost-write"] += known.written
         ascending = all(one.base > before.last for before, one in zip(read.batches, read.batches[1:], strict=False))
         if read.partial or not ascending or not all(one.comparable for one in read.batches):
             return
@@ -113,8 +115,6 @@ class AcknowledgedCheck(HistoryCheck):
             if end is not None and batch.base > end + 1:
                 self.hole(known, read, max(end + 1, read.log_start), batch.base - 1)
             end = batch.last
-            if known.lost:
-                self.found_again(known, batch.base, read.witness)
         before = history.size
         for first, last in stretches(read.batches):
             history.covered.add(first, last)
@@ -122,7 +122,7 @@ class AcknowledgedCheck(HistoryCheck):
 
     def watermark(self, known: AcknowledgedWrites, read: ReadFact) -> None:
         """Keep a suspicion if an answer's high watermark is not beyond what had been acknowledged by its request."""
-        self.state.looked["watermark-behind"] += 1
+        self.state.looked["watermark-behind"] += bool(known.ended)
         at_time = bisect_left(known.ended, read.witness.began) - 1
         if at_time < 0 or read.high_watermark < 0 or read.high_watermark > known.lasts[at_time]:
             return
@@ -174,16 +174,9 @@ class AcknowledgedCheck(HistoryCheck):
             place,
             BatchInQuestion(place, [(write.number, batch.batch.base), (witness.number, None)]),
         )
-        self.suspect(suspicion)
+        self.suspect(suspicion)  # what is there again later proves nothing: another replica is cleaned by itself
         if len(known.lost) < MOST_LOST:
-            known.lost[batch.batch.base] = suspicion, witness
-
-    def found_again(self, known: AcknowledgedWrites, offset: int, witness: Witness) -> None:
-        """Clear the doubts about a batch that was missing: what a cleaner has taken is not there again later."""
-        lost = known.lost.get(offset)
-        if lost is not None and lost[1].before(witness) and lost[0].doubts:
-            lost[0].doubts = ()
-            lost[0].evidence.append(Evidence(witness, f"brings the batch at {offset} again"))
+            known.lost.add(batch.batch.base)
 
     def pending(self) -> Iterable[Suspicion]:
         """Return nothing more: what is lost has been told. Count what nobody has read."""

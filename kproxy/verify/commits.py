@@ -116,9 +116,12 @@ class CommitsCheck(HistoryCheck):
             return
         self.state.counts["commits"] += 1
         self.groups[fact.group]
-        self.state.looked["commit-goes-back"] += 1
+        self.state.looked["commit-goes-back"] += known.highest is not None
         self.goes_back(known, fact)
-        known.last = [one for one in known.last if not one.witness.before(fact.witness)][-MOST_OPEN:]
+        known.last = [one for one in known.last if not one.witness.before(fact.witness)]
+        if len(known.last) >= MOST_OPEN:
+            self.state.forgot["lost-commit"] += not known.too_many
+            known.too_many, known.last = True, known.last[-MOST_OPEN // 2 :]
         known.last.append(fact)
         if known.highest is None or fact.offset >= known.highest.offset:
             known.highest, known.lowest_told = fact, None
@@ -227,8 +230,8 @@ class CommitsCheck(HistoryCheck):
 
     def beyond(self, fact: CommitFact) -> None:
         """Keep a suspicion if a commit is beyond all that anybody had read or been told."""
-        self.state.looked["commit-beyond"] += 1
         end = self.ends.get(fact.place)
+        self.state.looked["commit-beyond"] += bool(end and end[1])
         if end and end[1] and fact.offset > end[0]:
             self.suspect(
                 Suspicion(

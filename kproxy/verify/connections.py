@@ -107,8 +107,8 @@ class LeaderEpochsCheck(HistoryCheck):
         node = fact.witness.node
         if node is None:
             return
-        self.state.looked["epoch-goes-back"] += 1
         told = self.told[node, fact.witness.api, fact.place, fact.topic_id]
+        self.state.looked["epoch-goes-back"] += bool(told)
         if told and fact.epoch < told[0].epoch and told[0].witness.before(fact.witness):
             self.suspect(
                 Suspicion(

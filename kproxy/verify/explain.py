@@ -17,6 +17,7 @@ from kproxy.observe.filter.view import EventView
 from kproxy.wire.records import Batch, decode
 from kproxy.wire.table.api_keys import CREATE_TOPICS, METADATA, PRODUCE
 
+from .broker_names import BrokerNames
 from .facts import PartitionPlace
 from .finding import BatchInQuestion, Finding, Verdict
 from .numbers import number_of
@@ -61,7 +62,8 @@ class RecordsOfExchanges:
     """Records of the batches that findings are about, at the client and at the broker (`behind`). `left`: bytes that
     may still be held."""
 
-    def __init__(self, findings: Iterable[Finding]) -> None:
+    def __init__(self, findings: Iterable[Finding], names: BrokerNames) -> None:
+        self.names = names
         self.wanted: dict[int, set[tuple[PartitionPlace, int | None]]] = {}
         for finding in findings:
             for batch in finding.batches[:MOST_BATCHES]:
@@ -81,6 +83,8 @@ class RecordsOfExchanges:
             exchange = reader.read(seen, witness)
             if exchange is None:
                 continue
+            if front is not None:
+                exchange.others = self.names.of(front) if seen is front else None
             if seen.key in NAMING:
                 reader.learn(exchange)
             if number in self.wanted:
@@ -144,7 +148,7 @@ class RecordsOfExchanges:
 def explain(verdict: Verdict, exchanges: Iterable[VerifiedExchange]) -> None:
     """Say of each finding what is different in its records, where the record has them: events have none.
     `exchanges`: the same record, from its beginning."""
-    held = RecordsOfExchanges(verdict.findings)
+    held = RecordsOfExchanges(verdict.findings, verdict.names or BrokerNames())
     if not held.wanted:
         return
     last, number = max(held.wanted), 0

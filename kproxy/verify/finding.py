@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from .broker_names import BrokerNames
 from .facts import PartitionPlace, Witness
 
 FindingLevel = Literal["proved", "suspect", "note"]
@@ -63,6 +64,7 @@ class Verdict:
     the reason why it could not look, or not at everything. `counts`: "acknowledged writes", "read afterwards",
     "commits", "groups", "transactions" and so on, for the line "checked". `incomplete`: what is to be said of the
     record as a whole (gaps, torn ends, frames that cannot be read), in sentences. `views`: those that were looked at.
+    `names`: what topics and groups are called at the broker, for whoever reads the record again.
     """
 
     findings: list[Finding]
@@ -73,3 +75,4 @@ class Verdict:
     connections: int
     incomplete: list[str] = field(default_factory=list)
     views: tuple[RecordView, ...] = ("clients", "brokers")
+    names: BrokerNames | None = None

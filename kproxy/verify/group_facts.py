@@ -34,7 +34,7 @@ VERSION_SIZE = 2
 def commits(exchange: ReadExchange) -> Iterator[Fact]:
     """Yield a commit for each partition of an OffsetCommit or a TxnOffsetCommit."""
     request, witness = exchange.request, exchange.witness
-    group = exchange.text(request["group_id"])
+    group = exchange.group(request["group_id"])
     if group is None or in_zookeeper(exchange.key, exchange.version):
         return
     generation = request.get("generation_id_or_member_epoch", request.get("generation_id", -1))
@@ -56,7 +56,7 @@ def told_commits(exchange: ReadExchange) -> Iterator[Fact]:
         return
     for topic in walk.find(response):
         around: dict[str, Any] = topic.around or exchange.request
-        group = exchange.text(around["group_id"])
+        group = exchange.group(around["group_id"])
         if group is None or (topic.around is not None and topic.around["error_code"]):
             continue
         for part in walk.inside(topic):
@@ -72,23 +72,24 @@ def in_zookeeper(key: int, version: int) -> bool:
 
 def deleted_groups(exchange: ReadExchange) -> Iterator[Fact]:
     """Yield the groups that DeleteGroups has deleted, or may have."""
-    for name in exchange.request["groups_names"] or ():
-        if exchange.text(name):
+    for name in map(exchange.group, exchange.request["groups_names"] or ()):
+        if name:
             yield ForgottenFact(exchange.witness, None, name)
 
 
 def deleted_commits(exchange: ReadExchange) -> Iterator[Fact]:
     """Yield the topics whose commits OffsetDelete has deleted, or may have."""
-    group = exchange.text(exchange.request["group_id"])
+    group = exchange.group(exchange.request["group_id"])
     for topic in exchange.request["topics"] or ():
-        if group and exchange.text(topic["name"]):
-            yield ForgottenFact(exchange.witness, topic["name"], group)
+        name = exchange.topic(topic["name"])
+        if group and name:
+            yield ForgottenFact(exchange.witness, name, group)
 
 
 def joins(exchange: ReadExchange) -> Iterator[Fact]:
     """Yield what a JoinGroup request says, whatever its answer."""
     request = exchange.request
-    group, member = exchange.text(request["group_id"]), exchange.text(request["member_id"])
+    group, member = exchange.group(request["group_id"]), exchange.text(request["member_id"])
     if group is not None and member is not None:
         timeout = max(request.get("rebalance_timeout_ms", request["session_timeout_ms"]), 0) / 1000
         told = exchange.response or {}
@@ -101,7 +102,7 @@ def joins(exchange: ReadExchange) -> Iterator[Fact]:
 def assignments(exchange: ReadExchange) -> Iterator[Fact]:
     """Yield what the leader of a classic group gives to its members."""
     request, response = exchange.request, exchange.response
-    group = exchange.text(request["group_id"])
+    group = exchange.group(request["group_id"])
     if group is None or not request["assignments"]:
         return
     members: dict[str, list[PartitionPlace]] = {}
@@ -133,16 +134,16 @@ def assigned(exchange: ReadExchange, data: Any) -> list[PartitionPlace] | None:
     if end != len(written) and version <= newest:
         return None
     return [
-        PartitionPlace(topic["topic"], number)
+        PartitionPlace(name, number)
         for topic in body["assigned_partitions"] or ()
-        if exchange.text(topic["topic"])
+        if (name := exchange.topic(topic["topic"]))
         for number in topic["partitions"] or ()
     ]
 
 
 def heartbeats(exchange: ReadExchange) -> Iterator[Fact]:
     """Yield the heartbeat of a classic member."""
-    group, member = exchange.text(exchange.request["group_id"]), exchange.text(exchange.request["member_id"])
+    group, member = exchange.group(exchange.request["group_id"]), exchange.text(exchange.request["member_id"])
     if group is not None and member:
         yield MemberFact(exchange.witness, group, member, left=False)
 
@@ -150,7 +151,7 @@ def heartbeats(exchange: ReadExchange) -> Iterator[Fact]:
 def leaves(exchange: ReadExchange) -> Iterator[Fact]:
     """Yield the members of a classic group that have left, as the answer says."""
     request, response = exchange.request, exchange.response
-    group = exchange.text(request["group_id"])
+    group = exchange.group(request["group_id"])
     if group is None or response is None or response["error_code"]:
         return
     members = [one["member_id"] for one in response.get("members") or () if not one["error_code"]]
@@ -162,7 +163,7 @@ def leaves(exchange: ReadExchange) -> Iterator[Fact]:
 def ownerships(exchange: ReadExchange) -> Iterator[Fact]:
     """Yield what a member has and is given, where the broker assigns (KIP-848)."""
     request, response = exchange.request, exchange.response
-    group, member = exchange.text(request["group_id"]), exchange.text(request["member_id"])
+    group, member = exchange.group(request["group_id"]), exchange.text(request["member_id"])
     if group is None or member is None:
         return
     owned = given = None

@@ -10,6 +10,7 @@ from .facts import Fact, ForgottenFact, ReadFact, TopicToldFact, WriteFact
 from .markers import TransactionMarkers
 from .partition import PartitionHistories
 from .recent import Kept, RecentMap, SharedRoom
+from .servers import KnownServers
 from .suspicion import Suspicion, Suspicions
 from .terms import VerifyTerms
 from .topics import KnownTopics
@@ -26,11 +27,11 @@ class CheckState:
     about what is where in a log; `forgot`: what checks did not remember for want of it, beside entries of their maps.
     """
 
-    def __init__(self, terms: VerifyTerms, memory: int) -> None:
+    def __init__(self, terms: VerifyTerms, memory: int, servers: KnownServers) -> None:
         self.terms = terms
         self.room = SharedRoom(memory // SHARE)
         self.topics = KnownTopics(terms, self.room)
-        self.suspicions = Suspicions(terms, self.topics)
+        self.suspicions = Suspicions(terms, self.topics, servers)
         self.partitions = PartitionHistories(memory)
         self.markers = TransactionMarkers(self.partitions, self.room)
         self.looked: Counter[str] = Counter()

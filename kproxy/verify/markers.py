@@ -31,25 +31,42 @@ def offset_of(marker: SeenMarker) -> int:
 
 @dataclass(slots=True)
 class ProducerMarkers:
-    """Markers of one producer id in one partition, by offset. `lowest`: those below it were forgotten."""
+    """Markers of one producer id in one partition, by offset. `lowest`: those up to it may have been forgotten."""
 
+    place: PartitionPlace | None = None
     markers: list[SeenMarker] = field(default_factory=list)
     lowest: int = -1
 
 
 class TransactionMarkers:
     """Markers of all producers in all partitions. A marker is *the next* of a batch's producer only if all that is
-    between them is known: another marker may be there."""
+    between them is known, and no marker among it was forgotten: another one may be there. `floors`: by partition, the
+    highest offset of those that were forgotten with their producers."""
 
     def __init__(self, partitions: PartitionHistories, room: SharedRoom) -> None:
         self.partitions, self.forgotten = partitions, 0
         self.by_producer: RecentMap[tuple[PartitionPlace, int, int], ProducerMarkers] = RecentMap(
-            MOST_PRODUCERS, ProducerMarkers, room=room, weigh=lambda known: 500 + 500 * len(known.markers)
-        )
+            MOST_PRODUCERS, ProducerMarkers, self._forget, room=room,
+            weigh=lambda known: 500 + 500 * len(known.markers),
+        )  # fmt: skip
+        self.floors: dict[PartitionPlace, int] = {}
+        self.floor = -1
 
     def of(self, place: PartitionPlace, producer_id: int) -> ProducerMarkers:
         """Return the markers of a producer in a partition."""
-        return self.by_producer[place, self.partitions.era(place.topic), producer_id]
+        known = self.by_producer[place, self.partitions.era(place.topic), producer_id]
+        if known.place is None:
+            known.place, known.lowest = place, max(self.floors.get(place, -1), self.floor)
+        return known
+
+    def _forget(self, known: ProducerMarkers) -> None:
+        if known.place is None or not known.markers:
+            return
+        if known.place not in self.floors and len(self.floors) >= MOST_PRODUCERS:
+            self.floor = max(self.floor, *self.floors.values())
+            self.floors.clear()
+        offset = known.markers[-1].offset
+        self.floors[known.place] = max(self.floors.get(known.place, -1), offset)
 
     def add(self, place: PartitionPlace, producer_id: int, marker: SeenMarker) -> bool:
         """Take in a marker; return True if it is a new one."""
@@ -67,7 +84,7 @@ class TransactionMarkers:
     def next(self, place: PartitionPlace, producer_id: int, offset: int) -> SeenMarker | None:
         """Return the next marker of a producer behind an offset; None as long as it is not certain which that is."""
         known = self.of(place, producer_id)
-        if offset < known.lowest:
+        if offset <= known.lowest:
             return None
         at = bisect_right(known.markers, offset, key=offset_of)
         if at == len(known.markers):

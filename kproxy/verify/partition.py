@@ -15,7 +15,8 @@ ENTRY_SIZE = 800
 PARTITION_SIZE = 20_000
 SMALL = 64
 """Entries up to which the history of a partition is forgotten as a whole."""
-MOST_SENDS = 4
+MOST_SENDS = 16
+"""Writes of one batch that are remembered; of more, it is only counted how many were acknowledged."""
 MOST_PLACES_OF_BATCH = 16
 STRETCHES = 8
 """Known stretches of offsets that take as much room as a batch."""
@@ -30,9 +31,10 @@ SequenceKey = tuple[int, int, int]
 
 @dataclass(slots=True)
 class KnownBatch:
-    """Batch whose offset is known. `written`: the first write of it that was acknowledged, with its `acks`; `read`: the
-    first Fetch that brought it. `stamped`: the broker put its own time into it. `conflicts`: other batches that were
-    found in its place."""
+    """Batch whose offset is known, as it is stored if that was read. `written`: the first write of it that was
+    acknowledged, with its `acks`; `read`: the first Fetch that brought it. `sent`: the form in which it was written, if
+    it is stored in another. `stamped`: the broker put its own time into it. `conflicts`: other batches that were found
+    in its place."""
 
     batch: BatchFact
     written: Witness | None = None
@@ -40,17 +42,17 @@ class KnownBatch:
     read: Witness | None = None
     stamped: bool = False
     conflicts: int = 0
+    sent: BatchFact | None = None
 
 
 @dataclass(slots=True)
 class BatchCopies:
-    """Copies of one batch of a producer without idempotence. `offsets`: where it is. `acknowledged`: its writes that
-    were; `unanswered`: when those began that were not; `newest`: when the last write of it began."""
+    """Copies of one batch of a producer without idempotence. `offsets`: where it is. `sends`: the first writes of it;
+    `acknowledged`: how many were; `unanswered`: those that were not."""
 
     offsets: tuple[int, ...] = ()
     acknowledged: int = 0
-    unanswered: tuple[float, ...] = ()
-    newest: float = 0.0
+    unanswered: tuple[Witness, ...] = ()
     sends: tuple[Witness, ...] = ()
     reads: tuple[Witness, ...] = ()
 
@@ -58,11 +60,16 @@ class BatchCopies:
         """Note a write of the batch, and whether it was acknowledged."""
         if ok:
             self.acknowledged += 1
-        elif len(self.unanswered) < MOST_PLACES_OF_BATCH:
-            self.unanswered += (witness.began,)
-        self.newest = max(self.newest, witness.began)
+        elif len(self.unanswered) < MOST_SENDS:
+            self.unanswered += (witness,)
         if len(self.sends) < MOST_SENDS:
             self.sends += (witness,)
+
+    @property
+    def sent_again(self) -> int:
+        """Return how many of the writes without an answer their client has certainly sent again: what it had on its way
+        at the same time, or another client sent, may have been meant as another one."""
+        return sum(any(map(one.sent_again_by, self.sends)) for one in self.unanswered)
 
     def add_offset(self, offset: int) -> bool:
         """Note where the batch is; return True if that is a second place."""

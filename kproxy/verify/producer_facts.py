@@ -38,9 +38,9 @@ def added_partitions(exchange: ReadExchange) -> Iterator[Fact]:
     if not FENCED.isdisjoint(errors.values()):
         yield FencedFact(exchange.witness, *producer)
     places = [
-        PartitionPlace(topic["name"], number)
+        PartitionPlace(name, number)
         for topic in request["v3_and_below_topics"] or ()
-        if exchange.text(topic["name"])
+        if (name := exchange.topic(topic["name"]))
         for number in topic["partitions"] or ()
     ]
     failed = None if response is None else next((error for error in errors.values() if error), 0)

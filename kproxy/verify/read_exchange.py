@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from sys import intern
 from typing import Any
 from uuid import UUID
@@ -41,12 +41,20 @@ def coordinator_result(error: int | None) -> Result:
 
 
 @dataclass(slots=True)
+class ClientNames:
+    """Names of topics and groups at the broker, by the other ones that a client has for them."""
+
+    topics: dict[str, str] = field(default_factory=dict)
+    groups: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class ReadExchange:
     """Exchange whose bodies have been decoded; records are RecordHeaders.
 
-    `response`: None where there is none. `names`: topic ids' names, as whoever sent the request calls them. `sessions`:
-    fetch sessions of its connection. `records`: they are looked at, too. `damaged`: parts of it that make no
-    sense, by count.
+    `response`: None where there is none. `names`: topic ids' names at the broker. `sessions`: fetch sessions of its
+    connection. `records`: they are looked at, too. `damaged`: parts of it that make no sense, by count. `others`: names
+    at the broker that are not those of the client.
     """
 
     key: int
@@ -58,6 +66,7 @@ class ReadExchange:
     sessions: FetchSessions
     records: bool = False
     damaged: int = 0
+    others: ClientNames | None = None
 
     def name_of(self, topic_id: UUID) -> str | None:
         """Return the name of the topic with this id; None if it is not known."""
@@ -70,6 +79,8 @@ class ReadExchange:
     def place_in(self, topic: Topic | Partition, number: int) -> PartitionPlace | None:
         """Return the place of this partition of a topic; None for a name or number that none has."""
         name = called(topic, self.name_of)
+        if self.others is not None and topic[0]:
+            name = self.others.topics.get(name, name)
         if len(name) > LONGEST_NAME or number < 0:
             self.damaged += 1
             return None
@@ -106,6 +117,16 @@ class ReadExchange:
         if self.response is None:
             return None
         return {place: part.error_code for part, place in self.answered()}
+
+    def topic(self, value: Any) -> str | None:
+        """Return a topic's name at the broker; None for one that is absent, or longer than any."""
+        name = self.text(value)
+        return name if name is None or self.others is None else self.others.topics.get(name, name)
+
+    def group(self, value: Any) -> str | None:
+        """Return a group's name at the broker; None for one that is absent, or longer than any."""
+        name = self.text(value)
+        return name if name is None or self.others is None else self.others.groups.get(name, name)
 
     def text(self, value: Any) -> str | None:
         """Return a name in a message; None for one that is absent, or longer than any."""

@@ -17,13 +17,13 @@ from kproxy.core.counters import Counters
 from kproxy.core.live.fetch_sessions import FetchSessions
 from kproxy.core.live.partition_session import Room
 from kproxy.errors import DecodeError
-from kproxy.observe.exchange import Form, Frame, ObservedExchange
+from kproxy.observe.exchange import Form, Frame, ObservedExchange, Who
 from kproxy.wire.scan.sketch import decode_sketch
 from kproxy.wire.table import api_keys
 
 from . import group_facts, log_facts, producer_facts, topic_facts
 from .facts import Fact, RequestFact, TopicToldFact, Witness
-from .read_exchange import ReadExchange
+from .read_exchange import ClientNames, ReadExchange
 from .recent import RecentMap
 
 MOST_CONNECTIONS = 20_000
@@ -66,8 +66,10 @@ TELLERS: dict[int, FactTeller] = {
 
 @dataclass(slots=True)
 class ReadCounts:
-    """Exchanges by API: those that were read, those of which not enough was kept, and those that cannot be read."""
+    """Exchanges by API: those that were read, those of which not enough was kept, and those that cannot be read.
+    `side`: where they passed, in words before a verb; empty at the client."""
 
+    side: str = ""
     looked: Counter[str] = field(default_factory=Counter)
     not_kept: Counter[str] = field(default_factory=Counter)
     damaged: Counter[str] = field(default_factory=Counter)
@@ -79,23 +81,28 @@ class FactReader:
     `names`: those of topic ids, as the exchanges tell them. `records`: the records of batches are looked at, too.
     """
 
-    def __init__(self, *, records: bool = False) -> None:
+    def __init__(self, side: str = "", *, records: bool = False) -> None:
         self.records = records
-        self.counts = ReadCounts()
+        self.counts = ReadCounts(side)
         self.names: dict[str, str] = {}
         self.room, counters = Room(), Counters()
         self.sessions: RecentMap[tuple[str, int], FetchSessions] = RecentMap(
             MOST_CONNECTIONS, lambda: FetchSessions(counters, self.room), FetchSessions.end
         )
 
-    def facts(self, seen: ObservedExchange, witness: Witness) -> list[Fact]:
-        """Return the facts that an exchange tells."""
+    def facts(self, seen: ObservedExchange, witness: Witness, others: ClientNames | None = None) -> list[Fact]:
+        """Return the facts that an exchange tells. `others`: names at the broker that its client has others for."""
+        return self.told(seen, witness, self.read(seen, witness), others)
+
+    def told(
+        self, seen: ObservedExchange, witness: Witness, exchange: ReadExchange | None, others: ClientNames | None = None
+    ) -> list[Fact]:
+        """Return the facts that an exchange tells, which `read` has read; None: it could not."""
         facts: list[Fact] = [RequestFact(witness, seen.key)]
-        tell = TELLERS.get(seen.key)
-        exchange = None if tell is None else self.read(seen, witness)
-        if tell is None or exchange is None:
+        if exchange is None:
             return facts
-        for fact in tell(exchange):
+        exchange.others = others
+        for fact in TELLERS[seen.key](exchange):
             facts.append(fact)
             if isinstance(fact, TopicToldFact):
                 self.name(fact)
@@ -103,7 +110,9 @@ class FactReader:
         return facts
 
     def read(self, seen: ObservedExchange, witness: Witness) -> ReadExchange | None:
-        """Return an exchange with its bodies; None for one that cannot be read, which is counted."""
+        """Return an exchange with its bodies; None for one that tells no facts, or cannot be read, which is counted."""
+        if seen.key not in TELLERS:
+            return None
         if not (kept(seen.request) and (seen.answer is None or kept(seen.answer))):
             self.counts.not_kept[seen.api] += 1
             return None
@@ -119,9 +128,10 @@ class FactReader:
             self.sessions.drop_oldest()
 
         def name_of(topic_id: str) -> str | None:
-            return self.names.get(topic_id) or seen.who.topic_of(topic_id)
+            return self.names.get(topic_id) or exchange.topic(seen.who.topic_of(topic_id))
 
-        return ReadExchange(seen.key, seen.version, witness, request, response, name_of, sessions, self.records)
+        exchange = ReadExchange(seen.key, seen.version, witness, request, response, name_of, sessions, self.records)
+        return exchange
 
     def learn(self, exchange: ReadExchange) -> None:
         """Take in the names of topic ids that an exchange tells, and nothing else."""
@@ -171,7 +181,15 @@ def witness_of(seen: ObservedExchange, number: int, skew: float, altered: bool, 
         software=intern(software[:LONGEST_TEXT]),
         altered=altered,
         correlation_id=at.correlation_id,
+        server=server_of(who),
     )
+
+
+def server_of(who: Who) -> str:
+    """Return the address of a connection's server where nothing tells its cluster, as in a capture of tcpdump; else
+    nothing."""
+    address: str | None = None if who.cluster is not None else getattr(who, "server_address", None)
+    return "" if address is None else intern(f"{address}:{getattr(who, 'server_port', 0)}")
 
 
 __all__ = ["FactReader", "ReadExchange", "witness_of"]

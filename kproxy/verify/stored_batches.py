@@ -18,6 +18,8 @@ from .suspicion import Suspicion
 MOST_CONFLICTS = 4
 """Other batches in the place of one that are told."""
 MOST_DOUBLED = 10_000
+MOST_TOLD_SENDS = 4
+"""Writes of a batch that a finding names."""
 IN_FORM = CODEC | LOG_APPEND_TIME | DELETE_HORIZON
 """Attributes that a broker may change when it stores or cleans a batch."""
 
@@ -57,8 +59,6 @@ class StoredBatchesCheck(HistoryCheck):
         """Compare the batches of an answer with what is known at their offsets."""
         history = self.partitions[read.place]
         before = history.size
-        for name in ("inconsistent-offset", "duplicate"):
-            self.state.looked[name] += len(read.batches)
         for batch in read.batches:
             if batch.comparable:
                 self.meet(history, read.place, batch, read.witness, None)
@@ -74,15 +74,19 @@ class StoredBatchesCheck(HistoryCheck):
     ) -> None:
         """Take in that a batch is at an offset, by an answer that brought it or acknowledged it (`write`)."""
         known = history.batches.get(batch.base)
-        if known is not None and alike(known.batch, batch):
+        self.state.looked["inconsistent-offset"] += known is not None
+        if known is not None and (alike(known.batch, batch) or is_resent(known, batch, write)):
             self.confirm(history, known, batch, witness, write)
         elif known is not None and write_and_read(known, write) and recast(known, batch, write):
             self.state.recast += known.batch.content is None or batch.content is None
+            if known.sent is None and (write is not None or known.written is not None):
+                known.sent = known.batch if write is None else batch
             if write is None:
                 known.batch = batch
             self.confirm(history, known, batch, witness, write)
         else:
             others = overlapping(history, batch)
+            self.state.looked["inconsistent-offset"] += bool(others)
             for other in others:
                 self.conflict(place, other, batch, witness, write)
             if others:
@@ -92,6 +96,7 @@ class StoredBatchesCheck(HistoryCheck):
             self.confirm(history, known, batch, witness, write)
         copies = self.copies(history, batch, make=write is None)
         if copies is not None:
+            self.state.looked["duplicate"] += write is None and bool(copies.sends)
             if write is None and not copies.reads:
                 copies.reads = (witness,)
             if copies.add_offset(batch.base):
@@ -136,7 +141,7 @@ class StoredBatchesCheck(HistoryCheck):
             write is not None and write.acks != ALL_REPLICAS
         ):
             doubts.append("truncation")
-        if write is None and known.batch.base == batch.base and batch.identity.records < known.batch.identity.records:
+        if not twice and cleaned(known.batch, batch):
             doubts.append("compaction")
         if (
             not twice and (known.read is None) == (write is None) and untimed(known.batch, batch)
@@ -172,15 +177,14 @@ class StoredBatchesCheck(HistoryCheck):
             surplus = len(copies.offsets) - copies.acknowledged
             if surplus <= 0 or not copies.sends:
                 continue
-            again = sum(began < copies.newest for began in copies.unanswered)
             doubts: tuple[str, ...] = ()
             if newest < 0:  # without a time, what is equal is one batch
                 doubts = ("intent", "times")
-            elif again < surplus:  # with as many writes as there are offsets, each may have been meant
+            elif copies.sent_again < surplus:  # with as many writes as there are offsets, each may have been meant
                 doubts = ("intent",) if surplus <= len(copies.unanswered) else ("unseen",)
             sends = len(copies.unanswered) + copies.acknowledged
             offsets = " and ".join(map(str, sorted(copies.offsets)))
-            evidence = [Evidence(one, answer_of(one)) for one in copies.sends]
+            evidence = [Evidence(one, answer_of(one)) for one in copies.sends[:MOST_TOLD_SENDS]]
             evidence += [Evidence(one, f"brings it, at {offsets}") for one in copies.reads]
             yield Suspicion(
                 "duplicate",
@@ -225,6 +229,18 @@ def alike(known: BatchFact, batch: BatchFact) -> bool:
     return known.identity == batch.identity and known.delta == batch.delta
 
 
+def is_resent(known: KnownBatch, batch: BatchFact, write: WriteFact | None) -> bool:
+    """Return True if a batch is written in the form in which one was that is stored in another: its producer has sent
+    it again, and the broker says where it is."""
+    return write is not None and known.sent is not None and alike(known.sent, batch)
+
+
+def cleaned(one: BatchFact, other: BatchFact) -> bool:
+    """Return True if one of two batches may be the other without some records: a cleaner leaves its first and last
+    offset. Each replica is cleaned by itself, so what was read first may be the cleaned one."""
+    return one.base == other.base and one.delta == other.delta and one.identity.records != other.identity.records
+
+
 def write_and_read(known: KnownBatch, write: WriteFact | None) -> bool:
     """Return True unless both batches are writes, which clients have not made anew."""
     return write is None or known.written is None
@@ -238,8 +254,9 @@ def recast(known: KnownBatch, batch: BatchFact, write: WriteFact | None) -> bool
         return False
     if one.content is not None and two.content is not None:
         return one.content == two.content
-    if known.read is not None and write is None:  # both as they are stored: cleaning sets a horizon, and no more
-        return (one.attributes ^ two.attributes) & ~DELETE_HORIZON == 0 and one.attributes != two.attributes
+    if known.read is not None and write is None:  # as replicas store them: each cleaner sets a horizon of its own
+        alike_else = (one.attributes ^ two.attributes) & ~DELETE_HORIZON == 0
+        return alike_else and bool((one.attributes | two.attributes) & DELETE_HORIZON)
     stamped = known.stamped or (write is not None and write.stamped)
     if stamped or (one.attributes ^ two.attributes) & IN_FORM:
         return True

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from .checks import doubt_text
 from .facts import PartitionPlace, Witness
 from .finding import BatchInQuestion, Evidence, Finding, FindingLevel
+from .servers import KnownServers
 from .terms import VerifyTerms
 from .topics import KnownTopics
 
@@ -22,6 +23,9 @@ MOST_PLACES = 2000
 MOST_EVIDENCE = 8
 NATURAL = frozenset({"compaction", "anew", "retention", "truncation"})
 """Doubts about what became of a log. They say nothing of an exchange whose bytes differ between client and broker."""
+
+OF_ABSENCE = frozenset({"elsewhere", "unseen", "lowered"})
+"""Doubts about exchanges that are not in the record, which a complete one excludes."""
 
 
 @dataclass(slots=True)
@@ -61,8 +65,8 @@ class Suspicions:
     """Suspicions of all checks over one view of a record. `dropped`: places that are not told, since there are too
     many."""
 
-    def __init__(self, terms: VerifyTerms, topics: KnownTopics) -> None:
-        self.terms, self.topics = terms, topics
+    def __init__(self, terms: VerifyTerms, topics: KnownTopics, servers: KnownServers) -> None:
+        self.terms, self.topics, self.servers = terms, topics, servers
         self.by_place: dict[tuple[str, str], AlikeSuspicions] = {}
         self.dropped = self.dropped_late = 0
 
@@ -135,8 +139,10 @@ class Suspicions:
             elif doubt == "retention":
                 if not self.terms.retention.get(topic, 0.0) > suspicion.age:
                     left.append(doubt)
-            elif not (doubt in ("elsewhere", "unseen") and self.terms.proves_absence):
+            elif not (doubt in OF_ABSENCE and self.terms.proves_absence):
                 left.append(doubt)
+        if not self.servers.one_cluster and (suspicion.doubts or len({one.connection for one in witnesses}) > 1):
+            left.append("clusters")
         return left
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 from kproxy.observe.credentials import FILLER
 
@@ -21,7 +22,7 @@ GONE = codes("NONE", "REQUEST_TIMED_OUT", "UNKNOWN_SERVER_ERROR")
 def told_topics(exchange: ReadExchange) -> Iterator[Fact]:
     """Yield what a Metadata response tells of topics and their leaders."""
     for topic, parts in exchange.answered_topics():
-        name, topic_id = exchange.text(topic.name), id_text(topic.topic_id)
+        name, topic_id = exchange.topic(topic.name), id_text(topic.topic_id)
         if not name or topic.fields["error_code"]:
             continue
         if topic_id:
@@ -38,10 +39,10 @@ def created_topics(exchange: ReadExchange) -> Iterator[Fact]:
         return
     asked = {one["name"]: one for one in exchange.request["topics"] or ()}
     for topic in (exchange.response or {}).get("topics") or ():
-        name = exchange.text(topic["name"])
+        name = exchange.topic(topic["name"])
         if not name or topic["error_code"]:
             continue
-        wanted = compacted_by((asked.get(name) or {}).get("configs"))
+        wanted = compacted_by((asked.get(topic["name"]) or {}).get("configs"))
         told = compacted_by(topic.get("configs"))
         yield TopicToldFact(
             exchange.witness, name, id_text(topic.get("topic_id")), wanted if told is None else told, made=True
@@ -51,20 +52,29 @@ def created_topics(exchange: ReadExchange) -> Iterator[Fact]:
 def deleted_topics(exchange: ReadExchange) -> Iterator[Fact]:
     """Yield the topics that DeleteTopics has deleted, or may have."""
     request, response = exchange.request, exchange.response
-    named = [one["name"] or exchange.name_of(one["topic_id"]) for one in request.get("topics") or ()]
-    failed = set()
-    for one in (response or {}).get("responses") or ():
-        if one["error_code"] not in GONE:
-            failed.add(one["name"] or (exchange.name_of(one["topic_id"]) if "topic_id" in one else None))
-    for name in [*(request.get("topic_names") or ()), *named]:
-        if name and exchange.text(name) and name not in failed:
+    asked = [(one["name"], one["topic_id"]) for one in request.get("topics") or ()]
+    asked += [(name, None) for name in request.get("topic_names") or ()]
+    failed = {
+        named(exchange, one["name"], one.get("topic_id"))
+        for one in (response or {}).get("responses") or ()
+        if one["error_code"] not in GONE
+    }
+    for name in [named(exchange, *one) for one in asked]:
+        if name and name not in failed:
             yield ForgottenFact(exchange.witness, name, None)
+
+
+def named(exchange: ReadExchange, name: str | None, topic_id: UUID | None) -> str | None:
+    """Return the name of a topic that a message names, or gives the id of; None if nobody knows."""
+    if name:
+        return exchange.topic(name)
+    return None if topic_id is None else exchange.name_of(topic_id)
 
 
 def told_configs(exchange: ReadExchange) -> Iterator[Fact]:
     """Yield what DescribeConfigs tells of topics."""
     for resource in (exchange.response or {}).get("results") or ():
-        name = exchange.text(resource["resource_name"])
+        name = exchange.topic(resource["resource_name"])
         compacted = compacted_by(resource["configs"])
         if resource["resource_type"] == TOPIC_RESOURCE and name and compacted is not None:
             yield TopicToldFact(exchange.witness, name, "", compacted)
@@ -73,7 +83,7 @@ def told_configs(exchange: ReadExchange) -> Iterator[Fact]:
 def altered_configs(exchange: ReadExchange) -> Iterator[Fact]:
     """Yield what AlterConfigs or IncrementalAlterConfigs make of topics: once compacted, a topic may lack records."""
     for resource in exchange.request["resources"] or ():
-        name = exchange.text(resource["resource_name"])
+        name = exchange.topic(resource["resource_name"])
         if resource["resource_type"] == TOPIC_RESOURCE and name and compacted_by(resource["configs"]):
             yield TopicToldFact(exchange.witness, name, "", compacted=True)
 

@@ -96,7 +96,7 @@ class KnownTopics:
         if self.terms.proves_absence:
             return False
         known = (topic.made or not ever) and all(map(topic.not_compacted.holds, witnesses))
-        return False if known else None
+        return False if known and not self.may_be_another(name, witnesses) else None
 
     def may_be_another(self, name: str, witnesses: Sequence[Witness]) -> bool:
         """Return True if a topic of this name may have been made anew while these exchanges were."""

@@ -29,6 +29,8 @@ MOST_FENCES = 32
 MOST_EPOCHS = 256
 MOST_WRITES = 64
 MOST_EXPECTED = 32
+MOST_UNSURE = 32
+"""Suspicions about one producer that a later end of a transaction may make sure."""
 
 MarkerPlace = tuple[PartitionPlace, int, Witness]
 """Partition and offset of a marker, with the exchange that brought it."""
@@ -46,8 +48,9 @@ class EpochFence:
 @dataclass(slots=True)
 class ProducerHistory:
     """History of one transactional producer id. `markers`: by epoch, one of each end. `ends`: transactions that ended,
-    by epoch, where each has its own; `own_from`: the first epoch of such markers, None if there are none. `writes`:
-    batches since the last end, as (partition, last offset, exchange). `expected`: by partition, batches whose
+    by epoch, where each has its own; `own_from`: the first epoch of such markers, None if there are none; `own_to`:
+    the last epoch of such a transaction; `unsure`: suspicions about markers of an epoch that only this makes sure.
+    `writes`: batches since the last end, as (partition, last offset, exchange). `expected`: by partition, batches whose
     transaction has ended, and how."""
 
     fences: deque[EpochFence] = field(default_factory=lambda: deque(maxlen=MOST_FENCES))
@@ -58,6 +61,8 @@ class ProducerHistory:
         default_factory=lambda: RecentMap(MOST_EPOCHS, list[TransactionEndFact])
     )
     own_from: int | None = None
+    own_to: int = -1
+    unsure: list[tuple[Suspicion, int]] = field(default_factory=list)
     writes: deque[tuple[PartitionPlace, int, Witness]] = field(default_factory=lambda: deque(maxlen=MOST_WRITES))
     expected: RecentMap[PartitionPlace, deque[tuple[int, Witness, TransactionEndFact]]] = field(
         default_factory=lambda: RecentMap(MOST_EXPECTED, lambda: deque(maxlen=MOST_EXPECTED))
@@ -67,7 +72,7 @@ class ProducerHistory:
 def weight_of(producer: ProducerHistory) -> int:
     """Return how many bytes the history of a producer takes, roughly."""
     epochs = 1000 * (len(producer.markers) + len(producer.ends) + len(producer.fences))
-    return 3000 + epochs + 700 * len(producer.writes) + 5000 * len(producer.expected)
+    return 3000 + 1000 * len(producer.unsure) + epochs + 700 * len(producer.writes) + 5000 * len(producer.expected)
 
 
 class TransactionsCheck(HistoryCheck):
@@ -107,9 +112,9 @@ class TransactionsCheck(HistoryCheck):
         for batch in write.batches:
             if not batch.transactional:
                 continue
-            self.state.looked["zombie-write"] += 1
             identity = batch.identity
             producer = self.producers[identity.producer_id]
+            self.state.looked["zombie-write"] += bool(producer.fences)
             self.behind_fence(producer, identity.producer_id, identity.epoch, write.witness, str(write.place))
             if write.base is not None:
                 producer.writes.append((write.place, batch.last, write.witness))
@@ -141,10 +146,10 @@ class TransactionsCheck(HistoryCheck):
         if own_epoch:
             first = fact.epoch + 1
             producer.own_from = first if producer.own_from is None else min(first, producer.own_from)
+            self.make_sure(producer, fact.epoch)
         elif fact.result == "ok" and fact.witness.version < SENT_AGAIN:  # one epoch for all of them from now on
             producer.own_from = None
         if fact.result == "ok":
-            self.state.looked["torn-transaction"] += 1
             if (
                 fact.witness.version < SENT_AGAIN
             ):  # else it may be one that was sent again, which has the epoch of before
@@ -155,8 +160,9 @@ class TransactionsCheck(HistoryCheck):
             if own_epoch:
                 producer.ends[fact.epoch][:] = [fact]
                 for end, (place, offset, witness) in (producer.markers.get(fact.epoch + 1) or {}).items():
+                    self.state.looked["torn-transaction"] += 1
                     if (end == "commit") != fact.committed:
-                        self.torn_end(fact, place, offset, witness, end)
+                        self.sure_once(producer, fact.epoch + 1, self.torn_end(fact, place, offset, witness, end))
         if fact.result != "failed":
             producer.writes.clear()
 
@@ -167,20 +173,38 @@ class TransactionsCheck(HistoryCheck):
             if end is None:
                 continue
             identity = batch.identity
-            self.state.looked["torn-transaction"] += 1
             producer = self.producers[identity.producer_id]
             known = producer.markers[identity.epoch]
+            self.state.looked["torn-transaction"] += producer.own_from is not None and bool(known)
             mine = read.place, batch.base, read.witness
             other = known.get("abort" if end == "commit" else "commit")
             if end not in known:
                 known[end] = mine
                 if other is not None and producer.own_from is not None and identity.epoch >= producer.own_from:
-                    self.torn(identity.producer_id, identity.epoch, (end, mine), other)
+                    torn = self.torn(identity.producer_id, identity.epoch, (end, mine), other)
+                    self.sure_once(producer, identity.epoch, torn)
                 for fact in producer.ends.get(identity.epoch - 1) or ():
+                    self.state.looked["torn-transaction"] += 1
                     if (end == "commit") != fact.committed:
-                        self.torn_end(fact, *mine, end)
+                        self.sure_once(producer, identity.epoch, self.torn_end(fact, *mine, end))
             if producer.own_from is None:
                 self.expectations(producer, read.place)
+
+    def sure_once(self, producer: ProducerHistory, epoch: int, suspicion: Suspicion) -> None:
+        """Leave a doubt about markers of an epoch until a later transaction is known to have one of its own, too: if
+        the cluster's transaction version was lowered, a transaction of this very epoch may have ended with it."""
+        if epoch <= producer.own_to:
+            suspicion.doubts = ()
+        elif len(producer.unsure) < MOST_UNSURE:
+            producer.unsure.append((suspicion, epoch))
+
+    def make_sure(self, producer: ProducerHistory, epoch: int) -> None:
+        """Clear the doubts about markers up to this epoch, whose own transaction has ended with the next one."""
+        producer.own_to = max(producer.own_to, epoch)
+        for suspicion, of_epoch in producer.unsure:
+            if of_epoch <= producer.own_to:
+                suspicion.doubts = ()
+        producer.unsure = [one for one in producer.unsure if one[1] > producer.own_to]
 
     def expectations(self, producer: ProducerHistory, place: PartitionPlace) -> None:
         """Compare the markers behind batches of a partition with how their transactions ended."""
@@ -190,15 +214,19 @@ class TransactionsCheck(HistoryCheck):
             marker = self.state.markers.next(place, fact.producer_id, offset)
             if marker is None:
                 expected.append((offset, witness, fact))
-            elif (marker.end == "commit") != fact.committed:
+                continue
+            self.state.looked["torn-transaction"] += 1
+            if (marker.end == "commit") != fact.committed:
                 write = Evidence(witness, f"{place}, up to offset {offset}")
                 self.torn_end(fact, place, marker.offset, marker.witness, marker.end, write)
 
-    def torn(self, producer_id: int, epoch: int, mine: tuple[TransactionEnd, MarkerPlace], other: MarkerPlace) -> None:
+    def torn(
+        self, producer_id: int, epoch: int, mine: tuple[TransactionEnd, MarkerPlace], other: MarkerPlace
+    ) -> Suspicion:
         """Keep a suspicion that one transaction was committed in one place and aborted in another."""
         end, (place, offset, witness) = mine
         opposite = "abort" if end == "commit" else "commit"
-        self.suspect(
+        return self.suspect(
             Suspicion(
                 "torn-transaction",
                 "proved",
@@ -208,6 +236,7 @@ class TransactionsCheck(HistoryCheck):
                     Evidence(other[2], f"{opposite} at {other[0]}, offset {other[1]}"),
                     Evidence(witness, f"{end} at {place}, offset {offset}"),
                 ],
+                ("lowered",),
             )
         )
 
@@ -219,7 +248,7 @@ class TransactionsCheck(HistoryCheck):
         witness: Witness,
         end: TransactionEnd,
         write: Evidence | None = None,
-    ) -> None:
+    ) -> Suspicion:
         """Keep a suspicion that a transaction's marker is not what its producer was told. `write`: the batch that ties
         them together, where epochs do not: an end in between may be missing in the record."""
         told = "committed" if fact.committed else "aborted"
@@ -227,13 +256,13 @@ class TransactionsCheck(HistoryCheck):
             Evidence(fact.witness, f"{told}, epoch {fact.epoch}"),
             Evidence(witness, f"{end} at {place}, offset {offset}"),
         ]
-        self.suspect(
+        return self.suspect(
             Suspicion(
                 "torn-transaction",
                 "proved",
                 f"producer {fact.producer_id}",
                 f"the producer was told that its transaction is {told}, and {place} has a marker of the other end",
                 evidence if write is None else [write, *evidence],
-                () if write is None else ("unseen",),
+                ("lowered",) if write is None else ("unseen",),
             )
         )

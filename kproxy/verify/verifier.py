@@ -12,13 +12,15 @@ from typing import Protocol
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.view import EventView, ViewedEvent
 
+from .broker_names import BrokerNames
 from .event_reader import EventReader, event_witness
 from .facts import Fact, Witness
 from .finding import LEVELS, Finding, Verdict
-from .outcome import counts_of, not_read, not_remembered, outcome, told_of_reading
-from .reading import FactReader, witness_of
+from .outcome import counts_of, not_in_record, not_read, not_remembered, outcome, told_of_reading
+from .reading import FactReader, ReadCounts, witness_of
 from .recent import RecentMap
-from .sides import both_sides
+from .servers import KnownServers
+from .sides import both_sides, differing
 from .terms import VerifyTerms
 from .view import ViewVerifier
 
@@ -46,19 +48,27 @@ class ClusterVerifier:
 
     def __init__(self, terms: VerifyTerms, memory: int) -> None:
         each = memory // 2 if terms.view == "both" else memory
-        self.clients = ViewVerifier("clients", terms, each) if terms.view != "brokers" else None
-        self.brokers = ViewVerifier("brokers", terms, each) if terms.view != "clients" else None
+        self.servers = KnownServers()
+        self.clients = ViewVerifier("clients", terms, each, self.servers) if terms.view != "brokers" else None
+        self.brokers = ViewVerifier("brokers", terms, each, self.servers) if terms.view != "clients" else None
 
     @property
     def views(self) -> list[ViewVerifier]:
         """Return the views that were asked for."""
         return [view for view in (self.clients, self.brokers) if view is not None]
 
-    def findings(self) -> list[Finding]:
-        """Return what is found as of now, with who did it."""
+    def findings(self, counts: ReadCounts) -> list[Finding]:
+        """Return what is found as of now, with who did it. `counts`: what was read of the brokers' side."""
         clients = [] if self.clients is None else self.clients.findings()
         brokers = [] if self.brokers is None else self.brokers.findings()
-        return clients + brokers if len(self.views) == 1 else both_sides(clients, brokers)
+        if self.clients is None or self.brokers is None:
+            return clients + brokers
+        view = self.brokers
+
+        def blind(check: str) -> bool:
+            return bool(view.terms.incomplete or view.obstacle(check) or not_in_record(counts, check))
+
+        return both_sides(clients, brokers, blind)
 
 
 class Verifier:
@@ -75,9 +85,10 @@ class Verifier:
         self.known_connections = 0
         self.clusters: dict[str, ClusterVerifier] = {}
         self.front_reader = FactReader(records=terms.records)
-        self.behind_reader = FactReader(records=terms.records)
+        self.behind_reader = FactReader("at the broker ", records=terms.records)
         self.event_reader = EventReader(self.front_reader.counts)
         self.apart: RecentMap[tuple[str, int], list[bool]] = RecentMap(MOST_CONNECTIONS, list[bool])
+        self.names = BrokerNames()
 
     def add(self, exchange: VerifiedExchange) -> None:
         """Take the next exchange of a record, whatever it is made of."""
@@ -95,23 +106,35 @@ class Verifier:
         cluster = self.cluster(known.who.cluster)
         if cluster is None:
             return
-        shared = None
+        at_broker = None
+        if behind is not None:
+            number = self.exchanges if front is not None else 0
+            other = witness_of(behind, number, self.terms.skew, True, known)
+            self.apart[other.connection][:] = [True]
+            read = self.behind_reader.read(behind, other)
+            if front is None or read is None:
+                at_broker = self.behind_reader.told(behind, other, read)
         if front is not None:
             witness = witness_of(front, self.exchanges, self.terms.skew, behind is not None, front)
             self.connected(witness)
-            shared = self.front_reader.facts(front, witness)
+            mine = self.front_reader.read(front, witness)
+            if mine is not None and behind is not None and read is not None:
+                self.names.learn(front, mine, read)
+            elif mine is not None and behind is None:
+                self.names.same(front, mine)
+            shared = self.front_reader.told(front, witness, mine, self.names.of(front))
+            if behind is not None and at_broker is None:
+                at_broker = self.behind_reader.told(behind, other, read)
+                witness.differs = other.differs = differing(shared, at_broker)
+            if witness.server:
+                cluster.servers.learn(witness.server, mine, shared)
             tell(cluster.clients, witness, shared)
-        if cluster.brokers is None:
-            return
-        if behind is not None:
-            number = self.exchanges if front is not None else 0
-            witness = witness_of(behind, number, self.terms.skew, True, known)
-            self.apart[witness.connection][:] = [True]
-            tell(cluster.brokers, witness, self.behind_reader.facts(behind, witness))
-        elif front is not None and shared is not None and not front.answered_by_rule:
-            if self.apart.get(witness.connection):  # names and fetch sessions may differ on the two sides of it
-                shared = self.behind_reader.facts(front, witness)
-            tell(cluster.brokers, witness, shared)
+            if behind is None and not front.answered_by_rule:
+                if self.apart.get(witness.connection):  # fetch sessions may differ on the two sides of it
+                    shared = self.behind_reader.facts(front, witness, self.names.of(front))
+                tell(cluster.brokers, witness, shared)
+        if at_broker is not None:
+            tell(cluster.brokers, other, at_broker)
 
     def take_event(self, data: ViewedEvent) -> None:
         """Take the next exchange as its request event tells it: as the client saw it."""
@@ -168,10 +191,11 @@ class Verifier:
             if not so_far:
                 view.end()
         found, of_record = [], len(self.terms.incomplete)
-        self.terms.incomplete.extend(not_read(self.front_reader.counts))  # so that absence proves nothing
+        for reader in (self.front_reader, self.behind_reader):
+            self.terms.incomplete.extend(not_read(reader.counts))  # so that absence proves nothing
         self.terms.incomplete.extend(not_remembered(self.views))
         for name, cluster in self.clusters.items():
-            of_cluster = cluster.findings()
+            of_cluster = cluster.findings(self.behind_reader.counts)
             if len(self.clusters) > 1:
                 for finding in of_cluster:
                     finding.about = f"{finding.about} of {name or 'a cluster without a name'}"
@@ -180,7 +204,9 @@ class Verifier:
         lowest = LEVELS.index(self.terms.level)
         found = [one for one in found if LEVELS.index(one.level) <= lowest]
         found.sort(key=rank)
-        views, counts = self.views, self.front_reader.counts
+        views, counts = self.views, [self.front_reader.counts]
+        if self.terms.view != "clients":
+            counts.append(self.behind_reader.counts)
         figures = counts_of([cluster.views[0] for cluster in self.clusters.values()])
         if self.events:
             del figures["transactions"]
@@ -197,6 +223,7 @@ class Verifier:
             connections=self.known_connections,
             incomplete=incomplete,
             views=tuple(dict.fromkeys(view.view for view in views)),
+            names=self.names,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .acknowledged import AcknowledgedCheck, AnswersCheck
+from .checks import checks
 from .commits import CommitsCheck
 from .committed_reads import CommittedReadsCheck
 from .connections import AnswerOrderCheck, ConformanceCheck, LeaderEpochsCheck, VersionsCheck
@@ -15,6 +16,7 @@ from .groups import BrokerGroupsCheck, ClassicGroupsCheck
 from .history_check import SHARE, CheckState, ErasCheck, FactHandler, HistoryCheck
 from .order import TimeOrder
 from .sequences import ConnectionOrderCheck, SequencesCheck
+from .servers import KnownServers
 from .stored_batches import StoredBatchesCheck
 from .suspicion import Suspicion
 from .terms import VerifyTerms
@@ -34,10 +36,10 @@ OF_MARKERS = frozenset({"aborted-read", "torn-transaction"})
 class ViewVerifier:
     """Verifier of what clients saw, or of what brokers did."""
 
-    def __init__(self, view: RecordView, terms: VerifyTerms, memory: int) -> None:
+    def __init__(self, view: RecordView, terms: VerifyTerms, memory: int, servers: KnownServers | None = None) -> None:
         self.view, self.terms = view, terms
         self.order = TimeOrder(memory)
-        self.state = CheckState(terms, memory)
+        self.state = CheckState(terms, memory, servers or KnownServers())
         self.checks = [one(self.state) for one in CHECKS]  # each, since one knows what another asks for
         self.handlers: dict[type[Fact], list[FactHandler]] = {}
         for check in self.checks:
@@ -62,6 +64,24 @@ class ViewVerifier:
         if check == "order":
             forgotten += sum(one.producers.dropped for one in histories)
         return forgotten
+
+    def obstacle(self, check: str) -> str:
+        """Return why a check of what is in the record is not one of all of it; empty if it is."""
+        state = self.state
+        forgotten = self.forgotten(check)
+        if forgotten:
+            return f"not all of it was remembered: {forgotten} entries were forgotten for want of memory"
+        if state.partitions.evicted and checks()[check].detail == "headers":
+            return (
+                f"compared with the newest batches only: {state.partitions.evicted} were forgotten for want of memory"
+            )
+        if state.unread_markers and check in OF_MARKERS:
+            return f"the record does not tell which end {state.unread_markers} markers of transactions are"
+        if state.recast and check == "inconsistent-offset" and not self.terms.records:
+            return (
+                f"{state.recast} batches are stored in another form than they were sent in, so that headers do not tell"
+            )
+        return ""
 
     def take(self, time: float, facts: list[Fact]) -> None:
         """Take the facts of an exchange that was over at `time`, or has begun then and was never over."""

@@ -8,7 +8,8 @@ from tests.support.exchange_factory import Somebody
 from tests.verify.history import NOW, TOPIC_ID, History, batch, thinned
 
 A, B, C = batch(b"a", b"aa"), batch(b"b", b"bb", at=1), batch(b"c", b"cc", at=2)
-OTHER = Somebody(9, client_port=50009, client_id="other")
+OTHER = Somebody(9, client_port=50009, client_id="writer")
+"""The same client on another connection, as after one that was lost."""
 
 
 def test_what_is_written_and_read_is_clean() -> None:
@@ -48,14 +49,6 @@ def test_below_the_beginning_of_the_log_nothing_is_lost() -> None:
     history.read(5, 4, (6, C), version=4)  # does not tell where the log begins
     assert history.findings() == {"lost-write": "suspect"}
     assert history.findings(retention={"orders": 60.0}) == {"lost-write": "proved"}
-
-
-def test_what_is_there_again_was_not_compacted() -> None:
-    history = History(compacted=None)
-    history.write(1, A, 0)
-    history.read(2, 0, (2, B))
-    history.read(3, 0, (0, A), (2, B))
-    assert history.findings() == {"lost-write": "proved"}
 
 
 def test_what_brokers_sent_was_not_compacted() -> None:
@@ -161,7 +154,7 @@ def test_a_batch_that_the_broker_compresses_anew() -> None:
 def test_a_batch_that_was_sent_again_without_idempotence() -> None:
     history = History()
     history.write(1, A, None)
-    history.write(2, A, 2)
+    history.write(2, A, 2, who=OTHER)
     history.read(3, 0, (0, A), (2, A))
     (finding,) = history.verdict().findings
     assert (finding.check, finding.level) == ("duplicate", "proved")

@@ -29,7 +29,9 @@ class Witness:
     `number`: of the exchange in its record, from 1 on, in the order in which exchanges came; 0: a request of kproxy's
     own. `began`, `ended`: seconds since 1970 of the request's first and the response's last byte; `ended` is None
     without a response. `connection`: the client's address, and kproxy's number of the connection. `altered`: what
-    passed at the client and at the broker were not the same bytes. `made_by_kproxy`: the response is a rule's.
+    passed at the client and at the broker were not the same bytes. `differs`: partitions of which other batches or
+    offsets passed there. `made_by_kproxy`: the response is a rule's. `server`: its address, where the record does not
+    tell of which cluster it is.
     """
 
     number: int
@@ -44,11 +46,19 @@ class Witness:
     made_by_kproxy: bool = False
     software: str = ""
     altered: bool = False
+    differs: frozenset[str] = frozenset()
     correlation_id: int = 0
+    server: str = ""
 
     def before(self, other: Witness) -> bool:
         """Return True if this exchange was over when the other began: nothing else is known to be before."""
         return self.ended is not None and self.ended < other.began
+
+    def sent_again_by(self, other: Witness) -> bool:
+        """Return True if `other` may be this request, sent again by the same client once it had no answer to expect:
+        after one that was none, or on another connection."""
+        over = self.before(other) or self.connection != other.connection
+        return over and self.began < other.began and self.client_key == other.client_key
 
     @property
     def client_key(self) -> tuple[str, str]:

@@ -189,7 +189,8 @@ def lost_writes(batches: DataFrame, gaps: DataFrame, *by: str) -> DataFrame:
 def aborted_reads(batches: DataFrame, *by: str) -> DataFrame:
     """Return data that was read as committed, and whose producer's next marker in the partition says abort.
 
-    Nothing is said where not all batches up to the marker are known: another marker may be in between.
+    Nothing is said where not all batches up to the marker are known: another marker may be in between; nor of a batch
+    without records, which a cleaner leaves for its sequence.
     """
     before = Window.partitionBy(*by, "place").orderBy("first", "last", "seen")
     passed = before.rowsBetween(Window.unboundedPreceding, -1)
@@ -205,7 +206,7 @@ def aborted_reads(batches: DataFrame, *by: str) -> DataFrame:
     ended = rows.withColumn("end", F.last(marker, ignorenulls=True).over(ahead))
     aborted = (F.col("end.says") == "abort") & (F.col("end.stretch") == F.col("stretch"))
     return finding(
-        later_day(ended.where(F.col("reader").isNotNull() & aborted), "end"),
+        later_day(ended.where(F.col("reader").isNotNull() & aborted & (F.col("records") > 0)), "end"),
         "aborted-read",
         PROVED,
         F.format_string(

@@ -1,0 +1,91 @@
+"""Names that topics and groups have at the broker, where rules give clients other ones.
+
+Two clients may mean different topics by one name, and one topic by two. So what a client saw counts by the names at the
+broker, as far as the record tells them: an exchange whose names are others there is in it twice. What kproxy answers in
+the broker's place has the client's names only, which its client's other exchanges explain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kproxy.observe.exchange import ObservedExchange
+from kproxy.wire.elements import Topic, topic_walk
+from kproxy.wire.table.api_keys import METADATA
+from kproxy.wire.table.layout import ZERO_UUID
+
+from .read_exchange import ClientNames, ReadExchange
+from .recent import RecentMap
+
+MOST_CLIENTS = 20_000
+MOST_NAMES = 1000
+"""Names of one client that are remembered."""
+
+ClientScope = tuple[str | None, str, str | None, str | None]
+"""Listener, address, client id and principal of a client, by which rules give it names."""
+
+
+@dataclass(slots=True)
+class BrokerNames:
+    """Names at the broker of what all clients of a record speak of."""
+
+    by_client: RecentMap[ClientScope, ClientNames] = field(default_factory=lambda: RecentMap(MOST_CLIENTS, ClientNames))
+
+    def of(self, seen: ObservedExchange) -> ClientNames | None:
+        """Return what is known of the names of a client; None if none of them is another one at the broker."""
+        return self.by_client.get(scope_of(seen)) if self.by_client.entries else None
+
+    def learn(self, seen: ObservedExchange, front: ReadExchange, behind: ReadExchange) -> None:
+        """Take in how the names in an exchange at the client, `seen` and read, are called at the broker."""
+        pairs = [*zip_names(topics_in(front, "request"), topics_in(behind, "request"))]
+        by_id = {one.topic_id: one.name for one in topics_in(behind, "response") if one.topic_id}
+        pairs += [(one.name, by_id.get(one.topic_id)) for one in topics_in(front, "response") if one.topic_id]
+        topics = [(name, other) for name, other in pairs if name and other]
+        groups = [*zip(groups_in(front), groups_in(behind), strict=False)]
+        if self.of(seen) is None and all(name == other for name, other in (*topics, *groups)):
+            return
+        names = self.by_client[scope_of(seen)]
+        for known, found in ((names.topics, topics), (names.groups, groups)):
+            for name, other in found:
+                if name == other:
+                    known.pop(name, None)
+                elif len(known) < MOST_NAMES or name in known:
+                    known[name] = other
+
+    def same(self, seen: ObservedExchange, front: ReadExchange) -> None:
+        """Take in that an exchange was the same at the broker: what Metadata tells there has the same names."""
+        names = self.of(seen)
+        if names is not None and seen.key == METADATA and not seen.answered_by_rule:
+            for topic in topics_in(front, "response"):
+                names.topics.pop(topic.name or "", None)
+
+
+def scope_of(seen: ObservedExchange) -> ClientScope:
+    """Return by what rules may have given other names to the client of an exchange."""
+    who = seen.who
+    return who.listener, who.client_address, seen.client_id, who.principal
+
+
+def topics_in(exchange: ReadExchange, direction: str) -> list[Topic]:
+    """Return the topics that a request or a response lists."""
+    walk = topic_walk(exchange.key, exchange.version, direction)
+    body = exchange.request if direction == "request" else exchange.response
+    if walk is None or body is None:
+        return []
+    return [one._replace(topic_id=None if one.topic_id == ZERO_UUID else one.topic_id) for one in walk.find(body)]
+
+
+def zip_names(front: list[Topic], behind: list[Topic]) -> Iterator[tuple[str | None, str | None]]:
+    """Yield the names of a request's topics at both sides; none if some were left out at one of them."""
+    if len(front) == len(behind):
+        yield from ((one.name, other.name) for one, other in zip(front, behind, strict=True))
+
+
+def groups_in(exchange: ReadExchange) -> list[str]:
+    """Return the groups that a request names."""
+    request = exchange.request
+    names = [request.get("group_id"), *(request.get("groups_names") or ())]
+    groups = request.get("groups") or ()
+    names += [one.get("group_id") if isinstance(one, dict) else one for one in groups]
+    return [name for name in names if isinstance(name, str)]
