@@ -14,7 +14,8 @@ from kproxy.errors import DecodeError, KproxyError, RecordsError
 from kproxy.rules.bodies import carries_records
 from kproxy.wire import decode_request, decode_response
 from kproxy.wire.elements import called, partitions_in
-from kproxy.wire.records import Batch, Cut, Record, decode, entries
+from kproxy.wire.records import Batch, Cut, LegacyEntry, Record, decode, entries
+from kproxy.wire.records.record import TooManyHeaders, least_size
 from kproxy.wire.table.api_keys import PRODUCE
 
 from .exchange import Form, Frame, ObservedExchange
@@ -28,16 +29,21 @@ MOST_UNPACKED = 8 * MOST_BYTES
 three thousand zstd batches that unpack to eight megabytes of zeros each, which would take 15 s."""
 
 
+MOST_HEADERS = 100_000
+"""Headers of these records, together. Two bytes out of a codec make one, so that a kilobyte can have millions."""
+
+
 class RecordLimits(NamedTuple):
-    """Records that are looked at in one exchange, and bytes that may come out of its codecs."""
+    """Records that are looked at in one exchange, their headers, and bytes that may come out of its codecs."""
 
     records: int
     unpacked: int
+    headers: int = MOST_HEADERS
 
 
 OF_FILES = RecordLimits(MOST_RECORDS, MOST_UNPACKED)
 """For whoever keeps nobody waiting."""
-LIVE = RecordLimits(2500, MOST_BYTES)
+LIVE = RecordLimits(2500, MOST_BYTES, 10_000)
 """While traffic passes: at most some thirty milliseconds of an event loop."""
 
 
@@ -101,7 +107,7 @@ def records_of(seen: ObservedExchange, limits: RecordLimits = OF_FILES) -> Itera
 
     Raises NotKept where their frame was not kept whole, and where there is more than the limits allow.
     """
-    left, unpacked = limits.records, Unpacked(limits.unpacked)
+    left, unpacked = limits.records, Unpacked(limits.unpacked, limits.headers)
     for field in record_fields(seen):
         for record in _readable(field.data, unpacked):
             if not left:
@@ -111,10 +117,27 @@ def records_of(seen: ObservedExchange, limits: RecordLimits = OF_FILES) -> Itera
 
 
 class Unpacked:
-    """Counter of the bytes that came out of the codecs of one exchange, or may have."""
+    """Counter of the bytes that came out of the codecs of one exchange, or may have. `headers`: how many headers of its
+    records may still be looked at."""
 
-    def __init__(self, most: int = MOST_UNPACKED) -> None:
-        self.size, self.most = 0, most
+    def __init__(self, most: int = MOST_UNPACKED, headers: int = MOST_HEADERS) -> None:
+        self.size, self.most, self.headers = 0, most, headers
+
+    def records(self, entry: Batch | LegacyEntry, *, stored: bool = False) -> Iterator[Record]:
+        """Yield the records of an entry while there is room for what they are. Raises RecordsError if it cannot be
+        read, and NotKept when there are more bytes or headers than are looked at."""
+        try:
+            for record in decode(entry, MOST_BYTES, stored, self.headers):
+                self.headers -= len(record.headers)
+                if entry.codec:
+                    self.add(least_size(record))
+                yield record
+        except RecordsError as error:
+            if isinstance(error.__cause__, TooManyHeaders):
+                raise NotKept(f"no more headers are looked at: {error}") from None
+            if entry.codec:  # it may have been as much as one batch may have
+                self.add(MOST_BYTES)
+            raise
 
     def add(self, size: int) -> None:
         """Add `size` bytes. Raises NotKept when there are more than `most`."""
@@ -129,14 +152,9 @@ def _readable(data: memoryview, unpacked: Unpacked) -> Iterator[Record]:
         for entry in entries(data):
             if isinstance(entry, Batch) and entry.is_control:
                 continue
-            packed = not isinstance(entry, Cut) and entry.codec
             try:
-                for record in decode(entry, MOST_BYTES):
-                    if packed:
-                        unpacked.add(len(record.key or b"") + len(record.value or b""))
-                    yield record
+                yield from () if isinstance(entry, Cut) else unpacked.records(entry)
             except RecordsError:
-                if packed:  # it may have been as much as one batch may have
-                    unpacked.add(MOST_BYTES)
+                continue
     except RecordsError:
         return

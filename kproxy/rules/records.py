@@ -25,6 +25,7 @@ from kproxy.wire.records import (
     rewrite,
 )
 from kproxy.wire.records.compression import DECOMPRESSED_LIMIT
+from kproxy.wire.records.record import least_size
 
 Whole = Batch | LegacyEntry
 ChangeRecords = Callable[[Whole, Sequence[Record]], Sequence[Record] | None]
@@ -89,8 +90,7 @@ def is_idempotent(entry: Whole) -> bool:
 
 @dataclass(slots=True)
 class RecordBudget:
-    """Budget of what may still come out of the entries of a frame: records with their headers, and bytes of keys and
-    values."""
+    """Budget of what may still come out of the entries of a frame: records with their headers, and bytes of both."""
 
     records: int = field(default_factory=lambda: MOST_RECORDS)
     size: int = DECOMPRESSED_LIMIT
@@ -103,7 +103,7 @@ class RecordBudget:
     def take(self, record: Record) -> None:
         """Take the room of one record. Raises RecordsError when there is none left."""
         self.records -= 1 + len(record.headers)
-        self.size -= len(record.key or b"") + len(record.value or b"")
+        self.size -= least_size(record)
         if self.records < 0 or self.size < 0:
             raise RecordsError("more records than are looked at in one frame")
 

@@ -15,6 +15,7 @@ from kproxy.errors import RecordsError
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.view import EventView
 from kproxy.wire.records import Batch, decode
+from kproxy.wire.records.record import least_size
 from kproxy.wire.table.api_keys import CREATE_TOPICS, METADATA, PRODUCE
 
 from .broker_names import BrokerNames
@@ -124,7 +125,7 @@ class RecordsOfExchanges:
             read = list(islice(decode(batch, limit=self.left), MOST_RECORDS))
         except RecordsError:
             return []
-        self.left -= sum(100 + len(one.key or b"") + len(one.value or b"") for one in read)
+        self.left -= sum(100 + least_size(one) for one in read)
         return [SeenRecord(one.offset + moved, one.key, one.value, one.headers) for one in read]
 
     def of(self, finding: Finding, batch: BatchInQuestion) -> tuple[list[SeenRecord], list[SeenRecord]] | None:

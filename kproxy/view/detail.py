@@ -51,7 +51,7 @@ def both(
     return {
         "client": None if ours is None else ours.shown("client", first),
         "broker": None if theirs is None else theirs.shown("broker", first),
-        "changed": [] if ours is None or theirs is None else changes(ours.steps, theirs.steps),
+        "changed": [] if ours is None or theirs is None else changes(ours.steps, theirs.steps, ours.data, theirs.data),
     }
 
 

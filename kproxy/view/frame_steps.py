@@ -2,7 +2,7 @@
 beside the bytes.
 
 Strategy. The slow reader (`wire/codec/trace.py`) names every value; what it says of records fields is followed by a
-step for each batch in them, and for each record that has a place in the frame. A frame is read in turns with others'
+step for each batch in them, and for each record. A frame is read in turns with others'
 work: one of a megabyte takes a second. Where records are not to be shown, frames are redacted first, as captures are
 (`capture/redact.py`).
 """
@@ -33,7 +33,7 @@ from kproxy.wire.table.errors import numbers
 from kproxy.wire.table.layout import Slot
 from kproxy.wire.table.schema import load, paths
 
-from .record_steps import record_steps
+from .record_steps import PackedRecords, record_steps
 
 AT_ONCE = 2000
 """Steps of one frame in an answer; more are asked for by the number of the first."""
@@ -95,7 +95,7 @@ def frame_steps(
     """Yield the steps of a frame: of the header, of the body, and of the batches in it; at last what is left over.
     `records`: whether single records are told.
     Raises DecodeError at the first byte that does not fit, and KeyError for a version that is not known."""
-    end = 0
+    end, packed = 0, PackedRecords() if records else None
     parts = (
         ("header", layout.header(direction, header_version(key, version, direction))),
         ("", layout.body(key, version, direction)),
@@ -105,7 +105,7 @@ def frame_steps(
             yield step
             end = step.end
             if is_records(step):
-                yield from batch_steps(step, step.end - len(step.value), records)
+                yield from batch_steps(step, step.end - len(step.value), packed)
     if end < len(data):
         yield [end, len(data), 0, "left_over", "unknown", "BYTES", {"bytes": len(data) - end}]
 
@@ -114,17 +114,18 @@ def is_records(step: TraceStep) -> bool:
     return step.what == "value" and step.slot is not None and step.slot.type == "records" and step.value is not None
 
 
-def batch_steps(field_step: TraceStep, begin: int, records: bool) -> Iterator[ShownStep]:
+def batch_steps(field_step: TraceStep, begin: int, packed: PackedRecords | None) -> Iterator[ShownStep]:
     """Yield a step for each batch in a records field, and for what is in it; nothing behind the first batch that cannot
-    be read."""
+    be read. `packed`: for those of packed batches; None where single records are not told."""
     try:
         for number, entry in enumerate(entries(memoryview(field_step.value))):
             end = begin + len(entry.raw)
             path = f"{field_step.path}[{number}]"
             depth = depth_of(path)
             yield [begin, end, depth, path, "batch", "RECORD_BATCH", batch_shown(entry)]
-            if records and isinstance(entry, Batch):
-                yield from record_steps(entry, path, depth + 1, begin)
+            if packed is not None and isinstance(entry, Batch) and not entry.is_control:
+                steps_of = packed.steps if entry.codec else record_steps
+                yield from steps_of(entry, path, depth + 1, begin)
             begin = end
     except RecordsError:
         return

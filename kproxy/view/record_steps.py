@@ -1,27 +1,71 @@
 """Steps of the records in a batch, so that a tree can show each with its key, value and headers beside their bytes.
 
-Records of a packed batch have no place of their own in the frame: those stand in the list of records only.
+Records of a packed batch have no place of their own in the frame: their steps have the place of all that is packed, say
+`packed`, and bring the bytes of keys, values and headers, as long as there is room for them.
 """
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
 
-from kproxy.errors import DecodeError
+from kproxy.errors import DecodeError, RecordsError
+from kproxy.observe.records import MOST_BYTES, NotKept, Unpacked
 from kproxy.wire.primitives import read_varint, read_varlong
-from kproxy.wire.records import Batch
+from kproxy.wire.records import Batch, Record
 from kproxy.wire.records.record import wrapped
 
 LONGEST_NAME = 1000
 """Characters of a header's name that its step has."""
+MOST_HEADERS = 20_000
+"""Headers of all packed records in one frame."""
+MOST_PACKED = 1 << 20
+"""Bytes of packed keys, values and headers that the steps of one frame have."""
+
+
+class PackedRecords:
+    """Steps of the records in the packed batches of one frame, which are unpacked as far as there is room."""
+
+    def __init__(self) -> None:
+        self.unpacked, self.room = Unpacked(MOST_BYTES, MOST_HEADERS), MOST_PACKED
+        self.is_full = False
+
+    def steps(self, batch: Batch, path: str, depth: int, begin: int) -> Iterator[list[Any]]:
+        """Yield the steps of a batch's records, as `record_steps` does; none of a batch that cannot be unpacked."""
+        end = begin + len(batch.raw)
+        here = end - len(batch.payload)
+        try:
+            for number, record in enumerate(() if self.is_full else self.unpacked.records(batch, stored=True)):
+                yield from self.of(record, f"{path}[{number}]", depth, here, end)
+        except NotKept:
+            self.is_full = True
+        except RecordsError:
+            return
+
+    def of(self, record: Record, place: str, depth: int, start: int, end: int) -> Iterator[list[Any]]:
+        """Yield the steps of one record, all with the place of what is packed."""
+        value = {"offset": record.offset, "time": record.timestamp, "packed": True}
+        yield [start, end, depth, place, "record", "RECORD", value]
+        for name, part in (("key", record.key), ("value", record.value)):
+            yield [start, end, depth + 1, f"{place}.{name}", "part", "BYTES", self.bytes_in(part)]
+        for number, (name, part) in enumerate(record.headers):
+            shown = {"bytes": None, "packed": True} if part is None else self.bytes_in(part)
+            named = {"name": name[:LONGEST_NAME].encode("utf-8", "replace").decode(), **(shown or {})}
+            yield [start, end, depth + 2, f"{place}.headers[{number}]", "header", "HEADER", named]
+
+    def bytes_in(self, part: bytes | None) -> dict[str, Any] | None:
+        """Return the length of a key or a value with its bytes in base64, null if there is no room for those."""
+        if part is None:
+            return None
+        fits = len(part) <= self.room
+        self.room -= len(part) if fits else 0
+        return {"bytes": len(part), "packed": True, "data": b64encode(part).decode() if fits else None}
 
 
 def record_steps(batch: Batch, path: str, depth: int, begin: int) -> Iterator[list[Any]]:
-    """Yield the steps of a batch's records; nothing behind the first that cannot be read. `path`: of the batch, which
-    stands at byte `begin` of its frame; `depth`: of a record."""
-    if batch.codec or batch.is_control:
-        return
+    """Yield the steps of the records of a batch without a codec; nothing behind the first that cannot be read. `path`:
+    of the batch, which stands at byte `begin` of its frame; `depth`: of a record."""
     data, position = batch.payload, 0
     at = begin + len(batch.raw) - len(data)
     try:

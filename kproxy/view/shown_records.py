@@ -11,8 +11,9 @@ from typing import Any
 
 from kproxy.errors import RecordsError
 from kproxy.observe.exchange import ObservedExchange
-from kproxy.observe.records import MOST_BYTES, NotKept, RecordsField, Unpacked, record_fields
-from kproxy.wire.records import Batch, Cut, Entry, LegacyEntry, Record, check_crc, decode, entries
+from kproxy.observe.records import NotKept, RecordsField, Unpacked, record_fields
+from kproxy.wire.records import Batch, Cut, Entry, LegacyEntry, Record, check_crc, entries
+from kproxy.wire.records.record import SHORTEST_HEADER
 
 from .frame_steps import NO_RECORDS, batch_shown
 
@@ -20,8 +21,10 @@ MOST_RECORDS = 1000
 """Records in one answer."""
 LONGEST_VALUE = 65536
 """Bytes of a key, a value or a header in an answer."""
+MOST_HEADERS = 20_000
+"""Headers of all records in an answer."""
 MOST_SHOWN = 4 << 20
-"""Bytes of keys and values in one answer."""
+"""Bytes of keys, values and headers in one answer."""
 
 
 class ShownRecords:
@@ -29,7 +32,7 @@ class ShownRecords:
 
     def __init__(self) -> None:
         self.left, self.room = MOST_RECORDS, MOST_SHOWN
-        self.unpacked = Unpacked()
+        self.unpacked = Unpacked(headers=MOST_HEADERS)
 
     def partition(self, field: RecordsField) -> dict[str, Any]:
         """Return the batches of one partition, as far as they can be read; `why` says what cannot."""
@@ -44,7 +47,8 @@ class ShownRecords:
         return shown
 
     def batch(self, entry: Entry) -> dict[str, Any]:
-        """Return a batch with its records. `omitted`: those that there was no room for; None: nobody knows."""
+        """Return a batch with its records. `omitted`: those that there was no room for, as its header counts them;
+        None: nobody knows how many."""
         shown = {**batch_shown(entry), "bytes": len(entry.raw), "records": [], "omitted": 0, "why": ""}
         if isinstance(entry, Cut):
             return shown
@@ -52,15 +56,22 @@ class ShownRecords:
         if isinstance(entry, Batch) and entry.is_control:
             return shown
         try:
-            for record in decode(entry, MOST_BYTES):
-                self.unpacked.add(len(record.key or b"") + len(record.value or b""))
-                if self.left <= 0 or self.room <= 0:
-                    shown["omitted"] += 1
-                else:
-                    shown["records"].append(self.record(record))
-        except (RecordsError, NotKept) as error:
+            for record in self.unpacked.records(entry) if self.has_room else ():
+                shown["records"].append(self.record(record))
+                if not self.has_room:
+                    break
+        except NotKept as error:
+            shown["why"], self.left = str(error), 0
+        except RecordsError as error:
             shown["why"] = str(error)
+        if not self.has_room:
+            shown["omitted"] = entry.count - len(shown["records"]) if isinstance(entry, Batch) else None
         return shown
+
+    @property
+    def has_room(self) -> bool:
+        """Return True while records may be looked at."""
+        return self.left > 0 and self.room > 0
 
     def record(self, record: Record) -> dict[str, Any]:
         self.left -= 1
@@ -71,8 +82,14 @@ class ShownRecords:
             "key_bytes": None if record.key is None else len(record.key),
             "value": self.text(record.value),
             "value_bytes": None if record.value is None else len(record.value),
-            "headers": [[header_name(name), self.text(value)] for name, value in record.headers],
+            "headers": [[self.name(name), self.text(value)] for name, value in record.headers],
         }
+
+    def name(self, name: str) -> str:
+        """Return the name of a header, cut if it is long."""
+        cut = name[: min(LONGEST_VALUE, max(self.room, 0))]
+        self.room -= len(cut) + SHORTEST_HEADER
+        return cut.encode("utf-8", "replace").decode()
 
     def text(self, data: bytes | None) -> str | None:
         """Return bytes in base64, cut if they are long."""
@@ -81,10 +98,6 @@ class ShownRecords:
         cut = bytes(data[: min(LONGEST_VALUE, max(self.room, 0))])
         self.room -= len(cut)
         return b64encode(cut).decode()
-
-
-def header_name(name: str) -> str:
-    return name[:LONGEST_VALUE].encode("utf-8", "replace").decode()
 
 
 def crc_of(entry: Batch | LegacyEntry) -> str:

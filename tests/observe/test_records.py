@@ -9,7 +9,7 @@ import pytest
 
 from kproxy.observe import records as watched
 from kproxy.observe.exchange import Form, ObservedExchange
-from kproxy.observe.records import NotKept, RecordLimits, records_of
+from kproxy.observe.records import LIVE, NotKept, RecordLimits, records_of
 from kproxy.wire import records
 from kproxy.wire.records import Record, encode_batch
 from tests.support.exchange_factory import Somebody, exchange
@@ -78,9 +78,9 @@ def test_batches_of_much_nothing_are_unpacked_up_to_a_limit(
     topic = {"name": "orders", "partition_data": [{"index": 0, "records": bytes(bomb) * 100}] * 3}
     seen, unpacked = exchange("Produce", 9, {"topic_data": [topic]}, {}), []
 
-    def decode(entry: Any, limit: int) -> Any:
+    def decode(entry: Any, limit: int, *more: Any) -> Any:
         unpacked.append(limit)
-        return records.decode(entry, limit)
+        return records.decode(entry, limit, *more)
 
     monkeypatch.setattr(watched, "decode", decode)
     with pytest.raises(NotKept, match="more than 262144 bytes come out of its batches"):
@@ -88,6 +88,23 @@ def test_batches_of_much_nothing_are_unpacked_up_to_a_limit(
 
     assert len(unpacked) == (5 if readable else 3)
     assert set(unpacked) == {1 << 16}
+
+
+def test_headers_are_looked_at_up_to_a_limit() -> None:
+    """A hundred bytes of zstd are a hundred thousand of them, which take a tenth of a second while others wait: that
+    cannot be judged. Usual ones are."""
+    many = exchange("Produce", 9, topics(encode_batch([Record(0, 0, b"k", None, (("", None),) * 99_999)], codec=4)), {})
+    spread = [Record(number, 0, b"k", None, (("h", b""),) * 50) for number in range(201)]
+    for seen in (many, exchange("Produce", 9, topics(encode_batch(spread, codec=4)), {})):
+        with pytest.raises(NotKept, match=r"no more headers are looked at: .* headers, and no more than"):
+            list(records_of(seen, LIVE))
+    usual = exchange("Produce", 9, topics(encode_batch(spread[:200], codec=4)), {})
+
+    assert len(list(records_of(usual, LIVE))) == 200
+
+
+def topics(data: bytes) -> dict[str, Any]:
+    return {"topic_data": [{"name": "orders", "partition_data": [{"index": 0, "records": data}]}]}
 
 
 def test_a_frame_that_cannot_be_read() -> None:

@@ -18,6 +18,9 @@ from kproxy.view.rows import encode
 from kproxy.view.shown_records import MOST_RECORDS, show_records
 from kproxy.wire import apis
 from kproxy.wire.records import Record, encode_batch
+from kproxy.wire.records import batch as batches
+from kproxy.wire.records.compression import decompress as decompress_in_earnest
+from kproxy.wire.records.entry import BATCH
 from kproxy.wire.table import layout
 from tests.support.exchange_factory import Somebody, exchange, orders
 from tests.support.frames import message
@@ -63,7 +66,7 @@ def record_frame(records: list[Record], **more: Any) -> tuple[ObservedExchange, 
 
 
 def test_records_have_places_of_their_own() -> None:
-    """Each with its key, value and headers, one behind the other; those of a packed batch have none."""
+    """Each with its key, value and headers, one behind the other; control batches have no records of users."""
     records = [Record(7, 1000, b"k", b"value", (("trace", b"a1"), ("none", None))), Record(9, 1002, None, b"")]
     seen, frame = record_frame(records)
     steps = [one for one in show_frame(seen, "request", frame, records=True).steps if ".records[0][" in one[3]]
@@ -77,9 +80,68 @@ def test_records_have_places_of_their_own() -> None:
     ]  # fmt: skip
     assert [frame.data[one[0] : one[1]] for one in steps[1:4]] == [b"\x02k", b"\x0avalue", b"\x0atrace\x04a1"]
     assert steps[0][1] == steps[5][0] == steps[4][1]
-    for direction in ({"codec": 4}, {"control": True}):
-        seen, frame = record_frame(records[1:], **direction)
-        assert not [one for one in show_frame(seen, "request", frame, records=True).steps if one[4] == "record"]
+    seen, frame = record_frame(records[1:], control=True)
+    assert not [one for one in show_frame(seen, "request", frame, records=True).steps if one[4] == "record"]
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4], ids=["gzip", "snappy", "lz4", "zstd"])
+def test_packed_records_are_told_with_their_bytes(codec: int) -> None:
+    """They have no place of their own: each has that of all that is packed, and what stands in it comes with it."""
+    records = [Record(7, 1000, b"k", b"value", (("trace", b"a1"), ("none", None))), Record(9, 1002, None, b"")]
+    seen, frame = record_frame(records, codec=codec)
+    steps = [one for one in show_frame(seen, "request", frame, records=True).steps if ".records[0]" in one[3]]
+    path, packed = "topic_data[0].partition_data[0].records[0]", {"packed": True}
+
+    assert [(one[3].removeprefix(path), one[4], one[6]) for one in steps[1:]] == [
+        ("[0]", "record", {"offset": 7, "time": 1000, **packed}),
+        ("[0].key", "part", {"bytes": 1, "data": "aw==", **packed}),
+        ("[0].value", "part", {"bytes": 5, "data": "dmFsdWU=", **packed}),
+        ("[0].headers[0]", "header", {"name": "trace", "bytes": 2, "data": "YTE=", **packed}),
+        ("[0].headers[1]", "header", {"name": "none", "bytes": None, **packed}),
+        ("[1]", "record", {"offset": 9, "time": 1002, **packed}),
+        ("[1].key", "part", None), ("[1].value", "part", {"bytes": 0, "data": "", **packed}),
+    ]  # fmt: skip
+    assert {(one[0], one[1]) for one in steps[1:]} == {(steps[0][0] + BATCH.size, steps[0][1])}
+    hidden = show_frame(seen, "request", frame, records=False)
+    assert not [one for one in hidden.steps if one[4] in ("record", "part", "header")]
+
+
+KINDS_OF_BOMBS = {
+    "values": Record(0, 0, b"k", bytes(1 << 16)),
+    "a header's value": Record(0, 0, None, None, (("h", bytes(1 << 16)),)),
+    "a header's name": Record(0, 0, None, None, (("h" * (1 << 16), None),)),
+    "many headers": Record(0, 0, None, None, (("", None),) * (1 << 15)),
+}
+
+
+@pytest.mark.parametrize("kind", [*KINDS_OF_BOMBS, "records of nothing", "what cannot be read"])
+def test_a_frame_of_bombs_is_unpacked_up_to_a_limit(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few bytes stand for much, and there is room for thousands of them in a frame: in the tree as in the list of
+    records some are unpacked, whatever it is that they have much of."""
+    unpacked: list[int] = []
+
+    def decompress(codec: int, data: Any, limit: int, *more: Any) -> Any:
+        unpacked.append(1)
+        return decompress_in_earnest(codec, data, limit, *more)
+
+    monkeypatch.setattr(batches, "decompress", decompress)
+    if kind == "records of nothing":
+        bomb = encode_batch([Record(n, 0, None, None) for n in range((1 << 16) // 7)], codec=4)
+    else:
+        bomb = encode_batch([KINDS_OF_BOMBS.get(kind, KINDS_OF_BOMBS["values"])], codec=4)
+    if kind == "what cannot be read":
+        bomb = bomb[:57] + (2).to_bytes(4, "big") + bomb[61:]
+    part = {"index": 0, "records": bomb * 2000}
+    body = {"acks": 1, "topic_data": [{"name": "orders", "partition_data": [part]}]}
+    seen, frame = kept(0, 9, "request", body)
+
+    show_frame(seen, "request", frame, records=True, most=20_000)
+    most = (8 << 20) // (1 << 16) + 2
+    assert 0 < len(unpacked) <= most
+    unpacked.clear()
+    answer = encode(show_records(exchange("Produce", 9, body, {}), records=True))
+    assert 0 < len(unpacked) <= 8 * most
+    assert len(answer) < 16 << 20
 
 
 def test_records_that_are_lies_are_told_as_far_as_they_go() -> None:
@@ -150,6 +212,21 @@ def test_changes_are_told_by_path_with_both_places() -> None:
     ]
 
 
+def test_bytes_of_the_same_length_are_told_as_changed() -> None:
+    """A value that a rule has overwritten is as long as before; the bytes are compared where they are here."""
+    frames = [record_frame([Record(0, 0, b"k", value)]) for value in (b"secret", b"******")]
+    ours, theirs = (show_frame(seen, "request", frame, records=True) for seen, frame in frames)
+    path = "topic_data[0].partition_data[0].records"
+
+    assert [one["path"] for one in changes(ours.steps, theirs.steps, ours.data, theirs.data)] == [
+        path, f"{path}[0][0].value (part)",
+    ]  # fmt: skip
+    packed = [record_frame([Record(0, 0, b"k", value)], codec=2) for value in (b"secret", b"******")]
+    ours, theirs = (show_frame(seen, "request", frame, records=True) for seen, frame in packed)
+    found = [one["path"] for one in changes(ours.steps, theirs.steps, ours.data, theirs.data)]
+    assert found == [path, f"{path}[0][0].value (part)"]
+
+
 def test_a_frame_that_only_one_side_has() -> None:
     """A response of kproxy's own has none of the broker's; a side that is the same is told as such."""
     seen = exchange("Heartbeat", 4, {"group_id": "g"}, {})
@@ -165,10 +242,10 @@ def test_a_frame_that_only_one_side_has() -> None:
 def test_records_are_bounded() -> None:
     """So many in an answer; what was left out is counted, and batches that cannot be read say so."""
     seen = exchange("Produce", 9, {"acks": 1, "topic_data": [{"name": "t", "partition_data": [
-        {"index": 0, "records": orders(MOST_RECORDS + 7, codec=4)},
         {"index": 1, "records": encode_batch([Record(0, 0, b"k", b"v" * 500)], codec=1)[:-9] + bytes(9)},
+        {"index": 0, "records": orders(MOST_RECORDS + 7, codec=4)},
     ]}]}, {})  # fmt: skip
-    first, second = show_records(seen, records=True)
+    second, first = show_records(seen, records=True)
 
     assert (len(first["batches"][0]["records"]), first["batches"][0]["omitted"]) == (MOST_RECORDS, 7)
     assert (second["batches"][0]["records"], bool(second["batches"][0]["why"])) == ([], True)

@@ -87,8 +87,9 @@ def batch_lines(batch: Mapping[str, Any]) -> Iterator[TextPart]:
     for record in records if isinstance(records, list) else ():
         if isinstance(record, Mapping):
             yield f"    {record_text(record)}", ""
-    if batch.get("omitted"):
-        yield f"    … {batch['omitted']} more", "dim"
+    omitted = batch.get("omitted", 0)
+    if omitted != 0:
+        yield f"    … {'more' if omitted is None else f'{omitted} more'}", "dim"
     if batch.get("why"):
         yield f"    cannot be read: {batch['why']}", "italic yellow"
 

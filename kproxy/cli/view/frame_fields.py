@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kproxy.cli.exchange_tree import key_or_value
+
 MOST_TEXT = 200
 """Letters of a value that a line has."""
 
@@ -102,12 +104,24 @@ def value_text(what: str, value: Any, names: Sequence[Any] = ()) -> str:
         case "record" if isinstance(value, Mapping):
             return f"offset {value.get('offset')}"
         case "header" if isinstance(value, Mapping):
-            size = value.get("bytes")
-            return f"{json.dumps(value.get('name'), ensure_ascii=False)}: {'null' if size is None else f'{size} bytes'}"
+            return f"{json.dumps(value.get('name'), ensure_ascii=False)}: {bytes_text(value)}"
     if isinstance(value, Mapping) and isinstance(value.get("bytes"), int):
-        return f"{value['bytes']} bytes" if value["bytes"] else "empty"
+        return bytes_text(value)
     text = json.dumps(value, ensure_ascii=False)
     return " ".join((text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…", *map(str, names)))
+
+
+def bytes_text(value: Mapping[str, Any]) -> str:
+    """Return how many bytes a value has; of packed ones, which have no place in the frame, these bytes as text."""
+    size, data = value.get("bytes"), value.get("data")
+    if size is None:
+        return "null"
+    if isinstance(data, str) and data:
+        try:
+            return key_or_value(b64decode(data))[:MOST_TEXT]
+        except ValueError:
+            pass
+    return f"{size} bytes" if size else "empty"
 
 
 def batch_text(batch: Mapping[str, Any]) -> str:

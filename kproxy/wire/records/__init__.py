@@ -16,7 +16,7 @@ from .batch import Producer, decode_batch, encode_batch, rewrite_batch
 from .compression import DECOMPRESSED_LIMIT
 from .entry import Batch, Cut, Entry, LegacyEntry, check_crc, entries
 from .legacy import decode_legacy, encode_message_set, rewrite_legacy
-from .record import Control, Record, decode_control, encode_control
+from .record import ANY_HEADERS, Control, Record, decode_control, encode_control
 
 __all__ = [
     "DECOMPRESSED_LIMIT",
@@ -38,14 +38,16 @@ __all__ = [
 ]
 
 
-def decode(entry: Entry, limit: int = DECOMPRESSED_LIMIT, stored: bool = False) -> Iterator[Record]:
+def decode(
+    entry: Entry, limit: int = DECOMPRESSED_LIMIT, stored: bool = False, headers: int = ANY_HEADERS
+) -> Iterator[Record]:
     """Yield the records of an entry, each made when asked for; none of a cut one.
 
     Timestamps are those a consumer sees, with `stored` those in the bytes. Raises RecordsError on the way, also when
-    more than `limit` bytes come out of the codec.
+    more than `limit` bytes come out of the codec, or the records have more than `headers` headers together.
     """
     if isinstance(entry, Batch):
-        yield from decode_batch(entry, limit, stored)
+        yield from decode_batch(entry, limit, stored, headers)
     elif isinstance(entry, LegacyEntry):
         yield from decode_legacy(entry, limit, stored)
 

@@ -22,7 +22,7 @@ from .entry import (
     Batch,
     crc_of,
 )
-from .record import Record, read_records, write_record
+from .record import ANY_HEADERS, Record, read_records, write_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +38,21 @@ class Producer:
 ANYBODY = Producer()
 
 
-def decode_batch(batch: Batch, limit: int = DECOMPRESSED_LIMIT, stored: bool = False) -> Iterator[Record]:
+def decode_batch(
+    batch: Batch, limit: int = DECOMPRESSED_LIMIT, stored: bool = False, headers: int = ANY_HEADERS
+) -> Iterator[Record]:
     """Yield the records of a batch, each made when asked for.
 
     Timestamps are those a consumer sees; with `stored` those that stand in the records, which is another thing in a
-    batch with log append time. Raises RecordsError on the way, also when more than `limit` bytes come out.
+    batch with log append time. Raises RecordsError on the way, also when more than `limit` bytes come out, or more than
+    `headers` headers of all records.
     """
     if batch.count < 0:
         raise RecordsError(f"batch at offset {batch.base_offset}: {batch.count} records")
     if not batch.count:  # compaction keeps empty batches, for the producer's sequence numbers
         return
     data = memoryview(decompress(batch.codec, batch.payload, limit))
-    records = read_records(data, batch.count, batch.base_offset, batch.base_timestamp)
+    records = read_records(data, batch.count, batch.base_offset, batch.base_timestamp, headers)
     if batch.is_log_append_time and not stored:
         records = (replace(record, timestamp=batch.max_timestamp) for record in records)
     yield from records

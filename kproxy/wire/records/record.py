@@ -23,6 +23,8 @@ from ..primitives import read_varint, read_varlong, write_varint, write_varlong
 
 HEADERS_LIMIT = 100_000
 """Headers in one record. Two bytes make one, so that without a limit a frame of 100 MB would become 5 GB of objects."""
+ANY_HEADERS = 1 << 62
+"""Headers of all records together, where nobody has to be quick."""
 
 
 @holds_many
@@ -41,14 +43,41 @@ class Record:
     attributes: int = 0
 
 
-def read_records(data: memoryview, count: int, base_offset: int, base_timestamp: int) -> Iterator[Record]:
-    """Yield the `count` records that fill `data`. Raises RecordsError where they do not."""
+SHORTEST_RECORD, SHORTEST_HEADER = 7, 2
+"""Bytes of a record without key, value and headers, its length among them; of a header without name and value."""
+
+
+def size_of(record: Record) -> int:
+    """Return the bytes that a user has put into a record."""
+    headers = sum(
+        len(key.encode("utf-8", "surrogateescape")) + len(value or b"") for key, value in each(record.headers)
+    )
+    return len(record.key or b"") + len(record.value or b"") + headers
+
+
+def least_size(record: Record) -> int:
+    """Return the bytes that a record takes in a batch at least, so that what comes out of a codec can be counted:
+    headers count as keys and values do, and so do records of nothing."""
+    return size_of(record) + SHORTEST_RECORD + SHORTEST_HEADER * len(record.headers)
+
+
+class TooManyHeaders(DecodeError):
+    """Error of a record with more headers than are read."""
+
+
+def read_records(
+    data: memoryview, count: int, base_offset: int, base_timestamp: int, headers: int = ANY_HEADERS
+) -> Iterator[Record]:
+    """Yield the `count` records that fill `data`. Raises RecordsError where they do not, and where they have more than
+    `headers` together, or one of them more than HEADERS_LIMIT."""
+    left = headers
     position = done = 0
     for number in range(count):
         try:
-            record, position = read_record(data, position, base_offset, base_timestamp)
+            record, position = read_record(data, position, base_offset, base_timestamp, left)
         except (DecodeError, IndexError) as problem:
             raise RecordsError(f"record {number} of {count} at byte {position}: {problem}") from problem
+        left -= len(record.headers)
         yield record
         done += 1 + len(record.headers)
         if done >= FEW:
@@ -58,7 +87,9 @@ def read_records(data: memoryview, count: int, base_offset: int, base_timestamp:
         raise RecordsError(f"{len(data) - position} bytes are left after {count} records")
 
 
-def read_record(data: memoryview, position: int, base_offset: int, base_timestamp: int) -> tuple[Record, int]:
+def read_record(
+    data: memoryview, position: int, base_offset: int, base_timestamp: int, most_headers: int = ANY_HEADERS
+) -> tuple[Record, int]:
     length, position = read_varint(data, position)
     end = position + length
     if not position < end <= len(data):
@@ -68,7 +99,7 @@ def read_record(data: memoryview, position: int, base_offset: int, base_timestam
     offset, position = read_varint(data, position)
     key, position = read_field(data, position, end)
     value, position = read_field(data, position, end)
-    headers, position = read_headers(data, position, end)
+    headers, position = read_headers(data, position, end, most_headers)
     if position != end:
         raise DecodeError(f"fields end at byte {position}, its length says {end}", offset=position)
     offset, timestamp = wrapped(base_offset + offset), wrapped(base_timestamp + timestamp)
@@ -89,10 +120,14 @@ def read_field(data: memoryview, position: int, end: int) -> tuple[bytes | None,
     return bytes(data[position : position + length]), position + length
 
 
-def read_headers(data: memoryview, position: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+def read_headers(
+    data: memoryview, position: int, end: int, most: int
+) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
     count, position = read_varint(data, position)
     if not 0 <= count <= HEADERS_LIMIT:
         raise DecodeError(f"{count} headers, expected 0 to {HEADERS_LIMIT}", offset=position)
+    if count > most:
+        raise TooManyHeaders(f"{count} headers, and no more than {most} are looked at", offset=position)
     headers = []
     for _ in steps(count):
         key, position = read_field(data, position, end)

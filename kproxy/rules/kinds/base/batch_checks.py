@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kproxy.errors import DecodeError, RecordsError
-from kproxy.wire.breath import each, steps
+from kproxy.wire.breath import steps
 from kproxy.wire.primitives import read_varint
 from kproxy.wire.records import Batch, Cut, Entry, LegacyEntry, Record, decode
 from kproxy.wire.records.compression import CODECS, DECOMPRESSED_LIMIT, decompress, too_long
-from kproxy.wire.records.record import read_record
+from kproxy.wire.records.record import least_size, read_record, size_of
 
 
 def codec_name(entry: Batch | LegacyEntry) -> str:
@@ -72,7 +72,7 @@ class RecordSizes:
         limit, size = self.left, 0
         self.left = max(limit - DAMAGED, 0) if entry.codec else limit
         for record in decode(entry, limit):
-            size += size_of(record) if entry.codec else 0
+            size += least_size(record) if entry.codec else 0
             yield record
         self.left = limit - size
 
@@ -96,11 +96,3 @@ def long_records(data: memoryview, count: int, most: int) -> Iterator[Record]:
         yield record
     if position != len(data):
         raise RecordsError(f"{len(data) - position} bytes are left after {count} records")
-
-
-def size_of(record: Record) -> int:
-    """Return the bytes that a user has put into a record."""
-    headers = sum(
-        len(key.encode("utf-8", "surrogateescape")) + len(value or b"") for key, value in each(record.headers)
-    )
-    return len(record.key or b"") + len(record.value or b"") + headers
