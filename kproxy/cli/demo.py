@@ -135,6 +135,8 @@ def command(ctx: click.Context, records: int, keep: bool) -> None:
             show_summary(console, outcome, fault, leaked)
             if keep:
                 stay(console, proxy)
+            else:
+                console.print("See it pass in a page, live: [bold]kproxy demo --keep[/] prints its address.")
     ctx.exit(0 if outcome.complete and fault.as_expected and not leaked else 1)
 
 
@@ -299,7 +301,6 @@ def show_summary(console: Console, outcome: DemoOutcome, fault: Fault, leaked: s
         console.print(f"[red]Clients were told addresses of brokers:[/] {', '.join(sorted(leaked))}")
     else:
         console.print("No client was told the address of a broker.")
-    console.print("See it pass in a page, live: [bold]kproxy demo --keep[/] prints its address.")
 
 
 def stay(console: Console, proxy: Proxy) -> None:
@@ -310,7 +311,10 @@ def stay(console: Console, proxy: Proxy) -> None:
     with ShopTraffic(client(proxy.bootstrap), CLIENT_NAME):
         console.print(f"\nStaying up. Bootstrap address: [bold green]{proxy.bootstrap}[/], topic: {CLIENT_NAME}")
         console.print(f"See what passes:  [bold green]http://{proxy.admin}/view/[/]", soft_wrap=True)
-        console.print("An order every moment, each tenth write refused and some late: two rules do that.")
+        console.print(f"In a terminal:    kproxy view --admin http://{proxy.admin}", soft_wrap=True)
+        console.print(
+            "An order every moment, each tenth write refused and some late: two rules do that.", soft_wrap=True
+        )
         console.print("Ctrl-C ends it.")
         signal.sigwait(ends)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)

@@ -3,7 +3,7 @@
 import { access, get, giveToken, send } from "./api.mjs";
 import { Component, changed, html, mount } from "./dom.mjs";
 import { number } from "./format.mjs";
-import { button, buttons, help, listen } from "./keys.mjs";
+import { buttons, help, listen, mayUse } from "./keys.mjs";
 import { begin, leftOut, live, pause } from "./live.mjs";
 import { closeDialog, command, commands, dialogs, notice, on, openDialog, say, sections, views } from "./registry.mjs";
 import { go, hasView, readAddress, showTheme, state, turnTheme } from "./state.mjs";
@@ -83,16 +83,16 @@ function Rail() {
     .map((one) => html`<section key=${one.name}>${one.draw()}</section>`)}</aside>`;
 }
 
+const FOOT = ["j", "enter", "f", "/", "i", "a", "e", "m", "?"]; // keys that the foot names while they are of use
+
 function Foot() {
   const shown = Date.now() < notice.until ? notice : null;
-  const named = ["j", "enter", "f", "/", "n", "i", "a", "m", "?"];
-  const found = named.map((key) => commands.find((one) => one.keys[0] === key)).filter(Boolean)
-    .filter((one) => !one.writes || access.mayWrite);
+  const found = FOOT.map((key) => commands.find((one) => one.keys[0] === key && mayUse(one))).filter(Boolean);
   return html`<footer>
     <span role="status" aria-live="polite" class=${shown ? (shown.bad ? "notice bad" : "notice") : ""}>${shown?.text ?? ""}</span>
     ${!shown && found.map((one) => html`<span class="hint"><kbd>${one.keys[0]}</kbd>${one.short ?? one.help ?? one.title}</span>`)}
-    <span class="legend"><span><i class="b"></i>broker</span><span><i class="w"></i>long poll</span>
-    <span><i class="h"></i>held by kproxy</span><span><i class="k"></i>answered by kproxy</span></span></footer>`;
+    ${state.view === "exchanges" && html`<span class="legend"><span><i class="b"></i>broker</span><span><i class="w"></i>long poll</span>
+    <span><i class="h"></i>held by kproxy</span><span><i class="k"></i>answered by kproxy</span></span>`}</footer>`;
 }
 
 // A <dialog> of the page; what is behind it cannot be reached while it is open.

@@ -2,7 +2,7 @@
 
 import uPlot from "./vendor/uPlot.esm.js";
 import { Component, changed, html } from "./dom.mjs";
-import { bytes, clock, ms, number } from "./format.mjs";
+import { bytes, clock, ms, number, rate } from "./format.mjs";
 import { SECONDS } from "./history.mjs";
 import { history } from "./live.mjs";
 import { on, view } from "./registry.mjs";
@@ -18,16 +18,16 @@ view({ name: "charts", proxy: true, title: "Charts", order: 50, draw });
 
 // Charts by title: which series, how a value is written. `all`: series with this beginning, those with most first.
 const CHARTS = [
-  { title: "Exchanges a second", series: ["passed", "matched"], write: number },
+  { title: "Exchanges a second", series: ["passed", "matched"], write: rate },
   { title: "Bytes a second", series: ["bytes in", "bytes out"], write: bytes },
   { title: "Latency but of Fetch", series: ["p50", "p90", "p99"], write: ms },
   { title: "p50 by API", all: "p50 ", write: ms },
   { title: "p90 by API", all: "p90 ", write: ms },
   { title: "p99 by API", all: "p99 ", write: ms },
-  { title: "Errors a second, of those looked at", all: "error ", write: number },
+  { title: "Errors a second, of those looked at", all: "error ", write: rate },
   { title: "Throttling told to clients, ms a second", series: ["throttle"], write: ms },
   { title: "Connections", series: ["connections"], write: number },
-  { title: "Rules fired a second", all: "rule ", write: number },
+  { title: "Rules fired a second", all: "rule ", write: rate },
   { title: "Memory held", series: ["held memory"], write: bytes },
   { title: "Audit: lines that wait, and lost ones", series: ["audit waiting", "audit lost"], write: number },
 ];
@@ -84,7 +84,7 @@ class Chart extends Component {
       cursor: { sync: { key: "kproxy" }, drag: { x: false, y: false } },
       legend: { live: true },
       scales: { y: { range: (plot, low, high) => [0, Math.max(high ?? 0, 1) * 1.05] } },
-      axes: [{ ...axis, values: (plot, times) => times.map((time) => clock(time).slice(0, shown.span > 900 ? 5 : 8)) },
+      axes: [{ ...axis, size: 24, values: (plot, times) => times.map((time) => clock(time).slice(0, shown.span > 900 ? 5 : 8)) },
         { ...axis, size: 62, values: (plot, values) => values.map((value) => chart.write(value)) }],
       series: [{ value: (plot, time) => (time === null ? "" : clock(time)) }, ...lines.map(([, label], index) => ({
         label, stroke: colour(COLOURS[index]), width: 1.3, points: { show: false }, spanGaps: true,

@@ -2,7 +2,7 @@
 
 import { get, send } from "./api.mjs";
 import { changed, html } from "./dom.mjs";
-import { bytes, clock, duration, number } from "./format.mjs";
+import { bytes, clock, count, duration, number } from "./format.mjs";
 import { mayUse, use } from "./keys.mjs";
 import { begin, history } from "./live.mjs";
 import { closeDialog, command, commands, complain, openDialog, say, view } from "./registry.mjs";
@@ -42,7 +42,7 @@ function move(step) {
 const HEADS = ["#", "client", "library", "principal", "listener", "goes to", "since", "in flight", "from client", "from broker", "names", "state"];
 
 function draw() {
-  return html`<main class="page" aria-label="Connections"><div class="tools"><h2>${number(shown.list.length)} connections</h2>${tools()}</div>
+  return html`<main class="page" aria-label="Connections"><div class="tools"><h2>${count(shown.list.length, "connection")}</h2>${tools()}</div>
     <div class="scroll" tabindex="0" role="region" aria-label="Open connections"><table class="table" role="grid" aria-label="Connections"><thead><tr role="row">${HEADS.map((text) => html`<th role="columnheader" scope="col">${text}</th>`)}</tr></thead>
     <tbody>${shown.list.slice(0, shown.most).map((one) => html`<tr role="row" key=${one.id} aria-selected=${String(one.id === shown.chosen)} onClick=${() => choose(one.id)} onDblClick=${() => followIt(one.id)}>
       <td role="gridcell"><i class=${dot(one.id)}></i>${one.id}</td><td role="gridcell">${one.client}</td><td role="gridcell">${one.software ?? ""}</td><td role="gridcell">${one.principal ?? ""}</td><td role="gridcell">${one.listener}</td>

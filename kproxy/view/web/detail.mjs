@@ -83,7 +83,7 @@ function differences(half) {
       for (const node of nodes(half[side])) {
         const path = found.paths.has(node.path) ? node.path : `${node.path} (${node.kind})`;
         if (node.step === null || !found.paths.has(path)) continue;
-        found[side].add(node.step);
+        found[side].add(node.marks);
         if (side === "broker") found.others.set(node.path, valueText(node, half.broker.data));
       }
     }
@@ -100,7 +100,7 @@ function mark(step) {
 // Choose a node of the tree, and mark its bytes; or the field of a byte.
 function choose(frame, at) {
   shown.chosen = at;
-  shown.marked = nodes(frame)[at]?.step ?? null;
+  shown.marked = nodes(frame)[at]?.marks ?? null;
   changed();
 }
 

@@ -140,7 +140,10 @@ export class FilterBar extends Component {
   async take() {
     const text = this.text ?? state.filter;
     clearTimeout(this.waits);
-    if (!(await this.ask())) return;
+    this.input.readOnly = true; // the next key is for the list already
+    const fine = await this.ask();
+    this.input.readOnly = false;
+    if (!fine) return;
     this.text = null;
     this.left();
     useFilter(text);
@@ -182,7 +185,7 @@ export class FilterBar extends Component {
 // Say how many of the rows that passed are here.
 function said(typed) {
   if (typed !== state.filter) return "enter puts it in force";
-  return `judged by the proxy · ${number(rows.count)} here`;
+  return `${typed.trim() ? "judged by the proxy · " : ""}${number(rows.count)} here`;
 }
 
 function turn(name) {

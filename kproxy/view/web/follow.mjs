@@ -2,7 +2,7 @@
 
 import { get } from "./api.mjs";
 import { changed, html } from "./dom.mjs";
-import { bytes, exactly, fine, ms, number } from "./format.mjs";
+import { bytes, count, exactly, fine, ms } from "./format.mjs";
 import { begin, rows } from "./live.mjs";
 import { dot } from "./list.mjs";
 import { breaks } from "./breaks.mjs";
@@ -117,12 +117,12 @@ function draw() {
   const width = `${lanes.length || 1}`;
   const name = state.crumbs.map((one) => one.title).join(", ") || "all";
   return html`<main class="page" aria-label="Lanes"><div class="tools"><h2>Lanes: ${name}</h2>
-    <span class="dim">${number(list.length)} exchanges${list.length === MOST ? ", the newest" : ""} on ${number(lanes.length)} connections · ↓ request, ↑ answer</span>
+    <span class="dim">${count(list.length, "exchange")}${list.length === MOST ? ", the newest" : ""} on ${count(lanes.length, "connection")} · ↓ request, ↑ answer</span>
     <button onClick=${() => go("exchanges")}>Back to the list</button></div>
     <div class="scroll" tabindex="0" role="region" aria-label="Lanes"><div class="lanes" style=${{ "--lanes": width }}>
       <div class="lane-heads">${lanes.map((one) => html`<h3 key=${one}><i class=${dot(one)}></i>connection ${one} <span>${list.find((row) => row.connection === one)?.client ?? ""}</span></h3>`)}</div>
       <div class="moments" style=${{ height: `${moments.length * LINE}px` }}>
-      ${bars.map(({ row, lane, slot, from, to }) => html`<i key=${row.id} class=${`bar ${row.errors.length ? "failed" : row.rules.length ? "ruled" : ""}`}
+      ${bars.map(({ row, lane, slot, from, to }) => html`<i key=${row.id} class=${`bar ${row.errors.length ? "failed" : row.rules.length ? "by-rule" : ""}`}
         style=${{ left: `calc(66px + (100% - 66px) / ${width} * ${lane} + ${slot * 5}px)`, top: `${from * LINE + 3}px`, height: `${Math.max(1, to - from + 1) * LINE - 6}px` }}></i>`)}
       ${moments.map((moment, line) => html`<div class="moment" key=${`${moment.row.id}${moment.down}`} style=${{ top: `${line * LINE}px` }}><span class="o">${fine(moment.time, true)}</span>
         <button style=${{ left: `calc(66px + (100% - 66px) / ${width} * ${moment.lane} + 26px)`, "max-width": `calc((100% - 66px) / ${width} - 30px)` }} onClick=${() => { select(moment.row.id); go("exchanges", { f: state.filter, x: moment.row.id }); }}>

@@ -26,6 +26,16 @@ export function number(value) {
   return value === null || value === undefined || Number.isNaN(value) ? "" : whole.format(value);
 }
 
+// Return `1 rule`, `1,204 rules`.
+export function count(value, word) {
+  return `${number(value)} ${word}${value === 1 ? "" : "s"}`;
+}
+
+// Return a rate: `0.3`, `12`.
+export function rate(value) {
+  return value === null || value === undefined || Number.isNaN(value) ? "" : value > 0 && value < 9.95 ? value.toFixed(1) : number(value);
+}
+
 // Return `210`, `4.1 kB`, `1.1 MB`.
 export function bytes(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "";

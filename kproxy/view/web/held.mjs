@@ -130,13 +130,13 @@ const ACTIONS = [
   { key: "+", title: "+ 60 s", help: "hold it a minute longer", act: extend, may: (one) => one.ends !== null },
 ];
 
-for (const { key, help, act, may } of ACTIONS) {
-  command({ key, title: help, help, group: "held", writes: true, act: () => act(chosenHeld()),
+for (const { key, title, help, act, may } of ACTIONS) {
+  command({ key, title: help, help, short: title.replace("…", "").toLowerCase(), group: "held", writes: true, act: () => act(chosenHeld()),
     when: () => chosenHeld() !== null && (may?.(chosenHeld()) ?? true) });
 }
 command({ key: "A", title: "Resume all", help: "let all that is held go on", group: "held", place: "held", writes: true,
   when: () => held.list.size > 0, act: resumeAll });
-command({ key: "i", title: "Intercept these…", help: "hold what the filter in the bar holds for", group: "held", place: "filter",
+command({ key: "i", title: "Intercept these…", short: "intercept", help: "hold what the filter in the bar holds for", group: "held", place: "filter",
   writes: true, act: interceptThese });
 command({ key: "I", title: "Intercepts on or off", help: "switch all rules that hold frames", group: "held", writes: true,
   act: toggleIntercepts });
@@ -147,13 +147,23 @@ function left(one) {
   return `${duration(Math.max(0, (one.ends - Date.now()) / 1000))} left, ${then}`;
 }
 
+// Return what its row says that the exchange is about, such as orders[3].
+function aboutOf({ exchange }) {
+  for (const place of rows.open.values()) {
+    if (rows.has(place) && rows.number(place, "connection") === exchange.connection
+      && rows.number(place, "correlation") === exchange.correlation_id) return rows.text(place, "about") ?? "";
+  }
+  return "";
+}
+
 function Card({ one, first }) {
   const { exchange } = one;
   const chosen = chosenHeld() === one;
+  const about = aboutOf(one);
   const words = [one.at, `connection ${exchange.connection}`, exchange.client, one.rule, one.behind ? `${number(one.behind)} behind it` : "",
     one.client_ended ? "its client sends no more" : ""];
   return html`<div key=${one.id} class=${`held-frame${chosen ? " on" : ""}`} onClick=${() => { held.chosen = one.id; changed(); }}>
-    <p><i class=${dot(exchange.connection)}></i><b>${exchange.api} <span class="dim">v${exchange.version}</span></b><span class="held">${left(one)}</span></p>
+    <p><i class=${dot(exchange.connection)}></i><b>${exchange.api} <span class="dim">v${exchange.version}</span></b><span class="about" title=${about}>${about}</span><span class="held">${left(one)}</span></p>
     <p class="dim">${words.filter(Boolean).join(" · ")}</p>
     ${one.ends !== null && html`<progress max=${one.whole || 1} value=${Math.max(0, (one.ends - Date.now()) / 1000)} aria-label="Time left"></progress>`}
     <div class="actions">${access.mayWrite && ACTIONS.filter(({ may }) => may?.(one) ?? true).map(({ key, title, act, primary, warns }) => html`

@@ -4,7 +4,7 @@
 
 import { get, me, send } from "./api.mjs";
 import { Component, changed, html } from "./dom.mjs";
-import { fromBase64, hex2 } from "./format.mjs";
+import { count, fromBase64, hex2 } from "./format.mjs";
 import { decide, named } from "./held.mjs";
 import { rows } from "./live.mjs";
 import { makeRule } from "./make_rule.mjs";
@@ -13,6 +13,8 @@ import { Tree, nodesOf, valueText } from "./tree.mjs";
 
 const PAUSE = 250;
 const MOST_RECORDS = 50;
+const MOST_OFFERED = 50;
+const LONGEST_OFFERED = 200;
 const CLAIM = 20000;
 
 // Return the value that a text stands for: JSON where it is some, else the text itself.
@@ -116,6 +118,7 @@ export async function editHeld(one) {
   if (!shown.frame) throw new Error(shown.why_not ?? "not all of it is here");
   shown.frame.data = fromBase64(shown.frame.data);
   const edit = new Edit(shown);
+  learn();
   const claiming = me() ? setInterval(() => send("POST", `/api/held/${one.id}/claim`, { who: me() }).catch(() => {}), CLAIM) : null;
   if (me()) send("POST", `/api/held/${one.id}/claim`, { who: me() }).catch(() => {});
   const end = () => {
@@ -162,14 +165,17 @@ class Fields extends Component {
     const choose = (at) => { this.setState({ chosen: at }); };
     const others = new Map([...edit.changes].map(([path, value]) => [path, JSON.stringify(value)]));
     const whole = frame.form === "whole" && !frame.withheld;
+    const { list, rest } = recordsOf(records, frame.steps);
     const bytes = edit.bytes ?? Array.from(frame.data, hex2).join(" ");
     return html`<div class="fields" key=${round}>
       ${frame.withheld && html`<p class="note">not shown: ${frame.withheld}</p>`}${frame.unread && html`<p class="note">${frame.unread}</p>`}
       <${Tree} label="Fields" steps=${frame.steps} data=${frame.data} chosen=${this.state.chosen} marked=${null} others=${others} mark=${() => {}} choose=${choose} />
-      ${node && node.kind === "value" && !node.path.startsWith("header") && html`<${Value} edit=${edit} path=${node.path} now=${node.value} text=${valueText(node, frame.data)} />`}
-      ${recordsOf(records, frame.steps).map(({ path, record }) => html`<fieldset key=${path}><legend>record ${record.offset}</legend>
-        <${Value} edit=${edit} path=${`${path}.key`} now=${textOf(record.key)} text=${textOf(record.key)} />
-        <${Value} edit=${edit} path=${`${path}.value`} now=${textOf(record.value)} text=${textOf(record.value)} /></fieldset>`)}
+      ${node && node.kind === "value" && !node.path.startsWith("header") && html`<${Value} edit=${edit} path=${node.path} name=${node.path} now=${node.value} text=${valueText(node, frame.data)} offered=${offeredFor(node)} />`}
+      ${list.map(({ path, record, place }) => html`<fieldset key=${path}><legend>${place} · record ${record.offset}</legend>
+        <${Value} edit=${edit} path=${`${path}.key`} name="key" now=${textOf(record.key)} text=${textOf(record.key)} offered=${proposals("key", list)} />
+        <${Value} edit=${edit} path=${`${path}.value`} name="value" now=${textOf(record.value)} text=${textOf(record.value)} offered=${proposals("value", list)} />
+        <${Value} edit=${edit} path=${`${path}.headers`} name="headers" now=${headersOf(record)} offered=${[]} /></fieldset>`)}
+      ${rest > 0 && html`<p class="note">${count(rest, "record")} more: their bytes can be edited, and their fields over the API</p>`}
       ${whole && html`<details><summary>Bytes</summary><textarea aria-label="Bytes of the frame" rows="8" value=${bytes} aria-invalid=${bytesOf(bytes) === null ? "true" : null}
         onInput=${(event) => { edit.bytes = event.target.value; edit.changes.clear(); edit.wait(); }}></textarea></details>`}</div>`;
   }
@@ -177,34 +183,77 @@ class Fields extends Component {
 
 // Field with a text in which its value is written.
 class Value extends Component {
-  render({ edit, path, now, text }) {
+  render({ edit, path, name, now, text, offered }) {
     const wrong = edit.mistakeOf(path);
+    const list = offered.length ? `offered-${path}` : null;
     const value = edit.changes.has(path) ? edit.changes.get(path) : now;
     const written = value === null ? "null" : typeof value === "object" ? (typeof value?.bytes === "number" ? text : JSON.stringify(value)) : String(value);
-    return html`<label class="value">${path} <input type="text" value=${written} aria-invalid=${wrong ? "true" : null} aria-describedby=${`wrong-${path}`}
-      onInput=${(event) => edit.set(path, valueOf(event.target.value, now))} /><span id=${`wrong-${path}`} class="bad">${wrong}</span></label>`;
+    return html`<label class="value"><span title=${path}>${name}</span> <input type="text" value=${written} list=${list} aria-invalid=${wrong ? "true" : null} aria-describedby=${`wrong-${path}`}
+      onInput=${(event) => edit.set(path, valueOf(event.target.value, now))} /><span id=${`wrong-${path}`} class="bad">${wrong}</span>
+      ${list && html`<datalist id=${list}>${offered.map(([one, words]) => html`<option key=${one} value=${one}>${words}</option>`)}</datalist>`}</label>`;
   }
 }
 
-// Return the records of a frame with their paths, counted over all batches of a partition. Partitions are in the order
-// of the fields that hold their batches.
+// Return the headers of a record as they are written: a list, which the proxy takes as JSON.
+function headersOf(record) {
+  return (record.headers ?? []).map(([key, value]) => ({ key, value: textOf(value) }));
+}
+
+// Return what may be written for a key or a value: null, and what the other records of the frame have.
+export function proposals(part, list) {
+  const known = new Set(list.map(({ record }) => textOf(record[part])).filter((one) => one !== null && one.length <= LONGEST_OFFERED));
+  return [["null", part === "value" ? "a tombstone" : "no key"], ...[...known].slice(0, MOST_OFFERED).map((one) => [one, ""])];
+}
+
+const names = { errors: [], kept: {}, asked: false };
+
+// Ask for the names that are offered: errors, and topics, groups and others that the proxy has met.
+async function learn() {
+  if (names.asked) return;
+  names.asked = true;
+  const found = await get("/api/names").catch(() => ({}));
+  Object.assign(names, { errors: found.errors ?? [], kept: found.kept ?? {}, asked: false });
+  changed();
+}
+
+const KNOWN_AS = [[/(^|[._])topics?(_name|_data|_names)?(\.name)?$/, "topics"], [/(^|[._])groups?(_id)?$/, "groups"],
+  [/transactional_id$/, "transactional_ids"]];
+
+// Return what may be written for a field of the tree, by its type and its name.
+export function offeredFor({ path, name, type, value }) {
+  const found = type.includes("NULLABLE") ? [["null", ""]] : [];
+  if (typeof value === "boolean" || type === "BOOLEAN" || type === "BOOL") return [["true", ""], ["false", ""]];
+  const plain = path.replace(/\[\d+\]/g, "");
+  const kind = KNOWN_AS.find(([pattern]) => pattern.test(plain))?.[1];
+  if (kind) found.push(...(names.kept[kind] ?? []).slice(0, MOST_OFFERED).map((one) => [one, ""]));
+  if (name === "acks") found.push(["-1", "all"], ["1", "the leader"]);
+  return found;
+}
+
+// Return the records of a frame with their paths, counted over all batches of a partition, and how many more there are.
+// Partitions are in the order of the fields that hold their batches.
 export function recordsOf(partitions, steps) {
   const fields = steps.filter((step) => step[4] === "value" && step[5].endsWith("RECORDS") && step[6] !== null);
   const found = [];
+  let omitted = 0;
   for (const [place, partition] of partitions.entries()) {
     let number = 0;
     for (const batch of partition.batches ?? []) {
-      for (const record of batch.records ?? []) found.push({ path: `${fields[place]?.[3]}[${number++}]`, record });
+      for (const record of batch.records ?? []) {
+        found.push({ path: `${fields[place]?.[3]}[${number++}]`, record, place: `${partition.topic}[${partition.partition}]` });
+      }
       number += batch.omitted ?? 0;
+      omitted += batch.omitted ?? 0;
     }
   }
-  return found.slice(0, MOST_RECORDS);
+  return { list: found.slice(0, MOST_RECORDS), rest: Math.max(0, found.length - MOST_RECORDS) + omitted };
 }
 
 export function answerHeld(one) {
   let error = "";
   let body = "";
   let told = "";
+  learn();
   const answer = async (event, lasting = false) => {
     event.preventDefault();
     const row = rowOf(one);
@@ -225,8 +274,9 @@ export function answerHeld(one) {
     }
   };
   openDialog(() => html`<form onSubmit=${answer}><p class="text">The broker never sees the request.</p>
-    <p class="text"><label>Error, by name or number <input type="text" autofocus size="34" placeholder="NOT_LEADER_OR_FOLLOWER"
-      onInput=${(event) => { error = event.target.value.trim(); changed(); }} /></label></p>
+    <p class="text"><label>Error, by name or number <input type="text" autofocus size="34" placeholder="NOT_LEADER_OR_FOLLOWER" list="offered-errors" autocomplete="off"
+      onInput=${(event) => { error = event.target.value.trim(); changed(); }} /></label>
+      <datalist id="offered-errors">${names.errors.map((one) => html`<option key=${one} value=${one} />`)}</datalist></p>
     <p class="text"><label>or fields of the answer, as JSON; others have their defaults<textarea rows="6" onInput=${(event) => { body = event.target.value; changed(); }}></textarea></label></p>
     ${told && html`<p class="text bad" role="alert">${told}</p>`}
     <p class="foot"><button class="primary">Answer</button>

@@ -2,6 +2,7 @@
 
 import { Component, html, Lines } from "./dom.mjs";
 import { hex2 } from "./format.mjs";
+import { isPacked } from "./tree.mjs";
 
 const WIDTH = 12;
 const LINE = 16;
@@ -9,7 +10,7 @@ const LINE = 16;
 // Return for each byte the step that it belongs to, the innermost one; -1: none.
 export function owners(steps, length) {
   const found = new Int32Array(length).fill(-1);
-  const order = steps.map((step, index) => index).sort((a, b) => (steps[b][1] - steps[b][0]) - (steps[a][1] - steps[a][0]));
+  const order = steps.map((step, index) => index).filter((index) => !isPacked(steps[index][6])).sort((a, b) => (steps[b][1] - steps[b][0]) - (steps[a][1] - steps[a][0]));
   for (const index of order) {
     const [start, end] = steps[index];
     if (end <= length) found.fill(index, start, end);

@@ -5,6 +5,7 @@ import { family, quantile } from "./format.mjs";
 export const SECONDS = 3600;
 const MOST_OF = 100; // series of one sort: errors, rules, of APIs three sorts; the one that was silent longest goes
 const SORT = /^(p\d+|error|rule) ./;
+const COUNTED = /^(error|rule) ./; // what a tick does not name has not happened
 const MINUTE = 60;
 
 export class History {
@@ -41,7 +42,7 @@ export class History {
   }
   add(tick, time) {
     const at = this.length++ % SECONDS;
-    for (const values of this.series.values()) values[at] = NaN;
+    for (const [name, values] of this.series) values[at] = COUNTED.test(name) ? 0 : NaN;
     const put = (name, value) => {
       const values = value === null || value === undefined ? null : this.of(name);
       if (values) values[at] = value;

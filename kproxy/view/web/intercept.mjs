@@ -2,7 +2,7 @@
 
 import { get, request, send } from "./api.mjs";
 import { changed, html } from "./dom.mjs";
-import { number } from "./format.mjs";
+import { count, number } from "./format.mjs";
 import { rows } from "./live.mjs";
 import { closeDialog, complain, openDialog, say } from "./registry.mjs";
 import { wholeFilter } from "./state.mjs";
@@ -15,6 +15,7 @@ function whom() {
   const connections = new Set();
   const clients = new Set();
   for (let place = rows.first; place < rows.next; place++) {
+    if (rows.isNote(place)) continue;
     connections.add(rows.number(place, "connection"));
     const client = rows.text(place, "client");
     if (client) clients.add(client);
@@ -50,7 +51,7 @@ export function interceptThese() {
     <option key=${one} selected=${rule[name] === one}>${one}</option>`)}</select></label>`;
   openDialog(() => html`<form onSubmit=${add}><p class="text">${filter ? html`What <code>${filter}</code> holds for waits until somebody lets it go`
     : "Every request waits until somebody lets it go, since there is no filter"}, and what follows on its connection waits behind it. Nobody else does.</p>
-    <p class="text">The rows in sight are of ${number(connections.size)} connections${clients.length ? html`, of ${clients.slice(0, MOST_NAMED).join(", ")}
+    <p class="text">The rows in sight are of ${count(connections.size, "connection")}${clients.length ? html`, of ${clients.slice(0, MOST_NAMED).join(", ")}
       ${clients.length > MOST_NAMED ? `and ${number(clients.length - MOST_NAMED)} more` : ""}` : ""}.</p>
     <p class="text choices">${choice("at", ["request", "response", "both"])} ${choice("hold_for", ["5s", "20s", "60s", "5m"])}
       ${choice("then", ["pass", "close"])} <label>at most <input type="number" min="1" max="1000" size="5" value=${rule.most} onChange=${set("most")} /></label></p>

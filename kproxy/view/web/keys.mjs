@@ -21,12 +21,19 @@ export function mayUse(command) {
     && (command.when?.(context()) ?? true);
 }
 
+// Do what a command does; one that still waits for an answer is not begun again, so that no dialog comes twice.
+const underWay = new Set();
+
 export async function use(command) {
+  const key = command.keys?.[0] ?? command.act;
+  if (underWay.has(key)) return;
+  underWay.add(key);
   try {
     await command.act(context());
   } catch (error) {
     complain(error);
   }
+  underWay.delete(key);
 }
 
 // Use the command of a key, if there is one that may be used now.

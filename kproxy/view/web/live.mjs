@@ -2,7 +2,7 @@
 
 import { get, request } from "./api.mjs";
 import { changed } from "./dom.mjs";
-import { number } from "./format.mjs";
+import { count } from "./format.mjs";
 import { History } from "./history.mjs";
 import { complain, emit } from "./registry.mjs";
 import { state, wholeFilter } from "./state.mjs";
@@ -100,7 +100,7 @@ function left(data) {
 }
 
 function gap(data) {
-  const missing = data.missing ? `${number(data.missing)} rows are missing` : "rows are missing";
+  const missing = data.missing ? `${count(data.missing, "row")} ${data.missing === 1 ? "is" : "are"} missing` : "rows are missing";
   put({ note: data.why ? `${missing}: ${data.why}` : missing });
 }
 

@@ -1,7 +1,7 @@
 // The records of an exchange, as text, JSON or hex. Null is not the same as "".
 
 import { Component, changed, html } from "./dom.mjs";
-import { bytes, cut, fine, fromBase64, hex2, number } from "./format.mjs";
+import { bytes, count, cut, fine, fromBase64, hex2, number } from "./format.mjs";
 
 const FORMS = ["text", "JSON", "hex"];
 const LONG = 2000;
@@ -37,7 +37,8 @@ function batchLine(part, batch) {
   if (batch.transactional) words.push("in a transaction");
   if (batch.control) words.push("control batch");
   if (batch.crc && batch.crc !== "right") words.push(`checksum: ${batch.crc}`);
-  if (batch.omitted) words.push(`${number(batch.omitted)} records are left out here`);
+  if (batch.omitted === null) words.push("more records are left out here");
+  else if (batch.omitted) words.push(`${count(batch.omitted, "record")} left out here`);
   if (batch.why) words.push(batch.why);
   return words;
 }

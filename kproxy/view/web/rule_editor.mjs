@@ -5,7 +5,7 @@
 
 import { request, saveAs } from "./api.mjs";
 import { Component, changed, html } from "./dom.mjs";
-import { number } from "./format.mjs";
+import { count, number } from "./format.mjs";
 
 const PAUSE = 300;
 const YAML = { "Content-Type": "application/yaml" };
@@ -132,11 +132,11 @@ export function judgement(draft) {
   const { mistakes, rules, matches } = draft.said;
   if (mistakes.length) return `${mistakes.length} mistake${mistakes.length === 1 ? "" : "s"}`;
   if (!rules) return "there is no rule in it";
-  if (!matches) return `${number(rules)} rules`;
+  if (!matches) return count(rules, "rule");
   if (!matches.of) return "no exchanges are kept to try it on";
   const rest = matches.kept - matches.of - matches.unfit;
   return `Of the ${number(matches.of)} exchanges here ${number(matches.matched)} would match, ${number(matches.fired)} would fire.${
-    matches.unfit ? ` ${number(matches.unfit)} were not kept whole.` : ""}${rest > 0 ? ` There was no time for ${number(rest)} more.` : ""}`;
+    matches.unfit ? ` ${number(matches.unfit)} ${matches.unfit === 1 ? "was" : "were"} not kept whole.` : ""}${rest > 0 ? ` There was no time for ${number(rest)} more.` : ""}`;
 }
 
 // Save the text as a file.

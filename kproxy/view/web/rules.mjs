@@ -2,7 +2,7 @@
 
 import { access, get, send } from "./api.mjs";
 import { changed, html } from "./dom.mjs";
-import { duration, number } from "./format.mjs";
+import { count, duration, number } from "./format.mjs";
 import { closeDialog, command, complain, on, openDialog, say, section, view } from "./registry.mjs";
 import { Draft, Editor, download } from "./rule_editor.mjs";
 import { state } from "./state.mjs";
@@ -172,7 +172,7 @@ const HEADS = ["", "", "name", "kind", "from", "in force", "matched", "fired", "
 function draw() {
   const { data } = shown;
   const one = chosen();
-  return html`<main class="page" aria-label="Rules"><div class="tools"><h2>${data ? `${number(list().length)} rules` : "Rules"}
+  return html`<main class="page" aria-label="Rules"><div class="tools"><h2>${data ? count(list().length, "rule") : "Rules"}
     ${data && html` <span class="dim">version ${data.version}</span>`} ${data?.killed && html`<span class="bad">all faults are off</span>`}</h2>
     ${access.mayWrite && html`<button onClick=${() => add()}>Add…<kbd>+</kbd></button>`}${tools(one)}</div>
     ${data?.last_rejection && html`<p class="note">Refused at ${data.last_rejection.at} (${data.last_rejection.origin}): ${
@@ -208,6 +208,7 @@ function tools(rule) {
 
 section({ name: "rules", order: 20, when: () => shown.data !== null && state.source === "live", draw: () => html`
   <h2><b>Rules</b> version ${shown.data.version}<span class="e">${access.mayWrite && html`<button onClick=${() => add()}>Add…</button>`}</span></h2>
+  ${list().some((rule) => rule.fired !== null) && html`<div class="rule-heads" aria-hidden="true"><span>matched</span><span>fired</span></div>`}
   <ul class="rules">${list().slice(0, 8).map((rule) => html`<li key=${rule.name} class=${rule.in_force ? "" : "off"}><${Switch} rule=${rule} />
     <span class="name"><a href="#/rules" onClick=${() => choose(rule.name)}>${rule.name}</a><small>${[rule.kind, rule.origin, left(rule) && `${left(rule)} left`].filter(Boolean).join(" · ")}</small></span>
     ${rule.fired === null ? html`<span class="wide dim">at connect</span>` : html`<${Spark} name=${rule.name} /><span class="r" title="matched">${number(rule.matched)}</span><span class="r" title="fired">${number(rule.fired)}</span>`}</li>`)}</ul>

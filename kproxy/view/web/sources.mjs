@@ -3,7 +3,7 @@
 
 import { get, request, send } from "./api.mjs";
 import { changed, html } from "./dom.mjs";
-import { bytes, cut, number } from "./format.mjs";
+import { bytes, count, cut } from "./format.mjs";
 import { begin } from "./live.mjs";
 import { command, complain, on, say, section } from "./registry.mjs";
 import { go, readAddress, state } from "./state.mjs";
@@ -46,7 +46,7 @@ export async function openBlob(blob, name) {
     const source = await response.json();
     shown.list = [...shown.list, source];
     look(source.source);
-    say(`${name}: ${number(source.exchanges)} exchanges`);
+    say(`${name}: ${count(source.exchanges, "exchange")}`);
   } finally {
     shown.opening = "";
     changed();
@@ -94,7 +94,7 @@ section({ name: "sources", order: 55, when: () => shown.mayOpen || shown.list.le
   ${shown.opening && html`<p class="dim" role="status">${cut(shown.opening, 60)} is being read …</p>`}
   ${shown.list.length > 0 && html`<ul class="sources">${shown.live && live()}${shown.list.map((one) => html`<li key=${one.source}>
     <button aria-pressed=${String(state.source === one.source)} title=${one.name} onClick=${() => look(one.source)}>${cut(one.name, 28)}</button>
-    <span class="dim">${number(one.exchanges)} exchanges · ${bytes(one.size)}</span>
+    <span class="dim">${count(one.exchanges, "exchange")} · ${bytes(one.size)}</span>
     ${shown.mayOpen && html`<button aria-label=${`Close ${one.name}`} onClick=${() => close(one).catch(complain)}>×</button>`}
     ${one.missing.map((text) => html`<small class="slow" key=${text}>${text}</small>`)}</li>`)}</ul>`}` });
 

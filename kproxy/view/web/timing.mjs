@@ -54,9 +54,8 @@ export function Ruled({ event, row }) {
   const by = event.answered_by ?? row?.answered_by;
   const others = known.rules.filter((rule) => !names.includes(rule.name));
   return html`<div class="ruled"><p>${names.length ? `${names.length === 1 ? "One rule" : `${names.length} rules`} acted on it:` : "No rule acted on it."}
-    ${names.map((name) => html` <em class="tag" key=${name}>${name}</em>`)} ${event.rule_ms > 0 && `Rules held it for ${ms(event.rule_ms)}.`}
-    ${by === "kproxy" ? "kproxy answered in the broker's place." : by === "broker" ? "The broker answered." : ""}</p>
-    ${others.length > 0 && html`<table><thead><tr><th scope="col">not this time</th><th scope="col">kind</th><th scope="col">since</th></tr></thead>
+    ${names.map((name) => html` <em class="tag" key=${name}>${name}</em>`)} ${event.rule_ms > 0 && `Rules held it for ${ms(event.rule_ms)}.`} ${by === "kproxy" ? "kproxy answered in the broker's place." : by === "broker" ? "The broker answered." : ""}</p>
+    ${others.length > 0 && html`<table><thead><tr><th scope="col">not this time</th><th scope="col">kind</th><th scope="col">why</th></tr></thead>
     <tbody>${others.map((rule) => html`<tr key=${rule.name}><th scope="row">${rule.name}</th><td>${rule.kind}</td><td>${whyNot(rule)}</td></tr>`)}</tbody></table>`}</div>`;
 }
 

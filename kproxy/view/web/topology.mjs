@@ -2,13 +2,13 @@
 
 import { get } from "./api.mjs";
 import { Component, changed, html } from "./dom.mjs";
-import { bytes, clock, number } from "./format.mjs";
+import { bytes, clock, count, number } from "./format.mjs";
 import { complain, view } from "./registry.mjs";
 import { rows, begin } from "./live.mjs";
 import { go, state } from "./state.mjs";
 
 const EVERY = 2000;
-const shown = { clusters: {}, listeners: {}, connections: [], rates: new Map(), before: null, timer: null };
+const shown = { clusters: {}, listeners: {}, connections: [], rates: new Map(), measured: false, before: null, timer: null };
 
 view({ name: "topology", proxy: true, title: "Topology", order: 30, draw, badge: () => brokers().length || null,
   enter: () => { clearInterval(shown.timer); ask(); shown.timer = setInterval(ask, EVERY); }, leave: () => clearInterval(shown.timer) });
@@ -36,7 +36,7 @@ function measure(connections) {
     const rate = was === undefined ? 0 : Math.max(0, bytesOf.get(one.id) - was) / (now - before.now);
     for (const key of [`listener ${one.listener}`, keyOf(one)]) rates.set(key, (rates.get(key) ?? 0) + rate);
   }
-  Object.assign(shown, { rates, before: { now, bytesOf } });
+  Object.assign(shown, { rates, measured: Boolean(before), before: { now, bytesOf } });
 }
 
 const keyOf = (one) => `node ${one.cluster} ${one.node ?? "bootstrap"}`;
@@ -57,7 +57,8 @@ function topics() {
   return found;
 }
 
-const trafficOf = (key) => bytes(Math.round(shown.rates.get(key) ?? 0)) || "0";
+// Return the bytes a second of a box; a dash until they have been measured.
+const trafficOf = (key) => (shown.measured ? bytes(Math.round(shown.rates.get(key) ?? 0)) || "0" : "–");
 
 // Lines between the boxes, drawn where the boxes are.
 class Lines extends Component {
@@ -107,7 +108,7 @@ function draw() {
     <div class="scroll" tabindex="0" role="region" aria-label="Map"><div class="map"><${Lines} keys=${keys} />
     <div class="side"><h3>Listeners</h3>${listeners.map(([name, one]) => html`<article key=${name} class="box" data-box=${`listener ${name}`}>
       <h4>${name} <span>${trafficOf(`listener ${name}`)}/s</span></h4><dl><dt>bind</dt><dd class="mono">${one.address}</dd><dt>cluster</dt><dd>${one.cluster}</dd>
-      <dt>TLS</dt><dd>${one.tls ? "yes" : "no"}</dd><dt>open</dt><dd>${number(one.connections)} connections</dd>${logins(name)}</dl></article>`)}</div>
+      <dt>TLS</dt><dd>${one.tls ? "yes" : "no"}</dd><dt>open</dt><dd>${count(one.connections, "connection")}</dd>${logins(name)}</dl></article>`)}</div>
     <div class="middle"><div class="proxy"><b>kproxy</b><span>${location.host}</span></div></div>
     <div class="side"><h3>Brokers</h3>${Object.entries(shown.clusters).map(([cluster, { bootstrap, nodes: list }]) => html`
       <p class="dim" key=${cluster}>cluster ${cluster}, from <span class="mono">${bootstrap.join(", ")}</span></p>

@@ -1,7 +1,7 @@
 // The fields of a frame as a tree: made of the steps of its trace, which name each value with its path and place.
 
 import { Component, changed, html, Lines } from "./dom.mjs";
-import { cut, fine, hex2 } from "./format.mjs";
+import { cut, fine, fromBase64, hex2 } from "./format.mjs";
 import { copyText } from "./clipboard.mjs";
 
 const LINE = 17;
@@ -15,7 +15,8 @@ const FEW = 3; // records of a batch that are unfolded at first
 const PART = /\[\d+\]|[^.[\]]+/g;
 
 // Return the nodes of a frame: {name, path, depth, start, end, type, value, kind, word, step, children, parent, at}, in
-// order. Steps are [start, end, depth, path, kind, type, value, a word for the value].
+// order. Steps are [start, end, depth, path, kind, type, value, a word for the value]. Those of packed records mark the
+// bytes of their batch.
 export function nodesOf(steps) {
   const nodes = [];
   const byPath = new Map();
@@ -28,14 +29,22 @@ export function nodesOf(steps) {
     if (parent) parent.children++;
     return made;
   };
+  let batch = null;
   steps.forEach(([start, end, , path, kind, type, value, word], index) => {
     if (kind === "tags" && !value) return;
     const parts = path.match(PART) ?? [path || "frame"];
     const known = byPath.get(path);
     const node = known && known.step === null ? known : make(known ? `${path} (${kind})` : path || "frame", parts);
     Object.assign(node, { start, end, type: type ?? "", value, kind, word: word ?? "", step: index });
+    if (kind === "batch") batch = index;
+    node.marks = isPacked(value) ? batch : index;
   });
   return nodes;
+}
+
+// Return whether a value is one of a packed record, which has no place of its own in the frame.
+export function isPacked(value) {
+  return Boolean(value?.packed);
 }
 
 function joined(parts) {
@@ -52,12 +61,19 @@ export function valueText({ value, kind, type, end, step }, data) {
   if (kind === "tag") return `tag ${value}`;
   if (kind === "batch") return batchText(value);
   if (kind === "record") return `offset ${value.offset}${value.time >= 0 && value.time < LAST_TIME ? `, ${fine(value.time / 1000)}` : ""}`;
-  if (kind === "header") return `${JSON.stringify(value.name)}: ${value.bytes === null ? "null" : bytesText(value.bytes, end, data)}`;
+  if (kind === "header") return `${JSON.stringify(value.name)}: ${value.bytes === null ? "null" : bytesIn(value, end, data)}`;
   if (value === null) return "null";
   if (typeof value === "string") return JSON.stringify(value);
   if (type.endsWith("RECORDS")) return `${value.bytes} bytes`;
-  if (typeof value.bytes === "number") return bytesText(value.bytes, end, data);
+  if (typeof value.bytes === "number") return bytesIn(value, end, data);
   return typeof value === "object" ? JSON.stringify(value) : String(value);
+}
+
+// Return bytes of the frame, or those that came with a packed value.
+function bytesIn(value, end, data) {
+  if (!isPacked(value)) return bytesText(value.bytes, end, data);
+  const found = typeof value.data === "string" ? fromBase64(value.data) : null;
+  return bytesText(value.bytes, value.bytes, found);
 }
 
 function bytesText(count, end, data) {
@@ -88,7 +104,7 @@ export class Tree extends Component {
     this.key = (event) => this.pressed(event);
     this.over = (event) => {
       const at = event.target.closest("[data-node]")?.dataset.node;
-      if (at !== undefined) this.props.mark(this.nodes[at].step);
+      if (at !== undefined) this.props.mark(this.nodes[at].marks ?? null);
     };
     this.clicked = (event) => {
       const at = event.target.closest("[data-node]")?.dataset.node;
@@ -152,7 +168,7 @@ export class Tree extends Component {
   line(node, index, chosen, marked, others) {
     const text = valueText(node, this.props.data);
     const other = others.get(node.path);
-    const classes = ["field", node.at === chosen || (marked !== null && node.step === marked) ? "on" : "", other !== undefined ? "changed" : ""].join(" ");
+    const classes = ["field", node.at === chosen || (marked !== null && node.step === marked && !isPacked(node.value)) ? "on" : "", other !== undefined ? "changed" : ""].join(" ");
     const long = text.length > LONG && !this.whole.has(node.path);
     const shown = long ? cut(text, LONG) : text.slice(0, MOST_SHOWN);
     const kind = typeof node.value === "string" || node.value?.bytes !== undefined ? "string" : node.value === null ? "null" : "number";
@@ -162,7 +178,7 @@ export class Tree extends Component {
       <span class="name">${node.name}</span> <span class=${kind}>${shown}</span>${node.word && html` <span class="dim">${node.word}</span>`}
       ${long && html` <span class="more">enter shows all ${text.length}</span>`}
       ${other !== undefined && html`<span class="to" aria-label="at the broker"> → </span><span class="new">${other}</span>`}</span>
-      <span class="type">${node.type}</span><span class="o">${place(node)}</span></div>`;
+      <span class="type" title=${node.type}>${node.type}</span><span class="o">${isPacked(node.value) ? "packed" : place(node)}</span></div>`;
   }
 }
 

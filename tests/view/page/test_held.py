@@ -122,6 +122,33 @@ def test_an_edit_is_checked_before_it_is_sent(fake: FakeView, page: Page) -> Non
     page.wait_for_selector("dialog", state="detached")
 
 
+def test_names_and_parts_of_records_are_offered(fake: FakeView, page: Page) -> None:
+    """Groups that the proxy has met for a field, errors for an answer; a record has key, value and headers, each by its
+    name. A key that is pressed twice opens one dialog."""
+    fake.answers["/api/names"] = {"errors": ["UNKNOWN_MEMBER_ID"], "kept": {"groups": ["billing", "audit"]}}
+    step = [AT - 1, AT + 7, 0, "records", "value", "RECORDS", {"bytes": 8}]
+    record = {"offset": 7, "time": 0, "key": "aw==", "value": None, "headers": [["trace", "YTE="]]}
+    part = {"topic": "orders", "partition": 3, "bytes": 8, "why": "", "batches": [{"records": [record], "omitted": 2}]}
+    one = shown(records=[part])
+    one["frame"] = {**one["frame"], "steps": [*STEPS, step]}
+    fake.answers["/api/held/17-1"] = one
+    hold(fake, page, held())
+    page.evaluate("""() => { for (let times = 0; times < 2; times++) {
+        document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "e", bubbles: true })); } }""")
+    page.wait_for_selector("dialog fieldset")
+    expect(page.locator("dialog")).to_have_count(1)
+    assert page.locator("dialog legend").inner_text() == "orders[3] · record 7"
+    assert page.locator("dialog fieldset .value > span:first-child").all_inner_texts() == ["key", "value", "headers"]
+    assert page.locator("dialog fieldset input").nth(2).input_value() == '[{"key":"trace","value":"a1"}]'
+    expect(page.locator("dialog .note")).to_contain_text("2 records more")
+    page.locator("dialog .field", has_text="group_id").click()
+    expect(page.locator("dialog datalist option[value=audit]")).to_have_count(1)
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog", state="detached")
+    page.keyboard.press("s")
+    expect(page.locator("dialog datalist option[value=UNKNOWN_MEMBER_ID]")).to_have_count(1)
+
+
 def test_what_is_held_while_the_page_asks_stays_in_sight(fake: FakeView, open_page: OpenPage) -> None:
     """An answer from before does not take away what was told since."""
     asked, told = Event(), Event()

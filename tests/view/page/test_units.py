@@ -272,3 +272,43 @@ def test_details_that_were_looked_at_have_a_size(page: Page) -> None:
         return [...few, ...one, kept.byKey.size, kept.bytes, [...kept.byKey.keys()].pop()];""")  # fmt: skip
 
     assert found == [8, True, True, True, 1, True, 200, 0, "live/299"]
+
+
+def test_packed_records_show_what_came_with_them(page: Page) -> None:
+    """Their bytes are not in the frame: values are those that came, and marking one marks its batch."""
+    steps = [
+        [0, 90, 0, "records", "value", "RECORDS", {"bytes": 90}],
+        [0, 90, 1, "records[0]", "batch", "RECORD_BATCH", {"offset": 0, "codec": "zstd", "count": 1}],
+        [61, 90, 2, "records[0][0]", "record", "RECORD", {"offset": 7, "time": -1, "packed": True}],
+        [61, 90, 3, "records[0][0].key", "part", "BYTES", {"bytes": 2, "packed": True, "data": "aGk="}],
+        [61, 90, 3, "records[0][0].value", "part", "BYTES", {"bytes": 9, "packed": True, "data": None}],
+    ]
+    found = run(page, "tree", f"""
+        const hex = await import('/view/hex.mjs');
+        const steps = {json.dumps(steps)}, nodes = m.nodesOf(steps);
+        return [nodes.map((one) => m.valueText(one, new Uint8Array(90))).slice(2), nodes.map((one) => one.marks),
+          [...new Set(hex.owners(steps, 90))]];""")  # fmt: skip
+
+    assert found == [["offset 7", '"hi"', "9 bytes"], [0, 1, 1, 1, 1], [1]]
+
+
+def test_a_second_without_an_error_has_none(page: Page) -> None:
+    """A line of errors goes down to nothing between two of them; percentiles without exchanges are unknown."""
+    found = run(page, "history", """
+        const history = new m.History();
+        history.add({ seconds: 1, apis: {}, errors: { A: 2 }, rules: { r: [1, 1, 1, 0] } }, 1);
+        history.add({ seconds: 1, apis: {}, errors: {}, rules: {} }, 2);
+        return ["error A", "rule r", "p50"].map((name) => history.values(name));""")  # fmt: skip
+
+    assert found == [[2, 0], [1, 0], [None, None]]
+
+
+def test_what_may_be_written_is_offered(page: Page) -> None:
+    """For fields by their type and name, for records null and what others of the frame have."""
+    found = run(page, "held_edit", """
+        const list = ["YQ==", "Yg==", "YQ==", null].map((value) => ({ record: { value } }));
+        const field = (path, type, value) => m.offeredFor({ path, name: path.split(".").pop(), type, value });
+        return [m.proposals("value", list).map(([text]) => text), field("acks", "INT16", 1).map(([text]) => text),
+          field("a.internal", "BOOL", true).map(([text]) => text), field("b", "NULLABLE_STRING", "x").map(([text]) => text)];""")  # fmt: skip
+
+    assert found == [["null", "a", "b"], ["-1", "1"], ["true", "false"], ["null"]]
