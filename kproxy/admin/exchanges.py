@@ -1,7 +1,8 @@
 """`GET /api/exchanges`: the exchanges that are kept for those who look, listed, searched, and one in detail.
 
 Each process keeps its own. A list goes through all of them, the newest first, and takes a fifth of a second at most;
-`next` says where the rest begins.
+`next` says where the rest begins. `place` is where what comes later begins: a test takes it at its start, asks for what
+is behind it (`after`), and may wait until that is so much (`wait`).
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from collections.abc import Mapping
 from heapq import merge
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from starlette.responses import Response
 
+from kproxy.view.parts import UNKNOWN
 from kproxy.view.rows import COLUMNS, exchange_id, joined
 
+from .awaited_exchanges import FIRST_PLACE, LONGEST_WAIT, ExchangeCount
 from .backend import Backend
 from .guard import JSON
 from .kept import FoundExchanges
@@ -25,10 +28,10 @@ from .member import Member
 from .models import Shown
 from .operation import Operation, OperationCall
 from .problem import Problem
-from .queries import Query
+from .queries import AS_TEXT, Query, duration
 from .source_exchanges import SourceExchanges
 from .sources import source_of
-from .view import filter_of
+from .view import filter_of, place_of, places_in
 
 MOST_LISTED = 1000
 MOST_STEPS = 100_000
@@ -37,6 +40,7 @@ _ONE = re.compile(r"(\d{1,4})-(\d{1,18})")
 BYTES = "application/octet-stream"
 LIVE = "live"
 """Source of what passes; all others are captures that somebody has opened."""
+Wait = Annotated[float, BeforeValidator(duration), Field(ge=0, le=LONGEST_WAIT), AS_TEXT]
 SourceId = Annotated[str, Field(max_length=20, description="live: what passes; or an id of /api/sources")]
 
 
@@ -47,6 +51,11 @@ class ExchangesQuery(Query):
     filter: str = Field(default="", description="in the filter language; empty: all")
     before: str = Field(default="", description="an id, or `next` of the answer before: only older ones")
     limit: int = Field(default=200, ge=1, le=MOST_LISTED, description="how many at most")
+    after: str = Field(default="", description="`place` of an answer before: only those that were over later")
+    wait: Wait | None = Field(
+        default=None, description="how long at most, such as 10s: answers as soon as `count` of them fit and are over"
+    )
+    count: int = Field(default=1, ge=1, le=MOST_LISTED, description="of them, for `wait`")
 
 
 class DetailQuery(Query):
@@ -80,6 +89,9 @@ class ExchangesShown(Shown):
     next: str | None = Field(description="`before` of a query for older ones; null: there are none")
     searched: int = Field(description="exchanges that were looked at for this answer")
     unknown: int = Field(description="of them, those that the filter could not judge")
+    place: str = Field(description="`after` of a query for what comes later; empty for captures")
+    gone: int | None = Field(description="exchanges behind `after` that are not kept any more; null: nobody knows")
+    reached: bool | None = Field(description="whether so many were there as were waited for; null without `wait`")
 
 
 class ExchangeShown(Shown):
@@ -98,12 +110,16 @@ async def list_exchanges(backend: Backend, call: OperationCall) -> Response:
     query = call.query
     filter_of(backend, call)
     room_for_answer()
-    before = places(query.before, backend)
+    before, after = places(query.before, backend), places_after(query, backend)
     text, limit = query.filter, query.limit
+    reached = None
+    if query.wait is not None:
+        reached = await ExchangeCount(backend, text, after or {}, query.count).wait(query.wait)
 
     async def ask(member: Member) -> tuple[int, FoundExchanges]:
-        at = before.get(member.index)
-        return member.index, await member.exchanges(text, at, limit)
+        index = member.index
+        behind = None if after is None else after.get(index, FIRST_PLACE)
+        return index, await member.exchanges(text, before.get(index), limit, behind)
 
     if query.source == LIVE:
         found = dict(await backend.ask_members(ask))
@@ -124,9 +140,12 @@ async def list_exchanges(backend: Backend, call: OperationCall) -> Response:
             rest[index] = 0 if one.next is None else one.next
             over &= one.next is None
     following = None if over else ".".join(exchange_id(index, number) for index, number in sorted(rest.items()))
+    gone = [one.gone for one in found.values()]
+    seen_up_to = place_of(backend.stream, {index: one.place for index, one in found.items()})
     head = ExchangesShown(
         columns=list(COLUMNS), rows=[], next=following, searched=sum(one.searched for one in found.values()),
-        unknown=sum(one.unknown for one in found.values()),
+        unknown=sum(one.unknown for one in found.values()), reached=reached,
+        gone=None if UNKNOWN in gone else sum(gone), place=seen_up_to if query.source == LIVE else "",
     ).model_dump_json().encode()  # fmt: skip
     return CountedResponse(head.replace(b'"rows":[]', b'"rows":' + joined(rows), 1), media_type=JSON)
 
@@ -138,6 +157,18 @@ def places(before: str, backend: Backend) -> Mapping[int, int]:
     if not _BEFORE.fullmatch(before):
         raise Problem(422, "invalid_query", f"before: {before[:80]!r} is no id, such as 0-812")
     return {int(index): int(number) for index, number in (one.split("-") for one in before.split("."))}
+
+
+def places_after(query: ExchangesQuery, backend: Backend) -> Mapping[int, int] | None:
+    """Return the place in each process behind which exchanges are wanted; None for all. Raises Problem."""
+    if query.source != LIVE and (query.after or query.wait is not None):
+        raise Problem(422, "invalid_query", "after and wait are about what passes, and a capture is over")
+    if not query.after:
+        return None
+    found = places_in(query.after, backend.stream)
+    if found is None:
+        raise Problem(422, "invalid_query", f"after: {query.after[:80]!r} is no place that this kproxy has given")
+    return found
 
 
 async def get_exchange(backend: Backend, call: OperationCall) -> Response:
@@ -200,7 +231,7 @@ REFUSALS = ("no_such_exchange", "no_such_source", "exchange_gone", "view_off", "
 OPERATIONS = (
     Operation("GET", "/api/exchanges", "list_exchanges", "Exchanges that are kept for those who look, newest first.",
               list_exchanges, ExchangesShown, ExchangesQuery,
-              refusals=("view_off", "no_such_source", "too_many_answers")),
+              refusals=("view_off", "no_such_source", "too_many_answers", "too_many_listeners")),
     Operation("GET", "/api/exchanges/{id}", "get_exchange", "One exchange, with its frames field by field.",
               get_exchange, ExchangeShown, DetailQuery, refusals=REFUSALS),
     Operation("GET", "/api/exchanges/{id}/frame", "get_frame", "The bytes of one frame.", get_frame, Shown, FrameQuery,

@@ -13,6 +13,7 @@ from pydantic import Field
 from kproxy.net.loop.turns import TaskReactor, in_a_turn, in_turns
 from kproxy.observe.filter.filter import Filter
 from kproxy.view.detail import FrameDirection, FrameSide, detail_of, frame_bytes
+from kproxy.view.parts import UNKNOWN
 from kproxy.view.ring import KeptExchange
 from kproxy.view.rows import encode, exchange_id
 from kproxy.view.save import saved_exchange
@@ -35,12 +36,15 @@ T = TypeVar("T")
 
 class FoundExchanges(Shown):
     """Exchanges of one process that fit, the newest first. `next`: number of the oldest that was looked at, None when
-    there is none before it."""
+    there is none before it. `place`: up to here all that the process has kept was looked for. `gone`: how many behind
+    the place that was asked for are not kept any more, UNKNOWN if nobody knows."""
 
     rows: list[tuple[float, int, str]] = Field(description="time, number, and the row as JSON")
     next: int | None
     searched: int
     unknown: int
+    place: int = 0
+    gone: int = 0
 
 
 def look_through(steps: Iterator[object]) -> None:
@@ -55,14 +59,20 @@ class KeptExchanges:
     def __init__(self, watch: ViewWatch, records: bool, reactor: TaskReactor) -> None:
         self.watch, self.records, self.reactor = watch, records, reactor
 
-    async def find(self, text: str, before: int | None, limit: int) -> FoundExchanges:
-        """Return those that a filter holds for, at most `limit`, with numbers below `before`."""
+    async def find(self, text: str, before: int | None, limit: int, after: int | None = None) -> FoundExchanges:
+        """Return those that a filter holds for, at most `limit`, with numbers below `before`, that have changed behind
+        the place `after`; one of a process that was here before is before all places of this one."""
         watch, wanted = self.watch, Filter(text)
+        place, gone = watch.ring.place, 0
+        if after is not None:
+            known = watch.ring.is_place(after)
+            gone = max(0, watch.ring.gone_place - after) if known else UNKNOWN
+            after = after if known else None
         found: list[KeptExchange] = []
         looked: list[int] = []
 
         def look() -> Iterator[None]:
-            for number in watch.search(wanted, before, limit, found):
+            for number in watch.search(wanted, before, limit, found, after):
                 looked.append(number)
                 yield
 
@@ -80,7 +90,9 @@ class KeptExchanges:
 
         await in_turns(watch.paid(make()))
         last = looked[-1] if looked and looked[-1] > watch.ring.oldest else None
-        return FoundExchanges(rows=rows, next=last, searched=len(looked), unknown=wanted.unknown)
+        return FoundExchanges(
+            rows=rows, next=last, searched=len(looked), unknown=wanted.unknown, place=place, gone=gone
+        )
 
     async def detail(self, number: int, first: int) -> str:
         """Return the details of one exchange as JSON; of each frame the steps from number `first` on. Raises

@@ -131,8 +131,9 @@ class Member(Protocol):
     async def view_totals(self) -> ViewTotals:
         """Return what is told each second, as totals."""
 
-    async def exchanges(self, text: str, before: int | None, limit: int) -> FoundExchanges:
-        """Return the kept exchanges that a filter holds for, the newest first."""
+    async def exchanges(self, text: str, before: int | None, limit: int, after: int | None) -> FoundExchanges:
+        """Return the kept exchanges that a filter holds for, the newest first, with numbers below `before` and places
+        behind `after`."""
 
     async def exchange(self, number: int, first: int) -> str:
         """Return the details of one exchange as JSON, with the steps of its frames from number `first` on."""
@@ -165,6 +166,8 @@ class ProcessMember:
         self.records = view is None or view.config.records
         self.held_frames = HeldFrames(server.desk, server.reactor, server.limits.max_frame_bytes, self.records)
         self.news = HeldNews(self.held_frames)
+        if view is not None and view.config.enabled and view.config.always:
+            self._kept = self.kept_exchanges
 
     @property
     def process(self) -> Server:
@@ -257,8 +260,8 @@ class ProcessMember:
     async def view_totals(self) -> ViewTotals:
         return self.kept_exchanges.watch.totals()
 
-    async def exchanges(self, text: str, before: int | None, limit: int) -> FoundExchanges:
-        return await self.kept_exchanges.find(text, before, limit)
+    async def exchanges(self, text: str, before: int | None, limit: int, after: int | None) -> FoundExchanges:
+        return await self.kept_exchanges.find(text, before, limit, after)
 
     async def exchange(self, number: int, first: int) -> str:
         return await self.kept_exchanges.detail(number, first)

@@ -38,7 +38,7 @@ class SourceExchanges:
     def __init__(self, source: OpenedCapture, records: bool) -> None:
         self.source, self.records = source, records
 
-    async def exchanges(self, text: str, before: int | None, limit: int) -> FoundExchanges:
+    async def exchanges(self, text: str, before: int | None, limit: int, after: None = None) -> FoundExchanges:
         """Return those that a filter holds for, at most `limit`, with numbers below `before`, the newest first."""
         wanted = Filter(text)
         rows: list[tuple[float, int, str]] = []

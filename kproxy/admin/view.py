@@ -38,13 +38,13 @@ from .operation import Operation, OperationCall
 from .problem import Problem
 from .queries import Query
 from .tail import LOOK, room_for_another, wanted_by
-from .view_source import ViewSource
+from .view_source import MOST_ROWS, ViewSource
 
 EVENTS = "text/event-stream"
 SECOND = 1.0
 COMMENTS = 10
 """Seconds from one comment to the next: a reader that hears nothing for longer takes the stream for lost."""
-MOST_ROWS, USUAL_ROWS = 2000, 400
+USUAL_ROWS = 400
 LONGEST_ID = 8192
 """Characters of a `Last-Event-ID`: 256 processes."""
 _ID = re.compile(r"([0-9a-f]{8})((?:\.\d{1,4}-\d{1,18})*)")
@@ -89,6 +89,11 @@ def places_in(last: str, stream: str) -> Mapping[int, int] | None:
         return None
     pairs = (part.split("-") for part in match[2].split(".") if part)
     return {int(process): int(place) for process, place in pairs}
+
+
+def place_of(stream: str, places: Mapping[int, int]) -> str:
+    """Return the text that stands for a place in each process, which `places_in` reads."""
+    return ".".join([stream, *(f"{process}-{at}" for process, at in sorted(places.items()))])
 
 
 class Told:
@@ -174,7 +179,7 @@ class ViewStream(StreamingResponse):
 
     def place(self) -> str:
         """Return the place that everything up to which was written."""
-        return ".".join([self.backend.stream, *(f"{process}-{at}" for process, at in sorted(self.places.items()))])
+        return place_of(self.backend.stream, self.places)
 
     async def look(self, nursery: trio.Nursery, into: trio.MemorySendChannel[tuple[int, int, bytes]]) -> None:
         while True:

@@ -26,6 +26,8 @@ from kproxy.view.watch import ViewWatch
 
 PAUSE = 0.1
 """Seconds between two parts: the eye takes them for one flow, and each costs a message to the page."""
+MOST_ROWS = 2000
+"""Rows in a second that one who looks may have."""
 QUIET = 1.0
 """Seconds after which a part comes although there is nothing new: it says how many have matched."""
 LONGEST_PART = 1 << 16
@@ -54,7 +56,8 @@ class ProcessViewSource:
         self.something = trio.Event()
         self.viewer = Viewer(wanted, rows, watch.clock(), self.wake)
         self.backlog: deque[tuple[int, int]] = deque()
-        """Place and number of what is kept and to be told first; the ring may let go of it before."""
+        """Place and number of what is kept and to be told first. The ring may let go of it before; what has another
+        place by then waits for the viewer, too, and is told as that."""
         self.missing = 0
         self.told = 0.0
 
@@ -68,7 +71,7 @@ class ProcessViewSource:
         ring = self.watch.ring
         if self.after is None:
             return
-        if ring.first - 1 <= self.after <= ring.place:
+        if ring.is_place(self.after):
             kept, self.missing = ring.behind_place(self.after)
         else:  # a place of another process that was here before
             kept, _ = ring.behind_place(ring.first - 1)
@@ -100,7 +103,11 @@ class ProcessViewSource:
         size = 0
         while size < LONGEST_PART and (self.backlog or self.viewer.waiting):
             if self.backlog:
-                found = self.watch.ring.get(self.backlog.popleft()[1])
+                place, number = self.backlog.popleft()
+                found = self.watch.ring.get(number)
+                if found is not None and found.place != place:
+                    yield
+                    continue
                 fits = found is not None and self.wanted.holds(ExchangeView(found.seen, self.watch.whole))
                 self.viewer.matched += fits and found is not None and found.over
                 self.missing += found is None and self.missing != UNKNOWN

@@ -1,7 +1,8 @@
 """`kproxy mock`: the mock cluster as a process, for tests in languages that have none of their own.
 
 Strategy. A test starts it, reads one line with the brokers' addresses, and ends it by SIGTERM, or by closing its
-standard input: a test that is killed closes that, too, so no cluster is left behind.
+standard input: a test that is killed closes that, too, so no cluster is left behind. With --admin kproxy stands in
+front, in the same process: the first line is its address then, and the second one that of the admin API.
 """
 
 from __future__ import annotations
@@ -11,11 +12,18 @@ import re
 import select
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from kproxy.terminal import say
+
+from .run import flag
+
+if TYPE_CHECKING:
+    from kproxy.testing.cluster import MockCluster
 
 MOST_BROKERS = 50
 MOST_PARTITIONS = 10_000
@@ -54,25 +62,82 @@ class TopicSpec(click.ParamType[tuple[str, int]]):
     help="Topic to be there from the start, with 1 partition unless told; others are made when a client asks for them.",
 )  # fmt: skip
 @click.option("--until-eof", is_flag=True, help="End when standard input ends, as it does when a parent process dies.")
+@click.option(
+    "--admin", metavar="HOST:PORT",
+    help="Put kproxy in front, with the admin API at this address; port 0: any that is free. Rules come over it.",
+)  # fmt: skip
+@click.option("--rules", metavar="PATH", multiple=True, help="With --admin: a rule file or a folder; may be repeated.")
+@click.option("--seed", type=int, metavar="NUMBER", help="With --admin: of all chances; drawn if not given.")
+@click.option(
+    "--upstream", metavar="HOST:PORT[,…]", help="With --admin: stand in front of these brokers, and mock none."
+)
 @click.pass_context
-def command(ctx: click.Context, brokers: int, topics: tuple[tuple[str, int], ...], until_eof: bool) -> None:
+def command(
+    ctx: click.Context, /, brokers: int, topics: tuple[tuple[str, int], ...], until_eof: bool, admin: str | None,
+    **in_front: Any,
+) -> None:  # fmt: skip
     """Serve a mock cluster on free ports of 127.0.0.1 until Ctrl-C or SIGTERM.
 
     The first line of its output is the brokers' addresses, host:port,host:port. It keeps records, groups and
     transactions in memory, and knows no admin API but Metadata.
-    """
-    from kproxy.testing.cluster import readable_mock
 
+    With --admin the first line is kproxy's address, which stands in front, and the second one the URL of the admin
+    API: rules can be put in there, and each exchange can be asked for.
+    """
     names = [name for name, _ in topics]
     for name in names:
         if names.count(name) > 1:
             raise click.UsageError(f"--topic {name} is given {names.count(name)} times")
-    with ends_by_signal() as signals, readable_mock(brokers) as cluster:
-        for name, partitions in topics:
-            cluster.create_topic(name, partitions)
-        say(cluster.bootstrap)
+    upstream = in_front["upstream"]
+    if admin is None and (given := [name for name, value in in_front.items() if value not in (None, ())]):
+        raise click.UsageError(f"--{given[0]} is for kproxy in front, which needs --admin")
+    if upstream and (topics or ctx.get_parameter_source("brokers") is not ParameterSource.DEFAULT):
+        raise click.UsageError("--upstream has brokers and topics of its own")
+    if upstream:
+        check_servers(upstream)
+    with ExitStack() as stack:
+        signals = stack.enter_context(ends_by_signal())
+        addresses = upstream or stack.enter_context(mock_with(brokers, topics)).bootstrap
+        if admin is None:
+            say(addresses)
+        else:
+            stack.enter_context(told_front(addresses, admin, in_front["rules"], in_front["seed"]))
         wait(signals, until_eof)
     ctx.exit(0)
+
+
+@contextmanager
+def mock_with(brokers: int, topics: tuple[tuple[str, int], ...]) -> Iterator[MockCluster]:
+    """Give a mock cluster that has these topics."""
+    from kproxy.testing.cluster import readable_mock
+
+    with readable_mock(brokers) as cluster:
+        for name, partitions in topics:
+            cluster.create_topic(name, partitions)
+        yield cluster
+
+
+@contextmanager
+def told_front(upstream: str, admin: str, rules: tuple[str, ...], seed: int | None) -> Iterator[None]:
+    """Put kproxy in front of brokers, and tell its addresses."""
+    from kproxy.config.reader import admin_from
+    from kproxy.rules.document.quantities import checked_seed
+    from kproxy.testing.front import front, front_config
+
+    address = flag("--admin", admin_from, admin).bind
+    number = None if seed is None else flag("--seed", checked_seed, seed)
+    with front(front_config(upstream, str(address), rules, number)) as proxy:
+        say(proxy.address)
+        say(proxy.admin_url)
+        yield
+
+
+def check_servers(text: str) -> None:
+    """Check a list of brokers. Raises BadParameter."""
+    from kproxy.rules.document.address import parse_server
+
+    for one in text.split(","):
+        flag("--upstream", parse_server, one.strip())
 
 
 @contextmanager

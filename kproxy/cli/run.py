@@ -79,7 +79,7 @@ def _changed(config: Config, seed: int | None, workers: int | None) -> Config:
     if seed is not None:
         from kproxy.rules.document.quantities import checked_seed
 
-        config = config.model_copy(update={"seed": _flag("--seed", checked_seed, seed)})
+        config = config.model_copy(update={"seed": flag("--seed", checked_seed, seed)})
     if workers is not None:
         config = config.model_copy(update={"workers": _workers(workers)})
     return config
@@ -93,10 +93,10 @@ def _from_flags(network: Mapping[str, str | None], rules: tuple[str, ...], admin
     upstream, listen, advertise = (network[name] for name in ("upstream", "listen", "advertise"))
     if not upstream:
         raise click.UsageError("either --upstream HOST:PORT or --config FILE is needed")
-    brokers = [_flag("--upstream", parse_server, one.strip()) for one in upstream.split(",")]
-    bind = DEFAULT_LISTEN if listen is None else _flag("--listen", Address.parse, listen)
-    admin_config = None if admin is None else _flag("--admin", admin_from, admin)
-    appearance = None if advertise is None else _flag("--advertise", advertise_from, advertise)
+    brokers = [flag("--upstream", parse_server, one.strip()) for one in upstream.split(",")]
+    bind = DEFAULT_LISTEN if listen is None else flag("--listen", Address.parse, listen)
+    admin_config = None if admin is None else flag("--admin", admin_from, admin)
+    appearance = None if advertise is None else flag("--advertise", advertise_from, advertise)
     return config_from_flags(brokers, bind, rules, admin_config, appearance)
 
 
@@ -106,7 +106,7 @@ def _added(config: Config, rules: tuple[str, ...], admin: str | None) -> Config:
 
     changes: dict[str, object] = {"rules": [*config.rules, *rules]}
     if admin is not None:
-        changes["admin"] = _flag("--admin", lambda text: admin_from(text, config.admin), admin)
+        changes["admin"] = flag("--admin", lambda text: admin_from(text, config.admin), admin)
     return config.model_copy(update=changes)
 
 
@@ -118,7 +118,8 @@ def _workers(number: int) -> int:
     return number
 
 
-def _flag(name: str, parse: Callable[[A], T], given: A) -> T:
+def flag(name: str, parse: Callable[[A], T], given: A) -> T:
+    """Return what an option means. Raises BadParameter with what is wrong in it."""
     try:
         return parse(given)
     except ValueError as error:

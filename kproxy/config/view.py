@@ -22,6 +22,11 @@ class ViewConfig(Model):
         default=True,
         description="whether keys, values and headers of records are shown; false: nowhere in the view, nor searched",
     )
+    always: bool = Field(
+        default=False,
+        description="whether every exchange is kept from the start, whatever that costs: for tests that ask afterwards "
+        "what has passed",
+    )
     kept: ByteCount = Field(
         default=64 << 20,
         ge=LEAST_KEPT,

@@ -114,6 +114,7 @@ class ProxyProcess:
         self.server.on_growth = self.look_for_circles
         self.follow_clusters()
         self.listening = False
+        self.admin_url = ""
         self.certificates: dict[tuple[CertificateSide, str], str] = {}
         self.configs: ConfigKeeper | None = None
         self.on_limits: Callable[[Limits], object] = lambda limits: None
@@ -446,7 +447,7 @@ class ProxyProcess:
         backend.configs, backend.has_token = self.configs, admin.token is not None
         self.certificates.update(certificates_of(self.config))
         app = make_app(backend, tokens_of(admin), admin.bind.host, self.certificates)
-        await open_admin(nursery, app, admin, self.log, self.reactor)
+        self.admin_url = await open_admin(nursery, app, admin, self.log, self.reactor)
 
     def collectors(self) -> list[Collector]:
         """Return the Prometheus collectors of all that this process counts, except for its rules."""

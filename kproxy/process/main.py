@@ -108,8 +108,8 @@ async def sweep() -> None:
 
 async def open_admin(
     nursery: trio.Nursery, app: Starlette, admin: AdminConfig, log: FilteringBoundLogger, reactor: Reactor
-) -> None:
-    """Serve the admin API from now on. Raises InternalError when its address cannot be bound."""
+) -> str:
+    """Serve the admin API from now on, and return its URL. Raises InternalError when its address cannot be bound."""
     from kproxy.admin.live import serve_admin
 
     try:
@@ -118,6 +118,7 @@ async def open_admin(
         why = "; ".join(error.strerror or str(error) for error in leaves(group) if isinstance(error, OSError))
         raise InternalError(f"admin cannot bind {admin.bind}: {why}") from None
     log.info("admin", url=url)
+    return str(url)
 
 
 def certificates_of(config: Config) -> CertificateFiles:

@@ -71,7 +71,10 @@ class ProxyTraffic:
 
 def make_watch(proxy: ViewedProxy) -> ViewWatch:
     """Return the looking at a process, whose numbers none had that had its place before."""
-    return ViewWatch(
+    watch = ViewWatch(
         proxy.server.taps.fanout, proxy.reactor, ProxyTraffic(proxy),
         kept=proxy.config.view.kept, process=proxy.index, first=proxy.generation * NUMBERS + 1,
     )  # fmt: skip
+    if proxy.config.view.always:
+        watch.look_always()
+    return watch

@@ -106,6 +106,10 @@ class ExchangeRing:
         found = sorted((one for one in self.by_number.values() if one.place > place), key=lambda one: one.place)
         return found, max(0, self.gone_place - place)
 
+    def is_place(self, place: int) -> bool:
+        """Return False for a place that this ring has not given yet, as is one of a process that was here before."""
+        return self.first - 1 <= place <= self.place
+
     def clear(self) -> None:
         """Let go of all exchanges. Numbers go on."""
         while self.by_number:

@@ -2,7 +2,8 @@
 
 Strategy. The sink is a sampler of the fan-out, which the budget turns off and on; all work for viewers is paid from
 that, rows and searches too. For a minute after the last viewer the exchanges stay and come, so that one whose line
-broke goes on where it was. Then nothing is left of it, and traffic pays nothing.
+broke goes on where it was. Then nothing is left of it, and traffic pays nothing. For tests looking begins with the
+process and has no end and, in effect, no budget.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from .ticks import totals_of
 
 LINGER = 60.0
 """Seconds for which exchanges are kept after the last viewer has gone."""
+EVERYTHING = 1e6
+"""Share of the time that looking may take where all of it is to be seen: more than there is."""
 LONG = 1.0
 """Seconds after which an exchange is told although it is under way."""
 SET = 0.01
@@ -72,7 +75,7 @@ class ViewWatch:
         self.ring = ExchangeRing(kept, first)
         self.sink = ViewSink(self.ring, self.whole, clock)
         self.budget = LookBudget(self.turned, clock())
-        self.attached = False
+        self.attached = self.always = False
         self.until = 0.0  # when looking ends, while there are no viewers
         self.scanned = 0.0
         self.base = self.missed = 0
@@ -94,6 +97,11 @@ class ViewWatch:
             self.sink.viewers.remove(viewer)
             self.until = self.clock() + LINGER
 
+    def look_always(self) -> None:
+        """Keep every exchange from now on, whoever looks and whatever it costs; called before anybody looks."""
+        self.always, self.budget = True, LookBudget(self.turned, self.clock(), EVERYTHING)
+        self.attach()
+
     def attach(self) -> None:
         now = self.clock()
         self.attached, self.scanned = True, now
@@ -114,7 +122,7 @@ class ViewWatch:
     def tick(self) -> None:
         """Fill the budget, look for what is under way, and end when nobody has looked for long."""
         now = self.clock()
-        if not self.sink.viewers and now >= self.until:
+        if not self.sink.viewers and now >= self.until and not self.always:
             self.detach()
             return
         self.budget.fill(now)
@@ -195,11 +203,17 @@ class ViewWatch:
             kept.seen.forget_bodies()
         return row
 
-    def search(self, wanted: Filter, before: int | None, most: int, into: list[KeptExchange]) -> Iterator[int]:
+    def search(
+        self, wanted: Filter, before: int | None, most: int, into: list[KeptExchange], after: int | None = None
+    ) -> Iterator[int]:
         """Put exchanges that fit into a list, the newest first; yield the number of each that was looked at. Ends when
-        there are enough, or the time is over. Others may run between two."""
+        there are enough, or the time is over. Others may run between two. `after`: only those that have changed behind
+        this place."""
         until = self.clock() + LONGEST_SEARCH
         for kept in self.ring.newest(before):
+            if after is not None and kept.place <= after:
+                yield kept.number
+                continue
             if wanted.holds(ExchangeView(kept.seen, self.whole)):
                 into.append(kept)
             kept.seen.forget_bodies()

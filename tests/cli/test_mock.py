@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kproxy.cli import main
 from kproxy.testing import ask
+from kproxy.testing.process import free_ports
 
 MOCK = [sys.executable, "-m", "kproxy", "mock"]
 
@@ -85,6 +90,69 @@ def test_else_it_does_not() -> None:
         assert process.poll() is None
 
 
+def asked(url: str, body: str = "") -> Any:
+    """The answer of the admin API, to a POST where there is a body."""
+    headers = {"Content-Type": "application/yaml" if body.strip() else "application/json"}
+    request = urllib.request.Request(url, body.encode() or None, headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+def test_with_an_admin_address_kproxy_stands_in_front(tmp_path: Path) -> None:
+    """Rules come from files and over the admin API, and what passed from the first request on can be asked for. What
+    stands in front of brokers elsewhere mocks none. Both end at once, whatever is in flight."""
+    (tmp_path / "a.yaml").write_text("rules: [{name: slow, kind: delay, match: {api: Produce}, delay: 1ms}]")
+    words = ("--admin", "127.0.0.1:0", "--until-eof")
+    with serving(*words, "--topic", "orders", "--rules", str(tmp_path), "--seed", "7") as (process, bootstrap):
+        assert process.stdout is not None and process.stdin is not None
+        admin = process.stdout.readline().strip()
+        producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+        producer.produce("orders", b"one")
+        assert producer.flush(20) == 0
+        rules = asked(f"{admin}/api/rules")
+        writes = asked(f"{admin}/api/exchanges?filter=~k+produce&wait=20s")
+        everything = asked(f"{admin}/api/exchanges")
+        assert (rules["seed"], [rule["applied"] for rule in rules["rules"]]) == (7, [1])
+        assert writes["reached"] is True
+        assert {row[4] for row in everything["rows"]} >= {"ApiVersions", "Metadata", "Produce"}
+        assert [row[0] for row in writes["rows"]] == [row[0] for row in everything["rows"] if row[4] == "Produce"]
+
+        with serving(*words, "--upstream", bootstrap) as (other, address):
+            assert other.stdout is not None
+            url = other.stdout.readline().strip()
+            rule = "{kind: delay, delay: 0, when: {hold: true}}"
+            assert topics(address) == {"orders": 1}
+            assert asked(f"{url}/api/rules/held?origin=test&ttl=1m", rule)["origin"] == "test"
+            with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))) as held:
+                held.sendall(METADATA)  # kproxy holds it, and would wait for that in a drain
+                assert asked(f"{url}/api/rules/held/wait?timeout=20s", " ")["reached"] is True
+                other.send_signal(signal.SIGTERM)
+                assert other.wait(20) == 0
+        process.stdin.close()
+        assert process.wait(20) == 0
+
+
+METADATA = bytes.fromhex("0000000f 0003 0000 00000001 0001 78 00000000")
+"""A request for all topics, version 0, of the client `x`."""
+
+
+def test_brokers_that_do_not_answer_are_told_at_the_start() -> None:
+    """As are rules with a mistake: exit code 1, and nothing on standard output."""
+    words = ["--admin", "127.0.0.1:0", "--upstream", f"127.0.0.1:{free_ports(1)[0]}"]
+    done = subprocess.run([*MOCK, *words], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no broker answers" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_rules_with_a_mistake_are_told_at_the_start(tmp_path: Path) -> None:
+    """With the place of the mistake."""
+    (tmp_path / "a.yaml").write_text("rules: [{name: slow, kind: dealy}]")
+    words = ["--admin", "127.0.0.1:0", "--rules", str(tmp_path / "a.yaml")]
+    done = subprocess.run([*MOCK, *words], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "a.yaml:1:" in done.stderr and '"dealy"' in done.stderr and "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -101,6 +169,14 @@ def test_else_it_does_not() -> None:
         (["--topic", "a:99999999999"], "is no number of partitions"),
         (["--topic", "a", "--topic", "a:2"], "--topic a is given 2 times"),
         (["x"], "unexpected extra argument (x)"),
+        (["--rules", "a.yaml"], "--rules is for kproxy in front, which needs --admin"),
+        (["--seed", "0"], "--seed is for kproxy in front"),
+        (["--upstream", "localhost:9092"], "--upstream is for kproxy in front"),
+        (["--admin", "127.0.0.1"], "--admin"),
+        (["--admin", "0.0.0.0:0"], "--admin"),
+        (["--admin", "127.0.0.1:0", "--upstream", "a b"], "--upstream"),
+        (["--admin", "127.0.0.1:0", "--upstream", "a:1", "--brokers", "3"], "--upstream has brokers and topics of its"),
+        (["--admin", "127.0.0.1:0", "--upstream", "a:1", "--topic", "a"], "--upstream has brokers and topics of its"),
     ],
 )
 def test_what_is_wrong_is_said(words: list[str], says: str) -> None:

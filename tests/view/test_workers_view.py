@@ -126,6 +126,24 @@ def test_a_view_of_two_workers(proxy: Proxy) -> None:
         assert again.of("gap") == []
 
 
+def test_a_wait_counts_what_passes_in_both_workers(proxy: Proxy) -> None:
+    """What is kept behind a place, and what comes; the answer is a list through both."""
+    place = asked(proxy, "/api/exchanges?limit=1")["place"]
+    answers: list[Any] = []
+    query = f"/api/exchanges?filter=~k+metadata&wait=60s&count=6&after={place}"
+    thread = threading.Thread(target=lambda: answers.append(asked(proxy, query)), daemon=True)
+    thread.start()
+    beat(proxy, 4)  # may be before somebody looks: then they are kept as by then somebody has looked, a moment ago
+    until(lambda: beat(proxy, 1) or answers)
+    thread.join(10)
+
+    (answer,) = answers
+    assert (answer["reached"], answer["gone"]) == (True, 0)
+    assert len(answer["rows"]) >= 6
+    assert {row[0].partition("-")[0] for row in answer["rows"]} == {"0", "1"}
+    assert asked(proxy, f"/api/exchanges?wait=50ms&count=1000&after={answer['place']}")["reached"] is False
+
+
 def test_why_connections_of_two_workers_ended(proxy: Proxy) -> None:
     """The newest first, a hundred of both at most, each with its reason in words."""
     beat(proxy, 104)

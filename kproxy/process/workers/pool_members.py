@@ -132,8 +132,8 @@ class ChannelMember:
         except Unanswered as error:
             raise unanswered(self.worker, channel, error) from None
 
-    async def exchanges(self, text: str, before: int | None, limit: int) -> FoundExchanges:
-        return FoundExchanges(**await self.ask("exchanges", text, before, limit))
+    async def exchanges(self, text: str, before: int | None, limit: int, after: int | None) -> FoundExchanges:
+        return FoundExchanges(**await self.ask("exchanges", text, before, limit, after))
 
     async def exchange(self, number: int, first: int) -> str:
         return str(await self.ask("exchange", number, first))

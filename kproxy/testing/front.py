@@ -1,0 +1,113 @@
+"""kproxy in front of brokers for the time of a test in another language: `kproxy mock --admin`.
+
+It is what `kproxy run` is, but it has a thread, since signals and standard input are the command's; it ends at once,
+without a drain; and it keeps each exchange from the start, so that a test may ask afterwards.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+import trio
+
+from kproxy.config.document import Config
+from kproxy.errors import InternalError
+from kproxy.logs.setup import make_log
+from kproxy.net.driven import show
+from kproxy.process.app import ProxyProcess
+from kproxy.process.main import leaves, read_rules
+
+from .embedded import PATIENCE, NoBroker
+
+
+class FrontProxy(ProxyProcess):
+    """Proxy that leaves signals to the command, and reads its rule files at the start only."""
+
+    async def start_listening(self, nursery: trio.Nursery) -> None:
+        """Do nothing: signals come to the main thread, those to read rule files again among them."""
+
+    @property
+    def address(self) -> str:
+        """Return `host:port` of the listener, for clients."""
+        (listener,) = self.server.listeners
+        return show((listener.config.bind.host, listener.port))
+
+    async def ask(self) -> None:
+        """Ask the brokers once. Raises NoBroker when none of them answers: clients would only wait for long."""
+        (probe,) = self.probes.values()
+        try:
+            with trio.fail_after(PATIENCE / 2):
+                await probe.ask()
+        except (OSError, trio.TooSlowError) as error:
+            reason = str(error) or "no answer in time"
+            raise NoBroker(f"no broker answers: {reason}") from None
+
+
+class FrontThread:
+    """Thread with a proxy of this config, to be started once and stopped once."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.started: Future[FrontProxy] = Future()
+        self.thread = threading.Thread(target=self._run, name="kproxy", daemon=True)
+        self.token: trio.lowlevel.TrioToken
+        self.scope: trio.CancelScope
+
+    def start(self) -> FrontProxy:
+        """Return the proxy once it serves. Raises KproxyError and OSError when that cannot be."""
+        self.thread.start()
+        return self.started.result()
+
+    def stop(self) -> None:
+        """Close all connections and ports, and return when the thread has ended."""
+        if self.started.done() and self.started.exception() is None and self.thread.is_alive():
+            self.token.run_sync_soon(self.scope.cancel)
+        self.thread.join(PATIENCE)
+
+    def _run(self) -> None:
+        try:
+            trio.run(self._main)
+        except BaseException as error:  # noqa: BLE001  # raised in the thread that waits for the start
+            first = next(leaves(error), error) if isinstance(error, BaseExceptionGroup) else error
+            if not self.started.done():
+                self.started.set_exception(first)
+            else:
+                sys.stderr.write(f"kproxy has ended: {first!r}\n")
+
+    async def _main(self) -> None:
+        log = make_log("human", "error", sys.stderr)
+        store, files = read_rules(self.config, log)
+        proxy = FrontProxy(self.config, store.rule_set, log, store=store, files=files)
+        async with trio.open_nursery() as nursery:
+            self.token, self.scope = trio.lowlevel.current_trio_token(), nursery.cancel_scope
+            await nursery.start(proxy.run)
+            await proxy.ask()
+            self.started.set_result(proxy)
+
+
+def front_config(upstream: str, admin: str, rules: tuple[str, ...] = (), seed: int | None = None) -> Config:
+    """Return the config of a proxy at a free port of loopback. `upstream`, `admin`: addresses that have been checked;
+    `rules`: files and folders."""
+    document: Mapping[str, Any] = {
+        "clusters": {"main": {"bootstrap": upstream.split(",")}},
+        "listeners": [{"name": "main", "bind": "127.0.0.1:0", "cluster": "main"}],
+        "admin": {"bind": admin}, "rules": list(rules), "seed": seed, "view": {"always": True},
+    }  # fmt: skip
+    return Config.model_validate(document)
+
+
+@contextmanager
+def front(config: Config) -> Iterator[FrontProxy]:
+    """Give a running proxy of this config. Raises KproxyError and OSError when it cannot start."""
+    thread = FrontThread(config)
+    try:
+        yield thread.start()
+    finally:
+        thread.stop()
+        if thread.thread.is_alive():
+            raise InternalError(f"the proxy has not ended within {PATIENCE:g} s")
