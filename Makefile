@@ -1,5 +1,5 @@
 # One verb a line. Each makes .venv and fetches what it needs by itself. Types are checked while jars come.
-.PHONY: demo quick test check compiled test-all docs fuzz soak bench bench-check matrix java jars tools programs house vendor suites conformance
+.PHONY: demo quick test check compiled test-all docs fuzz soak bench bench-check matrix java kits jars tools programs house vendor suites conformance
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -63,6 +63,10 @@ matrix: java $(READY)  ## every client with every broker through kproxy, written
 	$(BIN)/python -m tests.support.java_jars 2.8.2 3.9.1 4.3.1
 	@test -n "$(MATRIX)" || $(BIN)/python -m tests.qa.matrix.table --forget
 	@KPROXY_MATRIX=1 $(BIN)/pytest -v tests/qa/matrix/test_matrix.py $(MATRIX); ended=$$?; $(BIN)/python -m tests.qa.matrix.table && exit $$ended
+	@test -n "$(MATRIX)" || $(BIN)/python -m tests.qa.kits.run
+
+kits: $(READY)  ## the test kits of clients/, each with its language's Kafka client; what lacks its tools is left out, and named (one: make kits KITS=go)
+	$(BIN)/python -m tests.qa.kits.run $(KITS)
 
 SUITE_FOLDERS = FRANZ_GO LIBRDKAFKA SARAMA KAFKA_GO AIOKAFKA KAFKA_PYTHON
 suites: java $(READY)  ## other projects' own tests directly and through kproxy, from the folders that are named (make suites SARAMA=../sarama SUITES="--ways direct,prefix")

@@ -1,0 +1,3 @@
+module kproxykit
+
+go 1.24

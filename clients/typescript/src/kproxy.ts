@@ -1,0 +1,248 @@
+/**
+ * kproxy between a test's Kafka client and a mock cluster, or a cluster of its own: a process that ends with the test's,
+ * whose faults are put in, waited for and looked at.
+ */
+import { AssertionError } from 'node:assert'
+import { spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { createInterface } from 'node:readline'
+
+const START_PATIENCE = 60_000
+const LONGEST_WAIT = 60_000 // milliseconds that kproxy waits for exchanges at a time
+const RULE_TTL = '1h' // after which a rule goes by itself, should a test not end
+const PAGE_SIZE = 1000
+
+/** How a kproxy is started. */
+export interface Options {
+  /** Partitions of topics that are there from the start; others are made when a client asks for them. */
+  topics?: Record<string, number>
+  /** Mock brokers; three if not given. */
+  brokers?: number
+  /** host:port,… of brokers to stand in front of, in place of a mock cluster. */
+  upstream?: string
+  /** Rule files and folders, in force from the start. */
+  rules?: string[]
+  /** Of all chances; drawn if not given. */
+  seed?: number
+  /** Program to run; by default that of the environment's KPROXY, or kproxy on the PATH. */
+  command?: string
+}
+
+/** A rule as in a rule file, without a name. */
+export interface RuleDocument {
+  kind: string
+  match?: Record<string, unknown>
+  not?: Record<string, unknown>
+  when?: Record<string, unknown>
+  [parameter: string]: unknown
+}
+
+/** How far a rule came: its selectors held, its trigger let it act, what it did has gone out. */
+export interface Counters {
+  matched: number
+  fired: number
+  applied: number
+}
+
+/** A request with its response, by the columns of kproxy's rows; those that tests ask for most are typed. */
+export interface Exchange {
+  id: string
+  api: string
+  version: number
+  client: string | null
+  topic: string | null
+  errors: string[]
+  rules: string[]
+  /** Milliseconds from the request to its response. */
+  latency: number | null
+  outcome: 'answered' | 'no_answer_due' | 'unanswered' | 'closed'
+  [column: string]: unknown
+}
+
+/** An answer of the admin API that says what is wrong. */
+export class Refusal extends Error {
+  constructor(
+    readonly code: string,
+    message: string,
+    readonly mistakes: { where: string; message: string }[] = [],
+  ) {
+    super([message, ...mistakes.map((one) => `  ${one.where}: ${one.message}`)].join('\n'))
+    this.name = 'Refusal'
+  }
+}
+
+/** A rule that a test has put in. */
+export class Rule {
+  constructor(
+    private readonly kproxy: Kproxy,
+    readonly name: string,
+  ) {}
+
+  /** Resolves as soon as the rule has fired so often; rejects after `timeout` milliseconds. */
+  async wait(hits = 1, timeout = 30_000): Promise<Counters> {
+    const path = `/wait?hits=${hits}&timeout=${timeout}ms`
+    const found = await this.ask<{ reached: boolean; rule: Counters }>('POST', path)
+    if (found.reached) return found.rule
+    throw failure(`the rule "${this.name}" has fired ${found.rule.fired} of ${hits} times after ${timeout} ms`)
+  }
+
+  /** The counters of this moment. */
+  counters(): Promise<Counters> {
+    return this.ask('GET')
+  }
+
+  /** Takes the rule out; once more is no mistake. */
+  async remove(): Promise<void> {
+    try {
+      await this.ask('DELETE')
+    } catch (error) {
+      if (!(error instanceof Refusal && error.code === 'no_such_rule')) throw error
+    }
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.remove()
+  }
+
+  private ask<T>(method: string, path = ''): Promise<T> {
+    return this.kproxy.ask(method, `/api/rules/${encodeURIComponent(this.name)}${path}`)
+  }
+}
+
+/** A running kproxy. Call `clear` behind each test that shares it, and `stop` at the end. */
+export class Kproxy {
+  private rules: Rule[] = []
+  private count = 0
+  private place = ''
+
+  private constructor(
+    private readonly process: ChildProcess,
+    /** host:port for clients. */
+    readonly bootstrap: string,
+    /** URL of the admin API. */
+    readonly admin: string,
+  ) {}
+
+  /** Starts a kproxy in front of a mock cluster, or of `upstream`. It ends by `stop`, and with this process. */
+  static async start(options: Options = {}): Promise<Kproxy> {
+    const words = (options.command ?? process.env['KPROXY'] ?? 'kproxy').trim().split(/\s+/)
+    words.push('mock', '--until-eof', '--admin', '127.0.0.1:0')
+    for (const [name, partitions] of Object.entries(options.topics ?? {})) words.push('--topic', `${name}:${partitions}`)
+    if (options.brokers !== undefined) words.push('--brokers', String(options.brokers))
+    if (options.upstream !== undefined) words.push('--upstream', options.upstream)
+    for (const path of options.rules ?? []) words.push('--rules', path)
+    if (options.seed !== undefined) words.push('--seed', String(options.seed))
+    const child = spawn(words[0]!, words.slice(1), { stdio: ['pipe', 'pipe', 'pipe'] })
+    let said = ''
+    child.stderr.on('data', (data: Buffer) => (said = (said + data.toString()).slice(-10_000)))
+    const failed = new Promise<never>((_, reject) => {
+      child.once('error', (error) =>
+        reject(new Error('kproxy cannot be started (set KPROXY, or have it on the PATH)', { cause: error })),
+      )
+      child.once('close', () => reject(new Error(`kproxy did not start: ${said.trim()}`)))
+    })
+    failed.catch(() => {}) // it is raced below, and may come later than that
+    const late = setTimeout(() => child.kill('SIGKILL'), START_PATIENCE)
+    const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()
+    const line = async () => {
+      const found = await Promise.race([lines.next(), failed])
+      return found.done ? failed : found.value
+    }
+    try {
+      const kproxy = new Kproxy(child, await line(), await line())
+      await kproxy.clear()
+      return kproxy
+    } finally {
+      clearTimeout(late)
+    }
+  }
+
+  /** Ends the process, and resolves when it has ended. */
+  async stop(): Promise<void> {
+    if (this.process.exitCode !== null || this.process.signalCode !== null) return
+    const ended = once(this.process, 'exit')
+    this.process.stdin?.end()
+    await ended
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop()
+  }
+
+  /** Removes the rules that were put in, and forgets what went through: for the end of each test. */
+  async clear(): Promise<void> {
+    for (const rule of this.rules.splice(0)) await rule.remove()
+    this.place = (await this.page({ limit: '1' }, '')).place
+  }
+
+  /** Puts a rule into force, for the next frame of every connection. */
+  async inject(document: RuleDocument): Promise<Rule> {
+    const rule = new Rule(this, `${document.kind} ${++this.count}`)
+    await this.ask('POST', `/api/rules/${encodeURIComponent(rule.name)}?origin=test&ttl=${RULE_TTL}`, document)
+    this.rules.push(rule)
+    return rule
+  }
+
+  /** Asserts that each of these rules, or each that was put in, changed something that has gone out. */
+  async assertApplied(...rules: Rule[]): Promise<void> {
+    const wanted = rules.length > 0 ? rules : this.rules
+    if (wanted.length === 0) throw failure('this test has put in no rule')
+    for (const rule of wanted) {
+      const { matched, fired, applied } = await rule.counters()
+      if (applied === 0) throw failure(`the rule "${rule.name}" was not applied: matched ${matched}, fired ${fired}, applied 0`)
+    }
+  }
+
+  /**
+   * What went through since the start, or the last `clear`, and is over, oldest first, where the filter holds: in the
+   * language of `kproxy tail`, such as `~k produce ~t orders`.
+   */
+  async exchanges(filter = ''): Promise<Exchange[]> {
+    const found: Exchange[] = []
+    for (let before = ''; ; ) {
+      const page = await this.page({ filter, limit: String(PAGE_SIZE), before })
+      if (page.gone !== 0) throw failure('exchanges of this test are not kept any more: a process keeps 20,000')
+      for (const row of page.rows) {
+        const exchange = Object.fromEntries(page.columns.map((name, at) => [name, row[at]])) as Exchange
+        if (exchange.outcome !== null) found.push(exchange) // else it is under way
+      }
+      if (page.next === null) return found.reverse()
+      before = page.next
+    }
+  }
+
+  /** The same as soon as there are so many; rejects after `timeout` milliseconds, at most a minute. */
+  async waitForExchanges(filter: string, count = 1, timeout = 30_000): Promise<Exchange[]> {
+    const wait = `${Math.min(timeout, LONGEST_WAIT)}ms`
+    const page = await this.page({ filter, wait, count: String(count), limit: '1' })
+    if (page.reached) return this.exchanges(filter)
+    throw failure(`"${filter}" holds for fewer than ${count} exchanges after ${wait}`)
+  }
+
+  private page(query: Record<string, string>, after = this.place): Promise<Page> {
+    return this.ask('GET', `/api/exchanges?${new URLSearchParams({ ...query, after })}`)
+  }
+
+  /** @internal */
+  async ask<T>(method: string, path: string, body?: unknown): Promise<T> {
+    const headers = method === 'POST' ? { 'Content-Type': 'application/json' } : undefined
+    const answer = await fetch(this.admin + path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) })
+    const found: unknown = await answer.json()
+    if (answer.ok) return found as T
+    const { code, message, mistakes } = (found as { error: Refusal }).error
+    throw new Refusal(code, message, mistakes)
+  }
+}
+
+interface Page {
+  columns: string[]
+  rows: unknown[][]
+  next: string | null
+  place: string
+  gone: number | null
+  reached: boolean | null
+}
+
+function failure(message: string): AssertionError {
+  return new AssertionError({ message })
+}
