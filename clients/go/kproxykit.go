@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// Patience is how long a wait may take, and half of how long a start may.
+// Patience is how long a wait may take, and a sixth of how long a start may, of which a second is usual.
 const Patience = 30 * time.Second
 
 const (
@@ -86,7 +86,7 @@ func Open(options Options) (*Process, error) {
 	if err := command.Start(); err != nil {
 		return nil, fmt.Errorf("kproxy cannot be started (set KPROXY, or have it on the PATH): %w", err)
 	}
-	late := time.AfterFunc(2*Patience, func() { command.Process.Kill() })
+	late := time.AfterFunc(6*Patience, func() { command.Process.Kill() })
 	lines := bufio.NewScanner(output)
 	process := &Process{command: command, input: input}
 	for _, line := range []*string{&process.Bootstrap, &process.Admin} {

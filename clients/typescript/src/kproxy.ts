@@ -7,7 +7,7 @@ import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 
-const START_PATIENCE = 60_000
+const START_PATIENCE = 180_000 // milliseconds; a second is usual
 const LONGEST_WAIT = 60_000 // milliseconds that kproxy waits for exchanges at a time
 const RULE_TTL = '1h' // after which a rule goes by itself, should a test not end
 const PAGE_SIZE = 1000

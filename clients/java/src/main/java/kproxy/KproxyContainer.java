@@ -16,7 +16,7 @@ import java.util.concurrent.TimeUnit;
  * closed. It ends with this JVM, however that ends, since its standard input does.
  */
 public class KproxyContainer implements AutoCloseable {
-    private static final long START_PATIENCE = 60; // seconds
+    private static final long START_PATIENCE = 180; // seconds; a second is usual
 
     private final List<String> options = new ArrayList<>(List.of("mock", "--until-eof", "--admin", "127.0.0.1:0"));
     private String command = System.getenv().getOrDefault("KPROXY", "kproxy");
