@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -81,6 +82,7 @@ def explored(words: tuple[str, ...], given: dict[str, Any], options: Any, baseli
     from kproxy.explore.exploring import explore_test
     from kproxy.explore.judge import KnownFailures
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a build that is ended is told what was found, too
     known = KnownFailures(frozenset() if options.update else baseline.known(shlex.join(words)))
     return explore_test(test_of(words, given, options, known, options.drip), options, lambda text: say(text, err=True))
 

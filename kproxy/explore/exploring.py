@@ -68,6 +68,11 @@ def explore_test(test: ExploredTest, options: ExploreOptions, tell: Callable[[st
         result.interrupted = True
         result.notes.append("interrupted")
     result.replay = test.replay
+    if runner is not None and runner.threads and result.problem and not result.runs:
+        result.notes.append(
+            f"threads that begin when the test is imported ({runner.threads}) are not there in its runs, which are "
+            "forked: begin threads, and clients, in fixtures"
+        )
     if runner is not None and runner.left:
         result.notes.append(f"topics of the runs stay on the cluster: {runner.left}")
     return result
@@ -87,6 +92,7 @@ def write_reports(results: Sequence[Exploration], options: ExploreOptions, basel
 def written(path: Path, text: str) -> str:
     """Write a file, and return a line about that."""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         return f"{path} cannot be written: {error.strerror or error}"

@@ -115,7 +115,12 @@ def test_other_tests_that_cannot_be_explored(explorations: Explorations) -> None
     """They fail, and it is said why."""
     explorations.write("test_unfit.py", """
     import os
+    import threading
+    import time
+
     import pytest
+
+    threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
 
     @pytest.fixture
     def left(kproxy):
@@ -138,6 +143,7 @@ def test_other_tests_that_cannot_be_explored(explorations: Explorations) -> None
     assert "nothing has gone through kproxy" in problems["test_says_nothing"]
     assert "the test fails (2 of 2 runs without faults: exit code 7)" in problems["test_dies"]
     assert "torn down badly" in problems["test_teardown"]
+    assert all("threads that begin when the test is imported (1)" in test["notes"][0] for test in told.tests)
 
 
 @LONG

@@ -38,6 +38,7 @@ def run_one(runner: ForkRunner, behaviour: str, limit: float = 60) -> ExploredRu
 
 def test_a_run_is_told(runner: ForkRunner) -> None:
     """Each has a prefix of its own."""
+    assert runner.threads == 0
     first, second = runner.run([FaultPlan(), FaultPlan()])
     assert (first.ended, first.seconds) == ("passed", 0.5)
     assert first.problem.startswith(runner.token) and first.problem != second.problem

@@ -31,6 +31,7 @@ from kproxy.explore.result import Exploration
         ({"only": "colour=red"}, "is no selector of places"),
         ({"report": ["x.txt"]}, "a report ends in"),
         ({"jobs": 0}, "jobs is a number from 1 on"),
+        ({"jobs": 100_000}, "jobs are 200 at most, found 100000"),
         ({"runs": "50"}, "runs is a number from 1 on, found '50'"),
         ({"depth": True}, "depth is a number from 1 on, found True"),
         ({"faults": 5}, "faults are a list such as transient,fatal, found 5"),
@@ -102,10 +103,11 @@ def test_an_exploration_travels_between_processes(tmp_path: Path) -> None:
     result = Exploration("test_it", problem="no cluster", notes=["a note"])
     came = unpacked_exploration(packed_exploration(result))
     assert (came.test, came.problem, came.notes) == ("test_it", "no cluster", ["a note"])
-    options = ExploreOptions(reports=(tmp_path / "x.json", tmp_path / "x.html", tmp_path / "none" / "x.json"))
+    new, page = tmp_path / "new" / "x.json", tmp_path / "x.html"
+    options = ExploreOptions(reports=(new, page, page / "x.json"))
     told = write_reports([came], options, Baseline())
-    assert "no cluster" in (tmp_path / "x.json").read_text() and "no cluster" in (tmp_path / "x.html").read_text()
-    assert told[0] == f"written: {tmp_path / 'x.json'}" and "cannot be written" in told[2]
+    assert "no cluster" in new.read_text() and "no cluster" in page.read_text()
+    assert told[0] == f"written: {new}" and "cannot be written" in told[2]
 
 
 def test_the_page_has_all_options() -> None:

@@ -54,6 +54,7 @@ class ForkRunner:
         self.token = f"x{token_hex(2)}-"
         self.shared = ""
         self.left = ""  # why topics of runs stay on the cluster
+        self.threads = 0  # of the process that forks, which its children lack
         self._number = self._deleted = 0
         self._under_way: dict[int, FaultPlan] = {}
         self._coming, self._reports = MessageBuffer(), deque[ServerReport]()
@@ -70,6 +71,7 @@ class ForkRunner:
             first = self._next_report(START_PATIENCE)
             if first.problem:
                 raise InternalError(first.problem)
+            self.threads = first.threads
         except BaseException:
             self.close()
             raise

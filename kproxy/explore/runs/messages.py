@@ -74,10 +74,12 @@ class EndedChild:
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """Report of the process that forks: it is ready, or cannot be and why, or a child has ended."""
+    """Report of the process that forks: it is ready, or cannot be and why, or a child has ended. `threads`: how many it
+    has besides its own when it is ready."""
 
     ended: EndedChild | None = None
     problem: str = ""
+    threads: int = 0
 
 
 def packed(message: Any) -> bytes:
