@@ -12,6 +12,7 @@ import pytest
 
 from tests.explore.conftest import Explorations
 
+pytestmark = pytest.mark.timeout(600)  # beside much else each exploration takes minutes
 LONG = pytest.mark.skipif(not os.environ.get("KPROXY_TEST_ALL"), reason="takes long: KPROXY_TEST_ALL=1 runs it")
 COPIER = [sys.executable, "copier.py"]
 JUDGED = [f"--before={sys.executable} copier.py seed", f"--check={sys.executable} copier.py check"]

@@ -23,6 +23,7 @@ ONE_WRITE = """
         producer.flush(20)
         return [error is None for error in told] == [True]
 """
+pytestmark = pytest.mark.timeout(600)  # beside much else each exploration takes minutes
 LONG = pytest.mark.skipif(not os.environ.get("KPROXY_TEST_ALL"), reason="takes long: KPROXY_TEST_ALL=1 runs it")
 
 
@@ -147,7 +148,6 @@ def test_other_tests_that_cannot_be_explored(explorations: Explorations) -> None
 
 
 @LONG
-@pytest.mark.timeout(600)
 def test_fixtures_folders_and_tests_that_are_not_run(explorations: Explorations) -> None:
     """Fixtures of a module may use the proxy before the test: faults are at their requests, too. Runs side by side have
     temporary folders of their own, and leave none, nor daemons; a log file of the user is begun once. What is expected
