@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from kproxy.core.plan import Bound, Plan
+from kproxy.core.sasl.server import SaslServer, Terms
 from kproxy.core.telemetry import (
     CODECS,
     LONGEST_FRAME,
@@ -18,11 +19,14 @@ from kproxy.core.telemetry import (
 )
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts
+from kproxy.sasl.server import Checker
+from kproxy.sasl.users import make_line, read_users
 from kproxy.testing.dialogue import Dialogue, frames, request, response
 from kproxy.wire import decode_response
 from kproxy.wire.table.errors import error_name
 
-GET, PUSH, VERSIONS, HEARTBEAT = 71, 72, 18, 12
+GET, PUSH, VERSIONS, HEARTBEAT, HANDSHAKE, AUTHENTICATE = 71, 72, 18, 12, 17, 36
+USERS = read_users(make_line("alice", "SCRAM-SHA-256", "secret", b"0123456789abcdef", 4096))
 NEW, MINE = UUID(int=7), UUID(int=8)
 FACTS = Facts("outside", "main", "10.0.0.1")
 
@@ -148,6 +152,44 @@ def test_an_answer_waits_for_its_turn() -> None:
 
     client.talk.broker(response(HEARTBEAT, 0, 50))
     assert [int.from_bytes(one[:4]) for one in frames(client.talk.to_client)] == [0, 50, 1]
+
+
+def test_a_client_that_logs_in_to_kproxy_is_asked_as_well() -> None:
+    """By the answer to ApiVersions that it gets before it has; its pushes say who it is."""
+    inbox = Inbox()
+    bound = Bound(ends_sasl=True, telemetry="auto")
+    talk = Dialogue(plan=Plan(bound), facts=FACTS)
+    terms = TelemetryTerms("auto", 60, ("",), inbox, lambda: NEW)
+    talk.session.telemetry = TelemetryGateway(talk.session, terms)
+    checker = Checker(lambda: USERS, b"key", lambda: "server")
+    talk.session.logins.serve(SaslServer(talk.session, Terms(("PLAIN",), checker)))
+    talk.session.begin(talk.now)
+
+    talk.client(request(VERSIONS, 3, 1, client_software_name="c", client_software_version="1"))
+    body = decode_response(frames(talk.to_client)[0], VERSIONS, 3).body
+    assert {GET, PUSH} <= {entry["api_key"] for entry in body["api_keys"]}
+    talk.client(request(HANDSHAKE, 1, 2, mechanism="PLAIN"))
+    talk.client(request(AUTHENTICATE, 2, 3, auth_bytes=b"\0alice\0secret"))
+    values = {"client_instance_id": MINE, "subscription_id": terms.subscription_id, "metrics": b"?"}
+    talk.client(request(PUSH, 0, 4, **values))
+
+    assert decode_response(frames(talk.to_client)[-1], PUSH, 0).body["error_code"] == 0
+    assert inbox.pushes[0].principal == "alice"
+
+
+def test_before_it_has_logged_in_nothing_is_taken() -> None:
+    """A push closes the connection, as anything else does that may not come."""
+    inbox = Inbox()
+    talk = Dialogue(plan=Plan(Bound(ends_sasl=True, telemetry="auto")), facts=FACTS)
+    talk.session.telemetry = TelemetryGateway(talk.session, TelemetryTerms("auto", 60, ("",), inbox))
+    checker = Checker(lambda: USERS, b"key", lambda: "server")
+    talk.session.logins.serve(SaslServer(talk.session, Terms(("PLAIN",), checker)))
+    talk.session.begin(talk.now)
+    talk.client(request(PUSH, 0, 4, client_instance_id=MINE, metrics=b"?"))
+
+    assert talk.closed is not None
+    assert talk.closed.cause == "unauthenticated"
+    assert not inbox.pushes
 
 
 # ---- subscriptions
