@@ -206,17 +206,19 @@ class Supervisor:
 
         from kproxy.admin.api import make_app
         from kproxy.admin.backend import Backend
+        from kproxy.config.shown import version_of
         from kproxy.process.workers.pool_captures import PoolCaptures
         from kproxy.process.workers.pool_members import PoolMetrics, members_of
         from kproxy.sinks.labels.shares import ToldShares
         from kproxy.sinks.labels.totals import LabelTotals
         from kproxy.sinks.metrics import LogCollector
-        from kproxy.sinks.part_metrics import RuleCollector, WorkerCollector
+        from kproxy.sinks.part_metrics import ConfigCollector, FixedConfig, RuleCollector, WorkerCollector
 
         from .recording import WallClock, instance
 
         rules = RuleCollector(self.store, self.keeper.loads, self.config.limits.rule_labels)
         own = [WorkerCollector(self.pool, self.counts), LogCollector(lost_lines), rules,
+               ConfigCollector(FixedConfig(version_of(self.config))),
                PlatformCollector(registry=None), ProcessCollector(registry=None)]  # fmt: skip
         self.captures = PoolCaptures(self.config.captures, self.pool, self.table, WallClock, instance(self.config))
         labels = None

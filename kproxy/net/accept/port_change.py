@@ -85,6 +85,7 @@ class PortChange:
                 for wanted in wanted_ports(index, each, ports):
                     if ports not in self.sharing or wanted.port != ports.port:
                         self.open_port(ports, wanted)
+                        await trio.lowlevel.checkpoint()  # a listener may have thousands of them
         except BaseException:
             self.undo()
             raise
