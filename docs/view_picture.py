@@ -64,6 +64,7 @@ def opened(browser: Browser, address: str, theme: Literal["light", "dark"]) -> P
 
 def take(page: Page, place: Path) -> None:
     """Choose a write that a rule has held up, mark the field whose name differs at the broker, and take the picture."""
+    page.locator(".row", has_text="slow sometimes").filter(has_text="Produce").last.wait_for()
     page.keyboard.press("F")  # rows that move cannot be clicked at on a busy machine
     page.locator(".row", has_text="slow sometimes").filter(has_text="Produce").last.click()
     page.locator(".field.changed").first.click()
