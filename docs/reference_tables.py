@@ -61,12 +61,14 @@ def families() -> Iterator[Metric]:
     from kproxy.core.counters import Counters
     from kproxy.rules.store import RuleStore
     from kproxy.sinks.metrics import TrafficCollector
+    from kproxy.sinks.otlp.export import OtlpCollector, OtlpCounters
     from kproxy.sinks.part_metrics import AuditCollector, ProcessCollector, RuleCollector, WorkerCollector
 
     nothing = cast("Any", Nothing())
     yield from TrafficCollector(Counters(), nothing, tuple, nothing, nothing).collect()
     yield from RuleCollector(RuleStore(), nothing, 0).collect()
     yield from AuditCollector(nothing).collect()
+    yield from OtlpCollector(OtlpCounters()).collect()
     yield from WorkerCollector(nothing, nothing).collect()
     yield from ProcessCollector({}).collect()
 

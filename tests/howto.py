@@ -22,7 +22,7 @@ from kproxy.testing.cluster import MockCluster
 from kproxy.testing.process import Child, free_port, free_port_with_room
 
 DOCS = Path(__file__).parent.parent / "docs"
-BROKERS, PROXY, ADMIN = "broker1:9092", "127.0.0.1:9092", "127.0.0.1:9190"
+BROKERS, PROXY, ADMIN, COLLECTOR = "broker1:9092", "127.0.0.1:9092", "127.0.0.1:9190", '127.0.0.1", 4318'
 OTHER = "127.0.0.1:9392"
 """As the pages say them."""
 
@@ -58,6 +58,8 @@ class Reader:
         self.admin = f"127.0.0.1:{free_port()}"
         self.real = {BROKERS: cluster.bootstrap, PROXY: f"127.0.0.1:{free_port_with_room(16)}", ADMIN: self.admin,
                      OTHER: f"127.0.0.1:{free_port_with_room(16)}"}  # fmt: skip
+        collector = free_port()
+        self.real |= {COLLECTOR: f'127.0.0.1", {collector}', "127.0.0.1:4318": f"127.0.0.1:{collector}"}
         self.environment = {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

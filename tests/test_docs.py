@@ -131,7 +131,10 @@ def test_every_metric_is_on_the_operations_page() -> None:
     collector = "".join(file.read_text() for file in (DOCS.parent / "kproxy" / "sinks").glob("*metrics.py"))
     page = (DOCS / "operations.md").read_text()
     served = set(re.findall(r'"(kproxy_\w+)"', collector)) | {"kproxy_requests", "kproxy_responses"}
-    for file in (DOCS.parent / "kproxy" / "sinks" / "labels").glob("*collector.py"):
+    for file in [
+        *(DOCS.parent / "kproxy/sinks/labels").glob("*collector.py"),
+        DOCS.parent / "kproxy/sinks/otlp/export.py",
+    ]:
         served |= set(re.findall(r'"(kproxy_\w+)"', file.read_text()))
     served |= {metric.name for metrics in METRICS.values() for metric in metrics}
 

@@ -17,6 +17,7 @@ PAGES = {
     "howto-audit.md": ["orders"],
     "howto-metrics.md": ["orders"],
     "howto-client-metrics.md": ["orders"],
+    "howto-otlp.md": ["orders"],
     "howto-migration.md": ["orders", "shop.orders.v2"],
     "howto-config.md": ["orders"],
     "howto-old-kafka.md": ["orders"],

@@ -99,8 +99,7 @@ def make_app(
 
     async def scrape(request: Request) -> Response:
         readiness = await backend.readiness()
-        process.ready = not readiness.waiting_for(backend.need)
-        process.clusters = {name: not readiness.of(name) for name in readiness.clusters}
+        process.ready, process.clusters = readiness.flags(backend.need)
         own = b"".join(exposition(process_registry))
         return Response(await backend.scraped() + own, media_type=OPEN_METRICS)
 

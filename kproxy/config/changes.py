@@ -46,6 +46,7 @@ RESTART: Mapping[str, str] = {
     "workers": "worker processes are started once",
     "seed": "rules have begun with another seed",
     "audit": "its files are open, and events are numbered",
+    "otlp": "exports have begun",
     "captures": "captures are being made",
     "state": "the file was read at the start",
     "instance": "events carry the name",

@@ -31,6 +31,7 @@ from .audit import AuditConfig
 from .limits import Jitter, Limits
 from .metrics import MetricsConfig
 from .network import MARK, HostPattern, Mark, MaybeTransparent, ProxyProtocol, ProxyVersion
+from .otlp import OtlpConfig
 from .ports import circles, overlaps
 from .sasl import ListenerSasl, UpstreamSasl
 from .telemetry import TelemetryConfig
@@ -50,6 +51,7 @@ __all__ = [
     "ListenerTls",
     "LogConfig",
     "MetricsConfig",
+    "OtlpConfig",
     "TelemetryConfig",
     "UpstreamSasl",
     "UpstreamTls",
@@ -241,6 +243,9 @@ class Config(Model):
         default=None, description="of the chances of rules that have none of their own; drawn and logged if left out"
     )
     audit: AuditConfig | None = Field(default=None, description="a record of what happens; left out for none")
+    otlp: OtlpConfig | None = Field(
+        default=None, description="metrics and the audit's events for an OpenTelemetry collector; left out for none"
+    )
     captures: FileName | None = Field(
         default=None, description="folder in which captures may be made over the admin address; left out for none"
     )
@@ -253,11 +258,11 @@ class Config(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Check that listeners differ in name and port, and lead to clusters that are defined."""
-        clusters, listeners, metrics = raw.get("clusters"), raw.get("listeners"), raw.get("metrics")
-        if isinstance(metrics, dict) and metrics.get("by") and raw.get("admin") is None:
-            yield ("metrics", "by"), "they are served at the admin address, and there is no `admin`"
+        """Check that what is counted and recorded goes somewhere, that listeners differ in name and port, and that they
+        lead to clusters that are defined."""
+        yield from _homeless(raw)
         yield from _telemetry_targets(raw)
+        clusters, listeners = raw.get("clusters"), raw.get("listeners")
         if not isinstance(listeners, list):
             return
         entries = [(index, one) for index, one in enumerate(listeners) if isinstance(one, dict)]
@@ -270,10 +275,15 @@ class Config(Model):
                     yield ("listeners", index, "cluster"), unknown("cluster", one["cluster"], map(str, clusters))
 
     @property
+    def measured(self) -> bool:
+        """Return True if somebody may ask for metrics: who scrapes the admin address, or the export to a collector."""
+        return self.admin is not None or (self.otlp is not None and self.otlp.metrics is not None)
+
+    @property
     def tells_labels(self) -> bool:
-        """Return True if the admin address tells metrics by label, or those of clients."""
+        """Return True if metrics by label, or those of clients, are told to anybody."""
         telemetry = self.telemetry is not None and "metrics" in self.telemetry.to
-        return self.admin is not None and (bool(self.metrics.by) or telemetry)
+        return self.measured and (bool(self.metrics.by) or telemetry)
 
     def mark(self, cluster: str) -> int:
         """Return the firewall mark (SO_MARK) of connections to a cluster's brokers; 0 for none."""
@@ -290,11 +300,12 @@ class Config(Model):
 
 
 def _telemetry_targets(raw: dict[Any, Any]) -> Iterator[Wrong]:
+    """Yield targets of clients' own metrics that are not there, and listeners that are not."""
     telemetry, listeners = raw.get("telemetry"), raw.get("listeners")
     if not isinstance(telemetry, dict):
         return
     targets = telemetry.get("to", ["metrics"])
-    if isinstance(targets, list) and "metrics" in targets and raw.get("admin") is None:
+    if isinstance(targets, list) and "metrics" in targets and not _tells_metrics(raw):
         yield ("telemetry",), "they are served at the admin address, and there is no `admin`"
     if isinstance(targets, list) and "audit" in targets and raw.get("audit") is None:
         yield ("telemetry", "to", targets.index("audit")), "there is no `audit`"
@@ -304,6 +315,24 @@ def _telemetry_targets(raw: dict[Any, Any]) -> Iterator[Wrong]:
         for index, name in enumerate(named):
             if isinstance(name, str) and name not in names:
                 yield ("telemetry", "listeners", index), unknown("listener", name, names)
+
+
+def _tells_metrics(raw: dict[Any, Any]) -> bool:
+    """Return True if the document has an admin address, or an export of metrics."""
+    otlp = raw.get("otlp")
+    return raw.get("admin") is not None or (isinstance(otlp, dict) and otlp.get("metrics") is not None)
+
+
+def _homeless(raw: dict[Any, Any]) -> Iterator[Wrong]:
+    """Yield what is counted or recorded for nobody, and exports of what is not there."""
+    audit, metrics = raw.get("audit"), raw.get("metrics")
+    otlp = raw["otlp"] if isinstance(raw.get("otlp"), dict) else {}
+    if isinstance(metrics, dict) and metrics.get("by") and not _tells_metrics(raw):
+        yield ("metrics", "by"), "they are served at the admin address, and there is no `admin`"
+    if isinstance(audit, dict) and audit.get("dir") is None and audit.get("kafka") is None and otlp.get("logs") is None:
+        yield ("audit",), "an audit needs `dir` or `kafka`, somewhere to write to, or `logs: audit` in `otlp`"
+    if otlp.get("logs") == "audit" and audit is None:
+        yield ("otlp", "logs"), "there are no events to send: set `audit`, too; {} for the defaults"
 
 
 def _repeated(entries: list[tuple[int, dict[Any, Any]]]) -> Iterator[Wrong]:

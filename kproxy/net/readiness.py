@@ -57,6 +57,10 @@ class Readiness(msgspec.Struct, frozen=True):
         dead = [reason for reasons in self.clusters.values() for reason in reasons]
         return [*self.own, *(dead if need == "all" or all(self.clusters.values()) else ())]
 
+    def flags(self, need: ClusterNeed) -> tuple[bool, dict[str, bool]]:
+        """Return whether the whole is ready, and each cluster, as metrics tell it."""
+        return not self.waiting_for(need), {name: not self.of(name) for name in self.clusters}
+
     def of(self, cluster: str) -> list[str]:
         """Return what is missing for the clients of that cluster. Raises KeyError when there is none."""
         return [*self.own, *self.clusters[cluster]]

@@ -12,7 +12,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.changes import FLAGS, Origin
-from kproxy.config.document import Config
+from kproxy.config.document import AdminConfig, Config
 from kproxy.config.limits import Limits
 from kproxy.core.counters import ApiTally, Counters, Tallies
 from kproxy.core.holding.desk import HoldingDesk
@@ -66,7 +66,9 @@ if TYPE_CHECKING:
     from kproxy.sinks.part_metrics import CertificateSide
     from kproxy.view.watch import ViewWatch
 
+    from .exporting import OtlpExport
     from .labelling import Labelling
+    from .measuring import ProcessMetrics
     from .recording import Audit
     from .telemetry import ClientTelemetry
 
@@ -119,6 +121,7 @@ class ProxyProcess:
         self.configs: ConfigKeeper | None = None
         self.on_limits: Callable[[Limits], object] = lambda limits: None
         self.captures: Captures | None = None
+        self.metrics: ProcessMetrics | None = None
         self.labelling: Labelling | None = None
         if config.tells_labels:
             from .labelling import Labelling
@@ -130,13 +133,18 @@ class ProxyProcess:
 
             totals = None if self.labelling is None else self.labelling.totals
             self.telemetry = ClientTelemetry(config.telemetry, self.server, self.counters, totals)
+        self.otlp: OtlpExport | None = None
+        if config.otlp is not None:
+            from .exporting import OtlpExport
+
+            self.otlp = OtlpExport(config, config.otlp, log, self.index if self.workers > 1 else None)
         self.audit: Audit | None = None
         if config.audit is not None:
             from .recording import Audit
 
             labels = None if self.labelling is None else self.labelling.sink
             self.audit = Audit(config, config.audit, self.server, lambda: self.rules.live, log, worker=self.index,
-                               labels=labels)  # fmt: skip
+                               labels=labels, otlp=None if self.otlp is None else self.otlp.logs)  # fmt: skip
             self.keeper.events = self.audit.rules
             if self.telemetry is not None and "audit" in self.telemetry.config.to:
                 self.telemetry.also = self.audit.take_push
@@ -346,7 +354,7 @@ class ProxyProcess:
             if self.audit is not None:
                 self.audit.start(nursery)
             try:
-                await self.start_admin(nursery)
+                await self.start_measuring(nursery)
                 await self.serve(nursery, task_status)
             finally:
                 with trio.CancelScope(shield=True):
@@ -366,6 +374,8 @@ class ProxyProcess:
             await trio.to_thread.run_sync(self.captures.close)
         if self.audit is not None:
             await self.audit.close()
+        if self.otlp is not None and self.metrics is not None:
+            await self.otlp.close(self.metrics.samples, self.find_readiness)
 
     async def serve(self, nursery: trio.Nursery, task_status: trio.TaskStatus[None]) -> None:
         """Accept clients until drained. `nursery` is for the tasks that run beside that."""
@@ -420,28 +430,35 @@ class ProxyProcess:
 
         return ViewTerms(self.config.view, make_watch)
 
-    async def start_admin(self, nursery: trio.Nursery) -> None:
-        """Open the admin address, if the config has one. HTTP is imported only then: it takes a third of the start."""
-        admin = self.config.admin
-        if admin is None:
+    async def start_measuring(self, nursery: trio.Nursery) -> None:
+        """Begin to tell what is counted, over the admin address and to a collector, where the config has one."""
+        if not self.config.measured:
             return
-        from kproxy.admin.api import make_app
-        from kproxy.admin.backend import process_backend
-        from kproxy.sinks.metrics import exposition, registry
         from kproxy.sinks.part_metrics import ConfigCollector, RuleCollector
+
+        from .measuring import ProcessMetrics
 
         rules = RuleCollector(self.keeper.store, self.keeper.loads, self.config.limits.rule_labels)
         self.on_limits = lambda limits: setattr(rules, "most", limits.rule_labels)
         configs = () if self.configs is None else (ConfigCollector(self.configs),)
-        collected = registry(*self.collectors(), rules, *configs, *self.label_collectors())
+        metrics = ProcessMetrics((*self.collectors(), rules, *configs, *self.label_collectors()), self.labelling)
+        if self.config.admin is not None:
+            await self.start_admin(nursery, self.config.admin, metrics)
+        if self.otlp is not None:
+            self.metrics = metrics
+            self.otlp.make_metrics()
+            nursery.start_soon(self.otlp.run, metrics.samples, self.find_readiness)
 
-        def scraped() -> Iterator[bytes]:
-            if self.labelling is not None:
-                yield from (b"" for _ in self.labelling.gather())
-            yield from exposition(collected)
+    async def find_readiness(self) -> Readiness:
+        return self.readiness
+
+    async def start_admin(self, nursery: trio.Nursery, admin: AdminConfig, metrics: ProcessMetrics) -> None:
+        """Open the admin address. HTTP is imported only then: it takes a third of the start."""
+        from kproxy.admin.api import make_app
+        from kproxy.admin.backend import process_backend
 
         backend = process_backend(
-            self.keeper, self.server, lambda: self.readiness, scraped, self.log,
+            self.keeper, self.server, lambda: self.readiness, metrics.scraped, self.log,
             captures=self.make_captures(), need=admin.ready, view=self.view_terms(),
         )  # fmt: skip
         backend.configs, backend.has_token = self.configs, admin.token is not None
@@ -460,6 +477,8 @@ class ProxyProcess:
             from kproxy.sinks.part_metrics import AuditCollector
 
             found.append(AuditCollector(self.audit.recorder))
+        if self.otlp is not None:
+            found.append(self.otlp.collector)
         return found
 
     def label_collectors(self) -> list[Collector]:

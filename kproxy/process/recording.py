@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kproxy.sinks.captures import Captures
     from kproxy.sinks.labels.label_sink import LabelSink
     from kproxy.sinks.labels.push_reader import PushRead
+    from kproxy.sinks.otlp.export import OtlpCounters, OtlpSettings
 
 TICK = 1.0
 """Seconds from one tick of the audit to the next."""
@@ -65,11 +66,12 @@ class Audit:
     def __init__(
         self, config: Config, audit: AuditConfig, server: Server, live: Callable[[], Iterable[Running]],
         log: FilteringBoundLogger, *, worker: int = 0, labels: LabelSink | None = None,
+        otlp: tuple[OtlpSettings, OtlpCounters] | None = None,
     ) -> None:  # fmt: skip
         self.server, self.log, self.reactor = server, log, server.reactor
         self.wall = WallClock()
         source = f"{instance(config)}/{uuid4()}/{worker}"
-        self.recorder = make_recorder(audit, source, log)
+        self.recorder = make_recorder(audit, source, log, otlp=otlp)
         self.gate = EventGate(self.recorder, self.on_blocked)
         self.sink = AuditSink(audit, self.gate, self.wall, labels)
         self.rules = RuleEvents(self.gate, live)

@@ -20,7 +20,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.changes import FLAGS, Origin
-from kproxy.config.document import Config
+from kproxy.config.document import AdminConfig, Config
 from kproxy.core.shared import CircleMark
 from kproxy.errors import KproxyError
 from kproxy.logs.setup import log_of_process, lost_lines
@@ -70,6 +70,9 @@ from .main import (  # fmt: skip
 
 if TYPE_CHECKING:
     from kproxy.process.workers.pool_captures import PoolCaptures
+    from kproxy.process.workers.pool_members import PoolMetrics
+
+    from .exporting import OtlpExport
 
 
 READY_PATIENCE = 0.8
@@ -110,6 +113,8 @@ class Supervisor:
         }
         self.table = table = SharedTable.create()
         self.captures: PoolCaptures | None = None
+        self.metrics: PoolMetrics | None = None
+        self.otlp: OtlpExport | None = None
         self.pool = WorkerPool(config.workers, self.reactor, self.start_for, log,
                          descriptors={"lines": lines, "table": table.fd},
                          by_address=bool(config.limits.max_connections_per_address))  # fmt: skip
@@ -188,8 +193,10 @@ class Supervisor:
                 await nursery.start(drain_on_signal, self)
                 await nursery.start(self.files.watch, self.keeper)
                 await nursery.start(self.keeper.follow)
-                await self.start_admin(nursery)
+                await self.start_measuring(nursery)
                 await self.serve(nursery)
+                if self.otlp is not None and self.metrics is not None:
+                    await self.otlp.close(self.metrics.samples, self.readiness)
                 nursery.cancel_scope.cancel()
         finally:
             self.port_service.close()
@@ -197,40 +204,54 @@ class Supervisor:
             if self.captures is not None:
                 self.captures.close()
 
-    async def start_admin(self, nursery: trio.Nursery) -> None:
-        """Open one admin API for all workers, if the config has an admin address."""
-        admin = self.config.admin
-        if admin is None:
+    async def start_measuring(self, nursery: trio.Nursery) -> None:
+        """Begin to tell what all workers count, over the admin address and to a collector, where the config has one."""
+        if not self.config.measured:
             return
         from prometheus_client import PlatformCollector, ProcessCollector
 
-        from kproxy.admin.api import make_app
-        from kproxy.admin.backend import Backend
         from kproxy.config.shown import version_of
-        from kproxy.process.workers.pool_captures import PoolCaptures
-        from kproxy.process.workers.pool_members import PoolMetrics, members_of
+        from kproxy.process.workers.pool_members import PoolMetrics
         from kproxy.sinks.labels.shares import ToldShares
         from kproxy.sinks.labels.totals import LabelTotals
         from kproxy.sinks.metrics import LogCollector
         from kproxy.sinks.part_metrics import ConfigCollector, FixedConfig, RuleCollector, WorkerCollector
 
-        from .recording import WallClock, instance
-
         rules = RuleCollector(self.store, self.keeper.loads, self.config.limits.rule_labels)
         own = [WorkerCollector(self.pool, self.counts), LogCollector(lost_lines), rules,
                ConfigCollector(FixedConfig(version_of(self.config))),
                PlatformCollector(registry=None), ProcessCollector(registry=None)]  # fmt: skip
-        self.captures = PoolCaptures(self.config.captures, self.pool, self.table, WallClock, instance(self.config))
         labels = None
         if self.config.tells_labels:
             labels = ToldShares(LabelTotals(self.config.metrics, self.config.telemetry))
-        metrics = PoolMetrics(self.keeper, self.pool, own, labels)
+        if self.config.otlp is not None:
+            from .exporting import OtlpExport
+
+            self.otlp = OtlpExport(self.config, self.config.otlp, self.log)
+            self.otlp.make_metrics()
+            own.append(self.otlp.collector)
+        self.metrics = metrics = PoolMetrics(self.keeper, self.pool, own, labels)
+        self.pool.on_worker.append(metrics.worker_begins)
+        await nursery.start(metrics.follow)
+        if self.config.admin is not None:
+            await self.start_admin(nursery, self.config.admin, metrics)
+        if self.otlp is not None:
+            nursery.start_soon(self.otlp.run, metrics.samples, self.readiness)
+
+    async def start_admin(self, nursery: trio.Nursery, admin: AdminConfig, metrics: PoolMetrics) -> None:
+        """Open one admin API for all workers."""
+        from kproxy.admin.api import make_app
+        from kproxy.admin.backend import Backend
+        from kproxy.process.workers.pool_captures import PoolCaptures
+        from kproxy.process.workers.pool_members import members_of
+
+        from .recording import WallClock, instance
+
+        self.captures = PoolCaptures(self.config.captures, self.pool, self.table, WallClock, instance(self.config))
         backend = Backend(
             self.keeper, members_of(self.pool), self.readiness, metrics.scraped, self.captures,
             self.port_service.known_addresses, self.log, need=admin.ready, view=self.config.view,
         )  # fmt: skip
-        self.pool.on_worker.append(metrics.worker_begins)
-        await nursery.start(metrics.follow)
         await nursery.start(self.captures.follow)
         app = make_app(backend, tokens_of(admin), admin.bind.host, certificates_of(self.config))
         await open_admin(nursery, app, admin, self.log, self.reactor)

@@ -128,9 +128,9 @@ class Worker(ProxyProcess):
     async def start_listening(self, nursery: trio.Nursery) -> None:
         """Do nothing: signals and rule files are the supervisor's, and the reactor serves the channel already."""
 
-    async def start_admin(self, nursery: trio.Nursery) -> None:
-        """Answer the supervisor's questions, since the admin address is its."""
-        if self.config.admin is None:
+    async def start_measuring(self, nursery: trio.Nursery) -> None:
+        """Answer the supervisor's questions, since the admin address and the export of metrics are its."""
+        if not self.config.measured:
             return
         from kproxy.admin.member import ProcessMember
         from kproxy.process.workers.answers import WorkerAnswers

@@ -38,6 +38,13 @@ def collect_samples(collectors: Iterable[Collector]) -> list[MetricSamples]:
     return [samples_of(one) for collector in collectors for one in collector.collect()]
 
 
+def collect_into(found: list[MetricSamples], collector: Collector) -> Iterator[None]:
+    """Add the metrics of a collector or registry to a list, and yield after each: there may be thousands of samples."""
+    for metric in collector.collect():
+        found.append(samples_of(metric))
+        yield
+
+
 def samples_of(metric_of: Metric) -> MetricSamples:
     """Return a metric in the form that can be sent."""
     samples = [(one.name, dict(one.labels), float(one.value)) for one in metric_of.samples]

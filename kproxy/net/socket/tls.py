@@ -125,15 +125,7 @@ class BrokerTls:
 
     def __init__(self, config: UpstreamTls, timeout: float, step: trio.Lock, log: FilteringBoundLogger) -> None:
         self.config, self.timeout, self.step = config, timeout, step
-        self.files = Reloading((config.ca, config.cert, config.key), self.make, log)
-
-    def make(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=self.config.ca)
-        prepare(context, self.config)
-        if not self.config.verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        return context
+        self.files = upstream_files(config, log)
 
     async def handshake(self, sock: socket.SocketType, host: str) -> ssl.SSLSocket:
         """Make the handshake. Raises OSError (a certificate that does not verify is one); `sock` is closed then."""
@@ -142,6 +134,20 @@ class BrokerTls:
             return await shake(self.files, self.step, sock, server_hostname=name)
         assert scope.cancelled_caught
         raise TimeoutError(f"no handshake in {self.timeout:g} s")
+
+
+def upstream_files(config: UpstreamTls, log: FilteringBoundLogger) -> Reloading:
+    """Return the context for servers that kproxy connects to. Raises InternalError when its files cannot be used."""
+
+    def make() -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=config.ca)
+        prepare(context, config)
+        if not config.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+    return Reloading((config.ca, config.cert, config.key), make, log)
 
 
 def prepare(context: ssl.SSLContext, config: ListenerTls | UpstreamTls) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import trio
 import trio.lowlevel
-from prometheus_client.registry import Collector
+from prometheus_client.registry import Collector, CollectorRegistry
 
 from kproxy.admin.backend import joined
 from kproxy.admin.exchange_models import SentAgainShown
@@ -42,7 +42,14 @@ from kproxy.process.workers.worker_pool import Recipient, Recipients, ask_all
 from kproxy.sinks.labels.label_collector import LabelCollector
 from kproxy.sinks.labels.shares import ToldShares
 from kproxy.sinks.labels.telemetry_collector import TelemetryCollector
-from kproxy.sinks.merged_metrics import MergedCollector, MetricSamples, collect_samples, growing_metrics, merge_metrics
+from kproxy.sinks.merged_metrics import (
+    MergedCollector,
+    MetricSamples,
+    collect_into,
+    collect_samples,
+    growing_metrics,
+    merge_metrics,
+)
 from kproxy.sinks.metrics import exposition, registry_of
 from kproxy.view.parts import ViewPart, ViewTotals
 
@@ -254,16 +261,26 @@ class PoolMetrics:
                 await self.measure_labels()
 
     async def scraped(self) -> bytes:
+        """Return the supervisor's own metrics and all workers', added up, as Prometheus reads them."""
+        return await joined(chain.from_iterable(map(exposition, await self.measured())))
+
+    async def samples(self) -> list[MetricSamples]:
         """Return the supervisor's own metrics and all workers', added up."""
+        found: list[MetricSamples] = []
+        for registry in await self.measured():
+            await in_turns(collect_into(found, registry))
+        return found
+
+    async def measured(self) -> list[CollectorRegistry]:
+        """Ask all processes, and return the registries of what they have counted; no metric is in two of them."""
         await self.measure(Measure())
         await self.measure_labels()
         await self.keeper.count()
-        registry = registry_of(MergedCollector(self.everybody))
-        pieces = [exposition(registry)]
+        registries = [registry_of(MergedCollector(self.everybody))]
         if self.labels is not None:
             totals = self.labels.totals
-            pieces.append(exposition(registry_of(LabelCollector(totals), TelemetryCollector(totals, monotonic))))
-        return await joined(chain.from_iterable(pieces))
+            registries.append(registry_of(LabelCollector(totals), TelemetryCollector(totals, monotonic)))
+        return registries
 
     async def measure_labels(self) -> None:
         """Fetch what workers have counted by label; answers of one worker are taken in the order of its questions."""

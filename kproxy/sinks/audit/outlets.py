@@ -14,11 +14,13 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.audit import AuditConfig, KafkaTopic
 from kproxy.events.column import EventData
+from kproxy.sinks.otlp.export import OtlpCounters, OtlpSettings
 
 from .event_files import WriterIdentity
 from .event_sink import OutletCounters, Unblocked, ignore_unblocked
 from .file_writer import FileSettings, FileWriter
 from .kafka_outlet import KafkaOutlet, KafkaSettings
+from .otlp_outlet import OtlpOutlet
 from .publisher import Publisher
 from .queue import Gap, LineQueue
 from .recorder import Outlet, PutRecovered, Recorder, gap_event
@@ -116,17 +118,20 @@ def _ignore_event(_data: EventData, _then: Callable[[], None]) -> None:
 
 
 def make_recorder(
-    audit: AuditConfig, source: str, log: FilteringBoundLogger, on_unblocked: Unblocked = ignore_unblocked
-) -> Recorder:
-    """Return a recorder that is not started. `source` is instance/boot uuid/worker.
+    audit: AuditConfig, source: str, log: FilteringBoundLogger, on_unblocked: Unblocked = ignore_unblocked,
+    otlp: tuple[OtlpSettings, OtlpCounters] | None = None,
+) -> Recorder:  # fmt: skip
+    """Return a recorder that is not started. `source` is instance/boot uuid/worker; `otlp`: where events go as logs.
 
-    Raises MissingExtra if a topic is asked for and confluent-kafka is not installed.
+    Raises MissingExtra or MissingOtlp if a topic or protobuf is asked for, and what that needs is not installed.
     """
     outlets: list[Outlet] = []
     if audit.dir is not None:
         outlets.append(FileOutlet(file_settings(audit, Path(audit.dir), source), log))
     if audit.kafka is not None:
         outlets.append(KafkaOutlet(kafka_settings(audit, audit.kafka, source), log))
+    if otlp is not None:
+        outlets.append(OtlpOutlet(*otlp, log, when_full=audit.when_full, queue=audit.queue, flush=audit.flush))
     return Recorder(source, outlets, on_unblocked)
 
 

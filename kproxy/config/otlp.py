@@ -1,0 +1,125 @@
+"""The `otlp` section of the config: metrics and the audit's events for an OpenTelemetry collector.
+
+otlp:
+  endpoint: http://collector:4318
+  headers: {authorization: "${TOKEN}"}
+  metrics: 30s
+  logs: audit
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, NamedTuple
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, SecretStr
+
+from kproxy.rules.document.model import Model, Wrong
+from kproxy.rules.document.quantities import Seconds
+
+from .tls import Secret, UpstreamTls
+
+SIGNALS = ("metrics", "logs")
+OWN_HEADERS = frozenset(
+    ("connection", "content-encoding", "content-length", "content-type", "host", "transfer-encoding", "user-agent")
+)
+"""Headers that the request has anyway."""
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")  # RFC 9110 §5.6.2
+_HEADER_VALUE = re.compile(r"[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?")
+
+
+class CollectorAddress(NamedTuple):
+    """Base address of a collector. `prefix`: the path in front of `/v1/…`, without a slash at its end."""
+
+    tls: bool
+    host: str
+    port: int
+    prefix: str
+
+
+def parse_endpoint(text: str) -> CollectorAddress:
+    """Return the parts of `http://HOST:PORT/PREFIX`. Raises ValueError with what is wrong."""
+    wanted = "an endpoint is written http://HOST:PORT or https://HOST:PORT, the collector's port for HTTP is 4318"
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f'"{text}" cannot be read ({error}), {wanted}') from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or not text.isascii() or not text.isprintable():
+        raise ValueError(f'"{text}" is none, {wanted}')
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("who kproxy is belongs into `headers`, not into the endpoint")
+    if parts.query or parts.fragment or " " in text:
+        raise ValueError(f'"{text}" has more than a host, a port and a path, {wanted}')
+    if parts.path.rstrip("/").endswith(tuple(f"/v1/{signal}" for signal in SIGNALS)):
+        raise ValueError(f'"{text}" is the address of one signal, and kproxy appends /v1/metrics and so on itself')
+    if port == 0:
+        raise ValueError(f'"{text}" has port 0, a port from 1 to 65535 is wanted')
+    tls = parts.scheme == "https"
+    return CollectorAddress(tls, parts.hostname, port or (443 if tls else 80), parts.path.rstrip("/"))
+
+
+def _endpoint(text: str) -> str:
+    parse_endpoint(text)
+    return text
+
+
+def _header_name(name: str) -> str:
+    if not _TOKEN.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of an HTTP header")
+    if name.lower() in OWN_HEADERS:
+        raise ValueError(f'kproxy sets "{name}" itself')
+    return name.lower()
+
+
+def _header_value(value: SecretStr) -> SecretStr:
+    if not _HEADER_VALUE.fullmatch(value.get_secret_value()):
+        raise ValueError("a header's value is one line of text without blanks around it; this one is not")
+    return value
+
+
+HeaderName = Annotated[str, AfterValidator(_header_name)]
+HeaderValue = Annotated[Secret, AfterValidator(_header_value)]
+
+
+class OtlpConfig(Model):
+    """Settings of what goes to an OpenTelemetry collector, over HTTP."""
+
+    endpoint: Annotated[str, AfterValidator(_endpoint)] = Field(
+        description="http:// or https://HOST:PORT of the collector; /v1/metrics and the like are appended"
+    )
+    headers: dict[HeaderName, HeaderValue] = Field(
+        default_factory=dict,
+        description="HTTP headers of each request, such as authorization; values better as ${VARIABLE} or file:NAME",
+    )
+    tls: UpstreamTls | None = Field(
+        default=None, description="for https: authorities, and a certificate; the system's authorities if left out"
+    )
+    encoding: Literal["json", "protobuf"] = Field(
+        default="json", description="of what is sent; protobuf needs the extra `otlp`"
+    )
+    timeout: Annotated[Seconds, Field(gt=0, le=60)] = Field(
+        default=10.0, description="what one request may take from dialling to the end of its answer"
+    )
+    metrics: Annotated[Seconds, Field(ge=1, le=3600)] | None = Field(
+        default=None, description="how often all that /metrics has is sent; left out for never"
+    )
+    logs: Literal["audit"] | None = Field(
+        default=None, description="audit: the audit's events as log records, by the audit's `queue` and `when_full`"
+    )
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """Check that something is sent, that TLS is asked for where there is some, and that headers differ."""
+        if all(raw.get(signal) is None for signal in SIGNALS):
+            yield (), f"nothing is sent: set at least one of {', '.join(SIGNALS)}"
+        endpoint, headers = raw.get("endpoint"), raw.get("headers")
+        if isinstance(endpoint, str) and endpoint.startswith("http://") and raw.get("tls") is not None:
+            yield ("tls",), "the endpoint begins with http://, which has no TLS"
+        if isinstance(headers, dict):
+            names = [str(name).lower() for name in headers]
+            for index, name in enumerate(headers):
+                if names[index] in names[:index]:
+                    yield ("headers", name), f'the header "{name}" stands here twice'

@@ -1,0 +1,39 @@
+"""Metrics of a proxy without workers: the same numbers for whoever scrapes and for whoever they are exported to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client.registry import Collector
+
+from kproxy.net.loop.turns import in_turns
+from kproxy.sinks.merged_metrics import MetricSamples, collect_into
+from kproxy.sinks.metrics import exposition, registry
+
+if TYPE_CHECKING:
+    from .labelling import Labelling
+
+
+class ProcessMetrics:
+    """Metrics of these collectors and of the process. `labelling`: what is counted by label, if anything."""
+
+    def __init__(self, collectors: Iterable[Collector], labelling: Labelling | None) -> None:
+        self.registry, self.labelling = registry(*collectors), labelling
+
+    def gather(self) -> Iterator[None]:
+        """Yield while numbers are gathered that are not kept up to date."""
+        if self.labelling is not None:
+            yield from self.labelling.gather()
+
+    def scraped(self) -> Iterator[bytes]:
+        """Yield the text that Prometheus reads, in pieces."""
+        yield from (b"" for _ in self.gather())
+        yield from exposition(self.registry)
+
+    async def samples(self) -> list[MetricSamples]:
+        """Return all metrics as they are now."""
+        await in_turns(self.gather())
+        found: list[MetricSamples] = []
+        await in_turns(collect_into(found, self.registry))
+        return found

@@ -1,0 +1,1 @@
+"""OTLP: what kproxy counts, records and sees, for an OpenTelemetry collector, over HTTP."""

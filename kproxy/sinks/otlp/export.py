@@ -1,0 +1,157 @@
+"""Export of one signal: what becomes of a request, counted, and when the next one may be sent."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from random import random
+from typing import Literal
+
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from structlog.typing import FilteringBoundLogger
+
+from .http_sender import HttpAnswer, HttpSender, HttpTarget, Undelivered
+from .payload import Encoding, RequestEncoder, Signal, Tree
+
+Outcome = Literal["ok", "partial", "busy", "refused", "unreadable", "unreachable"]
+"""ok: taken · partial: some of it was not · busy: 429 and 5xx that pass · refused: any other status · unreadable: a
+success that is no answer of OTLP · unreachable: no answer."""
+BUSY = frozenset((429, 502, 503, 504))  # OTLP's specification, "Retryable Response Codes"
+WRONG_DATA = frozenset((400, 413, 422))
+"""Statuses that are about what was sent: the same would be refused for ever."""
+FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
+"""Seconds to the next attempt, doubled with each that fails, if the server does not say how long."""
+LONGEST_MESSAGE = 300
+"""Characters of a server's message that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtlpSettings:
+    """Settings of what goes to a collector. `target`: its address, where the paths of signals are appended."""
+
+    target: HttpTarget
+    instance: str
+    encoding: Encoding = "json"
+
+    def to(self, path: str) -> HttpTarget:
+        """Return the target of one signal."""
+        own = self.target
+        return HttpTarget(own.host, own.port, own.path + path, own.headers, own.tls, own.server_name, own.timeout)
+
+
+@dataclass
+class OtlpCounters:
+    """Counters of all signals of one process; any thread may read them."""
+
+    exports: Counter[tuple[Signal, Outcome]] = field(default_factory=Counter)
+    dropped: dict[Signal, Callable[[], int]] = field(default_factory=dict)
+    """Reads, by signal, how many items were lost: log records, spans; of metrics, how many times all were."""
+
+
+class OtlpCollector(Collector):
+    """Collector of the counters of exports."""
+
+    def __init__(self, counters: OtlpCounters) -> None:
+        self.counters = counters
+
+    def collect(self) -> Iterator[Metric]:
+        exports = CounterMetricFamily(
+            "kproxy_otlp_exports", "Requests to the collector, by what became of them.", labels=["signal", "outcome"]
+        )
+        for labels, number in sorted(self.counters.exports.items()):
+            exports.add_metric(labels, number)
+        yield exports
+        dropped = CounterMetricFamily(
+            "kproxy_otlp_dropped", "Log records, spans and snapshots of metrics that the collector never got.",
+            labels=["signal"],
+        )  # fmt: skip
+        for signal, number_of in self.counters.dropped.items():
+            dropped.add_metric([signal], number_of())
+        yield dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Result of one request. `rejected`: items that a success left out; `wrong`: the data itself was refused."""
+
+    outcome: Outcome
+    message: str = ""
+    rejected: int = 0
+    wrong: bool = False
+
+    @property
+    def taken(self) -> bool:
+        """Return True if the collector has the request, and it must not be sent again."""
+        return self.outcome in ("ok", "partial")
+
+
+class Exporter:
+    """Exporter of one signal, for one thread. After a failure it says by `ready_at` when to try again."""
+
+    def __init__(
+        self, signal: Signal, settings: OtlpSettings, counters: OtlpCounters, log: FilteringBoundLogger,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self.signal, self.counters, self.log, self.clock = signal, counters, log, clock
+        self.encoder = RequestEncoder(signal, settings.instance, settings.encoding)
+        self.sender = HttpSender(settings.to(self.encoder.path), clock)
+        self.ready_at = 0.0
+        """Monotonic seconds from which on the collector may be asked again."""
+        self.failing = False
+        self._wait = FIRST_WAIT
+
+    def send(self, trees: Iterable[Tree], items: int, most: float = math.inf) -> Delivery:
+        """Send `items` metrics, log records or spans within `most` seconds, and return what became of them."""
+        body = self.encoder.encode(trees)
+        try:
+            delivery = self._judge(self.sender.post(self.encoder.content_type, body, most), items)
+        except Undelivered as error:
+            delivery = Delivery("unreachable", str(error))
+            self._back_off(None)
+        self.counters.exports[self.signal, delivery.outcome] += 1
+        self._tell(delivery)
+        return delivery
+
+    def close(self) -> None:
+        """Close the connection to the collector, if there is one."""
+        self.sender.close()
+
+    def _judge(self, answer: HttpAnswer, items: int) -> Delivery:
+        status = answer.status
+        if not 200 <= status < 300:
+            outcome: Outcome = "busy" if status in BUSY else "refused"
+            if status not in WRONG_DATA:
+                self._back_off(answer.wait)
+            return Delivery(outcome, f"HTTP status {status}", wrong=status in WRONG_DATA)
+        try:
+            if answer.body is None:
+                raise ValueError("it is too long")
+            rejected, message = self.encoder.rejected(answer.body)
+        except ValueError as error:
+            self._back_off(answer.wait)
+            return Delivery("unreadable", f"HTTP status {status}, and what follows is no answer of OTLP: {error}")
+        self._wait = FIRST_WAIT
+        if rejected:
+            return Delivery("partial", message[:LONGEST_MESSAGE], min(rejected, items))
+        return Delivery("ok")
+
+    def _back_off(self, wait: float | None) -> None:
+        """Wait as long as the server says, else longer each time, and never all proxies at the same moment."""
+        if wait is None:
+            wait, self._wait = self._wait * (0.75 + random() / 2), min(2 * self._wait, LONGEST_WAIT)
+        self.ready_at = self.clock() + wait
+
+    def _tell(self, delivery: Delivery) -> None:
+        """Log the first failure and its end."""
+        if delivery.taken == self.failing:
+            self.failing = not delivery.taken
+            if self.failing:
+                self.log.warning("otlp: the collector does not take what is sent, kproxy tries again",
+                                 signal=self.signal, error=delivery.message)  # fmt: skip
+            else:
+                self.log.info("otlp: the collector takes what is sent again", signal=self.signal)

@@ -1,0 +1,158 @@
+"""Requests of OTLP, as the trees of their JSON form, and as bytes.
+
+The JSON form is protobuf's with two differences (opentelemetry-proto, docs/specification.md): ids of traces and spans
+are hex digits, and enumerations are numbers. Whole numbers of 64 bits are texts. The protobuf form is made of the same
+tree, by the messages of the extra `otlp`, so what is sent is put together once.
+"""
+
+from __future__ import annotations
+
+import math
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from kproxy.distribution import how_to_install, own_version
+from kproxy.errors import InternalError
+
+Signal = Literal["metrics", "logs", "traces"]
+Encoding = Literal["json", "protobuf"]
+Tree = dict[str, Any]
+
+SCOPE = {"name": "kproxy"}
+NANO = 1_000_000_000
+CONTENT_TYPES: Mapping[Encoding, str] = {"json": "application/json", "protobuf": "application/x-protobuf"}
+IDS = ("traceId", "spanId", "parentSpanId")
+
+_encode = msgspec.json.Encoder().encode
+
+
+class MissingOtlp(InternalError):
+    """Error for opentelemetry-proto, which has OTLP's messages, not being installed."""
+
+
+def resource(instance: str) -> Tree:
+    """Return the resource that everything of one process belongs to."""
+    return {
+        "attributes": attributes({
+            "service.name": "kproxy", "service.instance.id": instance, "service.version": own_version()
+        })
+    }  # fmt: skip
+
+
+def attributes(values: Mapping[str, str | int | float | bool | list[str] | None]) -> list[Tree]:
+    """Return attributes by their names; those that are None are left out."""
+    return [{"key": key, "value": any_value(value)} for key, value in values.items() if value is not None]
+
+
+def any_value(value: str | float | bool | list[str]) -> Tree:
+    """Return a value in the form that tells its type."""
+    if isinstance(value, str):
+        return {"stringValue": value if value.isascii() else value.encode("utf-8", "replace").decode()}
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, int):
+        return {"intValue": str(value)}
+    if isinstance(value, list):
+        return {"arrayValue": {"values": [any_value(one) for one in value]}}
+    return {"doubleValue": number(value)}
+
+
+def number(value: float) -> float | str:
+    """Return a number as JSON can have it: what is no number or infinite is a word."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def nanoseconds(seconds: float) -> str:
+    """Return seconds since 1970 as whole nanoseconds, to the microsecond, as text; never below zero."""
+    return str(max(0, round(seconds * 1_000_000) * 1000))
+
+
+ROOTS: Mapping[Signal, tuple[str, str, str]] = {
+    "metrics": ("resourceMetrics", "scopeMetrics", "metrics"),
+    "logs": ("resourceLogs", "scopeLogs", "logRecords"),
+    "traces": ("resourceSpans", "scopeSpans", "spans"),
+}
+
+
+class RequestEncoder:
+    """Encoder of the requests of one signal and process. Raises MissingOtlp when made without what it needs."""
+
+    def __init__(self, signal: Signal, instance: str, encoding: Encoding) -> None:
+        self.signal, self.encoding, self.resource = signal, encoding, resource(instance)
+        self.content_type = CONTENT_TYPES[encoding]
+        self.request: Any = None
+        self.response: Any = None
+        if encoding == "protobuf":
+            self.request, self.response = messages(signal)
+        root, scopes, items = ROOTS[signal]
+        scope = _encode({"scope": SCOPE})[:-1] + b',"' + items.encode() + b'":['
+        self.head = b'{"' + root.encode() + b'":[{"resource":' + _encode(self.resource) + b',"' + scopes.encode()
+        self.head += b'":[' + scope
+        self.path = f"/v1/{signal}"
+
+    def encode(self, trees: Iterable[Tree]) -> bytes:
+        """Return the request with these metrics, log records or spans."""
+        if self.encoding == "json":
+            return self.head + b",".join([_encode(tree) for tree in trees]) + b"]}]}]}"
+        from google.protobuf.json_format import ParseDict
+
+        root, scopes, items = ROOTS[self.signal]
+        ready = [with_byte_ids(tree) for tree in trees] if self.signal == "traces" else list(trees)
+        tree = {root: [{"resource": self.resource, scopes: [{"scope": SCOPE, items: ready}]}]}
+        encoded: bytes = ParseDict(tree, self.request()).SerializeToString()
+        return encoded
+
+    def rejected(self, body: bytes) -> tuple[int, str]:
+        """Return how many items an answer of success says were not taken, and why.
+
+        Raises ValueError if it is no answer of OTLP, so that a web server at the wrong port is not taken for one.
+        """
+        if not body:
+            return 0, ""
+        if self.encoding == "json":
+            answer = msgspec.json.decode(body)
+            partial = answer.get("partialSuccess") or {} if isinstance(answer, dict) else None
+            if not isinstance(partial, dict):
+                raise ValueError("it is no answer of OTLP")
+            name = {"metrics": "rejectedDataPoints", "logs": "rejectedLogRecords", "traces": "rejectedSpans"}
+            return max(0, int(partial.get(name[self.signal]) or 0)), str(partial.get("errorMessage") or "")
+        return self._rejected_protobuf(body)
+
+    def _rejected_protobuf(self, body: bytes) -> tuple[int, str]:
+        from google.protobuf.message import DecodeError
+
+        try:
+            partial = self.response.FromString(body).partial_success
+        except DecodeError as error:
+            raise ValueError(str(error)) from None
+        names = {"metrics": "rejected_data_points", "logs": "rejected_log_records", "traces": "rejected_spans"}
+        return max(0, getattr(partial, names[self.signal])), partial.error_message
+
+
+def with_byte_ids(span: Tree) -> Tree:
+    """Return a span whose ids are in the form that protobuf's own JSON wants, base64."""
+    made = span | {name: b64encode(bytes.fromhex(span[name])).decode() for name in IDS if name in span}
+    if span.get("links"):
+        made["links"] = [with_byte_ids(link) for link in span["links"]]
+    return made
+
+
+def messages(signal: Signal) -> tuple[Any, Any]:
+    """Return the classes of a signal's request and response. Raises MissingOtlp."""
+    try:
+        from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs
+        from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics
+        from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
+    except ImportError as error:
+        raise MissingOtlp(f"opentelemetry-proto is not installed: {how_to_install('otlp')}") from error
+    of_signal: dict[Signal, tuple[Any, Any]] = {
+        "metrics": (metrics.ExportMetricsServiceRequest, metrics.ExportMetricsServiceResponse),
+        "logs": (logs.ExportLogsServiceRequest, logs.ExportLogsServiceResponse),
+        "traces": (traces.ExportTraceServiceRequest, traces.ExportTraceServiceResponse),
+    }
+    return of_signal[signal]
