@@ -69,7 +69,7 @@ def test_wrong_endpoints(endpoint: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("section", "line"),
     [
-        ('{endpoint: "http://c:1"}', "3:7: nothing is sent: set at least one of metrics, logs"),
+        ('{endpoint: "http://c:1"}', "3:7: nothing is sent: set at least one of metrics, logs, traces"),
         ('{metrics: 30s}', '3:7: "endpoint" is missing'),
         ('{endpoint: "http://c:1", metrics: 10ms}', "3:41: must be at least 1 s, found 10ms"),
         ('{endpoint: "http://c:1", metrics: 30s, tls: {}}', "3:51: the endpoint begins with http://, which has no TLS"),
@@ -86,6 +86,11 @@ def test_wrong_endpoints(endpoint: str, why: str) -> None:
         ('{endpoint: "http://c:1", metrics: 9s, headers: {a: x, A: y}}', '3:64: the header "A" stands here twice'),
         ('{endpoint: "http://c:1", metrics: 9s, headers: {a: "file:nothing"}}',
          '3:58: the secret\'s file "nothing" cannot be read: no such file or directory'),
+        ('{endpoint: "http://c:1", traces: {}}', '3:40: "topics" is missing'),
+        ('{endpoint: "http://c:1", traces: {topics: "/(/"}}',
+         '3:49: the regular expression "(" cannot be used: missing ): ('),
+        ('{endpoint: "http://c:1", traces: {topics: o, sample: 1.5}}', "3:60: must be at most 1.0, found 1.5"),
+        ('{endpoint: "http://c:1", traces: {topics: o, links: -1}}', "3:59: must be at least 0, found -1"),
     ],
 )  # fmt: skip
 def test_mistakes(section: str, line: str) -> None:

@@ -244,7 +244,8 @@ class Config(Model):
     )
     audit: AuditConfig | None = Field(default=None, description="a record of what happens; left out for none")
     otlp: OtlpConfig | None = Field(
-        default=None, description="metrics and the audit's events for an OpenTelemetry collector; left out for none"
+        default=None,
+        description="metrics, events and traces for an OpenTelemetry collector; left out for none",
     )
     captures: FileName | None = Field(
         default=None, description="folder in which captures may be made over the admin address; left out for none"

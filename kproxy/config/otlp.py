@@ -1,10 +1,11 @@
-"""The `otlp` section of the config: metrics and the audit's events for an OpenTelemetry collector.
+"""The `otlp` section of the config: metrics, the audit's events and traces for an OpenTelemetry collector.
 
 otlp:
   endpoint: http://collector:4318
   headers: {authorization: "${TOKEN}"}
   metrics: 30s
   logs: audit
+  traces: {topics: ["orders*"]}
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from pydantic import AfterValidator, Field, SecretStr
 
 from kproxy.rules.document.model import Model, Wrong
 from kproxy.rules.document.quantities import Seconds
+from kproxy.rules.select.match import Texts
 
 from .tls import Secret, UpstreamTls
 
-SIGNALS = ("metrics", "logs")
+SIGNALS = ("metrics", "logs", "traces")
 OWN_HEADERS = frozenset(
     ("connection", "content-encoding", "content-length", "content-type", "host", "transfer-encoding", "user-agent")
 )
@@ -84,6 +86,18 @@ HeaderName = Annotated[str, AfterValidator(_header_name)]
 HeaderValue = Annotated[Secret, AfterValidator(_header_value)]
 
 
+class TracesConfig(Model):
+    """Settings of the spans of exchanges whose records have a trace context in their headers."""
+
+    topics: Texts = Field(description="topics whose records are looked at: exact, with *, or a /regular expression/")
+    sample: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=1.0, description="part of the recorded traces for which kproxy makes spans, chosen by trace id"
+    )
+    links: Annotated[int, Field(ge=0, le=128)] = Field(
+        default=8, description="traces that the span of an exchange with records of several is linked to"
+    )
+
+
 class OtlpConfig(Model):
     """Settings of what goes to an OpenTelemetry collector, over HTTP."""
 
@@ -108,6 +122,10 @@ class OtlpConfig(Model):
     )
     logs: Literal["audit"] | None = Field(
         default=None, description="audit: the audit's events as log records, by the audit's `queue` and `when_full`"
+    )
+
+    traces: TracesConfig | None = Field(
+        default=None, description="spans of exchanges with records that carry a trace context; left out for none"
     )
 
     @classmethod

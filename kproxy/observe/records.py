@@ -6,7 +6,7 @@ up to a limit. Batches that cannot be read are passed over, since whoever wants 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -102,13 +102,17 @@ def _body(seen: ObservedExchange, frame: Frame, direction: str) -> dict[str, Any
         raise NotKept(f"the {direction} cannot be read: {error}") from None
 
 
-def records_of(seen: ObservedExchange, limits: RecordLimits = OF_FILES) -> Iterator[FoundRecord]:
-    """Yield the users' records of an exchange in order.
+def records_of(
+    seen: ObservedExchange, limits: RecordLimits = OF_FILES, wanted: Callable[[str], bool] = lambda topic: True
+) -> Iterator[FoundRecord]:
+    """Yield the users' records of an exchange in order, of topics that are `wanted`.
 
     Raises NotKept where their frame was not kept whole, and where there is more than the limits allow.
     """
     left, unpacked = limits.records, Unpacked(limits.unpacked, limits.headers)
     for field in record_fields(seen):
+        if not wanted(field.topic):
+            continue
         for record in _readable(field.data, unpacked):
             if not left:
                 raise NotKept(f"it has more than {limits.records} records, and no more are looked at")

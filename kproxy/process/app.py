@@ -353,6 +353,8 @@ class ProxyProcess:
                 self.labelling.start()
             if self.audit is not None:
                 self.audit.start(nursery)
+            if self.otlp is not None:
+                self.otlp.start_traces(self.server)
             try:
                 await self.start_measuring(nursery)
                 await self.serve(nursery, task_status)
@@ -374,6 +376,8 @@ class ProxyProcess:
             await trio.to_thread.run_sync(self.captures.close)
         if self.audit is not None:
             await self.audit.close()
+        if self.otlp is not None:
+            await self.otlp.close_traces()
         if self.otlp is not None and self.metrics is not None:
             await self.otlp.close(self.metrics.samples, self.find_readiness)
 

@@ -16,11 +16,14 @@ from kproxy.config.document import Config, UpstreamTls
 from kproxy.config.otlp import OtlpConfig, parse_endpoint
 from kproxy.distribution import own_version
 from kproxy.net.readiness import Readiness
+from kproxy.net.server import Server
 from kproxy.net.socket.tls import upstream_files
+from kproxy.rules.select.match import text_test
 from kproxy.sinks.merged_metrics import MetricSamples, collect_samples
 from kproxy.sinks.otlp.export import OtlpCollector, OtlpCounters, OtlpSettings
 from kproxy.sinks.otlp.http_sender import HttpTarget
 from kproxy.sinks.otlp.metrics_export import MetricsExport
+from kproxy.sinks.otlp.trace_sink import TraceSink
 from kproxy.sinks.part_metrics import ProcessCollector
 
 from .main import certificates_of, need_of
@@ -40,6 +43,7 @@ class OtlpExport:
         own = instance(config)
         self.settings = OtlpSettings(target_of(otlp, log), own if worker is None else f"{own}/{worker}", otlp.encoding)
         self.metrics: MetricsExport | None = None
+        self.traces: TraceSink | None = None
         self.process = ProcessCollector(certificates_of(config))
 
     @property
@@ -51,6 +55,20 @@ class OtlpExport:
         """Make the export of metrics, if the config has one; of several processes, one exports all."""
         if self.otlp.metrics is not None:
             self.metrics = MetricsExport(self.settings, self.counters, self.log)
+
+    def start_traces(self, server: Server) -> None:
+        """Make spans of what passes from now on, if the config has that."""
+        traces = self.otlp.traces
+        if traces is not None:
+            tests = [text_test(pattern) for pattern in traces.topics]
+            self.traces = TraceSink(self.settings, self.counters, self.log, tests, traces.sample, traces.links)
+            self.traces.start()
+            server.taps.fanout.add(self.traces)
+
+    async def close_traces(self) -> None:
+        """Send the last spans, for a short time at most."""
+        if self.traces is not None:
+            await trio.to_thread.run_sync(self.traces.close)
 
     async def run(self, gather: Gather, readiness: Callable[[], Awaitable[Readiness]]) -> None:
         """Export metrics again and again, until cancelled."""

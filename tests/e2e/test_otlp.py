@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
+from kproxy.testing.cluster import MockCluster
 from tests.support.otlp_collector import Collector, samples_of
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
@@ -80,6 +82,32 @@ def test_what_is_exported_is_what_is_scraped(
     # the end is told, too
     assert sum(line["type"] == "kproxy.connection.v1" for line in collector.log_lines()) == 8  # beginnings and ends
     assert exported(collector)["kproxy_connections_open", (("listener", "main"),)] == 0
+
+
+def test_spans_of_real_clients(proxy_with: Callable[..., Any], collector: Collector) -> None:
+    """A write and a read of traced records are spans of their trace, and the records stay as they are."""
+    parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+    headers = [("traceparent", f"00-{parent[0]}-{parent[1]}-01".encode())]
+    with MockCluster(1) as cluster:
+        cluster.create_topic("orders", 1)
+        traces = {"endpoint": collector.endpoint, "traces": {"topics": ["orders"]}}
+        proxy = proxy_with(cluster.bootstrap, otlp=traces)
+        producer = Producer({"bootstrap.servers": proxy.bootstrap, "compression.type": "gzip", "linger.ms": 50})
+        for number in range(20):
+            producer.produce("orders", b"s3cr3t" * 20, b"k3y-%d" % number, headers=headers)
+        assert producer.flush(30) == 0
+        consumer = Consumer({"bootstrap.servers": proxy.bootstrap, "group.id": "readers"})
+        consumer.assign([TopicPartition("orders", 0, OFFSET_BEGINNING)])
+        read: list[Any] = []
+        until(lambda: read.extend(consumer.consume(20 - len(read), 0.2)) or len(read) == 20)
+        until(lambda: {span.name for span in collector.spans()} == {"send orders", "receive orders"})
+        consumer.close()
+        assert proxy.stop() == 0
+
+    assert {one.headers()[0] for one in read} == set(headers)
+    assert len({tuple(one.headers()) for one in read}) == 1
+    assert {(span.trace_id.hex(), span.parent_span_id.hex()) for span in collector.spans()} == {parent}
+    assert not any(b"s3cr3t" in raw or b"k3y" in raw for raw in collector.raw)
 
 
 def test_a_proxy_without_an_admin_address_exports(
