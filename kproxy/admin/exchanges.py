@@ -40,7 +40,7 @@ _ONE = re.compile(r"(\d{1,4})-(\d{1,18})")
 BYTES = "application/octet-stream"
 LIVE = "live"
 """Source of what passes; all others are captures that somebody has opened."""
-Wait = Annotated[float, BeforeValidator(duration), Field(ge=0, le=LONGEST_WAIT), AS_TEXT]
+WaitSeconds = Annotated[float, BeforeValidator(duration), Field(ge=0, le=LONGEST_WAIT), AS_TEXT]
 SourceId = Annotated[str, Field(max_length=20, description="live: what passes; or an id of /api/sources")]
 
 
@@ -52,7 +52,7 @@ class ExchangesQuery(Query):
     before: str = Field(default="", description="an id, or `next` of the answer before: only older ones")
     limit: int = Field(default=200, ge=1, le=MOST_LISTED, description="how many at most")
     after: str = Field(default="", description="`place` of an answer before: only those that were over later")
-    wait: Wait | None = Field(
+    wait: WaitSeconds | None = Field(
         default=None, description="how long at most, such as 10s: answers as soon as `count` of them fit and are over"
     )
     count: int = Field(default=1, ge=1, le=MOST_LISTED, description="of them, for `wait`")

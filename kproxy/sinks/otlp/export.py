@@ -18,7 +18,7 @@ from structlog.typing import FilteringBoundLogger
 from .http_sender import HttpAnswer, HttpSender, HttpTarget, Undelivered
 from .payload import Encoding, RequestEncoder, Signal, Tree
 
-Outcome = Literal["ok", "partial", "busy", "refused", "unreadable", "unreachable"]
+ExportOutcome = Literal["ok", "partial", "busy", "refused", "unreadable", "unreachable"]
 """ok: taken · partial: some of it was not · busy: 429 and 5xx that pass · refused: any other status · unreadable: a
 success that is no answer of OTLP · unreachable: no answer."""
 BUSY = frozenset((429, 502, 503, 504))  # OTLP's specification, "Retryable Response Codes"
@@ -48,7 +48,7 @@ class OtlpSettings:
 class OtlpCounters:
     """Counters of all signals of one process; any thread may read them."""
 
-    exports: Counter[tuple[Signal, Outcome]] = field(default_factory=Counter)
+    exports: Counter[tuple[Signal, ExportOutcome]] = field(default_factory=Counter)
     dropped: dict[Signal, Callable[[], int]] = field(default_factory=dict)
     """Reads, by signal, how many items were lost: log records, spans; of metrics, how many times all were."""
 
@@ -79,7 +79,7 @@ class OtlpCollector(Collector):
 class Delivery:
     """Result of one request. `rejected`: items that a success left out; `wrong`: the data itself was refused."""
 
-    outcome: Outcome
+    outcome: ExportOutcome
     message: str = ""
     rejected: int = 0
     wrong: bool = False
@@ -124,7 +124,7 @@ class Exporter:
     def _judge(self, answer: HttpAnswer, items: int) -> Delivery:
         status = answer.status
         if not 200 <= status < 300:
-            outcome: Outcome = "busy" if status in BUSY else "refused"
+            outcome: ExportOutcome = "busy" if status in BUSY else "refused"
             if status not in WRONG_DATA:
                 self._back_off(answer.wait)
             return Delivery(outcome, f"HTTP status {status}", wrong=status in WRONG_DATA)
