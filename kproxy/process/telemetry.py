@@ -1,12 +1,14 @@
 """Clients' own metrics, put together: the inbox for what they push, and where it goes when it has been read.
 
-Strategy. Nothing of this is imported without the section in the config. Payloads wait for the thread in which slow work
-is done, where addresses take turns; a connection that has ended meanwhile loses nothing, since the last push of a
-client comes just before its end. So many bytes wait at most; who comes then is told to come later.
+Strategy. Nothing of this is imported without the section in the config. Payloads are read in a thread, which has a
+share of a core, since it does not let go of the interpreter; addresses take turns. A connection that has ended meanwhile
+loses nothing, since the last push of a client comes just before its end. So many bytes wait at most, and of one address
+only a part of them; who comes then is told to come later.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
@@ -16,6 +18,7 @@ from kproxy.config.telemetry import TelemetryConfig
 from kproxy.core.session_state import SessionState
 from kproxy.core.telemetry import TelemetryGateway, TelemetryPush, TelemetryTerms
 from kproxy.net.connection_view import ConnectionWho
+from kproxy.net.loop.slow_work import SlowWork
 from kproxy.net.loop.turn_order import network_of
 from kproxy.net.server import Server
 from kproxy.sinks.audit.state_events import connection_columns
@@ -29,8 +32,14 @@ if TYPE_CHECKING:
 
 MOST_WAITING = 16 << 20
 """Bytes of payloads that wait to be read in this process."""
+MOST_OF_ONE = MOST_WAITING // 4
+"""Bytes of them that are of one address: one that sends as much as it can leaves room for others."""
 EACH = 1024
 """Bytes for which a payload counts beside its own."""
+WIDEST = 4
+"""Bytes of a character at most, in memory."""
+SHARE = 0.25
+"""Part of a core that reading payloads takes at most."""
 PushTarget = Callable[[TelemetryPush, PushRead, dict[str, Any]], None]
 
 
@@ -43,7 +52,9 @@ class ClientTelemetry:
         self.reader = PushReader(config)
         self.terms = TelemetryTerms(config.serve, config.interval, config.requested, self)
         self.also: PushTarget | None = None
+        self.work = SlowWork(server.reactor, SHARE)
         self.waiting = 0
+        self.by_network = Counter[str]()
 
     def mode(self, listener: str) -> str:
         """Return how the clients of this listener are asked; empty where they are not."""
@@ -56,13 +67,22 @@ class ClientTelemetry:
 
     def put(self, push: TelemetryPush) -> bool:
         """Have a payload read when its turn has come; False if too many wait."""
-        if self.waiting + EACH + len(push.payload) > MOST_WAITING:
+        size, network = size_of(push), network_of(push.address)
+        if self.waiting + size > MOST_WAITING or self.by_network[network] + size > MOST_OF_ONE:
             self.counters.count("telemetry_without_room")
             return False
-        self.waiting += EACH + len(push.payload)
-        job = PushJob(self, push, self.who(push))
-        self.server.slow_work.add(network_of(push.address), job, partial(self.reader.read, push))
+        self.waiting += size
+        self.by_network[network] += size
+        self.work.add(network, PushJob(self, push, self.who(push)), partial(self.reader.read, push))
         return True
+
+    def leave(self, push: TelemetryPush) -> None:
+        """Free the room of a payload that is read."""
+        size, network = size_of(push), network_of(push.address)
+        self.waiting -= size
+        self.by_network[network] -= size
+        if not self.by_network[network]:
+            del self.by_network[network]
 
     def who(self, push: TelemetryPush) -> dict[str, Any]:
         """Return the columns of an event that say whose connection it is, which may end before the payload is read."""
@@ -73,7 +93,7 @@ class ClientTelemetry:
 
     def take(self, push: TelemetryPush, read: PushRead | None, who: dict[str, Any]) -> None:
         """Add up what was read of a payload; None: it could not be read."""
-        self.waiting -= EACH + len(push.payload)
+        self.leave(push)
         push.done, push.unreadable = True, read is None
         if read is None:
             self.counters.count("telemetry_unreadable")
@@ -95,8 +115,13 @@ class ClientTelemetry:
         self.totals.add_gauges(read.gauges, now)
 
 
+def size_of(push: TelemetryPush) -> int:
+    """Return the bytes that a payload takes while it waits, with the names that its client has chosen."""
+    return EACH + len(push.payload) + WIDEST * (len(push.client_id) + len(push.software) + len(push.principal))
+
+
 class PushJob:
-    """Work of the slow-work thread on one payload, which nobody's end makes needless."""
+    """Work of the thread on one payload, which nobody's end makes needless."""
 
     closed = False
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 
 from kproxy.core.commands import Compute
-from kproxy.net.loop.slow_work import SlowWork
+from kproxy.net.loop.slow_work import BURST, SlowWork
 from tests.support.passing_session import PassingSession
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
@@ -87,6 +87,35 @@ async def test_work_that_raises(net: Any, driver: str, where: str) -> None:
         await running.until(lambda: not line.busy)
         assert (turns, bad.error) == (["good 1"], "RuntimeError('oh')")
         assert [entry["event"] for entry in running.log if entry["log_level"] == "error"] == ["work in a thread raised"]
+
+
+async def test_a_share_is_kept() -> None:
+    """After what was saved up, work pauses until its share has grown to what it used; pauses count, idle time only up
+    to a bound."""
+    line = SlowWork(cast("Any", None), share=0.25)
+    now, worked = line.saved_at + 1000, 0.0
+    began = now
+    for number in range(100):
+        used = 0.4 if number % 2 else 0.01
+        worked += used
+        now += used
+        now += line.pause(used, now)
+    assert worked <= BURST + 0.25 * (now - began) + 1e-6
+    assert worked > 0.9 * 0.25 * (now - began)
+
+
+async def test_work_with_a_share_pauses(net: Any, driver: str) -> None:
+    """What has used up more than was saved is done, and the next piece is not begun at once."""
+    turns: list[str] = []
+    async with net.serving(net.config(9), driver=driver) as running:
+        line = SlowWork(running.server.reactor, share=0.001)
+        line.saved = 0.0
+        line.add("10.0.0.1", JobOwner("first", turns), lambda: sum(range(300_000)))
+        line.add("10.0.0.1", JobOwner("second", turns), lambda: 2)
+        await running.until(lambda: turns)
+        await trio.sleep(0.05)
+        assert turns == ["first 44999850000"]
+        assert line.busy
 
 
 async def test_others_are_served_meanwhile(net: Any, driver: str) -> None:

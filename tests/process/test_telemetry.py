@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import getsizeof
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -47,11 +48,12 @@ class Process:
         self.work, self.counters = Work(), Counters()
         config = TelemetryConfig(labels=[], listeners=["here"])
         self.totals = LabelTotals(MetricsConfig(), config)
-        server = cast("Any", SimpleNamespace(slow_work=self.work))
+        server = cast("Any", SimpleNamespace(reactor=None))
         self.telemetry = ClientTelemetry(config, server, self.counters, self.totals)
+        self.telemetry.work = cast("Any", self.work)
 
-    def push(self, payload: bytes = MADE, address: str = "10.0.0.1") -> TelemetryPush:
-        return TelemetryPush(payload, 0, UUID(int=9), False, "c", "", "", "here", address, None, object())
+    def push(self, payload: bytes = MADE, address: str = "10.0.0.1", client_id: str = "c") -> TelemetryPush:
+        return TelemetryPush(payload, 0, UUID(int=9), False, client_id, "", "", "here", address, None, object())
 
 
 def test_what_is_read_is_added_up_and_forgotten() -> None:
@@ -96,13 +98,33 @@ def test_so_many_bytes_wait_at_most(size: int) -> None:
     """Also if they come one by one on any number of connections."""
     process = Process()
     taken = 0
-    while process.telemetry.put(process.push(bytes(size))):
+    while process.telemetry.put(process.push(bytes(size), f"10.0.0.{taken % 5}")):
         taken += 1
     assert taken * size <= MOST_WAITING
     assert taken < 20_000
     assert process.counters.events == {"telemetry_without_room": 1}
     process.work.do()
     assert process.telemetry.put(process.push())
+
+
+def test_names_that_clients_choose_count_too() -> None:
+    """A client id has 32 KiB, in a payload of a byte; in memory a character has up to four."""
+    process, name = Process(), "\U0001f600" * 8000
+    taken = 0
+    while process.telemetry.put(process.push(b"?", f"10.0.0.{taken % 5}", name)):
+        taken += 1
+    assert taken * getsizeof(name) <= MOST_WAITING
+
+
+def test_one_address_leaves_room_for_others() -> None:
+    """However much it sends, on whatever connections, and from whatever address of its network."""
+    process = Process()
+    while process.telemetry.put(process.push(bytes(LONGEST_PAYLOAD // 2), "2001:db8::1")):
+        pass
+    assert not process.telemetry.put(process.push(bytes(LONGEST_PAYLOAD // 2), "2001:db8::2"))
+    assert process.telemetry.put(process.push(bytes(LONGEST_PAYLOAD), "2001:db8:1::1"))
+    process.work.do()
+    assert (process.telemetry.waiting, dict(process.telemetry.by_network)) == (0, {})
 
 
 def test_addresses_take_turns_by_network() -> None:

@@ -169,8 +169,10 @@ def gauge_value(row: GaugeRow) -> float:
 
 
 def series_name(values: Iterable[str]) -> str:
-    """Return the name of the series with these values of its labels, which clients choose."""
-    return BETWEEN.join(label_text(one) for one in values)
+    """Return the name of the series with these values of its labels, which clients choose. If each of them is the word
+    for what has no series, that is meant, so that no two series are told alike."""
+    texts = [label_text(one) for one in values]
+    return OTHER if texts and all(one == OTHER for one in texts) else BETWEEN.join(texts)
 
 
 def label_values(series: str, number: int) -> list[str]:

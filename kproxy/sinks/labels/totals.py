@@ -57,17 +57,15 @@ WEIGHTS = {
     "client_id": "kproxy_client_bytes_total",
     "principal": "kproxy_principal_bytes_total",
     "group": "",
-    CLIENT_TELEMETRY: "",
 }
-"""Sample by whose sum names are compared, by label; empty: all samples."""
+"""Sample by whose sum names are compared, by label; empty: all samples. Of what clients tell numbers are counted."""
 COUNTS = {
     "topic": "kproxy_topic_records_total",
     "client_id": "kproxy_client_requests_total",
     "principal": "kproxy_principal_requests_total",
     "group": "",
-    CLIENT_TELEMETRY: "",
 }
-"""Sample by whose sum the overflow is told, by label; empty: all samples."""
+"""Sample by whose sum the overflow is told, by label, as of weights."""
 
 
 class LabelTotals:
@@ -93,8 +91,10 @@ class LabelTotals:
         """Add numbers to the lines of a name of this label, which must be one that is told."""
         if label == CLIENT_TELEMETRY and self.telemetry is not None:
             lines = [line for line in lines if self.telemetry.admits(line[0][0], grows=True)]
-        weight = sum_of(WEIGHTS[label], lines)
-        count = weight if WEIGHTS[label] == COUNTS[label] else sum_of(COUNTS[label], lines)
+            weight = count = float(sum(number > 0 for _, number in lines))  # what a client claims has no weight
+        else:
+            weight = sum_of(WEIGHTS[label], lines)
+            count = weight if WEIGHTS[label] == COUNTS[label] else sum_of(COUNTS[label], lines)
         self.tables[label].add(name, lines, now, weight=weight, count=count, known=known)
 
     def add_gauges(self, rows: Iterable[GaugeRow], now: float) -> None:

@@ -262,3 +262,30 @@ def test_workers_are_put_together() -> None:
     shares.begins(1)
     tell(shares, 1, told, told.new())
     assert told.samples(both) == {(TOTAL, "a"): 5, (AVG, "a"): 1}
+
+
+@pytest.mark.parametrize("labels", [["client_id"], ["client_id", "software"], ["client_id", "topic", "listener"]])
+def test_a_client_that_calls_itself_other_is_one_of_those_without_series(labels: list[str]) -> None:
+    """No series is told twice, or a scraper would refuse what is told of all."""
+    told = Told(series=1, metrics="all", labels=labels)
+    name = {"client_id": "other", "software": "other", "listener": "other"}
+    of = {"topic": "other"}
+    told.take(push(counted(MADE, point(2, of)), gauge(WAIT_MAX, point(2.0, of)), **name))
+    told.take(push(counted(MADE, point(1)), gauge(WAIT_MAX, point(1.0))))
+    told.take(push(counted(MADE, point(4)), gauge(WAIT_MAX, point(4.0)), client_id="late"))
+    lines = [line.rpartition(" ")[0] for line in told.text().splitlines() if not line.startswith("#")]
+    assert len(lines) == len(set(lines))
+    assert told.samples()[TOTAL, *["other"] * len(labels)] == 6
+    assert told.samples()[MAX, *["other"] * len(labels)] == 4
+
+
+def test_a_number_that_a_client_claims_takes_nobodys_series() -> None:
+    """Who has series is decided by how many numbers clients tell; the overflow counts numbers, too."""
+    told = Told(series=1, labels=["client_id"])
+    for minute in range(6):
+        told.now += 61
+        told.totals.tick(told.now)
+        told.take(push(counted(MADE, point(1))))
+        told.take(push(counted(MADE, point(1 << 62)), client_id="liar"))
+        assert "shop" in told.totals.tables[CLIENT_TELEMETRY].series, minute
+    assert told.totals.tables[CLIENT_TELEMETRY].overflow == 6
