@@ -114,7 +114,7 @@ async def list_exchanges(backend: Backend, call: OperationCall) -> Response:
     text, limit = query.filter, query.limit
     reached = None
     if query.wait is not None:
-        reached = await ExchangeCount(backend, text, after or {}, query.count).wait(query.wait)
+        reached = await ExchangeCount(backend, text, after or {}, query.count).wait(query.wait, call.until_gone)
 
     async def ask(member: Member) -> tuple[int, FoundExchanges]:
         index = member.index

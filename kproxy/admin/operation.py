@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 from urllib.parse import unquote
 
@@ -58,6 +59,8 @@ class OperationCall:
     """For operations with a body of bytes only."""
     last_event: str = ""
     """Id of the event that it saw last, where it takes up a stream: the header `Last-Event-ID`."""
+    until_gone: Callable[[], Awaitable[object]] = trio.sleep_forever
+    """Returns when its client has closed the connection, once the body has been read, if there is one."""
 
 
 OperationHandler = Callable[[Backend, OperationCall], Awaitable["Shown | LongAnswer | Response"]]
@@ -119,7 +122,8 @@ class Operation:
             await read_body(request)
         may_write = getattr(request.state, "may_write", True)
         last_event = request.headers.get("last-event-id", "")
-        return OperationCall(path, query, body, may_write, who_of(request), receive, last_event)
+        gone = partial(until_gone, request)
+        return OperationCall(path, query, body, may_write, who_of(request), receive, last_event, gone)
 
     def _query(self, request: Request) -> BaseModel:
         given = dict(request.query_params)
@@ -197,6 +201,12 @@ def text_end(data: bytes, at: int) -> int:
 BACKSLASH = ord("\\")
 SLASH = "\x00"
 """Stands for a slash within a path parameter, %2F, which is none of the path's own. No name has this character."""
+
+
+async def until_gone(request: Request) -> None:
+    """Return when the client of a request has closed its connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 class Bodies:

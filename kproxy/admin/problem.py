@@ -44,7 +44,7 @@ CODES: Mapping[int, Mapping[str, str]] = {
           "no_such_held": "no such frame is held; for a minute it is told how it went",
           "no_such_exchange": "no exchange of that id was kept"},
     405: {"method_not_allowed": "the Allow header says what is"},
-    408: {"too_slow": "the body did not come in time"},
+    408: {"too_slow": "the body did not come in time, or the client went away"},
     409: {"rule_in_use": "where the rule or its namesake comes from does not allow that",
           "not_counted": "the rule binds when connections open, and counts nothing",
           "no_captures": "the config names no folder for captures",

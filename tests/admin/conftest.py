@@ -11,6 +11,7 @@ from typing import Any, Literal
 from urllib.parse import unquote
 
 import pytest
+import trio
 import structlog
 from starlette.types import Message
 
@@ -121,8 +122,8 @@ class Api:
         sent: list[Message] = []
 
         async def give() -> Message:
-            if not parts and receive is not None:
-                return await receive()
+            if not parts:  # without `receive` the connection stays open, and nothing comes
+                return await (trio.sleep_forever() if receive is None else receive())
             part = parts.pop(0)
             return {"type": "http.request", "body": part, "more_body": bool(parts) or receive is not None}
 

@@ -13,7 +13,7 @@ from kproxy.admin.tail import MOST_LISTENERS
 from kproxy.config.view import ViewConfig
 from tests.support.exchange_factory import exchange
 
-from .stream_reader import produced, viewing
+from .stream_reader import StreamReader, produced, viewing
 from .test_exchanges import fanout_of, kept, listed, watch_of
 
 pytestmark = pytest.mark.trio
@@ -155,6 +155,24 @@ async def test_so_many_wait_at_a_time(api: Any) -> None:
             fanout_of(api).take(produced("orders", 1))
             await until(lambda: len(answers) == MOST_LISTENERS)
     assert (await listed(api, "wait=1s"))["reached"] is True
+
+
+async def test_who_goes_away_waits_no_longer(api: Any) -> None:
+    """Its place among those who listen is free at once, and no viewer of its own is left."""
+    scope = {
+        "type": "http", "asgi": {"version": "3.0", "spec_version": "2.1"}, "http_version": "1.1", "method": "GET",
+        "scheme": "http", "path": "/api/exchanges", "raw_path": b"/api/exchanges", "query_string": b"wait=60s",
+        "root_path": "", "headers": [(b"host", b"localhost")], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2),
+    }  # fmt: skip
+    reader = StreamReader()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(api.app, scope, reader.receive, reader.send)
+        with trio.fail_after(20):
+            await until(lambda: watch_of(api).sink.viewers)
+            assert len(api.backend.listeners) == 1
+            reader.gone.set()
+            await until(lambda: not api.backend.listeners)
+    assert watch_of(api).sink.viewers == []
 
 
 async def test_everything_is_kept_from_the_start_where_that_is_wished(
