@@ -55,6 +55,7 @@ class NetworkServer(ListenerServer, Protocol):
     network: ServedNetwork
     own: OwnPorts | None
     locating: dict[str, tuple[NodeLocator, Background]]
+    retired: Retired
 
 
 class ServedNetwork(NamedTuple):
@@ -163,8 +164,9 @@ class NetworkChange:
             return
         ports.commit()
         server.port_service.set_topologies({name: one.topology for name, one in after.upstreams.items()})
-        for name, one in self.before.listeners.items():
-            if after.listeners.get(name) is one:
+        for one in (*self.before.listeners.values(), *server.retired.listeners):
+            name = one.name
+            if after.listeners.get(name) is one or not isinstance(one, Listener) or one.gone is not None:
                 continue
             one.left_ports = ports.left.get(name)
             if name in ports.left:

@@ -139,7 +139,7 @@ class Server:
                 self.retired.add(listener)
         for retired in list(self.retired.listeners):
             self.retired.look(retired)
-        if any(listener.gone is not None for listener in before):
+        if any(isinstance(one, Listener) and one.gone is not None for one in (*before, *self.retired.listeners)):
             work_through(self.reactor, end_connections(self, list(self.connections)))
 
     def use_limits(self, config: Config) -> None:

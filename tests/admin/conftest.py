@@ -11,8 +11,8 @@ from typing import Any, Literal
 from urllib.parse import unquote
 
 import pytest
-import trio
 import structlog
+import trio
 from starlette.types import Message
 
 from kproxy.admin.api import make_app
@@ -123,7 +123,7 @@ class Api:
 
         async def give() -> Message:
             if not parts:  # without `receive` the connection stays open, and nothing comes
-                return await (trio.sleep_forever() if receive is None else receive())
+                return await (receive or trio.sleep_forever)()
             part = parts.pop(0)
             return {"type": "http.request", "body": part, "more_body": bool(parts) or receive is not None}
 

@@ -15,6 +15,7 @@ from kproxy.config.changes import RESTART
 from kproxy.config.document import Config
 from kproxy.errors import ConfigRefused
 from kproxy.testing.process import free_port
+from tests.support.certificates import Authority, client_context
 from tests.support.live_proxy import LiveProxy, NamedBroker
 from tests.support.raw_client import EndOfStream, RawClient
 
@@ -195,6 +196,63 @@ def test_a_cluster_that_is_reached_elsewhere(way: str, stack: ExitStack, broker:
     with connect(port) as client:
         assert client.brokers() == {1: f"127.0.0.1:{port + 2}"}
     assert live.call(lambda: dict(live.proxy.server.upstreams["main"].topology.nodes)) == {1: (new.host, new.port)}
+
+
+@pytest.mark.parametrize("way", ["removed", "moved", "cluster changed"])
+def test_what_goes_takes_connections_of_all_earlier_configs_along(
+    way: str, stack: ExitStack, broker: NamedBroker, other: NamedBroker
+) -> None:
+    """Those that are outdated, too: it is they whom somebody wants to be rid of."""
+    port, stay = free_port(), free_port()
+    live = stack.enter_context(LiveProxy(config(listener("a", port), listener("b", stay), main=broker)))
+    with ExitStack() as clients:
+        opened = []
+        for advertise in ({"host": "127.0.0.1"}, {"host": "localhost"}, False):
+            opened.append(clients.enter_context(connect(port)))
+            assert list(opened[-1].brokers()) == [1]
+            live.apply(config(listener("a", port, advertise=advertise), listener("b", stay), main=broker))
+        opened.append(clients.enter_context(connect(port)))
+        assert list(opened[-1].brokers()) == [1]
+        if way == "removed":
+            live.apply(config(listener("b", stay), main=broker))
+        elif way == "moved":
+            live.apply(config(listener("a", free_port()), listener("b", stay), main=broker))
+        else:
+            live.apply(config(listener("a", port), listener("b", stay), main=other))
+        for client in opened:
+            with pytest.raises((EndOfStream, ConnectionError)):
+                client.frame()
+    cause = "cluster_changed" if way == "cluster changed" else "listener_removed"
+    until(lambda: live.call(lambda: dict(live.proxy.counts.closed)) == {cause: len(opened)})
+    assert live.call(lambda: live.proxy.server.retired.listeners) == set()
+
+
+@pytest.mark.parametrize("way", ["advertise", "tls", "removed"])
+def test_who_is_in_its_handshake_comes_in_by_the_config_in_force(
+    way: str, stack: ExitStack, broker: NamedBroker, tmp_path: Path
+) -> None:
+    """Not by the one in which it began; where TLS itself is another, it has to begin again."""
+    authority = Authority(tmp_path)
+    tls, port, stay = {"cert": str(authority.issue("127.0.0.1"))}, free_port(), free_port()
+    live = stack.enter_context(LiveProxy(config(listener("a", port, tls=tls), listener("b", stay), main=broker)))
+    server = live.proxy.server
+    late = stack.enter_context(RawClient(f"127.0.0.1:{port}"))
+    until(lambda: live.call(lambda: server.half_open.total) == 1)
+    new = {
+        "advertise": [listener("a", port, tls=tls, advertise=False)],
+        "tls": [listener("a", port, tls=tls | {"client_ca": str(authority.file), "client_auth": "required"})],
+        "removed": [],
+    }
+    live.apply(config(*new[way], listener("b", stay), main=broker))
+    with suppress(ConnectionError):  # the server's end of it may be refused by now
+        late.socket = client_context(authority.file).wrap_socket(late.socket, server_hostname="127.0.0.1")
+    if way == "advertise":
+        assert late.brokers() == {1: broker.address}
+        assert live.call(lambda: [server.is_outdated(one) for one in server.connections]) == [False]
+        return
+    cause = {"tls": "listener_changed", "removed": "listener_removed"}[way]
+    until(lambda: live.call(lambda: dict(live.proxy.counts.refused)) == {cause: 1})
+    assert live.call(lambda: server.connections) == set()
 
 
 def test_a_request_in_flight_is_answered_when_its_listener_goes(stack: ExitStack, broker: NamedBroker) -> None:

@@ -59,6 +59,13 @@ SAME = 1024
 """Addresses of clients for which what is known of their connections is kept: few come once only."""
 
 
+class ListenerNetwork(Protocol):
+    """Network of the config in force, by whose name for a listener there is one or none."""
+
+    @property
+    def listeners(self) -> Mapping[str, Listener]: ...
+
+
 class ListenerServer(ConnectionServer, Protocol):
     """Server that a listener belongs to."""
 
@@ -80,6 +87,8 @@ class ListenerServer(ConnectionServer, Protocol):
     def advertise(self) -> Callable[[Listener, Facts, BoundRules | None], Advertise | Literal[False]]: ...
     @property
     def taps(self) -> Taps: ...
+    @property
+    def network(self) -> ListenerNetwork: ...
     def own_ports(self) -> set[int]: ...
     def refusal(self, client: HostPort) -> tuple[str, str] | None: ...
     def began(self, connection: Connection) -> None: ...
@@ -195,6 +204,12 @@ class Listener:
             return
         finally:
             self.server.half_open.end(client[0])
+        current = self.server.network.listeners.get(self.name)  # another config may be in force by now
+        same = current is not None and current.tls is tls
+        (current if current is not None and same else self).admit(tls, secured, client, node)
+
+    def admit(self, tls: ClientTls, secured: ClientSocket, client: HostPort, node: int | None) -> None:
+        """Begin the connection of a client that has made its handshake, or refuse it."""
         barred = self.server.gate().look(self.plain(client[0], None, None, node))  # rules may have changed meanwhile
         if barred is not None:
             self.bar(secured, client, barred)
@@ -212,7 +227,18 @@ class Listener:
 
     def refusal(self, client: HostPort) -> tuple[str, str] | None:
         """Return (cause, reason) if a connection from there may not begin here now, else None."""
-        return self.gone or self.server.refusal(client)
+        return self.gone or self.superseded or self.server.refusal(client)
+
+    @property
+    def superseded(self) -> tuple[str, str] | None:
+        """Return (cause, reason) if another config is in force, by which nobody is let in here any more, else None.
+        Its clients may have begun to say who they are before that."""
+        current = self.server.network.listeners.get(self.name)
+        if current is self:
+            return None
+        if current is None:
+            return "listener_removed", f"listener {self.name} is no longer there"
+        return "listener_changed", f"listener {self.name} has other settings by now"
 
     def refuse(self, sock: socket.SocketType, client: HostPort, cause: str, why: str) -> None:
         """Close the client's socket, count the cause and log it."""
