@@ -120,7 +120,10 @@ class RequestEncoder:
             if not isinstance(partial, dict):
                 raise ValueError("it is no answer of OTLP")
             name = {"metrics": "rejectedDataPoints", "logs": "rejectedLogRecords", "traces": "rejectedSpans"}
-            return max(0, int(partial.get(name[self.signal]) or 0)), str(partial.get("errorMessage") or "")
+            count = partial.get(name[self.signal]) or 0  # a text, as JSON has whole numbers of 64 bits
+            if not isinstance(count, int | str):
+                raise ValueError(f"its number of rejected items is a {type(count).__name__}")
+            return max(0, int(count)), str(partial.get("errorMessage") or "")
         return self._rejected_protobuf(body)
 
     def _rejected_protobuf(self, body: bytes) -> tuple[int, str]:

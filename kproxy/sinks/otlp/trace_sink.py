@@ -26,7 +26,9 @@ TRACED = frozenset((PRODUCE, FETCH, SHARE_FETCH))
 MOST_WAITING = 2048
 """Exchanges that wait to be read, and spans that wait to be sent, each."""
 MOST_BYTES = 16 << 20
-"""Bytes of the frames of exchanges that wait."""
+"""Bytes of exchanges that wait: of both frames, though only one has records, and of the client's id."""
+WIDEST = 4
+"""Bytes of a character at most, in memory."""
 SHARE = 0.1
 """Part of a core that reading records takes at most."""
 BURST = 0.05
@@ -81,7 +83,8 @@ class TraceSink:
         frame = seen.request if seen.key == PRODUCE else seen.answer
         if frame is None:
             return
-        size = len(frame.data)
+        size = sum(len(one.data) for one in (seen.request, seen.response) if one is not None)
+        size += WIDEST * len(seen.client_id or "")
         with self._lock:
             if len(self.waiting) >= MOST_WAITING or self.bytes + size > MOST_BYTES:
                 self.dropped += 1

@@ -13,7 +13,7 @@ from kproxy.sinks.otlp.export import OtlpCounters, OtlpSettings
 from kproxy.sinks.otlp.trace_sink import TraceSink
 from kproxy.wire.records import Record, encode_batch
 from tests.sinks.audit.conftest import Log
-from tests.support.exchange_factory import exchange
+from tests.support.exchange_factory import Somebody, exchange
 from tests.support.otlp_collector import Collector, Reply
 from tests.support.wait import until
 
@@ -41,10 +41,10 @@ def produce(*records: Record, codec: int = 0, topic: str = "orders", error: int 
     return exchange("Produce", 9, request, {"responses": done} if answered else None)
 
 
-def fetch(*records: Record, topic: str = "orders") -> Any:
+def fetch(*records: Record, topic: str = "orders", asked: Any = None, who: Any = None) -> Any:
     batch = encode_batch([Record(index, 0, one.key, one.value, one.headers) for index, one in enumerate(records)])
     done = [{"topic": topic, "partitions": [{"partition_index": 3, "records": batch}]}]
-    return exchange("Fetch", 12, {}, {"responses": done})
+    return exchange("Fetch", 12, asked or {}, {"responses": done}, who=who)
 
 
 @pytest.fixture
@@ -188,6 +188,19 @@ def test_a_collector_that_is_down_and_comes_back(collector: Collector, sink: Any
     until(lambda: own.dropped == 1)
 
     assert [span.trace_id.hex() for span in collector.spans()] == [trace(1), trace(2)]
+
+
+@pytest.mark.parametrize("large", ["request", "client id"])
+def test_all_bytes_that_a_client_has_kept_count(sink: Any, monkeypatch: pytest.MonkeyPatch, large: str) -> None:
+    """Also those of the frame without records: a small answer may follow a request of a megabyte."""
+    monkeypatch.setattr(trace_sink, "MOST_BYTES", 100_000)
+    own = sink(start=False)
+    asked = {"forgotten_topics_data": [{"topic": "t" * 15_000, "partitions": []}] * 2} if large == "request" else {}
+    who = Somebody(client_id="\U0001f600" * 8000) if large == "client id" else None
+    for _ in range(20):
+        own.take(fetch(record(1), asked=asked, who=who))
+    assert 0 < len(own.waiting) <= 3
+    assert own.dropped == 20 - len(own.waiting)
 
 
 def test_reading_takes_its_share(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
