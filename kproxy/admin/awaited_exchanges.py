@@ -8,7 +8,7 @@ heard of.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 import trio
@@ -33,21 +33,19 @@ class ExchangeCount:
         self.number = next(backend.numbers)
         self.matched: dict[int, int] = {}
         self.sources: list[ViewSource] = []
-        self.gone = False
 
     @property
     def reached(self) -> bool:
         return sum(self.matched.values()) >= self.wanted
 
-    async def wait(self, seconds: float, until_gone: Callable[[], Awaitable[object]]) -> bool:
-        """Return True as soon as there are so many, False after these seconds. Raises Problem when too many listen, and
-        when the client has gone."""
+    async def wait(self, seconds: float) -> bool:
+        """Return True as soon as there are so many, False after these seconds. Raises Problem when too many listen."""
         room_for_another(len(self.backend.listeners))
         self.backend.listeners.add(self.number)
         try:
             with trio.move_on_after(seconds):
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self.leave, until_gone, nursery.cancel_scope)  # though all members may end
+                    nursery.start_soon(trio.sleep_forever)  # members may end, and others begin in their places
                     for member in self.backend.members:
                         if member.process is not None:
                             nursery.start_soon(self.count, member, nursery.cancel_scope)
@@ -55,15 +53,7 @@ class ExchangeCount:
             self.backend.listeners.discard(self.number)
             for source in self.sources:
                 source.end()
-        if self.gone:
-            raise Problem(408, "too_slow", "the connection ended while its client waited")
         return self.reached
-
-    async def leave(self, until_gone: Callable[[], Awaitable[object]], scope: trio.CancelScope) -> None:
-        """Cancel the scope when the client has gone."""
-        await until_gone()
-        self.gone = True
-        scope.cancel()
 
     async def count(self, member: Member, scope: trio.CancelScope) -> None:
         """Count what fits at one member, until it ends; cancel the scope when there are enough of all."""

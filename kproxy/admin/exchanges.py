@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Mapping
+from functools import partial
 from heapq import merge
 from typing import Annotated, Any, Literal
 
@@ -114,7 +115,8 @@ async def list_exchanges(backend: Backend, call: OperationCall) -> Response:
     text, limit = query.filter, query.limit
     reached = None
     if query.wait is not None:
-        reached = await ExchangeCount(backend, text, after or {}, query.count).wait(query.wait, call.until_gone)
+        counted = ExchangeCount(backend, text, after or {}, query.count)
+        reached = await call.while_connected(partial(counted.wait, query.wait))
 
     async def ask(member: Member) -> tuple[int, FoundExchanges]:
         index = member.index

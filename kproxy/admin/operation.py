@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import unquote
 
 import trio
@@ -27,6 +27,7 @@ from .models import Shown
 from .problem import Problem
 from .queries import printable
 
+T = TypeVar("T")
 HttpMethod = Literal["GET", "POST", "PUT", "DELETE"]
 
 LONGEST_BODY = 4 << 20
@@ -61,6 +62,28 @@ class OperationCall:
     """Id of the event that it saw last, where it takes up a stream: the header `Last-Event-ID`."""
     until_gone: Callable[[], Awaitable[object]] = trio.sleep_forever
     """Returns when its client has closed the connection, once the body has been read, if there is one."""
+
+    async def while_connected(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Return what `work` returns, which may wait long. Raises what it raises, and Problem when the client has gone
+        before: whoever asks and goes away, again and again, must not leave all that behind."""
+        done, failed = list[T](), list[Exception]()
+        async with trio.open_nursery() as nursery:
+
+            async def leave() -> None:
+                await self.until_gone()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(leave)
+            try:
+                done.append(await work())
+            except Exception as error:  # noqa: BLE001  # it is raised as it is, and not in a group
+                failed.append(error)
+            nursery.cancel_scope.cancel()
+        if failed:
+            raise failed[0]
+        if not done:
+            raise Problem(408, "too_slow", "the client went away before there was an answer")
+        return done[0]
 
 
 OperationHandler = Callable[[Backend, OperationCall], Awaitable["Shown | LongAnswer | Response"]]

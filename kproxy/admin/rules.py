@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from time import monotonic
 
 import trio
@@ -212,8 +213,9 @@ async def release_rule(backend: Backend, call: OperationCall) -> ReleasedShown:
 async def wait_for_rule(backend: Backend, call: OperationCall) -> WaitShown:
     name, query = call.path["name"], call.query
     _live(backend.keeper.store, name)
+    waiters = backend.keeper.waiters
     with trio.move_on_after(query.timeout) as limit:
-        await backend.keeper.waiters.wait(name, query.hits, query.count)
+        await call.while_connected(partial(waiters.wait, name, query.hits, query.count))
     return WaitShown(reached=not limit.cancelled_caught, rule=show_rule(backend.keeper.store, name))
 
 

@@ -303,6 +303,32 @@ async def test_waiting_has_an_end(api: Any, autojump_clock: trio.testing.MockClo
 
 
 @pytest.mark.trio
+async def test_who_goes_away_waits_for_no_rule(api: Any) -> None:
+    """Its wait ends at once, so that a rule that counts has only those to look at who are there."""
+    gone, statuses = trio.Event(), []
+
+    async def wait() -> None:
+        parts = [{"type": "http.request", "body": b"", "more_body": False}]
+
+        async def receive() -> dict[str, Any]:
+            if parts:
+                return parts.pop()
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        statuses.append((await api("POST", "/api/rules/base/wait?hits=9&timeout=1h", receive=receive)).status)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        assert len(api.proxy.keeper.waiters.waiters["base"]) == 3
+        gone.set()
+    assert statuses == [408] * 3
+    assert api.proxy.keeper.waiters.waiters == {}
+
+
+@pytest.mark.trio
 async def test_waiting_follows_a_changed_rule_and_ends_with_a_removed_one(api: Any) -> None:
     """Several may wait for one rule."""
     await api("POST", "/api/rules/x", TINY)
