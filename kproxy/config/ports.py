@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,21 +42,68 @@ class PortClaim:
         return same and self.first <= other.last and other.first <= self.last
 
 
+class PlannedListener:
+    """Listener of a config document with all that its port checks look at, read once: `claims`, its own port first,
+    and `names`, by which it is told apart on a port that it shares."""
+
+    def __init__(self, index: int, mapping: dict[Any, Any]) -> None:
+        self.index, self.mapping = index, mapping
+        self.bind = _address(mapping.get("bind"))
+        self.claims = list(_claims(index, mapping))
+        self.names = {name for name, _ in _names(mapping)} if mapping.get("hosts") else set()
+
+    def shares(self, other: PlannedListener) -> bool:
+        """Return True if two listeners are meant to share a port: their bind is the same, and both have hosts."""
+        same = self.bind is not None and self.bind.port != 0 and self.bind == other.bind
+        return same and bool(self.mapping.get("hosts")) and bool(other.mapping.get("hosts"))
+
+
+class ClaimedPorts:
+    """Listeners by the ports that they claim, so that only those with a port in common are compared."""
+
+    def __init__(self) -> None:
+        self.single: dict[int, list[PlannedListener]] = {}
+        self.ranged: list[PlannedListener] = []
+
+    def add(self, listener: PlannedListener) -> None:
+        """Remember the ports of a listener."""
+        for claim in listener.claims:
+            if claim.first == claim.last:
+                self.single.setdefault(claim.first, []).append(listener)
+            elif not self.ranged or self.ranged[-1] is not listener:
+                self.ranged.append(listener)
+
+    def near(self, claims: Sequence[PortClaim]) -> list[PlannedListener]:
+        """Return the listeners that may have a port in common with these claims, in the order of the document."""
+        found: dict[int, PlannedListener] = {}
+        for claim in claims:
+            ports: Iterable[int] = range(claim.first, claim.last + 1)
+            if len(self.single) <= claim.last - claim.first:
+                ports = [port for port in self.single if claim.first <= port <= claim.last]
+            for port in ports:
+                found |= {one.index: one for one in self.single.get(port, ())}
+        if claims:
+            found |= {one.index: one for one in self.ranged}
+        return [found[index] for index in sorted(found)]
+
+
 def overlaps(entries: Iterable[ListenerEntry], admin: Any) -> Iterator[Wrong]:
     """Yield a mistake for each port that is wanted twice, at the place that comes later in the document."""
-    earlier: list[tuple[int, dict[Any, Any], list[PortClaim]]] = []
-    for index, one in entries:
-        claims = list(_claims(index, one))
-        for other, two, taken in earlier:
-            if _share(one, two):
-                yield from _sharing(index, one, other, two)
+    earlier = ClaimedPorts()
+    for index, mapping in entries:
+        one = PlannedListener(index, mapping)
+        for two in earlier.near(one.claims):
+            claims, taken = one.claims, two.claims
+            if one.shares(two):
+                yield from _sharing(one, two)
                 claims, taken = claims[1:], taken[1:]
             for claim in claims:
-                yield from _taken(claim, taken, called(other, two))
-        earlier.append((index, one, list(_claims(index, one))))
+                yield from _taken(claim, taken, called(two.index, two.mapping))
+        earlier.add(one)
     if isinstance(admin, dict) and (bind := _address(admin.get("bind"))) is not None:
-        for other, two, taken in earlier:
-            yield from _taken(PortClaim(("admin", "bind"), bind.host, bind.port, bind.port), taken, called(other, two))
+        claim = PortClaim(("admin", "bind"), bind.host, bind.port, bind.port)
+        for two in earlier.near([claim]):
+            yield from _taken(claim, two.claims, called(two.index, two.mapping))
 
 
 def circles(entries: Iterable[ListenerEntry], clusters: Any) -> Iterator[Wrong]:
@@ -142,21 +189,15 @@ def _address(text: Any) -> Address | None:
 # ---- listeners on one port, told apart by names
 
 
-def _share(one: dict[Any, Any], two: dict[Any, Any]) -> bool:
-    """Return True if two listeners are meant to share a port: their bind is the same, and both have hosts."""
-    bind = _address(one.get("bind"))
-    both = bind is not None and bind.port != 0 and bind == _address(two.get("bind"))
-    return both and bool(one.get("hosts")) and bool(two.get("hosts"))
-
-
-def _sharing(index: int, one: dict[Any, Any], other: int, two: dict[Any, Any]) -> Iterator[Wrong]:
-    at, taken = ("listeners", index), dict(_names(two))
-    for name, where in _names(one):
-        if name in taken:
-            yield (*at, *where), f'"{name}" is served by {called(other, two)} on the same port'
-    if one.get("proxy_protocol") != two.get("proxy_protocol"):
-        text = f"proxy_protocol is read before the name is known, and differs from that of {called(other, two)}"
-        yield (*at, "proxy_protocol") if "proxy_protocol" in one else (*at, "bind"), f"{text}, on the same port"
+def _sharing(one: PlannedListener, two: PlannedListener) -> Iterator[Wrong]:
+    """Yield what two listeners on one port have in common and may not, or not in common and must."""
+    at, whose = ("listeners", one.index), called(two.index, two.mapping)
+    for name, where in _names(one.mapping):
+        if name in two.names:
+            yield (*at, *where), f'"{name}" is served by {whose} on the same port'
+    if one.mapping.get("proxy_protocol") != two.mapping.get("proxy_protocol"):
+        text = f"proxy_protocol is read before the name is known, and differs from that of {whose}"
+        yield (*at, "proxy_protocol") if "proxy_protocol" in one.mapping else (*at, "bind"), f"{text}, on the same port"
 
 
 def _names(one: dict[Any, Any]) -> Iterator[tuple[str, tuple[Any, ...]]]:

@@ -27,8 +27,10 @@ from kproxy.admin.long_answer import LongAnswer
 from kproxy.admin.member import ProcessMember
 from kproxy.admin.models import ClusterShown, ConnectionShown, ListenerShown, NodeShown, TopologyShown
 from kproxy.admin.operation import LONGEST_BODY, OperationCall
+from kproxy.config.changes import FLAGS
 from kproxy.config.document import Config
 from kproxy.config.limits import Limits
+from kproxy.net.config_keeper import ConfigKeeper
 from kproxy.net.driven import ConnectionPhase, HostPort
 from kproxy.process.app import ProxyProcess
 from kproxy.process.workers.messages import Operate, Operated
@@ -106,6 +108,8 @@ def place() -> Iterator[Place]:
     backend = process_backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: exposition(collected), log,
                               view=proxy.view_terms())  # fmt: skip
     api.app = make_app(backend, NO_TOKENS, "127.0.0.1")
+    proxy.configs = ConfigKeeper(config, FLAGS, proxy, proxy.keeper, proxy.files, log)
+    backend.configs, backend.has_token = proxy.configs, True
     keep_many(backend)
     listener = proxy.server.listeners[0]
     proxy.server.on_growth = lambda: None  # would ask the broker, whom nobody needs here
@@ -139,6 +143,17 @@ def keep_many(backend: Backend) -> None:
 
 def document(count: int = RULES // 2, word: str = "more") -> str:
     text = lines(word, count)
+    assert len(text) < LONGEST_BODY
+    return text
+
+
+def config_document(listeners: int = 3_000, **more: Any) -> str:
+    """A config with that many listeners more."""
+    added = [
+        {"name": f"more-{at}", "bind": f"127.0.0.1:{10_000 + at}", "cluster": "main", "advertise": False}
+        for at in range(listeners)
+    ]
+    text = json.dumps({**CONFIG, "listeners": [*CONFIG["listeners"], *added], **more})
     assert len(text) < LONGEST_BODY
     return text
 
@@ -192,6 +207,9 @@ CALLS: dict[str, tuple[str, str]] = {
     "stop_capture": ("/api/captures/c.pcapng", ""),
     "download_capture": ("/api/captures/c.pcapng/file", ""),
     "check_document": ("/api/check", document()),
+    "get_config": ("/api/config", ""),
+    "check_config": ("/api/config/check", config_document()),
+    "apply_config": ("/api/config", config_document(seed=7)),
     "list_kinds": ("/api/kinds", ""),
     "read_filter": (f"/api/filter?text={FILTER}", ""),
     "list_names": ("/api/names", ""),
@@ -206,10 +224,10 @@ CALLS: dict[str, tuple[str, str]] = {
 }
 REFUSED = (
     "tail", "view", "start_capture", "get_capture", "stop_capture", "download_capture", "/readyz", "open_source",
-    "get_source", "close_source", "get_held", "send_exchange_again", *(f"{action}_held" for action in HELD),
+    "get_source", "close_source", "get_held", "send_exchange_again", "apply_config", *(f"{action}_held" for action in HELD),
 )  # fmt: skip
 """There is no folder for captures here, no broker, no file that is one, and nothing is held; a tail has no end, so its
-filter is wrong at its end."""
+filter is wrong at its end. The config to be applied needs a restart, so that it is checked and no more."""
 OTHERS = ("/livez", "/readyz", "/metrics", "/api/openapi.json")
 BY_NAME = {one.name: one for one in OPERATIONS}
 IN_TURNS = ("list_exchanges", "get_exchange", "get_frame", "save_exchange")
