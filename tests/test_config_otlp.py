@@ -89,7 +89,7 @@ def test_wrong_endpoints(endpoint: str, why: str) -> None:
         ('{endpoint: "http://c:1", traces: {}}', '3:40: "topics" is missing'),
         ('{endpoint: "http://c:1", traces: {topics: "/(/"}}',
          '3:49: the regular expression "(" cannot be used: missing ): ('),
-        ('{endpoint: "http://c:1", traces: {topics: o, sample: 1.5}}', "3:60: must be at most 1.0, found 1.5"),
+        ('{endpoint: "http://c:1", traces: {topics: o, sample: 1.5}}', "3:60: must be at most 1, found 1.5"),
         ('{endpoint: "http://c:1", traces: {topics: o, links: -1}}', "3:59: must be at least 0, found -1"),
     ],
 )  # fmt: skip

@@ -224,7 +224,8 @@ CALLS: dict[str, tuple[str, str]] = {
 }
 REFUSED = (
     "tail", "view", "start_capture", "get_capture", "stop_capture", "download_capture", "/readyz", "open_source",
-    "get_source", "close_source", "get_held", "send_exchange_again", "apply_config", *(f"{action}_held" for action in HELD),
+    "get_source", "close_source", "get_held", "send_exchange_again", "apply_config",
+    *(f"{action}_held" for action in HELD),
 )  # fmt: skip
 """There is no folder for captures here, no broker, no file that is one, and nothing is held; a tail has no end, so its
 filter is wrong at its end. The config to be applied needs a restart, so that it is checked and no more."""

@@ -134,12 +134,17 @@ class LocalPorts:
         return len(self.preread.pending)
 
     def port(self, listener: str) -> int:
-        """Return the bootstrap port of a listener."""
-        return self.by_listener[listener].port
+        """Return the bootstrap port of a listener; until ports are open, the one that the config has."""
+        ports = self.by_listener.get(listener)
+        if ports is None:
+            return next((one.bind.port for one in self.config.listeners if one.name == listener), 0)
+        return ports.port
 
     def known_addresses(self, listener: str, nodes: Mapping[int, HostPort]) -> Mapping[int, HostPort]:
-        """Return where clients of this listener reach those of these nodes that they have been told of."""
-        return self.by_listener[listener].known_addresses(nodes)
+        """Return where clients of this listener reach those of these nodes that they have been told of; nobody has been
+        until ports are open."""
+        ports = self.by_listener.get(listener)
+        return {} if ports is None else ports.known_addresses(nodes)
 
     def ensure(self, request: AddressRequest, then: Callable[[ClientAddresses], object]) -> ClientAddresses | None:
         """Return where clients reach these nodes, and learn where the nodes are. None: `then` is called later, as many
