@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from time import monotonic
 
 import trio
@@ -213,10 +212,16 @@ async def release_rule(backend: Backend, call: OperationCall) -> ReleasedShown:
 async def wait_for_rule(backend: Backend, call: OperationCall) -> WaitShown:
     name, query = call.path["name"], call.query
     _live(backend.keeper.store, name)
-    waiters = backend.keeper.waiters
-    with trio.move_on_after(query.timeout) as limit:
-        await call.while_connected(partial(waiters.wait, name, query.hits, query.count))
-    return WaitShown(reached=not limit.cancelled_caught, rule=show_rule(backend.keeper.store, name))
+    reached = False
+
+    async def wait() -> None:
+        nonlocal reached
+        await backend.keeper.waiters.wait(name, query.hits, query.count)
+        reached = True  # also if the time is over by then, as it is at once with a timeout of 0
+
+    with trio.move_on_after(query.timeout):
+        await call.while_connected(wait)
+    return WaitShown(reached=reached, rule=show_rule(backend.keeper.store, name))
 
 
 async def kill(backend: Backend, call: OperationCall) -> KilledShown:

@@ -21,7 +21,7 @@ from tests.admin import conftest as admin
 api, logged, make_api = admin.api, admin.logged, admin.make_api  # fixtures
 
 LOOK, CHANGE = {"authorization": "Bearer look"}, {"authorization": "Bearer s3cret"}
-ASK = {"check_document", "wait_for_rule", "preview_held"}
+ASK = {"check_config", "check_document", "wait_for_rule", "preview_held"}
 """Operations that are no GET, and change nothing all the same."""
 
 
