@@ -26,6 +26,7 @@ import kproxy
 from kproxy import terminal
 from kproxy.admin import models
 from kproxy.admin.capture_store import CaptureShown, CapturesShown
+from kproxy.admin.config import ConfigChangeShown, ConfigShown
 from kproxy.cli import main
 from kproxy.logs.setup import make_log
 from kproxy.wire.records import Record, encode_batch
@@ -157,7 +158,13 @@ SHAPES: dict[tuple[str, str], Any] = {
     ("GET", "/api/captures"): filled(CapturesShown),
     ("POST", "/api/captures"): filled(CaptureShown),
     ("GET", "/api/captures/"): filled(CaptureShown),
-}
+    ("GET", "/api/config"): {**filled(ConfigShown), "config": {
+        "clusters": {HOSTILE: {"bootstrap": [HOSTILE]}},
+        "listeners": [{"name": HOSTILE, "bind": HOSTILE, "cluster": HOSTILE}],
+    }},
+    ("POST", "/api/config/check"): filled(ConfigChangeShown),
+    ("POST", "/api/config"): filled(ConfigChangeShown),
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -211,6 +218,7 @@ TABLE: dict[str, list[list[str]]] = {
     "rules show": [[HOSTILE]], "rules add": [["rules.yaml"], ["wrong.yaml"]], "rules disable": [[HOSTILE]],
     "rules enable": [[HOSTILE]], "rules kill": [[]], "rules release": [[HOSTILE]], "rules reset": [[HOSTILE]],
     "rules rm": [[HOSTILE]], "rules unkill": [[]], "rules wait": [[HOSTILE, "1"]],
+    "config show": [[], ["--json"]], "config diff": [[], ["rules.yaml"], ["--json"]], "config apply": [[], ["--json"]],
     "connections list": [[], ["--json"]], "connections close": [["1"]], "connections recycle": [["1"]],
     "user list": [["users"]], "user remove": [["users", HOSTILE]], "user set": [["users", HOSTILE]],
     "tail": [["events.jsonl"], ["-o", "wide", "events.jsonl"], ["-o", "json", "events.jsonl"], ["c.pcapng"],
