@@ -63,7 +63,7 @@ class PortChange:
         self.ports: dict[str, ListenerPorts] = {}
         self.handed: list[HandedPort] = []
         self.sharing: list[ListenerPorts] = []
-        """Those whose bootstrap port is open at another listener, with which they share it."""
+        """Listeners whose bootstrap port is open at another one, with which they share it."""
         for each in self.listeners:
             before = service.by_listener.get(each.name)
             if before is None or not has_same_sockets(before.config, each):
