@@ -225,6 +225,18 @@ def test_an_api_versions_answer_that_cannot_be_read_has_the_client_ask_in_an_old
     assert talk.shared.counters.events["api_versions_unreadable"] == 1
 
 
+@pytest.mark.parametrize("version", [0, 3, 4])
+def test_bytes_behind_an_api_versions_answer_pass_with_it(version: int) -> None:
+    """Clients pass them over, so that they are no reason to hide from a client what the broker can."""
+    listed = [{"api_key": API_VERSIONS, "min_version": 0, "max_version": 0}]
+    said = response(API_VERSIONS, version, 1, api_keys=listed)
+    odd = sized(said[4:] + b"xyz")
+    talk = Dialogue(advertise=True).client(request(API_VERSIONS, version, 1)).broker(odd)
+
+    assert talk.to_client == odd
+    assert "api_versions_unreadable" not in talk.shared.counters.events
+
+
 def test_one_of_an_old_version_passes_counted(dialogue: Any) -> None:
     """There is no older one to ask in."""
     odd = sized(bytes.fromhex("00000001") + b"\x00\x23\x05\x00\x01")

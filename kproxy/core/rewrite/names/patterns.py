@@ -74,7 +74,8 @@ COMPILED = 64
 MAX_PATTERN_MEMORY = 512 << 10
 """Bytes that a pattern may take once compiled: some 20,000 instructions; the longest string is 5,000 by itself."""
 MOST_STEPS = 10_000_000
-"""Instructions times bytes of one text, if RE2 has to try them all: 15 ms."""
+"""Instructions times bytes of one text, if RE2 has to try them all: 15 ms. A pattern that cannot need more for all its
+texts together is never too dear: what it took was a machine's that had others to serve."""
 EACH: Final = 10e-6
 """Seconds of CPU for each text; patterns that people write take 3 µs."""
 ALLOWANCE: Final = 0.03
@@ -111,6 +112,7 @@ class Matcher:
         self.size = pattern.programsize
         self.second = int(now)
         self.texts, self.used = 0, 0.0  # and seconds of CPU for those up to the last breath
+        self.steps = 0  # that the texts may have needed at worst
         self.charged = 0.0  # seconds of the allowance that this pattern has taken
         self.charge(0.0)
 
@@ -134,13 +136,15 @@ class Matcher:
     def matches(self, text: bytes) -> bool:
         """Return True if the whole text matches. Raises TooDear."""
         self.texts += 1
-        if len(text) * self.size > MOST_STEPS:
+        steps = len(text) * self.size
+        self.steps += steps
+        if steps > MOST_STEPS:
             self.end()
             raise TooDear
         if not text.isascii():
             text = text.decode("utf-8", "replace").encode()
         found = self.pattern.fullmatch(text) is not None  # of bytes: text would take twice as long
-        if self.beyond > self.left:
+        if self.steps > MOST_STEPS and self.beyond > self.left:
             self.end()
             raise TooDear
         if not self.texts % FEW:
