@@ -178,21 +178,21 @@ def test_lengths_that_mean_two_things_are_not_learnt_for_ever() -> None:
 
 
 def test_filling_in_costs_little() -> None:
-    """Less than five times what passing costs: 3 of 0.9 µs were seen."""
+    """Less than five times what passing costs: 3 of 0.9 µs were seen. Both are measured by turns, in one machine's
+    good and bad moments."""
 
     def cost(bound: Bound) -> float:
-        best = 1e9
-        for _ in range(5):
-            talk = Dialogue(bound=bound).client(NAMED)
-            session, buf = talk.session, memoryview(bytearray(4096))
-            data = request(FETCH, 17, 1)
-            session.commands.clear()
-            began = time.thread_time()
-            for _ in range(500):
-                buf[: len(data)] = data
-                session.from_client(buf, len(data), 0.0)
-                session.inflight.fifo.clear()
-            best = min(best, time.thread_time() - began)
-        return best
+        talk = Dialogue(bound=bound).client(NAMED)
+        session, buf = talk.session, memoryview(bytearray(4096))
+        data = request(FETCH, 17, 1)
+        session.commands.clear()
+        began = time.thread_time()
+        for _ in range(500):
+            buf[: len(data)] = data
+            session.from_client(buf, len(data), 0.0)
+            session.inflight.fifo.clear()
+        return time.thread_time() - began
 
-    assert cost(BOUND) < 5 * cost(Bound(advertise=False))
+    found = [(cost(BOUND), cost(Bound(advertise=False))) for _ in range(15)]
+    filling, passing = (min(costs) for costs in zip(*found, strict=True))
+    assert filling < 5 * passing

@@ -20,6 +20,7 @@ from kproxy.wire.records.digest import read_digest
 from kproxy.wire.records.entry import BATCH
 from kproxy.wire.records.record import Record, read_record, write_record
 from tests.support.frames import produce
+from tests.support.pace import within
 from tests.support.stretches import Stopwatch
 
 LONGEST = 0.050
@@ -79,7 +80,7 @@ def test_no_stretch_is_long(kind: str, what: str) -> None:
         found = min(found, watch.longest)
         if found <= LONGEST:
             break
-    assert found <= LONGEST, f"{found * 1000:.0f} ms in one go"
+    assert within(found, LONGEST), f"{found * 1000:.0f} ms in one go"
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.endswith("_records") or kind == "set_record"])
@@ -91,7 +92,7 @@ def test_a_little_that_stands_for_much_is_left_as_it_is(kind: str, monkeypatch: 
     talk, watch = dialogue(kind), Stopwatch()
     with watch:
         talk.client(produce(1, "t", records=usual + much, acks=1))
-    assert watch.longest <= LONGEST
+    assert within(watch.longest, LONGEST)
     assert usual not in talk.to_broker
     assert (much in talk.to_broker) == (kind != "corrupt_records")  # it flips bits as they stand there
 
@@ -115,7 +116,11 @@ def test_records_that_are_too_short_to_break_a_rule_are_not_made(monkeypatch: py
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, ZSTD])
 def test_room_for_what_comes_out_of_a_codec_is_made_at_once(codec: int) -> None:
-    """To clear a hundred megabytes takes long, and a thread that does it keeps the interpreter to itself."""
+    """To clear a hundred megabytes takes long, and a thread that does it keeps the interpreter to itself.
+
+    Here they are given back within a stretch, which takes a third of that: the machine's own time for it is measured.
+    """
+    clearing = min(seconds_to_write(100 << 20) for _ in range(TRIES))
     pack = {GZIP: cramjam.gzip.compress, SNAPPY: cramjam.snappy.compress_raw, ZSTD: cramjam.zstd.compress}
     data, longest = bytes(pack[codec](bytes(100 << 20))), 1.0
     for _ in range(TRIES):
@@ -132,7 +137,14 @@ def test_room_for_what_comes_out_of_a_codec_is_made_at_once(codec: int) -> None:
             breath.use(watch.look, apart)
             decompress(codec, data)
         longest = min(longest, watch.longest)
-    assert longest <= 0.025
+    assert longest <= max(0.025, clearing / 2)
+
+
+def seconds_to_write(size: int) -> float:
+    """Return the seconds of CPU that it takes here to have so many bytes, to write to each and to give them back."""
+    began = thread_time()
+    bytearray(b"\1") * size
+    return thread_time() - began
 
 
 def test_a_digest_of_many_batches_is_made_in_short_steps() -> None:

@@ -22,6 +22,7 @@ from kproxy.rules.select.pattern_set import needed_bytes
 from kproxy.testing.dialogue import Dialogue, request, response
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.layout import Struct
+from tests.support.pace import within
 
 from .forbidden import OPEN, OPEN_ID, SECRET, SECRET_ID, Wanted, filled, fitting, say_topics, subscription, talking
 from .forbidden import request as asking
@@ -82,7 +83,7 @@ def test_too_many_names_are_not_searched_for() -> None:
     names = [b"%05d" % number + b"x" * 195 for number in range(20_000)]
     begun = time.thread_time()
     holds = search(frozenset(names))
-    assert time.thread_time() - begun < 0.05
+    assert within(time.thread_time() - begun, 0.05)
     assert holds(b"nothing of the kind")
 
 
@@ -241,18 +242,19 @@ def test_a_joining_costs_about_ten_plain_exchanges() -> None:
     def cost(ask: bytes, answer: bytes) -> float:
         talk = Dialogue(DENY % "secret.x")
         talk.client(ask).broker(answer)
-        session, least = talk.session, float("inf")
-        for _ in range(7):
-            frames = [(bytearray(ask), bytearray(answer)) for _ in range(200)]
-            start = time.thread_time()
-            for to_broker, to_client in frames:
-                session.from_client(to_broker, len(ask), 0.0)
-                session.from_broker(to_client, len(answer), 0.0)
-            least = min(least, time.thread_time() - start)
-        return least
+        session = talk.session
+        frames = [(bytearray(ask), bytearray(answer)) for _ in range(200)]
+        start = time.thread_time()
+        for to_broker, to_client in frames:
+            session.from_client(to_broker, len(ask), 0.0)
+            session.from_broker(to_client, len(answer), 0.0)
+        return time.thread_time() - start
 
-    plain = cost(request(12, 4, 9, group_id="g", member_id="m"), response(12, 4, 9))
-    assert cost(join(OPEN), joined(OPEN, "other", "third")) < 15 * plain  # it was 190 times as much
+    beat = request(12, 4, 9, group_id="g", member_id="m"), response(12, 4, 9)
+    joining = join(OPEN), joined(OPEN, "other", "third")
+    found = [(cost(*joining), cost(*beat)) for _ in range(10)]
+    least, plain = (min(costs) for costs in zip(*found, strict=True))
+    assert least < 15 * plain  # it was 190 times as much
 
 
 def test_a_frame_too_long_to_be_searched_at_once_is_read() -> None:

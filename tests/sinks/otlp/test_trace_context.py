@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kproxy.sinks.otlp.trace_context import LONGEST, TraceContext, context_in, is_chosen, parse_b3, parse_traceparent
+from tests.support.pace import within
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 GOOD = f"00-{TRACE}-{SPAN}-01"
@@ -80,7 +81,7 @@ def test_a_long_header_costs_nothing() -> None:
     began = time.thread_time()
     for _ in range(100):
         assert context_in([("traceparent", b"0" * (1 << 20)), ("b3", b"a" * (LONGEST + 1))]) is None
-    assert time.thread_time() - began < 0.1
+    assert within(time.thread_time() - began, 0.1)
 
 
 def test_a_part_of_all_traces() -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from playwright.sync_api._generated import LocatorAssertions
 
 CHROMIUM = os.environ.get("KPROXY_CHROMIUM", "/usr/bin/chromium")
-PATIENCE = 15_000  # milliseconds; much less is usual
+PATIENCE = 60_000  # milliseconds; much less is usual, except where others have the machine
 WIDE = {"width": 1680, "height": 1000}
 
 REFUSAL = "Failed to load resource"

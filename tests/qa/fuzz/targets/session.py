@@ -21,6 +21,7 @@ from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import NAMESPACES
 from kproxy.testing.dialogue import Dialogue, frames, request, response, sized
 from kproxy.wire.table import schema
+from tests.support.pace import within
 from tests.support.random_peers import Broker, Manners, random_traffic
 from tests.support.stretches import Stopwatch, large
 
@@ -128,7 +129,7 @@ class Talk:
 def check(data: bytes) -> None:
     """One input."""
     for _ in range(TRIES):
-        if conversation(data) <= LONGEST:
+        if within(conversation(data), LONGEST):
             return
     raise AssertionError(f"more than {LONGEST * 1000:.0f} ms without a place where others may run")
 
