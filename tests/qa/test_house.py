@@ -40,3 +40,8 @@ def test_docstrings_say_something() -> None:
 def test_no_module_imports_itself_by_way_of_others() -> None:
     """Imports go one way, within functions and for types, too."""
     assert house.cycles(house.import_graph(house.read_modules())) == []
+
+
+def test_a_name_of_a_class_or_alias_stands_for_one_thing() -> None:
+    """Whoever searches for it finds one module that defines it."""
+    assert house.shared_names(house.read_modules()) == {}
