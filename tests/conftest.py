@@ -107,6 +107,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     unfinished, and with it all later async tests of the process would fail. A false clock's seconds are no such."""
     if not isinstance(item, pytest.Function) or not iscoroutinefunction(item.obj):
         return
+    if item.get_closest_marker("trio") is None:  # of another library
+        return
     if not FALSE_CLOCKS.isdisjoint(item.fixturenames):
         return
     marker = item.get_closest_marker("timeout")

@@ -18,9 +18,10 @@ PERIOD = 0.25
 has time between beginning and end."""
 LONGEST_CHARGE = 0.005
 """Seconds that one call is charged at most: one that took longer was put aside in the middle, and others ran."""
-MOST_LEFT = SHARE * PERIOD
-"""Seconds that a budget holds at most, those of one filling: more, and the first second at full load would cost twice
-its share."""
+MOST_LEFT = SHARE
+"""Seconds that a budget holds at most, those of one second: so that a client that comes to a quiet proxy and writes one
+record is seen with all its requests, even where each takes as long as a charge may. The first second at full load costs
+twice its share for that."""
 
 
 class LookBudget:

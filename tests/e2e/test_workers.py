@@ -212,7 +212,7 @@ def test_a_worker_that_is_killed_takes_only_its_own_connections(crew: Crew, clie
     until(lambda: read.extend(consumer.consume(500, 0.1)) or len(read) >= 300, 60)
     consumer.close()
     assert sorted(int(message.value()) for message in read) == list(range(300))
-    assert records(proxy, "fetch") >= 300
+    until(lambda: records(proxy, "fetch") >= 300)
     assert records(proxy, "produce") >= counted
 
     ends = until(lambda: [event for event in events(crew.folder) if event["data"].get("reason") == "unclean_end"])

@@ -85,12 +85,13 @@ def test_a_producer_waits_for_a_leader(faulty: Proxy, clients: Any) -> None:
 
 
 def test_a_producer_goes_on_when_there_is_a_leader(faulty: Proxy, clients: Any) -> None:
-    """It has asked until there was one."""
+    """It has asked until there was one. An answer in which a busy broker does not know the topic yet has no leader to be
+    taken away."""
     (topic,) = clients.topics(1)
     outcome = clients.write(faulty.bootstrap, topic, client_id="led-late")
 
     assert (outcome.told, outcome.stored) == ([None], 1)
-    assert faulty.metric("kproxy_rule_applied_total", rule="led-late") == 3
+    assert faulty.metric("kproxy_rule_applied_total", rule="led-late") in (2, 3)
 
 
 def test_a_consumer_with_an_epoch_that_is_not_there_yet_reads_nothing(faulty: Proxy, clients: Any) -> None:
