@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 
 PARTS = {
+    "tests/docs/test_develop_pages.py": (2, 4),
     "tests/docs/": (1, 1),
+    "tests/test_howto_pages.py": (2, 2),
     "tests/test_": (1, 1),  # pages: each is a test of its own
     "tests/isolation/": (1, 1),  # who gets around a rule does so in the one API and version that nobody tried
     "tests/core/test_addresses.py": (1, 1),

@@ -85,7 +85,7 @@ def test_a_producer_waits_for_a_leader(faulty: Proxy, clients: Any) -> None:
 
 
 def test_a_producer_goes_on_when_there_is_a_leader(faulty: Proxy, clients: Any) -> None:
-    """It has asked until there was one. An answer in which a busy broker does not know the topic yet has no leader to be
+    """It has asked until there was one. An answer of a busy broker that does not know the topic yet has no leader to be
     taken away."""
     (topic,) = clients.topics(1)
     outcome = clients.write(faulty.bootstrap, topic, client_id="led-late")
