@@ -7,9 +7,11 @@ cluster is shared, so that several runs go side by side. A program that does not
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,7 +23,7 @@ from kproxy.errors import InternalError
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.process import free_port_with_room
 from kproxy.testing.proxy import HOST, ROOM, Proxy
-from tests.qa.matrix.scenario import PARTITIONS, TRAFFIC, TRAFFIC_SECONDS, Names, told
+from tests.qa.matrix.scenario import COUNT, PARTITIONS, TRAFFIC, TRAFFIC_SECONDS, Names, told
 from tests.qa.soak.journals import content
 from tests.support.topics import create_topics
 
@@ -33,7 +35,9 @@ from .verified import proved
 SECONDS = TRAFFIC_SECONDS + 25
 """After which a program is killed: it gives up itself before, unless a call of its library does not return."""
 WORDS = 1500
-"""Characters that are kept of what a program wrote besides."""
+"""Bytes that are kept of what a program wrote besides."""
+MOST_OUTPUT, CHUNK = 4 << 20, 1 << 16
+"""Bytes of a program's output that are read, and how many at once: those of a good one have some kilobytes."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,8 @@ def run(kafka: Kafka, client: str, command: Sequence[str], fault: Fault | None, 
         line = said.get(TRAFFIC)
         program = None if line is None else Told(errors=[line["error"]]) if "error" in line else Told.of(line)
         lines = story.read(capture, "" if fault is None else fault.name, topic, group)
-        verdict = judge(program, stored, fired=fired if fault else 1, ended=ended, recovery=story.recovery(lines))
+        acted = fired if fault else 1
+        verdict = judge(program, stored, fired=acted, ended=ended, due=COUNT, recovery=story.recovery(lines))
         found = proved(capture)
 
         def text(of: str) -> str:
@@ -108,22 +113,74 @@ def document(kafka: Kafka, folder: str) -> dict[str, Any]:
 
 
 def executed(command: Sequence[str], seconds: float = SECONDS) -> tuple[str, str, str]:
-    """Run a command. Return its output, the end of what it wrote besides, and how it ended."""
+    """Run a command, and kill what it has left in its group. Return its output, the end of what it wrote besides, and
+    how it ended; what it has started may hold its output open, and is not waited for. Raises InternalError if its
+    output is longer than anybody wants to read."""
     child = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
-    try:
-        output, words = child.communicate(timeout=seconds)
-        ended = f"exit code {child.returncode}"
-    except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
-        output, words = child.communicate()
-        ended = f"killed after {seconds:.0f} s"
-    finally:
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-    return output.decode(errors="replace"), words.decode(errors="replace")[-WORDS:], ended
+    assert child.stdout is not None and child.stderr is not None
+    with child.stdout, child.stderr:
+        output, words = OpenStream(child.stdout.fileno(), None), OpenStream(child.stderr.fileno(), WORDS)
+        handle = os.pidfd_open(child.pid)
+        try:
+            in_time = read_until_end(handle, [output, words], time.monotonic() + seconds)
+        finally:
+            os.close(handle)
+            os.killpg(child.pid, signal.SIGKILL)  # before it is reaped, since another could get its number then
+            code = child.wait()
+        for stream in (output, words):
+            stream.read_rest()
+    if len(output.kept) > MOST_OUTPUT:
+        raise InternalError(f"the program was killed, since it wrote more than {MOST_OUTPUT >> 20} MiB")
+    ended = f"exit code {code}" if in_time else f"killed after {seconds:.0f} s"
+    return output.kept.decode(errors="replace"), words.kept.decode(errors="replace"), ended
+
+
+class OpenStream:
+    """Stream of a program by its descriptor, which does not block. Of what came `most` bytes are kept, the last ones;
+    None: all."""
+
+    def __init__(self, descriptor: int, most: int | None) -> None:
+        os.set_blocking(descriptor, False)
+        self.descriptor, self.most, self.kept, self.open = descriptor, most, bytearray(), True
+
+    def read(self) -> bool:
+        """Take what has come. Return True if there may be more at once."""
+        try:
+            data = os.read(self.descriptor, CHUNK)
+        except BlockingIOError:
+            return False
+        self.open = bool(data)
+        self.kept += data
+        if self.most is not None:
+            del self.kept[: -self.most]
+        return self.open
+
+    def read_rest(self) -> None:
+        """Take what has come already, of one that writes on without end a part."""
+        for _ in range(MOST_OUTPUT // CHUNK):
+            if not self.open or not self.read():
+                break
+
+
+def read_until_end(handle: int, streams: Sequence[OpenStream], until: float) -> bool:
+    """Read the streams of a process, of which this is a handle, until it ends. Return False if the time is up before,
+    or the first stream floods."""
+    while len(streams[0].kept) <= MOST_OUTPUT:
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        for stream in streams:
+            if stream.open:
+                poll.register(stream.descriptor, select.POLLIN)
+        left = until - time.monotonic()
+        ready = dict(poll.poll(left * 1000)) if left > 0 else {}
+        if handle in ready or not ready:
+            return handle in ready
+        for stream in streams:
+            if stream.descriptor in ready:
+                stream.read()
+    return False
 
 
 def stored_in(kafka: Kafka, topic: str) -> Stored:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from kproxy.verify.numbers import number_of
@@ -47,15 +48,18 @@ class Told:
     def of(cls, line: Mapping[str, Any]) -> Told:
         """Return what a line of the step `traffic` says. Raises ValueError if it is not of that form."""
         try:
+            seconds = float(line["seconds"])
+            if not isfinite(seconds):
+                raise TypeError(seconds)
             return cls(
                 [str(value) for value in line["sent"]],
                 [(str(value), int(partition), int(offset)) for value, partition, offset in line["acknowledged"]],
                 [(str(value), str(error)) for value, error in line["failed"]],
                 [(value, int(partition), int(offset)) for value, partition, offset in line["read"]],
                 [str(error) for error in line["errors"]],
-                float(line["seconds"]),
+                seconds,
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"no line of the step traffic: {error!r}") from None
 
 
@@ -76,9 +80,12 @@ class Verdict:
     notes: list[str] = field(default_factory=list)
 
 
-def judge(told: Told | None, stored: Stored, *, fired: float, ended: str, recovery: Recovery | None = None) -> Verdict:
+def judge(
+    told: Told | None, stored: Stored, *, fired: float, ended: str, due: int = 0, recovery: Recovery | None = None
+) -> Verdict:
     """Return the verdict about a run. `told` is None if the program told nothing, `ended` says how its process ended
-    (`killed` or `exit code …`), `fired` how often the rule acted."""
+    (`killed` or `exit code …`, which is below 0 for a signal), `fired` how often the rule acted, `due` how many records
+    the program had to write."""
     if told is None:
         if ended.startswith("killed"):
             return Verdict("hung", ended)
@@ -86,6 +93,10 @@ def judge(told: Told | None, stored: Stored, *, fired: float, ended: str, recove
     found = list(mistakes(told, stored))
     if ended.startswith("killed"):
         found.append(("hung", f"it had told all, and did not end: {ended}"))
+    elif ended.startswith("exit code -"):
+        found.append(("died", f"it had told all, and did not end by itself: {ended}"))
+    if not found and len(set(told.sent)) < due:  # else that is what kept it
+        found.append(("hung", f"it wrote {len(set(told.sent))} of {due} records, and told no reason"))
     if not fired and not found:
         return Verdict("not exercised", "the rule had nothing to act on")
     if not found:
@@ -121,7 +132,7 @@ def mistakes(told: Told, stored: Stored) -> Iterator[tuple[str, str]]:
     twice = sorted(value for value, count in values.items() if value is not None and count > 1)
     if twice:
         yield "doubled", these(twice, "record", "are stored more than once")
-    failed = sorted({value for value, _ in told.failed})
+    failed = {value for value, _ in told.failed}
     if failed:
         there = sum(values[value] > 0 for value in failed)
         why = some(dict.fromkeys(error for _, error in told.failed))

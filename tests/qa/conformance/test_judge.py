@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -96,6 +98,25 @@ def test_a_program_that_tells_nothing() -> None:
     assert verdict(GOOD, ended="killed after 70 s").outcome == "hung"
 
 
+def test_a_program_that_dies_when_it_has_told_all() -> None:
+    """A crash of its library at the end is no recovery; an exit code of its own is its own matter."""
+    found = verdict(GOOD, ended="exit code -11")
+
+    assert found == Verdict("died", "it had told all, and did not end by itself: exit code -11")
+    assert verdict(GOOD, ended="exit code 1").outcome == "recovered"
+
+
+def test_a_program_that_claims_to_have_done_nothing() -> None:
+    """Where nothing was written nothing was lost, which is no recovery; what was told of it comes first."""
+    short = Verdict("hung", "it wrote 3 of 30 records, and told no reason")
+
+    assert judge(GOOD, STORED, fired=1, ended="exit code 0", due=30) == short
+    assert judge(replace(GOOD, sent=["t-0"] * 30), STORED, fired=1, ended="exit code 0", due=30).outcome == "hung"
+    assert judge(Told(), {}, fired=1, ended="exit code 0", due=30).outcome == "hung"
+    assert judge(replace(GOOD, errors=["no"]), STORED, fired=1, ended="exit code 0", due=30).outcome == "raised"
+    assert judge(GOOD, STORED, fired=1, ended="exit code 0", due=3).outcome == "recovered"
+
+
 def test_a_line_of_another_form_is_refused() -> None:
     """A program that tells something else is a mistake of the program, and no verdict about its library."""
     line = {
@@ -112,3 +133,20 @@ def test_a_line_of_another_form_is_refused() -> None:
         Told.of({key: value for key, value in line.items() if key != "read"})
     with pytest.raises(ValueError, match="unpack"):
         Told.of({**line, "read": [["t-0"]]})
+    odd: list[dict[str, Any]] = [
+        {"seconds": float("nan")}, {"seconds": None}, {"sent": 5}, {"read": [[1, float("inf"), 2]]}, {"errors": None},
+        {"acknowledged": {"t-0": 1}}, {"failed": ["x"]},
+    ]  # fmt: skip
+    for one in odd:
+        with pytest.raises(ValueError, match=r"no line|literal|unpack"):
+            Told.of({**line, **one})
+
+
+def test_a_long_tale_is_judged_in_time() -> None:
+    """Each value is looked up once, also among those that failed."""
+    values = [f"t-{number}" for number in range(100_000)]
+    began = time.thread_time()
+    found = verdict(Told(values, [], [(value, "no") for value in values], [], [], 3.0), {})
+
+    assert found.outcome == "raised" and "100,000 writes failed" in found.text.replace("100000", "100,000")
+    assert time.thread_time() - began < 10

@@ -40,6 +40,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,9 +100,14 @@ class Expected:
 
 
 def told(output: str) -> dict[str, dict[str, Any]]:
-    """What a program said, by step; lines that are not JSON are left out."""
-    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-    return {line.pop("step"): line for line in lines}
+    """What a program said, by step; all other lines are left out: logs in JSON, and a line that was cut short."""
+    found: dict[str, dict[str, Any]] = {}
+    for line in output.splitlines():
+        with suppress(ValueError, RecursionError):
+            said = json.loads(line) if line.startswith("{") else {}
+            if isinstance(step := said.pop("step", None), str):
+                found[step] = said
+    return found
 
 
 def judge(names: Names, lines: Mapping[str, Mapping[str, Any]], expected: Expected) -> dict[str, str]:

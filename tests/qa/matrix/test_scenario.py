@@ -46,7 +46,8 @@ def test_a_judge_finds_what_is_wrong() -> None:
 
 
 def test_what_a_program_prints_besides_is_left_out() -> None:
-    """Only lines of JSON count, by their step."""
+    """Only lines of JSON with a step count: logs in JSON do not, nor does what was cut short when it was killed."""
     output = 'warning: {"step"}\n{"step": "client", "version": "1"}\n{"step": "produce", "error": "no"}\n'
+    others = ['{"level": "warn"}', '{"step": 5}', '{"step": ["x"]}', "{not JSON}", '{"a":' * 100_000, '{"step": "traf']
 
-    assert told(output) == {"client": {"version": "1"}, "produce": {"error": "no"}}
+    assert told(output + "\n".join(others)) == {"client": {"version": "1"}, "produce": {"error": "no"}}
