@@ -11,6 +11,7 @@ import os
 import re
 import select
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from kproxy.testing.cluster import MockCluster
 
 MOST_BROKERS = 50
-MOST_PARTITIONS = 10_000
+MOST_PARTITIONS, MOST_IN_ALL = 10_000, 100_000
+"""Partitions of a topic, and of all that are there from the start: each takes memory."""
 LONGEST_NAME = 249
 TOPIC_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}")
 """Names that brokers take for a topic, but for `.` and `..`."""
@@ -84,17 +86,18 @@ def command(
     With --admin the first line is kproxy's address, which stands in front, and the second one the URL of the admin
     API: rules can be put in there, and each exchange can be asked for.
     """
-    names = [name for name, _ in topics]
-    for name in names:
-        if names.count(name) > 1:
-            raise click.UsageError(f"--topic {name} is given {names.count(name)} times")
+    for name, count in Counter(name for name, _ in topics).items():
+        if count > 1:
+            raise click.UsageError(f"--topic {name} is given {count} times")
+    if (count := sum(partitions for _, partitions in topics)) > MOST_IN_ALL:
+        raise click.UsageError(f"--topic: {count} partitions, {MOST_IN_ALL} at most of all topics")
     upstream = in_front["upstream"]
     if admin is None and (given := [name for name, value in in_front.items() if value not in (None, ())]):
         raise click.UsageError(f"--{given[0]} is for kproxy in front, which needs --admin")
     if upstream and (topics or ctx.get_parameter_source("brokers") is not ParameterSource.DEFAULT):
         raise click.UsageError("--upstream has brokers and topics of its own")
     if upstream:
-        check_servers(upstream)
+        upstream = checked_servers(upstream)
     with ExitStack() as stack:
         signals = stack.enter_context(ends_by_signal())
         addresses = upstream or stack.enter_context(mock_with(brokers, topics)).bootstrap
@@ -126,18 +129,24 @@ def told_front(upstream: str, admin: str, rules: tuple[str, ...], seed: int | No
 
     address = flag("--admin", admin_from, admin).bind
     number = None if seed is None else flag("--seed", checked_seed, seed)
-    with front(front_config(upstream, str(address), rules, number)) as proxy:
+
+    def ended() -> None:  # wakes the main thread, which ends the command; nobody would notice before a test hangs
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with front(front_config(upstream, str(address), rules, number), ended) as proxy:
         say(proxy.address)
         say(proxy.admin_url)
         yield
 
 
-def check_servers(text: str) -> None:
-    """Check a list of brokers. Raises BadParameter."""
+def checked_servers(text: str) -> str:
+    """Return a list of brokers without what stands around its commas. Raises BadParameter."""
     from kproxy.rules.document.address import parse_server
 
-    for one in text.split(","):
-        flag("--upstream", parse_server, one.strip())
+    servers = [one.strip() for one in text.split(",")]
+    for one in servers:
+        flag("--upstream", parse_server, one)
+    return ",".join(servers)
 
 
 @contextmanager

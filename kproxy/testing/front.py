@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import trio
@@ -49,10 +49,13 @@ class FrontProxy(ProxyProcess):
 
 
 class FrontThread:
-    """Thread with a proxy of this config, to be started once and stopped once."""
+    """Thread with a proxy of this config, to be started once and stopped once. `ended` is called in it when the proxy
+    ends though nobody has stopped it, and `failure` says why then."""
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
+    def __init__(self, config: Config, ended: Callable[[], object] = lambda: None) -> None:
+        self.config, self.ended = config, ended
+        self.stopping = False
+        self.failure = ""
         self.started: Future[FrontProxy] = Future()
         self.thread = threading.Thread(target=self._run, name="kproxy", daemon=True)
         self.token: trio.lowlevel.TrioToken
@@ -65,19 +68,25 @@ class FrontThread:
 
     def stop(self) -> None:
         """Close all connections and ports, and return when the thread has ended."""
+        self.stopping = True
         if self.started.done() and self.started.exception() is None and self.thread.is_alive():
-            self.token.run_sync_soon(self.scope.cancel)
+            with suppress(trio.RunFinishedError):  # it has just ended by itself
+                self.token.run_sync_soon(self.scope.cancel)
         self.thread.join(PATIENCE)
 
     def _run(self) -> None:
+        reason: BaseException = InternalError("for no reason that it told")
         try:
             trio.run(self._main)
+            if self.stopping:
+                return
         except BaseException as error:  # noqa: BLE001  # raised in the thread that waits for the start
-            first = next(leaves(error), error) if isinstance(error, BaseExceptionGroup) else error
-            if not self.started.done():
-                self.started.set_exception(first)
-            else:
-                sys.stderr.write(f"kproxy has ended: {first!r}\n")
+            reason = next(leaves(error), error) if isinstance(error, BaseExceptionGroup) else error
+        if not self.started.done():
+            self.started.set_exception(reason)
+        else:
+            self.failure = f"the proxy has ended: {reason!r}"
+            self.ended()
 
     async def _main(self) -> None:
         log = make_log("human", "error", sys.stderr)
@@ -102,12 +111,15 @@ def front_config(upstream: str, admin: str, rules: tuple[str, ...] = (), seed: i
 
 
 @contextmanager
-def front(config: Config) -> Iterator[FrontProxy]:
-    """Give a running proxy of this config. Raises KproxyError and OSError when it cannot start."""
-    thread = FrontThread(config)
+def front(config: Config, ended: Callable[[], object] = lambda: None) -> Iterator[FrontProxy]:
+    """Give a running proxy of this config. Raises KproxyError and OSError when it cannot start, and InternalError when
+    it has ended by itself, of which `ended` is told when it happens, in another thread."""
+    thread = FrontThread(config, ended)
     try:
         yield thread.start()
     finally:
         thread.stop()
         if thread.thread.is_alive():
             raise InternalError(f"the proxy has not ended within {PATIENCE:g} s")
+        if thread.failure:
+            raise InternalError(thread.failure)

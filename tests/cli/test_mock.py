@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kproxy.cli import main
 from kproxy.testing import ask
+from kproxy.testing.cluster import MockCluster
 from kproxy.testing.process import free_ports
 
 MOCK = [sys.executable, "-m", "kproxy", "mock"]
@@ -183,6 +186,77 @@ def test_what_is_wrong_is_said(words: list[str], says: str) -> None:
     done = CliRunner().invoke(main, ["mock", *words])
     assert done.exit_code == 2
     assert says in " ".join(done.output.split())
+
+
+def test_many_topics_are_looked_through_once() -> None:
+    """One that is given twice is named, however many there are."""
+    words = [word for number in range(30_000) for word in ("--topic", f"t{number}")]
+    began = time.thread_time()
+    done = CliRunner().invoke(main, ["mock", *words, "--topic", "t7"])
+    assert done.exit_code == 2 and "--topic t7 is given 2 times" in done.output
+    assert time.thread_time() - began < 10
+
+
+def test_partitions_have_a_limit_in_all() -> None:
+    """A mock keeps each in memory."""
+    words = [word for number in range(11) for word in ("--topic", f"t{number}:10000")]
+    done = CliRunner().invoke(main, ["mock", *words])
+    assert done.exit_code == 2 and "110000 partitions, 100000 at most" in " ".join(done.output.split())
+
+
+def test_an_address_in_use_is_told_at_the_start() -> None:
+    """Exit code 1, and nothing on standard output."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        words = ["--admin", f"127.0.0.1:{taken.getsockname()[1]}"]
+        done = subprocess.run([*MOCK, *words], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "cannot bind" in done.stderr and len(done.stderr.strip().splitlines()) == 1
+
+
+def test_brokers_may_be_listed_with_blanks() -> None:
+    """As people write lists."""
+    with MockCluster(2) as cluster:
+        first, second = cluster.bootstrap.split(",")
+        with serving("--admin", "127.0.0.1:0", "--upstream", f" {first} , {second}") as (process, address):
+            assert topics(address) == {}
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+
+
+GARBAGE = [
+    b"",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),
+    struct.pack(">i", -1) + bytes(64),
+    struct.pack(">i", 0x7FFFFFFF) + bytes(64),
+    struct.pack(">i", 0),
+    struct.pack(">ihhih", 10, 999, 0, 1, -1),
+    struct.pack(">ihhih", 10, 3, -1, 1, -1),
+    struct.pack(">ihhihi", 14, 3, 1, 1, -1, 0x7FFFFFFF),
+    struct.pack(">ihhihi", 14, 3, 1, 1, 0x7FFF, -1),
+    struct.pack(">ihhihhhii", 20, 0, 3, 1, -1, -1, -1, 1000, 0x7FFFFFFF),
+    struct.pack(">ihhihiiiibi", 31 - 4, 1, 4, 1, -1, -1, 500, 1, 1, 0, 0x7FFFFFFF),
+]
+"""What strangers send: other protocols, sizes and counts that cannot be, APIs and versions that are not there."""
+
+
+@pytest.mark.parametrize("words", [(), ("--admin", "127.0.0.1:0")], ids=["mock", "admin"])
+def test_garbage_ends_its_own_connection_only(words: tuple[str, ...]) -> None:
+    """Others are served as before, and what was in flight does not hold up the end."""
+    with serving("--topic", "orders", "--brokers", "1", *words) as (process, bootstrap):
+        host, _, port = bootstrap.rpartition(":")
+        with ExitStack() as stack:
+            for data in GARBAGE:
+                stream = stack.enter_context(socket.create_connection((host, int(port)), 20))
+                stream.sendall(data)
+                with suppress(OSError):
+                    stream.shutdown(socket.SHUT_WR)
+            assert topics(bootstrap) == {"orders": 1}
+            assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
 
 
 @pytest.mark.parametrize("name", ["a", "-", "._-", "A.b_c-9"])
