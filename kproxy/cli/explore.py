@@ -48,6 +48,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
 
     Exit code 0 if nothing new was found, 1 if something was, 2 if the program could not be explored to its end. With
     --replay 0 if the program passes, 1 if it fails, 2 if it could not be run, or the faults found nothing to act on.
+    Ctrl-C and SIGTERM end it with what it has started: 1 if something was certain or has failed by then, else 2.
     """
     from kproxy.explore.exploring import write_reports
     from kproxy.explore.options import read_options
@@ -63,17 +64,21 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
         ctx.exit(2)
     except InputError as error:
         raise click.UsageError(str(error)) from None
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a build that is ended is told what was found, too
     try:
         if given["replay"]:
             ctx.exit(replayed(words, given, options))
         result = explored(words, given, options, baseline)
+        for line in report_lines(result, options.strict):
+            say(line)
+        for line in write_reports([result], options, baseline):
+            say(line)
     except KproxyError as error:
         say(f"kproxy: {error}", err=True)
         ctx.exit(2)
-    for line in report_lines(result, options.strict):
-        say(line)
-    for line in write_reports([result], options, baseline):
-        say(line)
+    except KeyboardInterrupt:  # once more, while it ended: click would exit with 1, which says that something was found
+        say("kproxy: interrupted", err=True)
+        ctx.exit(2)
     ctx.exit(result.exit_code(options.strict))
 
 
@@ -82,7 +87,6 @@ def explored(words: tuple[str, ...], given: dict[str, Any], options: Any, baseli
     from kproxy.explore.exploring import explore_test
     from kproxy.explore.judge import KnownFailures
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a build that is ended is told what was found, too
     known = KnownFailures(frozenset() if options.update else baseline.known(shlex.join(words)))
     return explore_test(test_of(words, given, options, known, options.drip), options, lambda text: say(text, err=True))
 

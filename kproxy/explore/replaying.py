@@ -18,18 +18,24 @@ from .runs.fork_runner import ForkRunner, default_jobs
 
 def replay_finding(test: ExploredTest, plan: FaultPlan, options: ExploreOptions, tell: Callable[[str], object]) -> int:
     """Run a test under a plan, `options.runs` times or once, and tell how each run ended. Return 1 if one failed, 2 if
-    none did and a run could not be made or the faults found nothing to act on, else 0. Raises InternalError."""
+    none did and a run could not be made, was interrupted, or the faults found nothing to act on, else 0. Raises
+    InternalError."""
     times = options.runs or 1
     outcomes: Counter[RunOutcome] = Counter()
-    with ForkRunner(test.command, min(options.jobs or default_jobs(), times), test.folder) as runner:
-        runner.limit = options.limit or LEARNING_LIMIT
-        for number, run in enumerate(runner.run([plan] * times), 1):
-            one = judge(run)
-            outcomes[one.outcome] += 1
-            tell(f"run {number}: {ending(one)} ({run.seconds:.1f} s)")
+    interrupted = False
+    try:
+        with ForkRunner(test.command, min(options.jobs or default_jobs(), times), test.folder) as runner:
+            runner.limit = options.limit or LEARNING_LIMIT
+            for number, run in enumerate(runner.run([plan] * times), 1):
+                one = judge(run)
+                outcomes[one.outcome] += 1
+                tell(f"run {number}: {ending(one)} ({run.seconds:.1f} s)")
+    except KeyboardInterrupt:
+        interrupted = True
+        tell("interrupted")
     failed = sum(outcomes[outcome] for outcome in FINDINGS)
-    tell(f"fails in {failed} of {counted(times, 'run')}")
-    return 1 if failed else 2 if outcomes["broken"] or outcomes["not exercised"] else 0
+    tell(f"fails in {failed} of {counted(outcomes.total(), 'run')}")
+    return 1 if failed else 2 if interrupted or outcomes["broken"] or outcomes["not exercised"] else 0
 
 
 def ending(one: JudgedRun) -> str:

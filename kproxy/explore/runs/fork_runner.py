@@ -84,10 +84,11 @@ class ForkRunner:
         self.close()
 
     def close(self) -> None:
-        """End the process that forks, and all runs."""
+        """End the process that forks, and all runs. It is waited for longer than it takes to kill what those have left:
+        if it was killed meanwhile, nobody would."""
         self._stream.close()
         try:
-            self._process.wait(GRACE)
+            self._process.wait(3 * GRACE)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
