@@ -7,6 +7,7 @@ ended; where plans appear only after the last run, the runner is asked again.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -35,6 +36,8 @@ FLAKY_TRIES, REPLAYS = 3, 5
 HANGS = 0.25
 """Part of the budget that shrinking hangs may use, each run of which takes as long as the limit. For all others there
 is as much time again as for exploring."""
+OTHERS = 5
+"""Other plans of a finding that are tried when its first one does not always fail."""
 DETAILED = 500
 """Runs that passed, and others, that are kept with their exchanges and output; of later ones these are left out."""
 
@@ -80,12 +83,14 @@ class Explorer:
         self.result = Exploration(test, settings.order.classes, runner.jobs, drip=settings.drip)
         self.trials = Trials(runner)
         self.slow_after = float("inf")
+        self.waits = 0.0
         self.began = clock()
         self.order: PlanOrder
         self.stopped = False
         self._by_signature: dict[FailureSignature, FaultFinding] = {}
         self._earlier: dict[FaultPlan, FailureSignature] = {}
         self._started = 0
+        self._passed: list[float] = []  # seconds of each run, sorted
         self._detailed: Counter[bool] = Counter()
         self._applied: set[str] = set()
 
@@ -122,7 +127,8 @@ class Explorer:
             return False
         slower = max(run.seconds for run in result.learning)
         patience = max(run.patience for run in result.learning)
-        learned_limit = max(LEAST_LIMIT, TIMES * slower) + WAITS * patience
+        self.waits = WAITS * patience
+        learned_limit = max(LEAST_LIMIT, TIMES * slower) + self.waits
         result.limit = self.runner.limit = settings.limit or learned_limit
         self.slow_after = SLOWER * slower
         first, second = (run.places for run in result.learning[:2])
@@ -215,6 +221,7 @@ class Explorer:
             self.order.not_exercised(run)
         elif one.outcome in PASSED:
             self.order.passed(run)
+            self.learn_more(run.seconds)
         elif one.outcome == "broken":
             self.tell(f"broken: {run.problem or plan_text(run.plan)}")
         if one.signature is None:
@@ -224,6 +231,9 @@ class Explorer:
         finding = self._by_signature.get(one.signature)
         if finding is not None:
             finding.met += 1
+            plans = {finding.example.run.plan, *(other.run.plan for other in finding.others)}
+            if len(finding.others) < OTHERS and run.plan not in plans:
+                finding.others.append(result.runs[-1])
             return
         finding = FaultFinding(one.signature, one, len(result.runs), smallest=run.plan)
         finding.known = one.signature in self.settings.known
@@ -233,6 +243,14 @@ class Explorer:
         self.remember(finding)  # now, since nobody knows how this process ends
         if self.settings.first and not finding.known:
             self.stopped = True
+
+    def learn_more(self, seconds: float) -> None:
+        """Take in how long a run took that passed: side by side, on a machine that others use, too, all take longer
+        than the first two did, and none of them must be called a hang for that."""
+        insort(self._passed, seconds)
+        if self.settings.limit is None and len(self._passed) >= self.runner.jobs:
+            usual = self._passed[len(self._passed) // 2]
+            self.result.limit = self.runner.limit = max(self.runner.limit, TIMES * usual + self.waits)
 
     # ---- confirm
 

@@ -20,16 +20,18 @@ LONGEST_TEXT = 50_000
 class FaultFinding:
     """Failure of a test under faults: the plan at which it was met, the smallest one with it, and how sure it is.
 
-    first: number of the run that met it, from 1 · met: runs with it · fails, of: how often the first plan failed in so
-    many runs · replays: how often the smallest one did in REPLAYS runs; None: it was not shrunk · tried, seconds: of
-    shrinking · complete: nothing can be taken from the smallest plan · controls: how often runs without faults failed
-    alike, and how many there were · file: where its rules are · known: it is in the baseline, or was found before.
+    first: number of the run that met it, from 1 · met: runs with it · others: some of those, with other plans ·
+    fails, of: how often the plan of the example failed in so many runs · replays: how often the smallest one did in
+    REPLAYS runs; None: it was not shrunk · tried, seconds: of shrinking · complete: nothing can be taken from the
+    smallest plan · controls: how often runs without faults failed alike, and how many there were · file: where its
+    rules are · known: it is in the baseline, or was found before.
     """
 
     signature: FailureSignature
     example: JudgedRun
     first: int
     met: int = 1
+    others: list[JudgedRun] = field(default_factory=list)
     fails: int = 1
     of: int = 1
     smallest: FaultPlan = NO_FAULT

@@ -22,10 +22,20 @@ class Trials:
         self.runner = runner
 
     def confirm(self, finding: FaultFinding) -> None:
-        """Run a finding's plan until it is certain, or known how often it fails; compare with runs without faults."""
+        """Run a finding's plan until it is certain, or known how often it fails; compare with runs without faults.
+
+        Where it does not always fail, another plan that failed alike may: all hangs are alike, and one that comes of a
+        busy machine must not stand for one that comes each time.
+        """
         self.try_again(finding, CONFIRMED_IN, FEW_CONTROLS)
-        if finding.fails < finding.of:
-            self.try_again(finding, MOST_TRIALS, CONTROLS)
+        if finding.certain:
+            return
+        for other in finding.others:
+            if self.failing(other.run.plan, finding.signature, CONFIRMED_IN - 1) == CONFIRMED_IN - 1:
+                finding.example, finding.smallest = other, other.run.plan
+                finding.fails = finding.of = CONFIRMED_IN
+                return
+        self.try_again(finding, MOST_TRIALS, CONTROLS)
 
     def try_again(self, finding: FaultFinding, trials: int, controls: int) -> None:
         """Run a finding's plan until there are so many trials, and the test without faults until there are so many

@@ -191,6 +191,33 @@ def test_the_limit_is_learned() -> None:
     assert explored(right, runs=1, limit=2.5).limit == 2.5
 
 
+def test_the_limit_follows_runs_that_take_longer_side_by_side() -> None:
+    """The two runs without faults have the machine for themselves; a limit that was given stays."""
+
+    def program(of: FaultPlan, number: int) -> ExploredRun:
+        return made_run(of, seconds=5.0 if number > 2 else 1.0, patience=10.0)
+
+    one, runner = explorer(program, seconds=1e9, runs=8)
+    assert one.explore().limit == runner.limit == 8 * 5.0 + 2 * 10.0
+    assert explored(program, seconds=1e9, runs=8, limit=2.5).limit == 2.5
+
+
+def test_a_plan_that_fails_now_and_then_does_not_stand_for_one_that_always_does() -> None:
+    """All hangs are alike; the one that was met first came of a busy machine."""
+    hung: list[FaultPlan] = []
+
+    def program(of: FaultPlan, number: int) -> ExploredRun:
+        if of.steps and (not hung or of in hung[1:] or (of != hung[0] and len(hung) < 3)):
+            hung.append(of)
+            return made_run(of, "hang")
+        return right(of, number)
+
+    result = explored(program, seconds=1e9, runs=40, depth=1, jobs=1)
+    (finding,) = result.findings
+    assert finding.certain and finding.example.run.plan == hung[1] and finding.first == 1
+    assert result.exit_code() == 1
+
+
 def test_slow_runs_are_told_and_pass() -> None:
     """Five times as long as without faults is slow."""
     result = explored(lambda of, number: made_run(of, seconds=6.0 if of.steps else 1.0), seconds=1e9, runs=5)
