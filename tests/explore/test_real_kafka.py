@@ -27,7 +27,7 @@ ON_KAFKA = [
 ]
 
 
-RIGHT = ["retries_by_hand", "commits_first", "commits_beyond", "nothing_is_the_end"]
+RIGHT = ["retries_by_hand", "commits_first", "commits_beyond", "nothing_is_the_end", "looks_away"]
 RUNS = 300
 
 
@@ -74,7 +74,7 @@ def test_nothing_is_found_in_what_is_right(explorations: Explorations, kafka: Ka
     told = explorations.explore(f"{file}.py::test_right", "--for=600s", f"--runs={RUNS}", "--depth=1")
     assert [one for one in told.findings if not is_of_client(one)] == [], told.text
     (test,) = told.tests
-    assert test["runs"] == RUNS or not test["left"], told.text
+    assert len(test["runs"]) == RUNS or not test["left"], told.text
 
 
 @pytest.fixture(scope="module")
