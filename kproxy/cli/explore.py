@@ -77,9 +77,17 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
         say(f"kproxy: {error}", err=True)
         ctx.exit(2)
     except KeyboardInterrupt:  # once more, while it ended: click would exit with 1, which says that something was found
+        ignore_signals()
         say("kproxy: interrupted", err=True)
         ctx.exit(2)
+    ignore_signals()
     ctx.exit(result.exit_code(options.strict))
+
+
+def ignore_signals() -> None:
+    """Let no signal change the exit code any more, which is decided."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def explored(words: tuple[str, ...], given: dict[str, Any], options: Any, baseline: Any) -> Any:
