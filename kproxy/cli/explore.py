@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -64,30 +65,32 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
         ctx.exit(2)
     except InputError as error:
         raise click.UsageError(str(error)) from None
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a build that is ended is told what was found, too
     try:
-        if given["replay"]:
-            ctx.exit(replayed(words, given, options))
-        result = explored(words, given, options, baseline)
-        for line in report_lines(result, options.strict):
-            say(line)
-        for line in write_reports([result], options, baseline):
-            say(line)
+        with interrupted_by_sigterm():
+            if given["replay"]:
+                ctx.exit(replayed(words, given, options))
+            result = explored(words, given, options, baseline)
+            for line in report_lines(result, options.strict):
+                say(line)
+            for line in write_reports([result], options, baseline):
+                say(line)
     except KproxyError as error:
         say(f"kproxy: {error}", err=True)
         ctx.exit(2)
     except KeyboardInterrupt:  # once more, while it ended: click would exit with 1, which says that something was found
-        ignore_signals()
         say("kproxy: interrupted", err=True)
         ctx.exit(2)
-    ignore_signals()
     ctx.exit(result.exit_code(options.strict))
 
 
-def ignore_signals() -> None:
-    """Let no signal change the exit code any more, which is decided."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+@contextmanager
+def interrupted_by_sigterm() -> Iterator[None]:
+    """Have SIGTERM do what Ctrl-C does: a build that is ended is told what was found, too."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def explored(words: tuple[str, ...], given: dict[str, Any], options: Any, baseline: Any) -> Any:

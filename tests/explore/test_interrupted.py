@@ -91,14 +91,15 @@ def test_a_replay(explorations: Explorations, number: signal.Signals) -> None:
 
 @LONG
 def test_a_second_signal(explorations: Explorations) -> None:
-    """It is the same end, and none of click's, whose exit code would say that something was found."""
+    """It is the same end, or that of a process which dies by it at the very last, and none of click's, whose exit code
+    would say that something was found."""
     folder = explorations.folder
     with explorations.start("kproxy", "explore", *OPTIONS, *PROGRAM) as process:
         until((folder / "stays").exists, 300)
-        for _ in range(5):
+        for _ in range(3):
             process.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(0.05)
         text, _ = process.communicate(timeout=60)
-    assert process.returncode == 2 and "Aborted" not in text, text
+    assert process.returncode in (2, -signal.SIGINT) and "Aborted" not in text, text
     until(lambda: of_folder(folder) == [])
