@@ -245,12 +245,13 @@ class Explorer:
             self.stopped = True
 
     def learn_more(self, seconds: float) -> None:
-        """Take in how long a run took that passed: side by side, on a machine that others use, too, all take longer
-        than the first two did, and none of them must be called a hang for that."""
+        """Take in how long a run took that passed. Side by side, on a machine that others use, too, all may take longer
+        than the first two did, and none of them must be called a hang for that; where the first two were held up, a
+        hang must not use up the budget."""
         insort(self._passed, seconds)
         if self.settings.limit is None and len(self._passed) >= self.runner.jobs:
             usual = self._passed[len(self._passed) // 2]
-            self.result.limit = self.runner.limit = max(self.runner.limit, TIMES * usual + self.waits)
+            self.result.limit = self.runner.limit = max(LEAST_LIMIT, TIMES * usual) + self.waits
 
     # ---- confirm
 

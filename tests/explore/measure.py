@@ -49,8 +49,8 @@ def rows(runs: int) -> Iterator[Measured]:
         for one in planted:
             yield Measured(cluster, "planted", one.file, (f"--runs={one.within}", "--for=300s", *one.options))
     for file in test_real_kafka.RIGHT:
-        yield Measured("kafka", "right", file, (f"--runs={runs}", "--for=800s", "--depth=1"))
-    yield Measured("kafka", "right", "no_rewind", (f"--runs={runs}", "--for=800s", "--depth=1", *TRANSACTIONAL))
+        yield Measured("kafka", "right", file, (f"--runs={runs}", "--for=500s", "--depth=1"))
+    yield Measured("kafka", "right", "no_rewind", (f"--runs={runs}", "--for=500s", "--depth=1", *TRANSACTIONAL))
 
 
 def explored(row: Measured, bootstrap: str) -> Told:
