@@ -110,7 +110,7 @@ class RuleInUse(InputError):
 
 class ConfigRefused(InputError):
     """A config without mistakes that cannot be put in force as asked. `code`: `needs_restart`, `no_config_file`,
-    `ending`, `with_workers` or `needs_token`."""
+    `ending`, `fixed_config` or `needs_token`."""
 
     def __init__(self, code: str, message: str) -> None:
         self.code = code
@@ -134,7 +134,7 @@ class UnusableSetting(InternalError):
 
 
 class NotEverywhere(InternalError):
-    """Rules that some worker process could not take in, so that all go on with those that were in force."""
+    """Rules, or a config, that some worker process could not take in, so that all go on with what was in force."""
 
 
 class UnknownTable(InternalError):

@@ -59,6 +59,7 @@ SECONDS = {
     "tests/e2e/test_drain.py": 30,
     "tests/e2e/test_ends.py": 15,
     "tests/e2e/test_config.py": 12,
+    "tests/e2e/test_config_workers.py": 10,
     "tests/e2e/test_hostile_topology.py": 10,
     "tests/e2e/test_large_rules.py": 20,
     "tests/e2e/test_longest_turn.py": 15,

@@ -68,8 +68,8 @@ class ApplyQuery(Query):
 def keeper_of(backend: Backend) -> ConfigKeeper:
     """Return the keeper of the config. Raises ConfigRefused where it does not change."""
     if backend.configs is None:
-        text = "with worker processes the config does not change while kproxy runs: restart it"
-        raise ConfigRefused("with_workers", text)
+        text = "this proxy is part of a program that has made its config, and it does not change while that runs"
+        raise ConfigRefused("fixed_config", text)
     return backend.configs
 
 
@@ -117,11 +117,11 @@ async def apply_config(backend: Backend, call: OperationCall) -> ConfigChangeSho
     return show_change(keeper, checked)
 
 
-REFUSALS = ("invalid_document", "too_large", "needs_token", "no_config_file", "with_workers")
+REFUSALS = ("invalid_document", "too_large", "needs_token", "no_config_file", "fixed_config")
 
 OPERATIONS = (
     Operation("GET", "/api/config", "get_config", "The config in force, without secrets.", get_config, ConfigShown,
-              refusals=("with_workers",)),
+              refusals=("fixed_config",)),
     Operation("POST", "/api/config/check", "check_config",
               "What another config, or without a body kproxy's own file, would change.",
               check_config, ConfigChangeShown, body="document", refusals=REFUSALS, changes=False),

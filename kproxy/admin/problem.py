@@ -55,7 +55,7 @@ CODES: Mapping[int, Mapping[str, str]] = {
           "too_many_captures": "as many run as may at a time",
           "needs_restart": "the config changes something that needs a restart; all else can be applied without",
           "no_config_file": "kproxy was started with flags, and has no config file to read again",
-          "with_workers": "with worker processes the config does not change while kproxy runs",
+          "fixed_config": "the proxy is part of a program that has made its config",
           "ending": "kproxy is going to end, and takes no other config",
           "held_changed": "the held frame is not what was looked at any more",
           "not_editable": "the held frame cannot be changed so",

@@ -20,9 +20,9 @@ from kproxy.config.changes import MOST, ConfigStep, Origin, changed_places, step
 from kproxy.config.document import Config
 from kproxy.config.reader import config_from, rule_paths
 from kproxy.config.shown import version_of
-from kproxy.errors import ConfigRefused, DocumentError, KproxyError, UnusableSetting
+from kproxy.errors import ConfigRefused, DocumentError, KproxyError, NotEverywhere, UnusableSetting
 from kproxy.net.rules.files import INTERVAL, SETTLE, RuleFiles, file_version, look, read
-from kproxy.net.rules.keeper import DOCUMENTS, MOST_LOGGED, RuleKeeper
+from kproxy.net.rules.keeper import DOCUMENTS, MOST_LOGGED, RuleKeeper, ToldConfig
 from kproxy.rules.document.read import Document
 from kproxy.rules.document.source import Source, raise_mistakes
 from kproxy.rules.rule_set import RuleSet
@@ -33,8 +33,11 @@ ConfigOrigin = Literal["file", "api"]
 
 
 class PreparedConfig(Protocol):
-    """Change to another config that is ready, or is made ready by `open`."""
+    """Change to another config that is ready, or is made ready by `open`. `told`: what other processes are told of
+    it, if there are any."""
 
+    @property
+    def told(self) -> ToldConfig | None: ...
     async def open(self) -> None: ...
     def undo(self) -> None: ...
 
@@ -130,6 +133,9 @@ class ConfigKeeper:
             return False
         try:
             await self.apply(came_by="file", except_restart=True)
+        except NotEverywhere:  # it is not the file that is wrong: the next look reads it again
+            self.seen = None
+            return False
         except KproxyError:
             return False
         return True
@@ -210,7 +216,9 @@ class ConfigKeeper:
 
         async with self.files.reading:
             try:
-                await self.rules.load_with(operation, commit, lambda: self.process.ending)
+                await self.rules.load_with(operation, commit, lambda: self.process.ending, change.told)
+            except UnusableSetting as error:
+                raise self._misplaced(checked, error) from error
             finally:
                 change.undo()  # nothing is left to undo once it is in force
         return checked
@@ -221,9 +229,13 @@ class ConfigKeeper:
             change = await trio.to_thread.run_sync(self.process.prepare, checked.config)
             await change.open()
         except UnusableSetting as error:
-            checked.source.note(error.where, str(error))
-            raise DocumentError(checked.source.lines()) from error
+            raise self._misplaced(checked, error) from error
         return change
+
+    def _misplaced(self, checked: CheckedConfig, error: UnusableSetting) -> DocumentError:
+        """Return the mistake that a setting which cannot be used is, at its place in the document."""
+        checked.source.note(error.where, str(error))
+        return DocumentError(checked.source.lines())
 
     def _has_applied(self, checked: CheckedConfig, came_by: ConfigOrigin) -> None:
         before, self.config, self.came_by = self.version, checked.config, came_by

@@ -38,7 +38,7 @@ from .driven import ConnectionPhase, show
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kproxy.net.accept.port_change import PortChange
+    from kproxy.net.accept.port_change import PreparedPorts
 
     from .connection import Connection, ConnectionListener
 
@@ -50,8 +50,10 @@ LONGEST_ANSWER = 16 << 20
 
 
 class NetworkServer(ListenerServer, Protocol):
-    """Server whose network changes. `own`: the ports of this kproxy; `locating`: the locators that run, by cluster."""
+    """Server whose network changes. `own`: the ports of this kproxy; `locating`: the locators that run, by cluster.
+    `alone`: no other process belongs to it."""
 
+    alone: bool
     network: ServedNetwork
     own: OwnPorts | None
     locating: dict[str, tuple[NodeLocator, Background]]
@@ -80,7 +82,9 @@ class NetworkChange:
         self.before = before = server.network
         self.fates: dict[str, ClusterFate] = {}
         """Fates of the clusters that are in both configs and are reached in another way."""
-        self.ports: PortChange | None = None
+        self.ports: PreparedPorts | None = None
+        self.told: None = None
+        """Other processes are not told of it: a supervisor tells its workers (process.workers.pool_change)."""
         upstreams = {name: self.upstream(name) for name in config.clusters}
         transparent = {each.cluster for each in config.listeners if each.transparent is not None}
         locators: dict[str, NodeLocator] = {}
@@ -111,34 +115,21 @@ class NetworkChange:
         return made
 
     async def open(self) -> None:
-        """Open the ports of new listeners, and ask for the ids of clusters that are reached in another way. Raises
-        UnusableSetting, and nothing has changed then."""
+        """Open the ports of new listeners, and ask for the ids of clusters that are reached in another way, which for
+        workers the supervisor does. Raises UnusableSetting, and nothing has changed then."""
         service = self.server.port_service
         ports = service.prepare(self.config, {name: one.arrived for name, one in self.after.listeners.items()})
         await ports.open()
         self.ports = ports
         try:
             check_bootstrap(self.after.upstreams.values(), service.own.has)
-            async with trio.open_nursery() as nursery:
-                for name, fate in list(self.fates.items()):
-                    if fate == "forgotten":
-                        nursery.start_soon(self.compare, name)
+            if self.server.alone:
+                elsewhere = [name for name, fate in self.fates.items() if fate == "forgotten"]
+                ends = {name: (self.before.upstreams[name], self.after.upstreams[name]) for name in elsewhere}
+                self.fates.update(await find_fates(ends))
         except BaseException:
             self.undo()
             raise
-
-    async def compare(self, name: str) -> None:
-        """Find out whether a cluster is the same at the old place and at the new one."""
-        ids: dict[bool, str] = {}
-
-        async def ask(new: bool, upstream: Upstream) -> None:
-            ids[new] = await cluster_id(upstream)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(ask, False, self.before.upstreams[name])
-            nursery.start_soon(ask, True, self.after.upstreams[name])
-        if ids[False] and ids[True]:
-            self.fates[name] = "kept" if ids[False] == ids[True] else "changed"
 
     def undo(self) -> None:
         """Close the ports that `open` has bound."""
@@ -210,6 +201,24 @@ class Retired:
 def is_reached_alike(one: Upstream, other: Upstream) -> bool:
     """Return True if two configs of a cluster lead to the same servers, however these are talked to."""
     return one.config.bootstrap == other.config.bootstrap and one.config.dial == other.config.dial
+
+
+async def find_fates(clusters: Mapping[str, tuple[Upstream, Upstream]]) -> dict[str, ClusterFate]:
+    """Find out which clusters are the same at the old place and at the new one, both of which are given."""
+    fates: dict[str, ClusterFate] = {}
+    ids: dict[tuple[str, bool], str] = {}
+
+    async def ask(name: str, new: bool, upstream: Upstream) -> None:
+        ids[name, new] = await cluster_id(upstream)
+
+    async with trio.open_nursery() as nursery:
+        for name, (old, new) in clusters.items():
+            nursery.start_soon(ask, name, False, old)
+            nursery.start_soon(ask, name, True, new)
+    for name in clusters:
+        old_id, new_id = ids[name, False], ids[name, True]
+        fates[name] = "forgotten" if not old_id or not new_id else "kept" if old_id == new_id else "changed"
+    return fates
 
 
 async def cluster_id(upstream: Upstream) -> str:

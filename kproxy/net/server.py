@@ -147,7 +147,8 @@ class Server:
         before, self.limits = self.limits, config.limits
         if before.max_connections != self.limits.max_connections:
             self.admit(find_capacity(self.limits))
-            log_capacity(self.capacity, self.limits, self.log)
+            if self.alone:
+                log_capacity(self.capacity, self.limits, self.log)
         if bool(before.max_connections_per_address) != bool(self.limits.max_connections_per_address):
             self.per_address = Counter(each.client_address[0] for each in self.connections)
         self.shutdown_delay.seconds = self.limits.shutdown_delay

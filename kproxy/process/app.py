@@ -286,6 +286,8 @@ class ProxyProcess:
 
     def put_in_force(self, change: NetworkChange, rules: RuleSet) -> None:
         """Put a change that is ready in force, at once, with the rules that hold beside it. Cannot fail."""
+        if self.audit is not None:
+            self.audit.rules.tell()  # of rules that leave now, for the last time
         config = self.config = change.config
         gone = {name for name, fate in change.fates.items() if fate != "kept"}
         gone |= change.before.upstreams.keys() - config.clusters.keys()

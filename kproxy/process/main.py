@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.config.changes import Origin, changed_places
+from kproxy.config.changes import Origin
 from kproxy.config.document import Config
-from kproxy.config.reader import load_config
 from kproxy.distribution import own_version
 from kproxy.errors import DocumentError, InternalError, KproxyError
 from kproxy.logs.writer import LogQueue
@@ -35,9 +34,6 @@ if TYPE_CHECKING:
     from kproxy.config.document import AdminConfig
     from kproxy.sinks.part_metrics import CertificateFiles
 
-MISTAKES = 20
-"""Mistakes of a config that is read again which the log tells; the others are counted."""
-
 
 def read_rules(config: Config, log: FilteringBoundLogger) -> tuple[RuleStore, RuleFiles]:
     """Return a store with the rules of the config's files, and those files. Raises DocumentError."""
@@ -57,24 +53,6 @@ def tell_start(config: Config, origin: Origin, log: FilteringBoundLogger) -> Non
     listeners = [f"{one.name} {one.bind} to {one.cluster}" for one in config.listeners]
     log.info("kproxy starts", version=own_version(), config=origin.name, listeners=listeners,
              workers=config.workers, pid=os.getpid())  # fmt: skip
-
-
-async def tell_changes(config: Config, origin: Origin, log: FilteringBoundLogger) -> bool:
-    """Read the config again and log which settings differ from those in force, for processes that cannot change them.
-    Return False: rules were not read."""
-    path = origin.path
-    if path is None:
-        return False
-    try:
-        read = await trio.to_thread.run_sync(lambda: origin.adjust(load_config(path)))
-    except (KproxyError, OSError) as error:
-        lines = error.mistakes if isinstance(error, DocumentError) else [str(error)]
-        log.error("config cannot be read again, kproxy goes on with what it has", mistakes=lines[:MISTAKES],
-                  count=len(lines))  # fmt: skip
-        return False
-    if places := changed_places(config, read):
-        log.warning("config has changed, a restart is needed for this", config=origin.name, changed=places)
-    return False
 
 
 def run_all(made: Callable[[], Callable[[], Awaitable[None]]], lines: LogQueue) -> int:

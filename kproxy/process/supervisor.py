@@ -2,17 +2,17 @@
 
 It has what there can be only one of:
 
-port_service   all ports of listeners, and the state file
-dispatcher     chooses the worker for each client, and keeps the limits over all workers
+network        all ports of listeners, the state file, and what is known of clusters; the dispatcher, which chooses the
+               worker for each client, and keeps the limits over all workers
 pool           the workers' processes
 keeper         the rules, their files and their times to live
+configs        the config in force, and its changes
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -24,29 +24,18 @@ from kproxy.config.document import AdminConfig, Config
 from kproxy.core.shared import CircleMark
 from kproxy.errors import KproxyError
 from kproxy.logs.setup import log_of_process, lost_lines
-from kproxy.net.accept.listener_ports import ClientAddresses
-from kproxy.net.accept.port_service import AddressRequest, LocalPorts
+from kproxy.net.accept.listener_ports import ListenerPorts
 from kproxy.net.capacity import find_capacity, log_capacity
-from kproxy.net.dial.dialling import Topology
+from kproxy.net.config_keeper import ConfigKeeper
 from kproxy.net.drain import ShutdownDelay, drain_on_signal
-from kproxy.net.driven import HostPort, show
+from kproxy.net.driven import show
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.readiness import DRAINING, GOING_TO_END, Readiness, tell, together
-from kproxy.net.reporting import ConnectionCounts
 from kproxy.net.rules.files import RuleFiles
 from kproxy.process.workers.channel import Unanswered
-from kproxy.process.workers.dispatcher import Dispatcher
-from kproxy.process.workers.messages import (  # fmt: skip
-    CircleFound,
-    FindAddresses,
-    FoundAddresses,
-    Listens,
-    Missing,
-    NodesMoved,
-    Start,
-    pack,
-    unpack_advertise,
-)
+from kproxy.process.workers.messages import CircleFound, Missing, Start
+from kproxy.process.workers.pool_change import PoolChange
+from kproxy.process.workers.pool_network import PoolNetwork
 from kproxy.process.workers.pool_rule_keeper import PoolRuleKeeper, RuleNewsSender
 from kproxy.process.workers.pool_worker import PoolWorker
 from kproxy.process.workers.shared_table import SharedTable
@@ -63,7 +52,6 @@ from .main import (  # fmt: skip
     read_rules,
     run_all,
     sweep,
-    tell_changes,
     tell_start,
     tokens_of,
 )
@@ -71,26 +59,13 @@ from .main import (  # fmt: skip
 if TYPE_CHECKING:
     from kproxy.process.workers.pool_captures import PoolCaptures
     from kproxy.process.workers.pool_members import PoolMetrics
+    from kproxy.sinks.part_metrics import CertificateSide, RuleCollector
 
     from .exporting import OtlpExport
 
 
 READY_PATIENCE = 0.8
 """Seconds in which a worker has to say that it is ready; a probe of Kubernetes waits one second by default."""
-
-
-class SharedTopology(Topology):
-    """Topology of one cluster that is shared with the workers: `changed` gets the nodes that are new or have moved."""
-
-    def __init__(self, most: int, changed: Callable[[Mapping[int, HostPort]], object]) -> None:
-        super().__init__(most)
-        self.changed = changed
-
-    def learn(self, nodes: Mapping[int, HostPort]) -> dict[int, HostPort]:
-        found = super().learn(nodes)
-        if found:
-            self.changed(found)
-        return found
 
 
 class Supervisor:
@@ -105,12 +80,6 @@ class Supervisor:
     ) -> None:
         self.config, self.log, self.store, self.files = config, log, store, files
         self.reactor = Reactor(log)
-        self.counts = ConnectionCounts()
-        self.packed = pack(config)
-        self.clusters = {listener.name: listener.cluster for listener in config.listeners}
-        self.topologies = {
-            name: SharedTopology(config.limits.max_nodes, partial(self.met, name)) for name in config.clusters
-        }
         self.table = table = SharedTable.create()
         self.captures: PoolCaptures | None = None
         self.metrics: PoolMetrics | None = None
@@ -118,11 +87,11 @@ class Supervisor:
         self.pool = WorkerPool(config.workers, self.reactor, self.start_for, log,
                          descriptors={"lines": lines, "table": table.fd},
                          by_address=bool(config.limits.max_connections_per_address))  # fmt: skip
-        self.dispatcher = Dispatcher(config, self.pool, self.topologies, self.counts, log)
-        arrived = {listener.name: partial(self.dispatcher.arrived, listener.name) for listener in config.listeners}
-        self.port_service = LocalPorts(config, self.reactor, arrived, self.topologies, self.counts, log,
-                                 advertising(store.rule_set))  # fmt: skip
-        self.port_service.own.changed = lambda address, now: self.pool.tell(Listens(address, now))
+        self.network = PoolNetwork(config, self.pool, self.reactor, log, advertising(store.rule_set))
+        self.dispatcher, self.port_service = self.network.dispatcher, self.network.port_service
+        self.configs: ConfigKeeper | None = None
+        self.certificates: dict[tuple[CertificateSide, str], str] = {}
+        self.rule_metrics: RuleCollector | None = None
         self.mark = CircleMark()
         self.keeper = PoolRuleKeeper(store, self.pool, self.swap, self.reactor, log, table)
         self.keeper.events = None if config.audit is None else RuleNewsSender(self.pool)
@@ -136,48 +105,42 @@ class Supervisor:
 
     def start_for(self, worker: PoolWorker) -> Start:
         """Return the first message to a worker: its config, ports, known nodes and rules."""
-        ports = {name: listener_ports.port for name, listener_ports in self.port_service.by_listener.items()}
-        nodes = {name: dict(topology.nodes) for name, topology in self.topologies.items()}
         own = tuple(self.port_service.own.addresses())
         return Start(
-            self.packed, worker.index, self.config.workers, ports, nodes, self.keeper.state(), self.mark.instance, own,
-            worker.restarts,
+            self.network.packed, worker.index, self.config.workers, self.network.terms(), self.keeper.state(),
+            self.mark.instance, own, worker.restarts,
         )  # fmt: skip
 
     def talk(self, worker: PoolWorker) -> None:
         assert worker.channel is not None
-        worker.channel.on_question(FindAddresses, self.ensure)
+        self.network.talk(worker)
         worker.channel.on_notice(CircleFound, self.pool.tell)
 
-    def ensure(self, question: FindAddresses) -> FoundAddresses | Awaitable[FoundAddresses]:
-        """Return the addresses that clients use for these nodes, at once or when all their ports are open."""
-        advertise = unpack_advertise(question.advertise)
-        outcome: list[ClientAddresses] = []
-        done = trio.Event()
+    # ---- another config
 
-        def then(addresses: ClientAddresses) -> None:
-            outcome.append(addresses)
-            self.reactor.notify(done)
+    @property
+    def ending(self) -> bool:
+        """Return True if kproxy drains, or will in a moment."""
+        return self.draining or self.shutdown_delay.begun
 
-        async def later() -> FoundAddresses:
-            await done.wait()
-            return FoundAddresses(outcome[0])
+    def prepare(self, config: Config) -> PoolChange:
+        """Return the change to another config; blocks. Raises UnusableSetting, and nothing has changed then."""
+        return PoolChange(self.network, config)
 
-        addresses = self.port_service.ensure(
-            AddressRequest(
-                question.listener,
-                question.nodes,
-                advertise,
-                question.local_host,
-                self.topologies[self.clusters[question.listener]],
-            ),
-            then,
-        )
-        return later() if addresses is None else FoundAddresses(addresses)
-
-    def met(self, cluster: str, nodes: Mapping[int, HostPort]) -> None:
-        """Tell the workers of nodes that are new, or have moved."""
-        self.pool.tell(NodesMoved(cluster, nodes))
+    def put_in_force(self, change: PoolChange, rules: RuleSet) -> None:
+        """Put the supervisor's half of a change in force, at once. Cannot fail."""
+        before = dict(self.port_service.by_listener)
+        config = self.config = change.config
+        change.commit()
+        self.shutdown_delay.seconds = config.limits.shutdown_delay
+        if self.rule_metrics is not None:
+            self.rule_metrics.most = config.limits.rule_labels
+        self.announce({
+            name: ports for name, ports in self.port_service.by_listener.items() if before.get(name) is not ports
+        })  # fmt: skip
+        self.certificates.clear()
+        if config.admin is not None:
+            self.certificates.update(certificates_of(config))
 
     def swap(self, rules: RuleSet) -> None:
         """Open and close ports as another rule set, now in force, needs them."""
@@ -193,6 +156,8 @@ class Supervisor:
                 await nursery.start(drain_on_signal, self)
                 await nursery.start(self.files.watch, self.keeper)
                 await nursery.start(self.keeper.follow)
+                if self.configs is not None:
+                    nursery.start_soon(self.configs.watch)
                 await self.start_measuring(nursery)
                 await self.serve(nursery)
                 if self.otlp is not None and self.metrics is not None:
@@ -210,17 +175,17 @@ class Supervisor:
             return
         from prometheus_client import PlatformCollector, ProcessCollector
 
-        from kproxy.config.shown import version_of
         from kproxy.process.workers.pool_members import PoolMetrics
         from kproxy.sinks.labels.shares import ToldShares
         from kproxy.sinks.labels.totals import LabelTotals
         from kproxy.sinks.metrics import LogCollector
-        from kproxy.sinks.part_metrics import ConfigCollector, FixedConfig, RuleCollector, WorkerCollector
+        from kproxy.sinks.part_metrics import ConfigCollector, RuleCollector, WorkerCollector
 
-        rules = RuleCollector(self.store, self.keeper.loads, self.config.limits.rule_labels)
-        own = [WorkerCollector(self.pool, self.counts), LogCollector(lost_lines), rules,
-               ConfigCollector(FixedConfig(version_of(self.config))),
+        rules = self.rule_metrics = RuleCollector(self.store, self.keeper.loads, self.config.limits.rule_labels)
+        own = [WorkerCollector(self.pool, self.network.counts), LogCollector(lost_lines), rules,
                PlatformCollector(registry=None), ProcessCollector(registry=None)]  # fmt: skip
+        if self.configs is not None:
+            own.append(ConfigCollector(self.configs))
         labels = None
         if self.config.tells_labels:
             labels = ToldShares(LabelTotals(self.config.metrics, self.config.telemetry))
@@ -252,8 +217,10 @@ class Supervisor:
             self.keeper, members_of(self.pool), self.readiness, metrics.scraped, self.captures,
             self.port_service.known_addresses, self.log, need=admin.ready, view=self.config.view,
         )  # fmt: skip
+        backend.configs, backend.has_token = self.configs, admin.token is not None
+        self.certificates.update(certificates_of(self.config))
         await nursery.start(self.captures.follow)
-        app = make_app(backend, tokens_of(admin), admin.bind.host, certificates_of(self.config))
+        app = make_app(backend, tokens_of(admin), admin.bind.host, self.certificates)
         await open_admin(nursery, app, admin, self.log, self.reactor)
 
     async def readiness(self) -> Readiness:
@@ -289,19 +256,20 @@ class Supervisor:
             raise
         self.listening = True
         self.keeper.started()
-        self.announce()
+        self.announce(self.port_service.by_listener)
+        self.log.info("serving", **self.about())
         garbage.settle()
         nursery.start_soon(sweep)
         nursery.start_soon(tell, self.waiting_for, self.log, self.about())
         await self.pool.finished.wait()
         self.log.info("workers have ended", seconds=round(monotonic() - self.drained_since, 3))
 
-    def announce(self) -> None:
-        for listener in self.config.listeners:
-            port = self.port_service.port(listener.name)
-            self.log.info("listening", listener=listener.name, address=show((listener.bind.host, port)),
+    def announce(self, opened: Mapping[str, ListenerPorts]) -> None:
+        """Log the listeners that are open now."""
+        for ports in opened.values():
+            listener = ports.config
+            self.log.info("listening", listener=listener.name, address=show((listener.bind.host, ports.port)),
                           cluster=listener.cluster, tls=listener.tls is not None)  # fmt: skip
-        self.log.info("serving", **self.about())
 
     def about(self) -> Mapping[str, Any]:
         """Return the fields of the log line that says that kproxy serves."""
@@ -332,7 +300,9 @@ def run(config: Config, origin: Origin = FLAGS) -> int:
 
     def made() -> Callable[[], Awaitable[None]]:
         store, files = read_rules(config, log)
-        files.on_hangup = partial(tell_changes, config, origin, log)
-        return Supervisor(config, store, files, log, lines).run
+        supervisor = Supervisor(config, store, files, log, lines)
+        configs = supervisor.configs = ConfigKeeper(config, origin, supervisor, supervisor.keeper, files, log)
+        files.on_hangup = configs.reload
+        return supervisor.run
 
     return run_all(made, queue)

@@ -17,7 +17,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -25,8 +25,10 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.config.document import Config
 from kproxy.errors import DocumentError, KproxyError
 from kproxy.logs.setup import log_of_process
+from kproxy.net.accept.listener import Listener
 from kproxy.net.connection import Connection
 from kproxy.net.driven import HostPort
+from kproxy.net.network import NetworkChange
 from kproxy.net.reporting import LogThrottle
 from kproxy.net.server import Server
 from kproxy.process.workers.channel import Channel, hear, say
@@ -35,6 +37,7 @@ from kproxy.process.workers.messages import (
     CircleFound,
     GiveUp,
     Missing,
+    NetworkTerms,
     RuleNews,
     Start,
     StartDrain,
@@ -42,7 +45,7 @@ from kproxy.process.workers.messages import (
     WorkerReady,
     unpack_config,
 )
-from kproxy.process.workers.remote import RemotePorts, Reporter
+from kproxy.process.workers.remote import RemotePortChange, RemotePorts, Reporter
 from kproxy.process.workers.shared_table import SharedTable
 from kproxy.process.workers.worker_rules import WorkerRules
 from kproxy.rules.rule_set import RuleSet
@@ -87,25 +90,27 @@ class Worker(ProxyProcess):
 
     def make_server(self) -> Server:
         """Make a server whose ports are the supervisor's."""
-        clusters = {listener.name: listener.cluster for listener in self.config.listeners}
         self.channel = channel = Channel(self.control, self.reactor, self.log, self.lost)
-        port_service = RemotePorts(channel, clusters, self.start.ports, self.start.own)
+        port_service = RemotePorts(channel, self.start.network, self.start.own)
         server = WorkerServer(self.reactor, self.config, self.session, self.counts, self.log,
                               advertise=self.advertise, port_service=port_service)  # fmt: skip
-        port_service.topologies = {name: upstream.topology for name, upstream in server.upstreams.items()}
-        for name, nodes in self.start.nodes.items():
-            port_service.topologies[name].learn(nodes)
+        port_service.set_topologies({name: upstream.topology for name, upstream in server.upstreams.items()})
 
         def met(listener: str, node: int, broker: HostPort) -> None:
-            port_service.topologies[clusters[listener]].learn({node: broker})
+            server.network.listeners[listener].upstream.topology.learn({node: broker})
 
         arrived = {listener.name: listener.arrived for listener in server.listeners}
         self.arrivals = Arrivals(self.hand, self.reactor, arrived, met, self.changed, LogThrottle(self.log))
         server.reporter = self.reporter = Reporter(channel, self.reactor, server, lambda: self.arrivals.taken)
         channel.on_notice(StartDrain, self.drain)
         channel.on_notice(GiveUp, self.give_up)
-        channel.on_notice(CircleFound, lambda notice: self.circles[notice.cluster].found())
+        channel.on_notice(CircleFound, self.is_circle)
         return server
+
+    def is_circle(self, notice: CircleFound) -> None:
+        """Note that a cluster leads back to kproxy, unless the config has it no more."""
+        if notice.cluster in self.circles:
+            self.circles[notice.cluster].found()
 
     def changed(self) -> None:
         self.reporter.changed()
@@ -124,6 +129,35 @@ class Worker(ProxyProcess):
             self.audit.rules.tell()
         self.keeper.store.rule_set = rules
         yield from super().swap(rules)
+
+    # ---- another config
+
+    async def make_ready(self, config: bytes) -> NetworkChange:
+        """Return the change to another config, of which the supervisor opens the ports. Raises UnusableSetting, and
+        nothing has changed then."""
+        unpacked = await trio.to_thread.run_sync(unpack_config, config)
+        change = await trio.to_thread.run_sync(self.prepare, unpacked)
+        await change.open()
+        return change
+
+    def take_over(self, change: NetworkChange, rules: RuleSet, terms: NetworkTerms) -> None:
+        """Put a config in force, on the supervisor's terms. Clients that were handed over before have come in by the
+        one before. Cannot fail."""
+        self.arrivals.take_all()
+        for name in change.fates:
+            before = change.before.upstreams[name].topology
+            same = before.number == terms.clusters[name].number
+            change.fates[name] = "kept" if same else "changed" if name in terms.others else "forgotten"
+        assert isinstance(change.ports, RemotePortChange), "the ports are the supervisor's"
+        change.ports.terms = terms
+        by_address = self.config.limits.max_connections_per_address
+        self.put_in_force(change, rules)
+        self.arrivals.arrived = {listener.name: listener.arrived for listener in self.server.listeners}
+        if self.config.limits.max_connections_per_address and not by_address:
+            self.reporter.tell_all()
+
+    def announce_listeners(self, listeners: Iterable[Listener]) -> None:
+        """Do nothing: the supervisor logs which listeners are open."""
 
     async def start_listening(self, nursery: trio.Nursery) -> None:
         """Do nothing: signals and rule files are the supervisor's, and the reactor serves the channel already."""
@@ -195,6 +229,7 @@ def main(words: list[str]) -> int:
     try:
         rules = WorkerRules(SharedTable.open(given["table"]), start.index, swap)
         worker = Worker(start, config, rules.begin(start.rules), control, hand, log)
+        rules.process = worker
         worker.follow(rules)
         trio.run(worker.run)
     except* (KproxyError, OSError) as group:

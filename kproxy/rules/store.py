@@ -41,6 +41,7 @@ class Saved:
     stored_rules: dict[str, StoredRule]
     off: frozenset[str]
     killed: bool
+    listeners: Mapping[str, ListenerTraits] | None
 
 
 class Begin(NamedTuple):
@@ -192,11 +193,11 @@ class RuleStore:
 
     def saved(self) -> Saved:
         """Return the state that `restore` goes back to."""
-        return Saved(self.documents, self.stored_rules, self.off, self.killed)
+        return Saved(self.documents, self.stored_rules, self.off, self.killed, self.listeners)
 
     def restore(self, saved: Saved, now: float) -> None:
         """Undo what was done since `saved`. What time has brought meanwhile stays."""
-        self.stored_rules = saved.stored_rules
+        self.stored_rules, self.listeners = saved.stored_rules, saved.listeners
         self._take_over(saved.documents, saved.off, saved.killed, now)
 
     # ---- time

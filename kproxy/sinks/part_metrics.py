@@ -117,15 +117,6 @@ class KeptConfig(Protocol):
     def rejected(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class FixedConfig:
-    """Config that does not change until a restart."""
-
-    version: str
-    applied: int = 0
-    rejected: int = 0
-
-
 class ConfigCollector(Collector):
     """Collector of the version of the config in force, and of how often it was changed."""
 

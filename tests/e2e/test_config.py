@@ -189,10 +189,3 @@ def test_a_cluster_that_cannot_be_reached_stops_no_other(configured: Callable[..
     ready = json.loads(run.proxy.get("/readyz")[1])
     assert ready["ready"]
     assert not ready["clusters"]["lost"]["ready"]
-
-
-def test_with_workers_it_is_refused(configured: Callable[..., Any]) -> None:
-    run = configured("--workers", "2")
-    for words in (("show",), ("diff",), ("apply",)):
-        run(*words, code=1)
-        assert "with worker processes the config does not change while kproxy runs" in run.errors

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -204,48 +203,6 @@ def test_many_swaps_lose_nothing(start: Callable[..., Any]) -> None:
     assert seen.count(10) == 4
     assert len(proxy.said("connection closed")) == 0
     assert proxy.metric("kproxy_rules_loaded_total", origin="api") == 200
-
-
-def test_a_config_that_has_changed_is_told_with_workers(
-    fake: Callable[..., Any], tmp_path: Path, kproxy_process: Callable[..., Any]
-) -> None:
-    """SIGHUP says which places of it are not in force, without their values; a mistake in it is told, and stops
-    nothing; nothing is said when all is as it was. What the command line says is no change."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    config: dict[str, Any] = {
-        "clusters": {"main": {"bootstrap": [fake().address]}},
-        "listeners": [{"name": "outside", "bind": f"127.0.0.1:{port}", "cluster": "main"}],
-        "seed": 7,
-    }
-    proxy = kproxy_process(config=config, arguments=["--workers", "2"])
-    file = Path(proxy.said("kproxy starts")[0]["config"])
-    config = json.loads(file.read_text())
-    told = "config has changed, a restart is needed for this"
-
-    proxy.child.signal(signal.SIGHUP)
-    until(lambda: loads(proxy) == 2)
-    assert not proxy.said(told)
-    config["limits"] = {"max_connections": 77}
-    config["listeners"][0]["bind"] = f"127.0.0.1:{port + 1}"
-    config["listeners"].append({"name": "inside", "bind": f"127.0.0.1:{port + 2}", "cluster": "main"})
-    config["admin"]["token"] = "hunter2"
-    file.write_text(json.dumps(config))
-    proxy.child.signal(signal.SIGHUP)
-    until(lambda: proxy.said(told))
-    (line,) = proxy.said(told)
-    assert (line["level"], set(line["changed"])) == (
-        "warning", {"limits.max_connections", "listeners.outside.bind", "listeners.inside", "admin.token"},
-    )  # fmt: skip
-    assert "hunter2" not in proxy.logs()
-
-    file.write_text(json.dumps({**config, "limits": {"max_conections": 1}}))
-    proxy.child.signal(signal.SIGHUP)
-    until(lambda: proxy.said("config cannot be read again, kproxy goes on with what it has"))
-    (line,) = proxy.said("config cannot be read again, kproxy goes on with what it has")
-    assert 'did you mean "max_connections"' in line["mistakes"][0]
-    with RawClient(proxy.bootstrap) as client:
-        assert client.brokers()
 
 
 def test_the_first_line_says_what_begins(start: Callable[..., Any]) -> None:

@@ -34,7 +34,8 @@ from kproxy.rules.rule_set import Barred
 from kproxy.sasl.server import Checker, LoginWork
 from kproxy.sasl.users import Users
 
-from .listener_ports import ClientAddresses, ListenerPorts
+from .listener_ports import ClientAddresses
+from .port_change import LeftPorts
 from .port_service import AddressRequest
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Listener:
     """Number of connections that are open and came in here."""
     gone: tuple[str, str] | None = None
     """(cause, reason) once nobody is let in here any more: it is not in the config, or its cluster is another one."""
-    left_ports: ListenerPorts | None = None
+    left_ports: LeftPorts | None = None
     """Ports that it had, once it is gone or somewhere else."""
 
     def __init__(
@@ -167,9 +168,9 @@ class Listener:
         later."""
         advertise = self.server.advertise(self, connection.facts, connection.session.rules)
         assert advertise, "a session that does not rewrite addresses asks for none"
-        if self.left_ports is not None:
-            return self.left_ports.last_addresses(nodes, advertise, connection.local_host)
-        request = AddressRequest(self.name, nodes, advertise, connection.local_host, self.upstream.topology)
+        request = AddressRequest(
+            self.name, nodes, advertise, connection.local_host, self.upstream.topology, self.left_ports
+        )
         return self.server.port_service.ensure(request, connection.nodes_known)
 
     # ---- connections

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from functools import partial
@@ -41,8 +42,11 @@ class ListenerPorts:
     """Ports of one listener. `port` is the bootstrap port, known once it is bound (the config may say 0).
 
     Sockets are opened first (`stage`), and accept nobody before `begin`: what connects meanwhile waits in the kernel.
-    `use` says who gets those who connect, at the beginning and whenever the listener's config changes.
+    `use` says who gets those who connect, at the beginning and whenever the listener's config changes. `number` tells
+    them from all other ports that this process has had, also of the same listener.
     """
+
+    numbers = itertools.count(1)
 
     def __init__(
         self, config: ListenerConfig, reactor: Reactor, preread: Preread, log: FilteringBoundLogger,
@@ -50,7 +54,7 @@ class ListenerPorts:
     ) -> None:  # fmt: skip
         self.config, self.reactor, self.preread, self.log = config, reactor, preread, log
         self.own = own or OwnPorts()
-        self.name = config.name
+        self.name, self.number = config.name, next(self.numbers)
         self.rules: Sequence[Advertise] = ()
         self.foreign = is_foreign(config)
         self.arrived: OnClient = turn_away

@@ -25,6 +25,20 @@ from .listener_ports import ListenerPorts, fixed_ports, is_foreign
 from .named_port import NamedPort, OnClient
 from .preread import Preread
 
+LeftPorts = ListenerPorts | int
+"""Ports of a listener that is gone, or somewhere else; in a worker the number by which the supervisor knows them."""
+
+
+class PreparedPorts(Protocol):
+    """Change of ports that is ready, or is made ready by `open`. `left`: by listener, those that are left once it is in
+    force."""
+
+    @property
+    def left(self) -> Mapping[str, LeftPorts]: ...
+    async def open(self) -> None: ...
+    def commit(self) -> None: ...
+    def undo(self) -> None: ...
+
 
 class PortOwner(Protocol):
     """Port service whose ports change."""

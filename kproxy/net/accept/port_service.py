@@ -24,7 +24,7 @@ from kproxy.rules.kinds.advertise import Advertise
 
 from .listener_ports import ClientAddresses, ListenerPorts
 from .named_port import NamedPort, OnClient
-from .port_change import PortChange
+from .port_change import LeftPorts, PortChange, PreparedPorts
 from .port_pool import KnownNodes, KnownPorts, StateWriter, read_state
 from .preread import Preread
 
@@ -42,6 +42,8 @@ class AddressRequest:
     local_host: str
     topology: Topology
     """Topology of the cluster that has named them, which learns where they are."""
+    left: LeftPorts | None = None
+    """Ports that the listener had, if it is gone or somewhere else: its clients were told of no others."""
 
 
 class PortService(Protocol):
@@ -50,7 +52,7 @@ class PortService(Protocol):
     own: OwnPorts
 
     async def open(self) -> None: ...
-    def prepare(self, config: Config, arrived: Mapping[str, OnClient]) -> PortChange: ...
+    def prepare(self, config: Config, arrived: Mapping[str, OnClient]) -> PreparedPorts: ...
     def set_topologies(self, topologies: Mapping[str, Topology]) -> None: ...
     def prune(self, listener: str) -> None: ...
     def close(self) -> None: ...
@@ -149,6 +151,8 @@ class LocalPorts:
     def ensure(self, request: AddressRequest, then: Callable[[ClientAddresses], object]) -> ClientAddresses | None:
         """Return where clients reach these nodes, and learn where the nodes are. None: `then` is called later, as many
         ports have to be opened, or others are being opened."""
+        if isinstance(request.left, ListenerPorts):
+            return request.left.last_addresses(request.nodes, request.advertise, request.local_host)
         return self.in_turns(self.find_addresses(request, self.by_listener[request.listener]), then)
 
     def find_addresses(

@@ -60,8 +60,10 @@ class Topology:
     """Map of node id → (host, port). Ids below -1 are controllers (`core.rewrite.addresses.controller_id`).
 
     Of more than `most` nodes, those that were named longest ago are forgotten: connections to them go to a bootstrap
-    server.
+    server. `number` tells it from earlier ones of its cluster, where several processes share what is known.
     """
+
+    number = 0
 
     def __init__(self, most: int = MOST_NODES) -> None:
         self.most = most

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import count, islice
 from time import monotonic, time
-from typing import Protocol
+from typing import Any, Protocol
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -69,6 +69,16 @@ class Events(Protocol):
     def changed(self, now: float, change: str, rule: str | None, version: str, rules: int) -> None: ...
 
     def tell(self) -> None: ...
+
+
+class ToldConfig(Protocol):
+    """Config that comes into force together with rules, for processes that are told of it. `packed`: all of it.
+    `terms` are those on which it is in force, once it is; `has_taken` is called for each process that has it then."""
+
+    packed: bytes
+
+    def terms(self) -> Any: ...
+    def has_taken(self, worker: Any) -> object: ...
 
 
 class RuleKeeper:
@@ -138,10 +148,12 @@ class RuleKeeper:
             return change
 
     async def load_with(
-        self, operation: StoreOperation, commit: Callable[[RuleSet], object], ending: Callable[[], bool]
-    ) -> None:
+        self, operation: StoreOperation, commit: Callable[[RuleSet], object], ending: Callable[[], bool],
+        told: ToldConfig | None = None,
+    ) -> None:  # fmt: skip
         """Take in rules together with another config, which `commit` puts in force beside them; it cannot fail. Raises
-        DocumentError, and ConfigRefused when the process is `ending` by now; nothing has changed then."""
+        DocumentError, ConfigRefused when the process is `ending` by now, and, where other processes are `told` of the
+        config, NotEverywhere and UnusableSetting; nothing has changed then."""
         async with self.one_at_a_time():
             before = self.store.rule_set.id
             change = await self._aside(operation)

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import socket
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from time import monotonic
 from typing import Any
 
+import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.document import Config
+from kproxy.net.accept.named_port import OnClient
 from kproxy.net.capacity import Capacity
 from kproxy.net.dial.dialling import Topology
 from kproxy.net.driven import HostPort, host_port, show
@@ -25,12 +28,16 @@ from .hand_over import HandedClient
 from .pool_worker import PoolWorker
 from .worker_pool import WorkerPool
 
+Words = Mapping[str, object]
+"""Bonds of clients that come in now, by the name of their listener; the same object as long as it is the same."""
+
 MOST_WAITING = 1024
 """Clients that wait for a worker. Each holds a descriptor; more are refused at once."""
 
 
 class Dispatcher:
-    """Dispatcher of the supervisor; `arrived` is called for each client. `counts` has those that were refused here."""
+    """Dispatcher of the supervisor; `arrived` is called for each client. `counts` has those that were refused here.
+    `ports_of` gives the number of a listener's ports."""
 
     def __init__(
         self,
@@ -40,16 +47,63 @@ class Dispatcher:
         counts: ConnectionCounts,
         log: FilteringBoundLogger,
     ) -> None:
-        self.pool, self.topologies, self.counts, self.limits = pool, topologies, counts, config.limits
-        self.clusters = {listener.name: listener.cluster for listener in config.listeners}
-        self.logs = {name: LogThrottle(log.bind(listener=name)) for name in self.clusters}
+        self.pool, self.counts, self.log = pool, counts, log
+        self.logs: dict[str, LogThrottle] = {}
+        self.ports_of: Callable[[str], int] = lambda listener: 0
+        self.words: Words = {}
         self.waiting: deque[tuple[HandedClient, socket.socket]] = deque()
         self.last = 0
+        self.use(config, topologies, words_of(config, self.words))
         self.capacity = Capacity(0, self.limits.max_connections, self.limits.max_connections)
         self.most_waiting = MOST_WAITING
         self.draining = False
         pool.on_room = self.serve_waiting
         pool.on_returned = self.take_back
+
+    def use(self, config: Config, topologies: Mapping[str, Topology], words: Words) -> None:
+        """Have another config in force for clients that come from now on, and for those that wait."""
+        self.topologies, self.limits, self.words = topologies, config.limits, words
+        self.clusters = {listener.name: listener.cluster for listener in config.listeners}
+        self.logs = {name: self.log_of(name) for name in self.clusters}
+        waiting = list(self.waiting)
+        self.waiting.clear()
+        self.waiting.extend(self.still_welcome(waiting))
+
+    def log_of(self, listener: str) -> LogThrottle:
+        """Return the log of a listener, which may be gone."""
+        return self.logs.get(listener) or LogThrottle(self.log.bind(listener=listener))
+
+    def entrances(self, words: Words) -> dict[str, OnClient]:
+        """Return what takes the clients of each listener as long as what they are bound to is in force."""
+        return {name: partial(self.arrived_by, word, name) for name, word in words.items()}
+
+    def arrived_by(self, word: object, listener: str, node: int | None, sock: socket.socket, address: Any) -> None:
+        """Take a client that has come in by this word of its listener. Another config may be in force by now: the
+        client may have had to say first who it is."""
+        if self.words.get(listener) is word:
+            self.arrived(listener, node, sock, address)
+        elif listener in self.words:
+            why = f"listener {listener} has other settings by now"
+            self.refuse(listener, sock, client_of(address), "listener_changed", why)
+        else:
+            self.refuse_gone(listener, sock, client_of(address))
+
+    def refuse_gone(self, listener: str, sock: socket.socket, client: HostPort) -> None:
+        self.refuse(listener, sock, client, "listener_removed", f"listener {listener} is no longer there")
+
+    def still_welcome(
+        self, clients: Iterable[tuple[HandedClient, socket.socket]]
+    ) -> Iterator[tuple[HandedClient, socket.socket]]:
+        """Refuse clients whose listener is gone or somewhere else, and yield the others, without the places of nodes
+        that are forgotten."""
+        for handed, sock in clients:
+            cluster = self.clusters.get(handed.listener)
+            if cluster is None or handed.ports != self.ports_of(handed.listener):
+                self.refuse_gone(handed.listener, sock, handed.client)
+            elif handed.topology != self.topologies[cluster].number:
+                yield msgspec.structs.replace(handed, broker=None), sock
+            else:
+                yield handed, sock
 
     def admit(self, capacity: Capacity) -> None:
         """Set the number of connections that a process has room for; in this one they only wait."""
@@ -63,13 +117,15 @@ class Dispatcher:
 
     def arrived(self, listener: str, node: int | None, sock: socket.socket, address: Any) -> None:
         """Take a client that has connected; `address` is as the socket module gives it."""
-        client: HostPort = address if len(address) == 2 else host_port(address)
+        client = client_of(address)
         refusal = self.refusal(client)
         if refusal is not None:
             self.refuse(listener, sock, client, *refusal)
             return
-        broker = None if node is None else self.topologies[self.clusters[listener]].nodes.get(node)
-        handed = HandedClient(listener, node, sock.family, client, broker)
+        topology = self.topologies[self.clusters[listener]]
+        broker = None if node is None else topology.nodes.get(node)
+        ports = self.ports_of(listener)
+        handed = HandedClient(listener, node, sock.family, client, broker, ports, topology.number)
         if self.waiting or not self.hand(handed, sock):
             self.wait(handed, sock)
 
@@ -90,7 +146,7 @@ class Dispatcher:
 
     def refuse(self, listener: str, sock: socket.socket, client: HostPort, cause: str, why: str) -> None:
         self.counts.refused[cause] += 1
-        self.logs[listener].warning("connection refused", key=cause, cause=cause, reason=why, client=show(client))
+        self.log_of(listener).warning("connection refused", key=cause, cause=cause, reason=why, client=show(client))
         sock.close()
 
     def hand(self, handed: HandedClient, sock: socket.socket) -> bool:
@@ -105,7 +161,7 @@ class Dispatcher:
     def best_first(self) -> list[PoolWorker]:
         """Return the workers that are ready, those that answer first; among equals whose turn it is."""
         count, last = len(self.pool.workers), self.last
-        ready = [worker for worker in self.pool.workers if worker.ready]
+        ready = [worker for worker in self.pool.workers if worker.ready and not worker.behind]
         ready.sort(key=lambda one: (one.silent, one.ledger.connections, (one.index - last - 1) % count))
         return ready
 
@@ -123,8 +179,10 @@ class Dispatcher:
 
     def take_back(self, worker: PoolWorker) -> None:
         """Give others what this worker has not taken: it has died, or does not answer."""
-        for handed, sock in worker.queue.take_back():
+        back = list(worker.queue.take_back())
+        for _ in back:
             worker.ledger.take_back()
+        for handed, sock in self.still_welcome(back):
             if not self.hand(handed, sock):
                 self.wait(handed, sock)
 
@@ -134,3 +192,20 @@ class Dispatcher:
         while self.waiting:
             handed, sock = self.waiting.popleft()
             self.refuse(handed.listener, sock, handed.client, "shutdown", "kproxy is shutting down")
+
+
+def client_of(address: Any) -> HostPort:
+    """Return the address of a client, which is as the socket module gives it."""
+    client: HostPort = address if len(address) == 2 else host_port(address)
+    return client
+
+
+def words_of(config: Config, before: Words) -> Words:
+    """Return what clients of each listener are bound to; of one that was the same `before` the object of then."""
+    words: dict[str, object] = {}
+    for one in config.listeners:
+        ages = {"max_connection_age": None, "max_connection_age_jitter": None}
+        word = one.model_copy(update=ages), config.clusters[one.cluster], config.mark(one.cluster)
+        known = before.get(one.name)
+        words[one.name] = known if known == word else word
+    return words

@@ -30,7 +30,8 @@ FULL = {errno.EAGAIN, errno.ENOBUFS, errno.ETOOMANYREFS}
 class HandedClient(msgspec.Struct, frozen=True, array_like=True):
     """Client that has connected to a listener, to the port of `node` or, if None, to the bootstrap port.
 
-    `broker`: where that node is, as far as it is known.
+    `broker`: where that node is, as far as it is known. `ports`, `topology`: numbers of the listener's ports and of
+    what the node belongs to, when the client came.
     """
 
     listener: str
@@ -38,6 +39,8 @@ class HandedClient(msgspec.Struct, frozen=True, array_like=True):
     family: int
     client: HostPort
     broker: HostPort | None
+    ports: int = 0
+    topology: int = 0
 
 
 class HandOver:
@@ -124,9 +127,14 @@ class Arrivals:
         if sock is None:
             self.log.warning("a connection is lost, no more files may be open", key=handed.listener)
             return True
+        arrived = self.arrived.get(handed.listener)
+        if arrived is None:  # the supervisor hands over none of listeners that the worker does not have
+            self.log.warning("a connection is closed, there is no such listener", key=handed.listener)
+            sock.close()
+            return True
         if handed.node is not None and handed.broker is not None:
             self.met(handed.listener, handed.node, handed.broker)
-        self.arrived[handed.listener](handed.node, sock, handed.client)
+        arrived(handed.node, sock, handed.client)
         return True
 
     def take_all(self) -> None:

@@ -22,6 +22,11 @@ class Ledger:
         self.coming: deque[str] = deque()
         self.coming_from: Counter[str] = Counter()
 
+    def count_addresses(self, by_address: bool) -> None:
+        """Count connections by their addresses from now on, or no more; the worker tells of all that it has."""
+        self.by_address = by_address
+        self.told.clear()
+
     @property
     def connections(self) -> int:
         return self.open + self.handed - self.taken

@@ -21,15 +21,38 @@ from kproxy.view.parts import ViewPart, ViewTotals
 from .channel import Notice, Question
 
 
+class ListenerPlace(msgspec.Struct, frozen=True, array_like=True):
+    """Place of a listener: the number of its ports, another one once it is somewhere else, and its bootstrap port."""
+
+    number: int
+    port: int
+
+
+class ClusterNodes(msgspec.Struct, frozen=True, array_like=True):
+    """Nodes of a cluster that are known. `number`: of its topology, another one once what was known is forgotten."""
+
+    number: int
+    nodes: Mapping[int, HostPort]
+
+
+class NetworkTerms(msgspec.Struct, frozen=True):
+    """Terms on which a config is in force: what the supervisor has opened and knows for it, by listener and cluster.
+    `number`: how many configs were in force before. `others`: clusters that are other ones since this config."""
+
+    number: int
+    listeners: Mapping[str, ListenerPlace]
+    clusters: Mapping[str, ClusterNodes]
+    others: tuple[str, ...] = ()
+
+
 class Start(Notice, frozen=True):
-    """First message to a worker: what it is. `ports` are the listeners' bootstrap ports, `nodes` of each cluster those
-    that are known, `rules` what kproxy.process.workers makes of the rules in force."""
+    """First message to a worker: what it is. `network` are the terms of its config, `rules` what
+    kproxy.process.workers makes of the rules in force."""
 
     config: bytes
     index: int
     workers: int
-    ports: Mapping[str, int]
-    nodes: Mapping[str, Mapping[int, HostPort]]
+    network: NetworkTerms
     rules: bytes = b""
     instance: str = ""
     """Random id of this start of kproxy, the same in all its workers."""
@@ -79,9 +102,10 @@ class Load(Notice, frozen=True):
 
 
 class NodesMoved(Notice, frozen=True):
-    """Notice of nodes of a cluster that are new, or elsewhere than before."""
+    """Notice of nodes of a cluster that are new, or elsewhere than before. `topology`: the number of that."""
 
     cluster: str
+    topology: int
     nodes: Mapping[int, HostPort]
 
 
@@ -92,13 +116,24 @@ class FoundAddresses(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FindAddresses(Question[FoundAddresses], frozen=True):
-    """Question of a worker for clients' addresses of these nodes; see `port_service.AddressRequest`."""
+    """Question of a worker for clients' addresses of these nodes; see `port_service.AddressRequest`. `ports`,
+    `topology`: numbers of the listener's ports and of what the nodes belong to, in the config that the worker has."""
 
     answer: ClassVar[Any] = FoundAddresses
     listener: str
     nodes: Mapping[int, HostPort]
     advertise: bytes
     local_host: str
+    ports: int
+    topology: int
+
+
+class Pruned(Notice, frozen=True):
+    """Notice of a worker that it has no connection left which knows of ports that only configs before `config` gave
+    this listener."""
+
+    listener: str
+    config: int
 
 
 class StartDrain(Notice, frozen=True):
@@ -254,17 +289,36 @@ class RulesState(msgspec.Struct, frozen=True):
     rules: list[HandedRule]
 
 
-class Prepare(Question[None], frozen=True):
-    """Question to make everything ready for this state (a `RulesState`, packed), and change nothing. Refused for rules
-    that cannot be made here."""
+class Obstacle(msgspec.Struct, frozen=True):
+    """Setting of a config that is right, and that a worker cannot use. `where`: its path in the config."""
 
+    where: list[Any]
+    message: str
+
+
+class Prepare(Question[Obstacle | None], frozen=True):
+    """Question to make everything ready for this state (a `RulesState`, packed) and, unless it is empty, this config
+    (packed), and change nothing. Refused for rules that cannot be made here. `number`: of the state; each has another
+    one, also those that do not come into force."""
+
+    answer: ClassVar[Any] = Obstacle | None
+    number: int
     state: bytes
+    config: bytes = b""
+
+
+class Forget(Notice, frozen=True):
+    """Notice that the state of this number does not come into force."""
+
+    number: int
 
 
 class Commit(Question[None], frozen=True):
-    """Question to put the state that was prepared last into force."""
+    """Question to put the state that was prepared last into force. `network`: the terms of its config, if it has
+    one."""
 
     number: int
+    network: NetworkTerms | None = None
 
 
 class RuleCount(msgspec.Struct, frozen=True, array_like=True):

@@ -5,6 +5,9 @@ cannot, the store goes back and nothing has changed anywhere; if all can, all ar
 that ends meanwhile has no say: the next in its place begins with what is in force then. One that does not do what it
 was ready for is started again.
 
+A config goes the same way, together with the rules that hold beside it (`load_with`). Of that all workers that take
+connections have to say that they are ready, also one that ends meanwhile: what has killed it may be the config.
+
 The live rules of this store see no traffic. They stand for those of the workers: their counters are the sums of what
 workers say, each second, and all the time while somebody waits for a number. What a worker that has ended had said last
 stays in the sums.
@@ -12,7 +15,7 @@ stays in the sums.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from time import monotonic
 from typing import Any
@@ -21,16 +24,28 @@ import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.errors import InternalError, NotEverywhere
+from kproxy.errors import ConfigRefused, InternalError, KproxyError, NotEverywhere, UnusableSetting
 from kproxy.net.loop.reactor import Reactor
-from kproxy.net.rules.keeper import LOOK_AFTER, ApplyRuleSet, RuleKeeper, StoreOperation
+from kproxy.net.rules.keeper import LOOK_AFTER, ApplyRuleSet, RuleKeeper, StoreOperation, ToldConfig
 from kproxy.net.rules.waiters import CounterName, RuleWaiters
+from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import HowGone, Running
 from kproxy.rules.store import RuleStore, Saved
 from kproxy.rules.stored_rules import RuleOrigin, StoreChange, StoredRule
 
 from .channel import Unanswered
-from .messages import Commit, CountRules, HandedRule, Prepare, ReleaseRule, RuleCount, RuleNews, RulesState
+from .messages import (
+    Commit,
+    CountRules,
+    Forget,
+    HandedRule,
+    Obstacle,
+    Prepare,
+    ReleaseRule,
+    RuleCount,
+    RuleNews,
+    RulesState,
+)
 from .shared_table import SharedTable
 from .worker_pool import Recipient, Recipients, ask_all
 from .worker_rules import owner
@@ -62,6 +77,9 @@ class PoolRuleKeeper(RuleKeeper):
         self.latest: dict[int, dict[int, RuleCount]] = {}  # by worker and rule
         self.lost: dict[int, RuleCount] = {}  # of workers that have ended, added up by rule
         self.numbers: dict[int, int] = {}  # by worker: the state that it has
+        self.attempts = 0  # states that were made so far, each with a number of its own
+        self.told: ToldConfig | None = None  # the config in force, if it is another one than that of the start
+        self.told_since = 0  # the state with which it came
         self.owners = self._owners()
 
     # ---- for the pool
@@ -79,10 +97,15 @@ class PoolRuleKeeper(RuleKeeper):
     async def admit(self, worker: Recipient) -> None:
         """Bring a worker up to date whose rules are made, should others have come meanwhile. Raises Unanswered."""
         async with self.one_at_a_time():
-            if self.numbers[worker.index] != self.in_force.number and worker.channel is not None:
-                await worker.channel.ask(Prepare(self.packed), PATIENCE)
-                await worker.channel.ask(Commit(self.in_force.number), COMMIT_PATIENCE)
-                self.numbers[worker.index] = self.in_force.number
+            number, channel = self.in_force.number, worker.channel
+            if self.numbers[worker.index] == number or channel is None:
+                return
+            told = self.told if self.numbers[worker.index] < self.told_since else None
+            obstacle = await channel.ask(Prepare(number, self.packed, b"" if told is None else told.packed), PATIENCE)
+            if obstacle is not None:
+                raise Unanswered(obstacle.message)
+            await channel.ask(Commit(number, None if told is None else told.terms()), COMMIT_PATIENCE)
+            self.numbers[worker.index] = number
 
     async def follow(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Add up what workers count, until cancelled."""
@@ -107,6 +130,25 @@ class PoolRuleKeeper(RuleKeeper):
             await self._put_into_force_in_turns(change)
             self._has_loaded(origin, before)
             return change
+
+    async def load_with(
+        self, operation: StoreOperation, commit: Callable[[RuleSet], object], ending: Callable[[], bool],
+        told: ToldConfig | None = None,
+    ) -> None:  # fmt: skip
+        """Take in rules together with another config, in all processes or in none."""
+
+        def decide() -> None:
+            if ending():
+                raise ConfigRefused("ending", "kproxy is going to end, and takes no other config")
+            commit(self.store.rule_set)
+
+        async with self.one_at_a_time():
+            before, saved = self.store.rule_set.id, self.store.saved()
+            change = await self._aside(operation)
+            await self._hand_out(saved, told, decide)
+            await self._put_into_force_in_turns(change)
+            if self.store.rule_set.id != before:
+                self._has_loaded("file", before)
 
     async def do_everywhere(self, what: str, operation: StoreOperation, *, rule: str | None = None) -> StoreChange:
         """Turn something on or off in all processes, or in none. Raises NotEverywhere."""
@@ -159,34 +201,70 @@ class PoolRuleKeeper(RuleKeeper):
             await self._put_into_force_in_turns(change)
             await self._has_expired(before, now)
 
-    async def _hand_out(self, saved: Saved) -> None:
-        """Put what the store says into force in all processes, or the store back to what it was. Raises
-        NotEverywhere."""
-        state, message = self.in_force, self.packed
+    async def _hand_out(
+        self, saved: Saved, told: ToldConfig | None = None, decide: Callable[[], object] = lambda: None
+    ) -> None:
+        """Put what the store says into force in all processes, or the store back to what it was. `told`: a config that
+        comes with it; `decide` is called when all are ready, and may still refuse. Raises NotEverywhere,
+        UnusableSetting and what `decide` raises."""
+        self.attempts += 1
+        number = self.attempts
         try:
-            state, message = await trio.to_thread.run_sync(self._as_told)
-            answers = await ask_all(self.pool, Prepare(message), PATIENCE)
-            refused = [f"worker {worker.index}: {answer}" for worker, answer in answers if answer is not None]
-        except InternalError as error:
-            refused = [str(error)]
-        if refused:
+            state, message = await trio.to_thread.run_sync(self._as_told, number)
+            prepared = await self._prepared(Prepare(number, message, b"" if told is None else told.packed))
+            decide()
+        except KproxyError as error:
+            self._tell_all(Forget(number))
             self.store.restore(saved, monotonic())
-            raise NotEverywhere(f"nothing was changed: {'; '.join(refused)}")
+            if isinstance(error, NotEverywhere | UnusableSetting | ConfigRefused):
+                raise
+            raise NotEverywhere(f"nothing was changed: {error}") from None
         self.in_force, self.packed = state, message
-        done = await ask_all(self.pool, Commit(state.number), COMMIT_PATIENCE)
-        prepared = {id(worker.channel) for worker, _ in answers}
-        for worker, answer in done:
+        if told is not None:
+            self.told, self.told_since = told, number
+        done = Commit(number, None if told is None else told.terms())
+
+        def answered(worker: Recipient, answer: Unanswered | None) -> None:
             if answer is None:
-                self.numbers[worker.index] = state.number
+                self.numbers[worker.index] = number
+                if told is not None:
+                    told.has_taken(worker)
             elif id(worker.channel) in prepared:
-                self.log.error("a worker has not taken over rules that it was ready for", worker=worker.index,
+                self.log.error("a worker has not taken over what it was ready for", worker=worker.index,
                                error=str(answer))  # fmt: skip
-                self.pool.restart(worker, "it has not taken over rules that it was ready for")
+                self.pool.restart(worker, "it has not taken over what it was ready for")
+
+        await ask_all(self.pool, done, COMMIT_PATIENCE, answered)
         self._forget()
 
-    def _as_told(self) -> tuple[RulesState, bytes]:
+    async def _prepared(self, question: Prepare) -> set[int]:
+        """Have all workers prepare, and return the ids of the channels of those that are ready. Raises NotEverywhere
+        and UnusableSetting."""
+        asked = {worker.index for worker in self.pool.workers if worker.ready and worker.channel is not None}
+        answers = await ask_all(self.pool, question, PATIENCE)
+        refused = {worker.index: str(answer) for worker, answer in answers if isinstance(answer, Unanswered)}
+        obstacles = {worker.index: answer for worker, answer in answers if isinstance(answer, Obstacle)}
+        if question.config:
+            refused |= dict.fromkeys(asked - {worker.index for worker, _ in answers}, "it has ended")
+            if not asked:
+                raise NotEverywhere("nothing was changed: no worker is running")
+        if refused:
+            reasons = {**refused, **{index: one.message for index, one in obstacles.items()}}
+            each = "; ".join(f"worker {index}: {reasons[index]}" for index in sorted(reasons))
+            raise NotEverywhere(f"nothing was changed: {each}")
+        for index, one in obstacles.items():
+            alone = "" if len(obstacles) == len(asked) else f"worker {index}: "
+            raise UnusableSetting(tuple(one.where), f"{alone}{one.message}")
+        return {id(worker.channel) for worker, _ in answers}
+
+    def _tell_all(self, notice: Forget) -> None:
+        for worker in self.pool.workers:
+            if worker.channel is not None:
+                worker.channel.tell(notice)
+
+    def _as_told(self, number: int) -> tuple[RulesState, bytes]:
         """Return what the store says now, and that as workers are told. Raises InternalError."""
-        state = RulesState(self.in_force.number + 1, self.store.seed, handed(self.store))
+        state = RulesState(number, self.store.seed, handed(self.store))
         return state, packed(state)
 
     def _owners(self) -> dict[bytes, None]:

@@ -110,7 +110,7 @@ class Supervising(Protocol):
 
 class PoolWorker:
     """Worker of the pool. `channel` and `process` are None while it is down. `restarts`: processes that have taken the
-    place of another."""
+    place of another. `behind`: it has still to put the config in force that the supervisor has, and gets no clients."""
 
     def __init__(self, pool: Supervising, index: int, *, by_address: bool = False) -> None:
         self.pool, self.index, self.by_address = pool, index, by_address
@@ -119,7 +119,7 @@ class PoolWorker:
         self.channel: Channel | None = None
         self.queue = HandOver()
         self.ledger = Ledger(by_address=by_address)
-        self.ready = self.silent = False
+        self.ready = self.silent = self.behind = False
         self.restarts = self.died_young = 0
         self.began = self.heard = 0.0
         self.failed: WorkerFailed | None = None
@@ -139,7 +139,7 @@ class PoolWorker:
                 near.close()
                 raise
         self.began = self.heard = monotonic()
-        self.failed, self.silent = None, False
+        self.failed, self.silent, self.behind = None, False, False
         self.ledger = Ledger(by_address=self.by_address)
         self.channel = channel = Channel(near, pool.reactor, self.log, self.lost)
         channel.on_notice(WorkerReady, self.is_ready)

@@ -7,10 +7,8 @@ from time import monotonic
 
 from kproxy.config.document import Config
 from kproxy.config.limits import Limits
-from kproxy.errors import InternalError
 from kproxy.net.accept.listener_ports import ClientAddresses
 from kproxy.net.accept.named_port import OnClient
-from kproxy.net.accept.port_change import PortChange
 from kproxy.net.accept.port_service import AddressRequest
 from kproxy.net.capacity import Capacity
 from kproxy.net.dial.dialling import Topology
@@ -21,7 +19,7 @@ from kproxy.net.server import Server
 from kproxy.rules.kinds.advertise import Advertise
 
 from .channel import Channel, Unanswered
-from .messages import FindAddresses, FoundAddresses, Listens, Load, NodesMoved, pack
+from .messages import FindAddresses, FoundAddresses, Listens, Load, NetworkTerms, NodesMoved, Pruned, pack
 
 FRESH = 60.0
 """Seconds for which an address is known here: a port stays a node's for 300 after its last use (port_pool.py)."""
@@ -32,19 +30,43 @@ SOON = 0.005
 BEAT = 1.0
 """Seconds after which the load is told though nothing has changed, as a sign of life."""
 
-AddressKey = tuple[str, bytes, str]
+AddressKey = tuple[int, bytes, str]
+
+
+class RemotePortChange:
+    """Change to the ports of another config, which the supervisor has opened. `terms` of it are to be set before
+    `commit`."""
+
+    terms: NetworkTerms
+
+    def __init__(self, service: RemotePorts) -> None:
+        self.service = service
+        self.left: dict[str, int] = {}
+
+    async def open(self) -> None:
+        """Do nothing: the supervisor opens the ports."""
+
+    def commit(self) -> None:
+        """Note which ports the supervisor has now, and which it has no more."""
+        after = self.terms.listeners
+        for name, place in self.service.terms.listeners.items():
+            if name not in after or after[name].number != place.number:
+                self.left[name] = place.number
+        self.service.terms = self.terms
+        self.service.known.clear()  # a node may get another port, by ways that have changed
+
+    def undo(self) -> None:
+        """Do nothing: nothing was opened here."""
 
 
 class RemotePorts:
-    """Port service of the supervisor, as a server of a worker sees it. `clusters` are of the listeners; `topologies`,
-    of the clusters, are to be set."""
+    """Port service of the supervisor, as a server of a worker sees it. `terms` are those of the config in force;
+    `topologies`, of the clusters, are to be set."""
 
     topologies: Mapping[str, Topology]
 
-    def __init__(
-        self, channel: Channel, clusters: Mapping[str, str], ports: Mapping[str, int], own: Iterable[HostPort] = ()
-    ) -> None:
-        self.channel, self.clusters, self.ports = channel, clusters, ports
+    def __init__(self, channel: Channel, terms: NetworkTerms, own: Iterable[HostPort] = ()) -> None:
+        self.channel, self.terms = channel, terms
         self.known: dict[AddressKey, dict[int, tuple[HostPort, HostPort | None, float]]] = {}
         self.own = OwnPorts(own)
         channel.on_notice(NodesMoved, self.met)
@@ -53,16 +75,24 @@ class RemotePorts:
     async def open(self) -> None:
         """Do nothing: the supervisor has opened the ports."""
 
-    def prepare(self, config: Config, arrived: Mapping[str, OnClient]) -> PortChange:
-        """Refuse: the ports are the supervisor's."""
-        raise InternalError("the ports of a worker are its supervisor's")
+    def prepare(self, config: Config, arrived: Mapping[str, OnClient]) -> RemotePortChange:
+        """Return the change to the ports of another config, of which nothing is to be done here."""
+        return RemotePortChange(self)
 
     def set_topologies(self, topologies: Mapping[str, Topology]) -> None:
-        """Set the topologies of the clusters that there are now."""
+        """Set the topologies of the clusters that there are now, with what the supervisor knows of them."""
         self.topologies = topologies
+        for name, known in self.terms.clusters.items():
+            topology = topologies[name]
+            if topology.number != known.number:
+                topology.nodes.clear()
+                topology.number = known.number
+            topology.learn(known.nodes)
 
     def prune(self, listener: str) -> None:
-        """Do nothing: the supervisor closes the ports that nobody knows of any more."""
+        """Tell the supervisor that nobody here knows of ports that only earlier configs had: it closes those that
+        nobody knows of any more."""
+        self.channel.tell(Pruned(listener, self.terms.number))
 
     def use_limits(self, limits: Limits) -> None:
         """Do nothing: the supervisor awaits first bytes."""
@@ -80,7 +110,7 @@ class RemotePorts:
         """Do nothing: the supervisor admits clients."""
 
     def port(self, listener: str) -> int:
-        return self.ports[listener]
+        return self.terms.listeners[listener].port
 
     def known_addresses(self, listener: str, nodes: Mapping[int, HostPort]) -> Mapping[int, HostPort]:
         """Return none: the supervisor has the ports, and is asked for them."""
@@ -94,12 +124,15 @@ class RemotePorts:
             self.own.discard(notice.address)
 
     def met(self, notice: NodesMoved) -> None:
-        self.topologies[notice.cluster].learn(notice.nodes)
+        topology = self.topologies.get(notice.cluster)
+        if topology is not None and topology.number == notice.topology:  # else it is of another config
+            topology.learn(notice.nodes)
 
     def ensure(self, request: AddressRequest, then: Callable[[ClientAddresses], object]) -> ClientAddresses | None:
         """Return at once what was asked for of late, else None, and `then` is called."""
         request.topology.learn(request.nodes)
-        key = request.listener, pack(request.advertise), request.local_host
+        ports = request.left if isinstance(request.left, int) else self.terms.listeners[request.listener].number
+        key = ports, pack(request.advertise), request.local_host
         now = monotonic()
         known = self.known.get(key, {})
         addresses: ClientAddresses = {}
@@ -118,7 +151,9 @@ class RemotePorts:
             self._remember(request, key, given.addresses)
             then(given.addresses)
 
-        self.channel.ask_then(FindAddresses(request.listener, request.nodes, key[1], request.local_host), answered)
+        number = request.topology.number
+        question = FindAddresses(request.listener, request.nodes, key[1], request.local_host, key[0], number)
+        self.channel.ask_then(question, answered)
 
     def _remember(self, request: AddressRequest, key: AddressKey, addresses: ClientAddresses) -> None:
         if sum(map(len, self.known.values())) + len(request.nodes) > MOST_ADDRESSES:
@@ -148,6 +183,11 @@ class Reporter:
         if not self.soon:
             self.soon = True
             self.reactor.call_at(monotonic() + SOON, self.catch_up)
+
+    def tell_all(self) -> None:
+        """Report soon how many connections there are from each address: nobody was told before."""
+        self.hosts.update(self.server.per_address)
+        self.changed()
 
     def catch_up(self) -> None:
         """Report what has changed, if anything has."""

@@ -92,6 +92,22 @@ class WorkerPool:
         self.log.error("worker is ended", of_worker=worker.index, reason=reason)
         worker.kill()
 
+    # ---- another config
+
+    def hold_back(self, *, by_address: bool) -> None:
+        """Give no clients to workers until each has the config in force. `by_address`: connections from one address
+        are limited by it."""
+        for worker in self.workers:
+            worker.behind = worker.ready
+            if worker.by_address != by_address:
+                worker.by_address = by_address
+                worker.ledger.count_addresses(by_address)
+
+    def has_taken(self, worker: PoolWorker) -> None:
+        """Give a worker clients again, which has the config in force."""
+        worker.behind = False
+        self.on_room(worker)
+
     # ---- the end
 
     def drain(self, timeout: float) -> None:
@@ -204,9 +220,12 @@ class Recipients(Protocol):
         """End the worker's process at once; another is started."""
 
 
-async def ask_all(pool: Recipients, question: Question[A], patience: float) -> list[tuple[Recipient, A | Unanswered]]:
+async def ask_all(
+    pool: Recipients, question: Question[A], patience: float,
+    answered: Callable[[Recipient, A | Unanswered], object] = lambda worker, answer: None,
+) -> list[tuple[Recipient, A | Unanswered]]:  # fmt: skip
     """Return the answers of the workers that are ready, or why there is none, in their order. A worker that ends
-    meanwhile is left out."""
+    meanwhile is left out. `answered` is called with each as soon as it is there."""
     answers: list[tuple[Recipient, A | Unanswered]] = []
 
     async def ask_one(worker: Recipient, channel: Channel) -> None:
@@ -217,6 +236,7 @@ async def ask_all(pool: Recipients, question: Question[A], patience: float) -> l
             answer = error
         if worker.channel is channel and not channel.closed:  # closed: its process has ended, or is about to
             answers.append((worker, answer))
+            answered(worker, answer)
 
     async with trio.open_nursery() as nursery:
         for worker in pool.workers:

@@ -3,17 +3,22 @@
 Strategy. The supervisor says how all rules are to be, each time; a worker that has just begun is told the same way as
 one that has been at work for days. Rules are told apart by numbers that the supervisor has given them: one that goes on
 keeps its `Running`, and with it its counters. Models are made beside the loop, and only those that are new.
+
+A config comes the same way, with the rules that hold beside it. What is asked for later stands: an answer of before
+that comes late is an answer to nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Awaitable
+from dataclasses import dataclass, replace
 from hashlib import blake2b
+from typing import Any, Protocol
 
 import msgspec
 import trio
 
-from kproxy.errors import InternalError
+from kproxy.errors import InternalError, UnusableSetting
 from kproxy.net.loop.turns import in_turns
 from kproxy.net.rules.keeper import ApplyRuleSet, release_in_turns
 from kproxy.rules.kinds import KINDS
@@ -24,28 +29,52 @@ from kproxy.rules.running import Running
 from kproxy.rules.shared_numbers import NumberTable, SharedNumbers
 
 from .channel import Channel
-from .messages import Commit, CountRules, HandedRule, Prepare, ReleaseRule, RuleCount, RulesState
+from .messages import (
+    Commit,
+    CountRules,
+    Forget,
+    HandedRule,
+    NetworkTerms,
+    Obstacle,
+    Prepare,
+    ReleaseRule,
+    RuleCount,
+    RulesState,
+)
+
+
+class ChangingConfig(Protocol):
+    """Process of a worker, whose config changes. `make_ready` raises UnusableSetting; `take_over` cannot fail."""
+
+    async def make_ready(self, config: bytes) -> Any: ...
+    def take_over(self, change: Any, rules: RuleSet, terms: NetworkTerms) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """State that could be put into force. `running`: its live rules at work by the number they were born with."""
+    """State that could be put into force. `running`: its live rules at work by the number they were born with.
+    `change`: to the config that comes with it, if one does."""
 
     state: RulesState
     models: dict[bytes, Rule]
     running: dict[int, Running]
     rule_set: RuleSet
+    change: Any = None
 
 
 class WorkerRules:
-    """Rules of one worker, of the number `index`. `swap` puts a rule set into force for all connections."""
+    """Rules of one worker, of the number `index`. `swap` puts a rule set into force for all connections. `process` is
+    whose config may come with them."""
 
-    def __init__(self, table: NumberTable, index: int, swap: ApplyRuleSet) -> None:
-        self.table, self.swap = table, swap
+    def __init__(
+        self, table: NumberTable, index: int, swap: ApplyRuleSet, process: ChangingConfig | None = None
+    ) -> None:
+        self.table, self.swap, self.process = table, swap, process
         self.own = f":{index}" if index else ""
         self.models: dict[bytes, Rule] = {}
         self.running: dict[int, Running] = {}
         self.in_force: tuple[Running, ...] = ()
+        self.asked = 0  # number of the state that was asked for last
         self.prepared: Prepared | None = None
 
     def begin(self, state: bytes) -> RuleSet:
@@ -57,27 +86,54 @@ class WorkerRules:
     def listen(self, channel: Channel) -> None:
         """Do from now on what the supervisor says."""
         channel.on_question(Prepare, self.prepare)
+        channel.on_notice(Forget, self.forget)
         channel.on_question(Commit, self.commit)
         channel.on_question(CountRules, self.count)
         channel.on_question(ReleaseRule, self.release)
 
-    async def prepare(self, question: Prepare) -> None:
-        """Make the models of a state ready, beside the loop. Raises InternalError."""
-        self.prepared = await trio.to_thread.run_sync(self._read, question.state)
+    async def prepare(self, question: Prepare) -> Obstacle | None:
+        """Make the models of a state ready, beside the loop, and a config. Raises InternalError."""
+        self.asked, self.prepared = question.number, None
+        prepared = await trio.to_thread.run_sync(self._read, question.state)
+        if question.config:
+            if self.process is None:
+                raise InternalError("the config does not change here")
+            try:
+                prepared = replace(prepared, change=await self.process.make_ready(question.config))
+            except UnusableSetting as error:
+                return Obstacle(list(error.where), str(error))
+        if self.asked != question.number:
+            raise InternalError(f"state {question.number} is not wanted any more")
+        self.prepared = prepared
+        return None
+
+    def forget(self, notice: Forget) -> None:
+        """Drop what was made ready for a state that does not come into force."""
+        if self.asked == notice.number:
+            self.asked, self.prepared = 0, None
 
     def _read(self, state: bytes) -> Prepared:
         read = msgspec.msgpack.decode(state, type=RulesState)
         return self._ready(read, models(read, self.models))
 
-    async def commit(self, question: Commit) -> None:
-        """Put a state into force. Raises InternalError when it is not what was prepared."""
+    def commit(self, question: Commit) -> Awaitable[None]:
+        """Put a state into force: its config at once, its rules before the answer. Raises InternalError when it is not
+        what was prepared."""
         prepared, self.prepared = self.prepared, None
         if prepared is None or prepared.state.number != question.number:
             number = "none" if prepared is None else prepared.state.number
             raise InternalError(f"rules {question.number} are to be put into force, {number} are prepared")
+        if (prepared.change is None) != (question.network is None):
+            raise InternalError(f"state {question.number} is to come with another config than was prepared")
         before = self.in_force
         self._take(prepared)
-        await in_turns(self.swap(prepared.rule_set) or ())
+        if self.process is not None and question.network is not None:
+            self.process.take_over(prepared.change, prepared.rule_set, question.network)
+        return self._swap(prepared.rule_set, before)
+
+    async def _swap(self, rules: RuleSet, before: tuple[Running, ...]) -> None:
+        """Put rules into force for all connections, and let go what those of before hold that leave."""
+        await in_turns(self.swap(rules) or ())
         staying = set(map(id, self.in_force))
         for running in before:
             if id(running) not in staying:

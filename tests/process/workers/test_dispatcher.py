@@ -40,7 +40,7 @@ class PoolWorker:
 
     def __init__(self, index: int) -> None:
         self.index, self.queue, self.ledger = index, Queue(), Ledger(by_address=True)
-        self.ready, self.silent = True, False
+        self.ready, self.silent, self.behind = True, False, False
 
 
 class WorkerPool:

@@ -16,7 +16,17 @@ from kproxy.net.dial.dialling import Topology
 from kproxy.net.loop.reactor import Reactor
 from kproxy.process.workers import remote as module
 from kproxy.process.workers.channel import Channel, Question
-from kproxy.process.workers.messages import FindAddresses, FoundAddresses, Load, NodesMoved, unpack_advertise
+from kproxy.process.workers.messages import (
+    ClusterNodes,
+    FindAddresses,
+    FoundAddresses,
+    ListenerPlace,
+    Load,
+    NetworkTerms,
+    NodesMoved,
+    Pruned,
+    unpack_advertise,
+)
 from kproxy.process.workers.remote import RemotePorts, Reporter
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 
@@ -31,9 +41,9 @@ class Both:
         self.reactor = reactor
         self.worker = Channel(here, reactor, log, lambda reason: None)
         self.supervisor = Channel(there, reactor, log, lambda reason: None)
-        self.port_service = RemotePorts(self.worker, {"main": "c"}, {"main": 9092})
+        self.port_service = RemotePorts(self.worker, terms(0, 1, 5))
         self.topology = Topology()
-        self.port_service.topologies = {"c": self.topology}
+        self.port_service.set_topologies({"c": self.topology})
         self.asked: list[FindAddresses] = []
         self.supervisor.on_question(FindAddresses, self.ensure)
 
@@ -55,6 +65,11 @@ class Both:
             return at_once
         await told.wait()
         return found[0]
+
+
+def terms(number: int, ports: int, topology: int, nodes: Any = None) -> NetworkTerms:
+    """Terms of a config with one listener and one cluster."""
+    return NetworkTerms(number, {"main": ListenerPlace(ports, 9092)}, {"c": ClusterNodes(topology, nodes or {})})
 
 
 @asynccontextmanager
@@ -90,9 +105,37 @@ async def test_places_are_asked_for_once(quiet_log: Any, monkeypatch: pytest.Mon
         monkeypatch.setattr(module, "monotonic", lambda: 1e9)
         assert await ends.places(AddressRequest("main", moved, plain, "h", ends.topology)) == {1: ("k", 9101)}
         assert len(ends.asked) == 4
-        ends.supervisor.tell(NodesMoved("c", {5: ("b5", 1)}))
+        ends.supervisor.tell(NodesMoved("c", 5, {5: ("b5", 1)}))
         assert await ends.places(AddressRequest("main", {7: ("b7", 1)}, plain, "h", ends.topology)) == {7: ("k", 9107)}
         assert ends.topology.nodes[5] == ("b5", 1)
+
+
+async def test_with_another_config_what_was_known_is_asked_for_again(quiet_log: Any) -> None:
+    """By the numbers of that config; nodes of a topology that is forgotten are not taken for its own, and clients of
+    ports that are left are answered by these."""
+    one = {1: ("b1", 9092)}
+    async with both(quiet_log) as ends:
+        pruned: list[Pruned] = []
+        ends.supervisor.on_notice(Pruned, pruned.append)
+        service, old = ends.port_service, AddressRequest("main", one, Advertise(), "h", ends.topology)
+        await ends.places(old)
+        change = service.prepare(None, {})
+        change.terms = terms(1, 2, 6, {7: ("b7", 1)})
+        change.commit()
+        service.set_topologies({"c": Topology()})
+        new = service.topologies["c"]
+        assert (change.left, new.nodes, new.number) == ({"main": 1}, {7: ("b7", 1)}, 6)
+        await ends.places(AddressRequest("main", one, Advertise(), "h", new))
+        await ends.places(AddressRequest("main", one, Advertise(), "h", ends.topology, change.left["main"]))
+        assert [(asked.ports, asked.topology) for asked in ends.asked] == [(1, 5), (2, 6), (1, 5)]
+        ends.supervisor.tell(NodesMoved("c", 5, {2: ("b2", 1)}))
+        ends.supervisor.tell(NodesMoved("gone", 9, {2: ("b2", 1)}))
+        ends.supervisor.tell(NodesMoved("c", 6, {3: ("b3", 1)}))
+        await until(lambda: 3 in new.nodes)
+        assert 2 not in new.nodes
+        service.prune("main")
+        await until(lambda: pruned)
+        assert pruned == [Pruned("main", 1)]
 
 
 class Server:

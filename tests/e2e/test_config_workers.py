@@ -1,0 +1,218 @@
+"""Another config with two workers: all have it or none, and no connection is cut but those of what was removed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproxy.cli.admin_client import Admin, Refused
+from kproxy.errors import DocumentError
+from kproxy.testing.process import free_port
+from kproxy.testing.proxy import Proxy
+from tests.support.live_proxy import NamedBroker
+from tests.support.raw_client import EndOfStream, RawClient
+from tests.support.wait import until
+
+
+class Two:
+    """A proxy with two workers, whose config file changes, and its API."""
+
+    def __init__(self, folder: Path, broker: NamedBroker, other: NamedBroker) -> None:
+        self.folder, self.broker, self.other = folder, broker, other
+        self.ports = {name: free_port() for name in "abc"}
+        self.proxy = Proxy(config=self.config("a"))
+
+    def config(self, *names: str, bootstrap: str | None = None, **more: Any) -> dict[str, Any]:
+        """A config with these listeners; of one of them more is said by its name."""
+        listeners = [
+            {"name": name, "bind": f"127.0.0.1:{self.ports[name]}", "cluster": "main"} | more.pop(name, {})
+            for name in names
+        ]
+        clusters = {"main": {"bootstrap": [bootstrap or self.broker.address]}}
+        return {"clusters": clusters, "listeners": listeners, "workers": 2, "seed": 7} | more
+
+    def begun(self) -> None:
+        self.proxy.start()
+        self.admin = Admin(f"http://{self.proxy.admin}")
+        self.file = Path(self.proxy.said("kproxy starts")[0]["config"])
+        self.rest = {name: one for name, one in json.loads(self.file.read_text()).items() if name in ("admin", "log")}
+
+    def write(self, config: dict[str, Any]) -> None:
+        self.file.write_text(json.dumps(self.rest | config))
+
+    def apply(self, config: dict[str, Any]) -> list[str]:
+        """The names of the steps. Raises what the command shows."""
+        self.write(config)
+        return [one["name"] for one in self.admin("POST", "/api/config", b"", kind="application/yaml")["steps"]]
+
+    def connect(self, name: str) -> RawClient:
+        return RawClient(f"127.0.0.1:{self.ports[name]}")
+
+    def told(self, name: str) -> dict[int, str]:
+        """What a new client of the listener hears."""
+        with self.connect(name) as client:
+            return client.brokers()
+
+    def served(self, name: str) -> bool:
+        """Return True if a new client of the listener is let in."""
+        try:
+            return bool(self.told(name))
+        except (EndOfStream, ConnectionError):
+            return False
+
+    def opened(self, stack: ExitStack, name: str, count: int = 4) -> list[RawClient]:
+        """Clients that have been served, half of them by each worker."""
+        clients = [stack.enter_context(self.connect(name)) for _ in range(count)]
+        assert all(client.brokers() for client in clients)
+        return clients
+
+    def at(self, name: str) -> dict[int, str]:
+        return {1: f"127.0.0.1:{self.ports[name] + 2}"}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
+    """For all tests here: it takes seconds to start."""
+    with NamedBroker("one") as broker, NamedBroker("two") as other:
+        two = Two(tmp_path_factory.mktemp("two"), broker, other)
+        try:
+            two.begun()
+            yield two
+        finally:
+            two.proxy.stop()
+
+
+@pytest.fixture
+def two(running: Two) -> Two:
+    """With one listener."""
+    running.apply(running.config("a"))
+    return running
+
+
+def test_a_listener_comes_and_goes_in_all_workers(two: Two) -> None:
+    """Connections of others notice nothing; those of the one that goes end, and so do its ports and its brokers'."""
+    with ExitStack() as stack:
+        stay = two.opened(stack, "a")
+        assert two.apply(two.config("a", "b")) == ["listeners.b"]
+        come = two.opened(stack, "b")
+        assert [client.brokers() for client in come] == [two.at("b")] * 4
+        with RawClient(two.at("b")[1]) as node:
+            assert node.brokers() == two.at("b")
+        assert {one["id"] % 2 for one in two.admin("GET", "/api/connections")["connections"]} == {0, 1}
+        assert two.apply(two.config("a")) == ["listeners.b"]
+        for client in come:
+            with pytest.raises((EndOfStream, ConnectionError)):
+                client.frame()
+        for port in (two.ports["b"], two.ports["b"] + 2):
+            with pytest.raises(ConnectionRefusedError):
+                RawClient(f"127.0.0.1:{port}")
+        assert [client.brokers() for client in stay] == [two.at("a")] * 4
+    until(lambda: two.proxy.metric("kproxy_connections_closed_total", cause="listener_removed") == 4)
+
+
+def test_a_changed_listener_has_other_words_for_new_clients(two: Two) -> None:
+    """Ports of nodes that only the old ones know of are closed when the last of these has ended, wherever it was."""
+    with ExitStack() as stack:
+        before = two.opened(stack, "a")
+        two.apply(
+            two.config("a", a={"advertise": {"host": "localhost", "ports": f"{two.ports['c']}-{two.ports['c']}"}})
+        )
+        assert [two.told("a") for _ in range(2)] == [{1: f"localhost:{two.ports['c']}"}] * 2
+        assert [client.brokers() for client in before] == [two.at("a")] * 4
+        listed = two.admin("GET", "/api/connections")["connections"]
+        assert [one["outdated"] for one in listed].count(True) == 4
+        RawClient(two.at("a")[1]).close()
+        assert {
+            line for line in map(str, two.admin("GET", "/api/config")["config"]["listeners"]) if "localhost" in line
+        }
+    until(lambda: refuses(two.at("a")[1]))
+
+
+def refuses(address: str) -> bool:
+    try:
+        RawClient(address).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("way", ["a port is taken", "a certificate is bad", "a worker is gone"])
+def test_nothing_changes_when_anything_cannot_be_done(way: str, two: Two) -> None:
+    """Not in the process that could do it, either; the answer says which and why."""
+    version = two.admin("GET", "/api/config")["version"]
+    config = two.config("a", "b", "c", limits={"max_connections": 77})
+    if way == "a port is taken":
+        config["listeners"][2]["bind"] = two.other.address
+        with pytest.raises(DocumentError, match=r"listener c cannot bind .*: Address already in use"):
+            two.apply(config)
+    elif way == "a certificate is bad":
+        bad = two.folder / "bad.pem"
+        bad.write_text("nothing")
+        config["listeners"][1]["tls"] = {"cert": str(bad)}
+        with pytest.raises(DocumentError, match=r"config.*:\d+:\d+: listener b, .*TLS"):
+            two.apply(config)
+    else:
+        pid = int(two.proxy.said("ready")[0]["workers"][1])
+        os.kill(pid, signal.SIGSTOP)  # it dies in the middle: nobody has asked it yet
+        two.write(config)
+        killed = threading.Timer(0.3, os.kill, (pid, signal.SIGKILL))
+        killed.start()
+        with pytest.raises(Refused, match="nothing was changed: worker 1: it has ended"):
+            two.apply(config)
+        killed.join()
+    assert two.admin("GET", "/api/config")["version"] == version
+    assert all(refuses(f"127.0.0.1:{two.ports[name]}") for name in "bc")
+    assert two.told("a") == two.at("a")
+
+
+def test_a_worker_that_is_killed_comes_back_with_the_config_in_force(two: Two) -> None:
+    """Not with that of the start."""
+    two.apply(two.config("a", "b"))
+    until(lambda: two.proxy.get("/readyz")[0] == 200, seconds=60)
+    before = two.proxy.metric("kproxy_worker_restarts_total")
+    for line in two.proxy.said("worker is back")[-1:] or two.proxy.said("ready")[:1]:
+        os.kill(line["pid"] if "of_worker" in line else line["workers"][0], signal.SIGKILL)
+    until(lambda: two.proxy.metric("kproxy_worker_restarts_total") == before + 1, seconds=60)
+    until(lambda: two.proxy.get("/readyz")[0] == 200, seconds=60)
+    with ExitStack() as stack:
+        two.opened(stack, "b")
+        assert {one["id"] % 2 for one in two.admin("GET", "/api/connections")["connections"]} == {0, 1}
+
+
+def test_a_cluster_that_is_another_one_is_left_by_all(two: Two) -> None:
+    """With the same answer in all workers, and nothing of the old cluster is known any more."""
+    with ExitStack() as stack:
+        clients = two.opened(stack, "a")
+        two.apply(two.config("a", bootstrap=two.other.address))
+        for client in clients:
+            with pytest.raises((EndOfStream, ConnectionError)):
+                client.frame()
+        for _ in range(2):
+            with RawClient(two.at("a")[1]) as node:
+                assert node.brokers() == two.at("a")
+        nodes = two.admin("GET", "/api/topology")["clusters"]["main"]["nodes"]
+        assert [(node["host"], node["port"]) for node in nodes] == [two.other.nodes[1]]
+
+
+def test_sighup_and_what_needs_a_restart(two: Two) -> None:
+    """As in one process: the rest is applied, and limits of addresses hold over all workers from then on."""
+    with ExitStack() as stack:
+        clients = two.opened(stack, "a", 3)
+        two.write(two.config("a", "b", limits={"max_connections_per_address": 3}) | {"seed": 8})
+        two.proxy.child.signal(signal.SIGHUP)
+        until(lambda: two.proxy.said("config has changed, a restart is needed for this"))
+        until(lambda: not refuses(f"127.0.0.1:{two.ports['b']}"))
+        for name in "ab":  # counted from when each worker has said which addresses it has
+            until(lambda name=name: not two.served(name))
+        assert two.proxy.metric("kproxy_connections_refused_total", cause="max_connections_per_address") >= 2
+        clients[0].close()
+        until(lambda: len(two.admin("GET", "/api/connections")["connections"]) == 2)
+        assert two.told("b") == two.at("b")
