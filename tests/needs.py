@@ -98,6 +98,7 @@ PROCESS = (
     "tests/view/test_sources.py",
     "tests/view/test_view_commands.py",
     "tests/view/test_workers_view.py",
+    "tests/webhook/test_webhook_page.py",
     "tests/wire/test_compression.py",
 )
 TOOLS = {
@@ -111,6 +112,7 @@ TOOLS = {
     "tests/deploy/test_helm.py": ("helm", "crds"),
     "tests/deploy/test_helm_mistakes.py": ("helm",),
     "tests/deploy/test_helm_page.py": ("helm", "kustomize"),
+    "tests/deploy/test_helm_webhook.py": ("helm",),
     "tests/deploy/test_kustomize.py": ("kustomize",),
     "tests/deploy/test_prometheus.py": ("promtool",),
     "tests/deploy/test_systemd.py": ("systemd-analyze",),
@@ -120,6 +122,7 @@ TOOLS = {
     "tests/test_docs.py": ("jq", "tshark"),
     "tests/test_howto_pages.py": ("jq",),
     "tests/view/page/": ("chromium",),
+    "tests/webhook/test_webhook_page.py": ("openssl",),
 }
 """Programs of the system by the tests that call them, and those of `tests/bring-go-tools`."""
 JVM = ("java", "javac", "mvn")

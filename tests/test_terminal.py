@@ -240,6 +240,9 @@ TABLE: dict[str, list[list[str]]] = {
     "audit show": [[HOSTILE], ["traffic", "--lake", HOSTILE], ["traffic", "--where", f"{HOSTILE}=1"],
                    ["traffic", "--topic", "a"]],
     "completion": [["bash"], [HOSTILE]],
+    "webhook": [["--cert", HOSTILE, "--image", "a"], ["--cert", "rules.yaml", "--image", HOSTILE],
+                ["--cert", "rules.yaml", "--image", "a", "--listen", HOSTILE],
+                ["--cert", "rules.yaml", "--image", "a", "--config-map", HOSTILE]],
     "mock": [[HOSTILE], ["--brokers", HOSTILE], ["--topic", HOSTILE], ["--topic", f"a:{HOSTILE}"]],
     "demo": [[HOSTILE], ["--records", HOSTILE]],
 }  # fmt: skip

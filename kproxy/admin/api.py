@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from string import printable
 from types import MappingProxyType
@@ -22,9 +22,8 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from kproxy.errors import KproxyError
 from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.sinks.metrics import exposition, registry_of
 from kproxy.sinks.part_metrics import CertificateFiles, ProcessCollector
@@ -43,13 +42,14 @@ from . import (
     tail,
     view,
 )
-from .assets import DATA_POLICY, PAGE, SAFE, make_page_guard, page_file, to_page
+from .assets import PAGE, make_page_guard, page_file, to_page
 from .backend import Backend
-from .guard import JSON, AdminTokens, Guard, make_guard
+from .guard import JSON, AdminTokens, make_guard
 from .long_answer import LongAnswer
 from .openapi import describe
 from .operation import SLASH, Operation, OperationCall
-from .problem import Problem, answer, problem_of
+from .problem import Problem, answer
+from .refusals import RequestHandler, SafeAnswers, guarded, no_route
 
 OPEN_METRICS = "text/plain; version=0.0.4; charset=utf-8"
 OPERATIONS: tuple[Operation, ...] = (
@@ -69,8 +69,6 @@ OPERATIONS: tuple[Operation, ...] = (
     *sources.OPERATIONS,
 )
 DESCRIPTION = "/api/openapi.json"
-
-RequestHandler = Callable[[Request], Awaitable[Response]]
 
 
 def make_app(
@@ -114,19 +112,19 @@ def make_app(
         Route("/livez", livez),
         Route("/readyz", readyz),
         Route("/readyz/{cluster}", readyz_of),
-        Route("/metrics", guarded(guard, backend, scrape)),
-        Route(DESCRIPTION, guarded(guard, backend, openapi)),
+        Route("/metrics", guarded(guard, backend.log, scrape)),
+        Route(DESCRIPTION, guarded(guard, backend.log, openapi)),
     ]
     if backend.view.enabled:
         routes += [
-            Route(PAGE.rstrip("/"), guarded(page_guard, backend, to_page)),
-            Route(PAGE + "{file:path}", guarded(page_guard, backend, page_file)),
+            Route(PAGE.rstrip("/"), guarded(page_guard, backend.log, to_page)),
+            Route(PAGE + "{file:path}", guarded(page_guard, backend.log, page_file)),
         ]
     by_path: dict[str, dict[str, Operation]] = defaultdict(dict)
     for operation in operations:
         by_path[operation.path][operation.method] = operation
     for path, methods in by_path.items():
-        routes.append(Route(path, guarded(guard, backend, endpoint(backend, methods)), methods=list(methods)))
+        routes.append(Route(path, guarded(guard, backend.log, endpoint(backend, methods)), methods=list(methods)))
     app = Starlette(
         routes=routes,
         middleware=[Middleware(SafeAnswers), Middleware(KeepSlashes)],
@@ -187,60 +185,6 @@ def tell_change(backend: Backend, request: Request, operation: Operation, call: 
     peer = "" if request.client is None else f"{request.client.host}:{request.client.port}"
     of = "/".join(call.path.values()) or None
     backend.log.info("admin change", operation=operation.name, of=of, peer=peer, who=call.who or None)
-
-
-def guarded(guard: Guard, backend: Backend, inner: RequestHandler) -> RequestHandler:
-    """Return `inner` for those who may use it, with every refusal in the same form."""
-
-    async def handle(request: Request) -> Response:
-        try:
-            request.state.may_write = guard(request)
-            return await inner(request)
-        except Problem as problem:
-            return answer(problem)
-        except KproxyError as error:
-            return answer(problem_of(error))
-        except Exception as error:  # one request fails, whatever it was
-            backend.log.error("admin request failed", path=request.scope["path"], exc_info=error)
-            return answer(Problem(500, "internal", f"{type(error).__name__}: {error}"))
-
-    return handle
-
-
-async def no_route(request: Request, error: Exception) -> Response:
-    """Answer paths and methods that are not there."""
-    assert isinstance(error, HTTPException), "it is registered for these"
-    path = request.scope["path"]  # `request.url` is made of the Host header too, which may be anything
-    if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "")
-        return answer(Problem(405, "method_not_allowed", f"{request.method} is not for {path}, "
-                              f"allowed: {allowed}", headers=error.headers))  # fmt: skip
-    return answer(Problem(404, "not_found", f"there is no {path} here"))
-
-
-ANSWERED = tuple(
-    (name.lower().encode(), value.encode())
-    for name, value in {**SAFE, "Content-Security-Policy": DATA_POLICY, "Cache-Control": "no-store"}.items()
-)
-"""Headers of all answers that do not say otherwise."""
-
-
-class SafeAnswers:
-    """Middleware that tells browsers of every answer, refusals too, that it is what its media type says and no page,
-    that no other site may have it, and that it is not to be kept: it may tell what passes."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def told(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = list(message.get("headers", ()))
-                given = {name for name, _ in headers}
-                message["headers"] = [*headers, *(one for one in ANSWERED if one[0] not in given)]
-            await send(message)
-
-        await self.app(scope, receive, told)
 
 
 class KeepSlashes:

@@ -33,6 +33,8 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.net.accept.acceptor import EXHAUSTED
 from kproxy.net.reporting import LogThrottle
+from kproxy.net.socket.tls import ClientTls, reason
+from kproxy.net.socket.tls_stream import TlsStream
 
 from .problem import Problem, answer
 
@@ -64,10 +66,14 @@ class Turnstile:
                     return
 
 
+ByteStream = trio.SocketStream | TlsStream
+"""Stream of a connection, without TLS or with it."""
+
+
 class PacedStream:
     """Connection to the admin address, with as much of a stream as Hypercorn uses."""
 
-    def __init__(self, stream: trio.SocketStream, turnstile: Turnstile) -> None:
+    def __init__(self, stream: ByteStream, turnstile: Turnstile) -> None:
         self.stream, self.turnstile = stream, turnstile
         self.socket = stream.socket
         self.sends = 0
@@ -106,6 +112,7 @@ class PacedStream:
     def abort(self) -> None:
         """Close it, whatever is being sent or waited for."""
         self.lost = True
+        trio.lowlevel.notify_closing(self.socket)
         self.socket.close()
 
 
@@ -163,8 +170,12 @@ class Spares:
 class AdminListener:
     """Listener of the admin address; lets connections in to the application, up to the limit."""
 
-    def __init__(self, app: Starlette, config: Config, log: FilteringBoundLogger, polls: Callable[[], int]) -> None:
+    def __init__(
+        self, app: Starlette, config: Config, log: FilteringBoundLogger, polls: Callable[[], int],
+        tls: ClientTls | None = None,
+    ) -> None:  # fmt: skip
         self.config, self.context, self.log = config, WorkerContext(None), LogThrottle(log)
+        self.tls, self.handshakes = tls, 0
         framework: Any = app  # Hypercorn's types of ASGI are narrower than Starlette's
         self.app = wrap_app(framework, config.wsgi_max_body_size, None)
         self.streams: set[PacedStream] = set()
@@ -181,8 +192,7 @@ class AdminListener:
                     await trio.lowlevel.wait_readable(sock)
                     client = await self.accept(sock)
                     if client is not None:
-                        stream = trio.SocketStream(trio.socket.from_stdlib_socket(client))
-                        nursery.start_soon(self.guard, stream)
+                        nursery.start_soon(self.guard, client)
         finally:
             self.spares.close()
 
@@ -199,8 +209,12 @@ class AdminListener:
                 return None
         return await self.accept(sock)
 
-    async def guard(self, stream: trio.SocketStream) -> None:
+    async def guard(self, client: socket.socket) -> None:
         """Serve one connection; what it raises ends no other."""
+        stream = await self.secure(client)
+        if stream is None:
+            self.spares.keep()
+            return
         try:
             await self.handle(stream)
         except Exception as error:
@@ -208,6 +222,23 @@ class AdminListener:
         finally:
             await trio.aclose_forcefully(stream)
             self.spares.keep()
+
+    async def secure(self, client: socket.socket) -> ByteStream | None:
+        """Return the stream of a connection, after its handshake where there is TLS; None for one that has failed in
+        it, or that comes while as many are in theirs as there may be connections."""
+        if self.tls is None:
+            return trio.SocketStream(trio.socket.from_stdlib_socket(client))
+        if self.handshakes >= MOST_CONNECTIONS:
+            client.close()
+            return None
+        self.handshakes += 1
+        try:
+            return TlsStream(await self.tls.handshake(client))
+        except OSError as error:  # the socket is closed
+            self.log.warning("a TLS handshake has failed", error=reason(error))
+            return None
+        finally:
+            self.handshakes -= 1
 
     async def cut_off(self) -> None:
         """At the end let go of clients that do not read: nothing else ends what Hypercorn sends to them."""
@@ -222,7 +253,7 @@ class AdminListener:
             for stream in self.streams:
                 stream.abort()
 
-    async def handle(self, stream: trio.SocketStream) -> None:
+    async def handle(self, stream: ByteStream) -> None:
         """Let Hypercorn serve one connection, from its beginning to its end."""
         if len(self.streams) >= MOST_CONNECTIONS and not self.make_room():
             await self.refuse(stream)
@@ -244,7 +275,7 @@ class AdminListener:
         self.streams.discard(stream)
         return True
 
-    async def refuse(self, stream: trio.SocketStream) -> None:
+    async def refuse(self, stream: ByteStream) -> None:
         """Answer whatever is asked with 503, as JSON like all other refusals; but /livez, for the process does live."""
         self.refused += 1
         try:
@@ -269,12 +300,13 @@ def too_many() -> bytes:
 
 
 async def serve_admin(
-    app: Starlette, host: str, port: int, log: FilteringBoundLogger, polls: Callable[[], int], *,
-    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+    app: Starlette, host: str, port: int, log: FilteringBoundLogger, polls: Callable[[], int],
+    tls: ClientTls | None = None, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:  # fmt: skip
     """Serve until cancelled. Reports the URL once it listens. Raises OSError when the address cannot be bound.
 
-    `polls`: how often the reactor has looked at its sockets, which it does between two requests at least.
+    `polls`: how often the reactor has looked at its sockets, which it does between two requests at least. `tls`: of an
+    address that others reach over a network.
     """
     config = Config()
     config.bind = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"]
@@ -284,5 +316,6 @@ async def serve_admin(
     with sock:
         sock.setblocking(False)
         sock.listen(config.backlog)
-        task_status.started(f"http://{repr_socket_addr(sock.family, sock.getsockname())}")
-        await AdminListener(app, config, log, polls).serve(sock)
+        scheme = "http" if tls is None else "https"
+        task_status.started(f"{scheme}://{repr_socket_addr(sock.family, sock.getsockname())}")
+        await AdminListener(app, config, log, polls, tls).serve(sock)

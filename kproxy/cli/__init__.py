@@ -67,6 +67,7 @@ COMMANDS = {
         "kproxy.cli.printouts:completion_command",
         "Print what makes bash, zsh or fish complete kproxy's commands.",
     ),
+    "webhook": ("kproxy.cli.webhook:command", "Put kproxy into annotated pods of Kubernetes, as a sidecar."),
     "mock": ("kproxy.cli.mock:command", "Serve a mock cluster, for tests in any language; needs the extra `demo`."),
     "demo": ("kproxy.cli.demo:command", "Show kproxy at work on a mock cluster; needs the extra `demo`."),
 }

@@ -194,5 +194,5 @@ async def test_a_mistake_of_our_own_is_an_answer_and_a_log_line(
     failed = await api("GET", "/api/rules")
 
     assert (failed.status, failed.code) == (500, "internal")
-    assert [line["path"] for line in logged if line["event"] == "admin request failed"] == ["/api/rules"]
+    assert [line["path"] for line in logged if line["event"] == "request failed"] == ["/api/rules"]
     assert (await api("GET", "/api/version")).status == 200

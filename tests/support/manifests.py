@@ -98,12 +98,16 @@ def is_whole(objects: list[dict[str, Any]]) -> None:
     (container,) = pod["containers"]
     ports = {port["name"] for port in container["ports"]}
     services = named(objects, "Service")
+    templates = [template, *(one["spec"]["template"] for one in named(objects, "Deployment"))]
     assert stateful["spec"]["serviceName"] in {one["metadata"]["name"] for one in services}
     for service in services:
-        assert service["spec"]["selector"].items() <= labels.items()
-        assert {port["targetPort"] for port in service["spec"]["ports"] if isinstance(port["targetPort"], str)} <= ports
-    for budget in (*named(objects, "PodDisruptionBudget"), stateful):
-        assert budget["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        (selected,) = selected_by(service["spec"]["selector"], templates)["spec"]["containers"]
+        asked = {port["targetPort"] for port in service["spec"]["ports"] if isinstance(port["targetPort"], str)}
+        assert asked <= {port["name"] for port in selected["ports"]}
+    for one in (*named(objects, "PodDisruptionBudget"), *named(objects, "Deployment"), stateful):
+        selected_by(one["spec"]["selector"]["matchLabels"], templates)
+    for one in named(objects, "Deployment"):
+        are_restricted(one["spec"]["template"]["spec"])
     for policy in named(objects, "NetworkPolicy"):
         assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
     for monitor in named(objects, "PodMonitor"):
@@ -117,6 +121,12 @@ def is_whole(objects: list[dict[str, Any]]) -> None:
     volumes = {one["name"] for one in pod["volumes"]}
     volumes |= {one["metadata"]["name"] for one in stateful["spec"].get("volumeClaimTemplates", ())}
     assert {one["name"] for one in container["volumeMounts"]} == volumes
+
+
+def selected_by(labels: dict[str, str], templates: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return the one template of pods that a selector is about. Raises ValueError where it is about none or several."""
+    (found,) = (one for one in templates if labels.items() <= one["metadata"]["labels"].items())
+    return found
 
 
 def pause_and_grace(objects: Iterable[dict[str, Any]]) -> tuple[int, int]:

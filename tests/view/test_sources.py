@@ -96,7 +96,7 @@ async def test_what_is_no_capture_is_refused(api: Any, logged: list[dict[str, An
         assert (refused.status, refused.code) == (422, "no_capture")
         assert message in refused.json["error"]["message"]
     assert (await api("GET", "/api/sources")).json["sources"] == []
-    assert not [one for one in logged if one["event"] == "admin request failed"]
+    assert not [one for one in logged if one["event"] == "request failed"]
 
 
 @pytest.mark.trio

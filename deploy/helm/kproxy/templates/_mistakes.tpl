@@ -58,6 +58,19 @@ schema, since what that refuses it prints. */}}
     {{- end -}}
   {{- end -}}
 {{- end -}}
+{{- if .Values.webhook.enabled -}}
+  {{- if not .Values.webhook.certSecret -}}
+    {{- $mistakes = append $mistakes (printf "webhook.certSecret: missing, a Secret with tls.crt and tls.key for %s-webhook.%s.svc" (include "kproxy.fullname" .) .Release.Namespace) -}}
+  {{- end -}}
+  {{- if and .Values.webhook.caBundle .Values.webhook.certManager -}}
+    {{- $mistakes = append $mistakes "webhook.caBundle: certManager is given, too; the authority comes from one of them" -}}
+  {{- else if not (or .Values.webhook.caBundle .Values.webhook.certManager) -}}
+    {{- $mistakes = append $mistakes "webhook.caBundle: missing, the authority of the certificate, without which Kubernetes does not trust the webhook; or name a certManager certificate" -}}
+  {{- end -}}
+  {{- if and .Values.webhook.native (semverCompare "<1.29-0" .Capabilities.KubeVersion.Version) -}}
+    {{- $mistakes = append $mistakes (printf "webhook.native: Kubernetes 1.29 or newer is needed, this is %s" .Capabilities.KubeVersion.Version) -}}
+  {{- end -}}
+{{- end -}}
 {{- if and .Values.rules .Values.rulesConfigMap -}}
   {{- $mistakes = append $mistakes "rules: rulesConfigMap is given, too; rules come from one of them" -}}
 {{- end -}}

@@ -26,6 +26,24 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
+{{/* kproxy's image, with its registry and tag. */}}
+{{- define "kproxy.image" -}}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
+
+{{/* The webhook's pods are others than kproxy's own, which services and monitors select. */}}
+{{- define "kproxy.webhookSelector" -}}
+app.kubernetes.io/name: {{ include "kproxy.name" . | trunc 55 }}-webhook
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "kproxy.webhookLabels" -}}
+{{ include "kproxy.webhookSelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
 {{/* ConfigMap of the rules, of this chart or of somebody else. */}}
 {{- define "kproxy.rulesName" -}}
 {{- default (printf "%s-rules" (include "kproxy.fullname" .)) .Values.rulesConfigMap -}}

@@ -1,0 +1,173 @@
+"""Injection of the sidecar into one pod: what stands against it, and the JSON patch (RFC 6902) that does it.
+
+A pod that asks for the sidecar gets it whole or is refused with all reasons at once. One that has it already is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kproxy.rules.document.model import found
+
+from .annotations import STATUS, SidecarOptions, own_annotations, read_options, shown
+from .sidecar import NAME, USER, container, grace, volumes
+
+INJECTED = "injected"
+MOST_REASONS = 20
+"""Reasons that are told; the others are counted."""
+UNSAID_GRACE = 30
+"""Seconds that Kubernetes writes into a pod that says none, before a webhook sees it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """Outcome for one pod: a patch, or none for a pod that is left or refused. `reasons`: why it is refused.
+
+    `left`: why there is nothing to do. `warnings` go to whoever has made the pod.
+    """
+
+    patch: list[dict[str, Any]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    left: str = ""
+    warnings: list[str] = field(default_factory=list)
+
+
+class PodError(ValueError):
+    """Part of a pod that is not of the type that it has in Kubernetes; the message says which and what was found."""
+
+
+def inject(pod: Any, defaults: SidecarOptions) -> Injection:
+    """Return what becomes of a pod, as an AdmissionReview has it."""
+    try:
+        metadata = mapping_of(mapping(pod, "the object"), "metadata")
+        own = own_annotations(mapping_of(metadata, "annotations", "metadata."))
+        wanted, options, mistakes = read_options(own, defaults)
+        if mistakes:
+            return Injection(reasons=told(mistakes))
+        if not wanted:
+            ignored = [name for name in own if name not in (STATUS, "kproxy.io/inject")]
+            warning = f'annotations without effect, since kproxy.io/inject is not "true": {", ".join(sorted(ignored))}'
+            return Injection(left="not asked for", warnings=[warning] if ignored else [])
+        spec = mapping_of(mapping(pod, "the object"), "spec")
+        containers = dict(named_containers(spec))
+        own_container = next((place for place, one in containers.items() if one.get("name") == NAME), None)
+        if STATUS in own:
+            if own_container is not None:
+                return Injection(left="injected already")
+            return Injection(reasons=[f'{STATUS} is the webhook\'s own, and the pod has no container "{NAME}"'])
+        reasons = [*conflicts(spec, containers, own_container, options)]
+        if reasons:
+            return Injection(reasons=told(reasons))
+        return Injection(patch=patch(spec, options), warnings=grace_warnings(spec, options))
+    except PodError as error:
+        return Injection(reasons=[str(error)])
+
+
+def told(reasons: list[str]) -> list[str]:
+    """Return the first reasons, and one that counts the others if there are more."""
+    more = len(reasons) - MOST_REASONS
+    return reasons if more <= 0 else [*reasons[:MOST_REASONS], f"and {more:,} more"]
+
+
+def mapping(value: Any, place: str) -> Mapping[Any, Any]:
+    """Return a value that has to be a mapping. Raises PodError."""
+    if not isinstance(value, dict):
+        raise PodError(f"{place}: a mapping is wanted, found {found(value)}")
+    return value
+
+
+def mapping_of(parent: Mapping[Any, Any], name: str, before: str = "") -> Mapping[Any, Any]:
+    """Return the mapping under this name, empty where there is none. Raises PodError."""
+    value = parent.get(name)
+    return {} if value is None else mapping(value, f"{before}{name}")
+
+
+def list_of(parent: Mapping[Any, Any], name: str, before: str = "") -> list[Any]:
+    """Return the list under this name, empty where there is none. Raises PodError."""
+    value = parent.get(name)
+    if value is not None and not isinstance(value, list):
+        raise PodError(f"{before}{name}: a list is wanted, found {found(value)}")
+    return value or []
+
+
+def named_containers(spec: Mapping[Any, Any]) -> Iterator[tuple[str, Mapping[Any, Any]]]:
+    """Yield each container with its place in the pod. Raises PodError."""
+    for part in ("initContainers", "containers"):
+        for index, one in enumerate(list_of(spec, part, "spec.")):
+            place = f"spec.{part}[{index}]"
+            yield place, mapping(one, place)
+
+
+def conflicts(
+    spec: Mapping[Any, Any], containers: Mapping[str, Mapping[Any, Any]], own_container: str | None,
+    options: SidecarOptions,
+) -> Iterator[str]:  # fmt: skip
+    """Yield what in a pod stands against the sidecar. Raises PodError."""
+    if own_container is not None:
+        yield f'{own_container}: the pod has a container "{NAME}" that the webhook has not made'
+    if not list_of(spec, "containers", "spec."):
+        yield "spec.containers: there are none"
+    if spec.get("hostNetwork"):
+        yield "spec.hostNetwork: kproxy would listen on the node's own loopback, for all pods of the node"
+    if mapping_of(spec, "os", "spec.").get("name") == "windows":
+        yield "spec.os: kproxy's image is for Linux"
+    if not options.native and spec.get("restartPolicy") in ("Never", "OnFailure"):
+        yield 'spec.restartPolicy: what ends by itself would not end beside it, kproxy.io/native: "true" is needed'
+    for place, one in containers.items():
+        for index, port in enumerate(list_of(one, "ports", f"{place}.")):
+            where = f"{place}.ports[{index}]"
+            number = mapping(port, where).get("containerPort")
+            if port.get("protocol") in (None, "TCP") and is_kproxys(number, options):
+                yield f"{where}: port {number} of container {shown(one.get('name'))} is kproxy's own (kproxy.io/ports)"
+    ours = {one["name"] for one in volumes(options)}
+    for index, volume in enumerate(list_of(spec, "volumes", "spec.")):
+        name = mapping(volume, f"spec.volumes[{index}]").get("name")
+        if isinstance(name, str) and name in ours:
+            yield f"spec.volumes[{index}]: the pod has a volume {shown(name)}, which is kproxy's"
+    seconds = spec.get("terminationGracePeriodSeconds")
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int)):
+        raise PodError(f"spec.terminationGracePeriodSeconds: seconds are wanted, found {found(seconds)}")
+    mapping_of(spec, "securityContext", "spec.")
+
+
+def is_kproxys(number: Any, options: SidecarOptions) -> bool:
+    """Return True if kproxy listens on this port."""
+    return isinstance(number, int) and any(first <= number <= last for first, last in options.ports)
+
+
+def patch(spec: Mapping[Any, Any], options: SidecarOptions) -> list[dict[str, Any]]:
+    """Return the operations that put the sidecar into a pod against which nothing stands."""
+    made = container(options)
+    if not options.native:
+        operations = [add("/spec/containers/-", made)]
+    elif spec.get("initContainers"):
+        operations = [add("/spec/initContainers/0", made)]  # in front of others, which may want Kafka, too
+    else:
+        operations = [add("/spec/initContainers", [made])]
+    ours = volumes(options)
+    operations += [add("/spec/volumes/-", one) for one in ours] if spec.get("volumes") else [add("/spec/volumes", ours)]
+    seconds = spec.get("terminationGracePeriodSeconds")
+    if seconds is None or seconds < grace(options):
+        operations.append(add("/spec/terminationGracePeriodSeconds", grace(options)))
+    security = mapping_of(spec, "securityContext", "spec.")
+    if options.files is not None and security.get("fsGroup") is None:  # another group is kproxy's, too, beside its own
+        whole = not spec.get("securityContext")
+        group = add("/spec/securityContext", {"fsGroup": USER}) if whole else add("/spec/securityContext/fsGroup", USER)
+        operations.append(group)
+    operations.append(add(f"/metadata/annotations/{STATUS.replace('/', '~1')}", INJECTED))
+    return operations
+
+
+def add(path: str, value: Any) -> dict[str, Any]:
+    """Return the operation that puts a value at a path."""
+    return {"op": "add", "path": path, "value": value}
+
+
+def grace_warnings(spec: Mapping[Any, Any], options: SidecarOptions) -> list[str]:
+    """Return a warning where a pod said itself how long it may take to end, and now gets longer."""
+    seconds = spec.get("terminationGracePeriodSeconds")
+    if seconds is None or seconds == UNSAID_GRACE or seconds >= grace(options):
+        return []
+    return [f"spec.terminationGracePeriodSeconds: {seconds} became {grace(options)}, in which kproxy ends in order"]

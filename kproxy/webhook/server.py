@@ -1,0 +1,101 @@
+"""HTTPS server of the webhook: `POST /inject` answers AdmissionReviews, `/livez` and `/readyz` those who probe.
+
+Strategy: it is the admin address' own server (`kproxy.admin.live`) with TLS, so that connections, bodies, the time that
+they may take and the form of refusals are bounded and made as there. Bodies are read and answered beside the event
+loop, one at a time.
+"""
+
+from __future__ import annotations
+
+import signal
+from itertools import count
+
+import trio
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.admin.guard import JSON, media_type
+from kproxy.admin.live import serve_admin
+from kproxy.admin.operation import read_body
+from kproxy.admin.refusals import SafeAnswers, guarded, no_route
+from kproxy.config.tls import ListenerTls
+from kproxy.errors import InternalError
+from kproxy.net.rules.keeper import DOCUMENTS
+from kproxy.net.socket.tls import ClientTls
+from kproxy.rules.document.address import Address
+from kproxy.terminal import in_line
+
+from .annotations import SidecarOptions
+from .review import AdmissionAnswer, answer_review
+
+PATH = "/inject"
+LONGEST_HANDSHAKE = 10.0
+"""Seconds: Kubernetes itself waits that long for an answer, unless its configuration says otherwise."""
+
+
+def make_webhook(defaults: SidecarOptions, log: FilteringBoundLogger) -> Starlette:
+    """Make the application. `defaults` are the options of pods whose annotations say no others."""
+
+    async def review(request: Request) -> Response:
+        media_type(request, (JSON,))
+        data = await read_body(request)
+        answer = await trio.to_thread.run_sync(answer_review, data, defaults, limiter=DOCUMENTS)
+        tell(log, answer)
+        return JSONResponse(answer.body())
+
+    async def alive(request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    return Starlette(
+        routes=[
+            Route(PATH, guarded(lambda request: False, log, review), methods=["POST"]),
+            Route("/livez", alive),
+            Route("/readyz", alive),
+        ],
+        middleware=[Middleware(SafeAnswers)],
+        exception_handlers={HTTPException: no_route},
+    )
+
+
+def tell(log: FilteringBoundLogger, answer: AdmissionAnswer) -> None:
+    """Log what became of a pod: nobody who looks for a sidecar that is missing has to guess."""
+    request, injection = answer.request, answer.injection
+    about = {"namespace": in_line(request.namespace), "pod": in_line(request.name), "uid": in_line(request.uid)}
+    if injection.reasons:
+        log.warning("pod refused", **about, reasons=injection.reasons)
+    elif injection.patch:
+        log.info("sidecar put into a pod", **about, warnings=injection.warnings or None)
+    else:
+        log.info("pod left as it is", **about, why=injection.left, warnings=injection.warnings or None)
+
+
+async def serve_webhook(
+    bind: Address, tls: ListenerTls, defaults: SidecarOptions, log: FilteringBoundLogger, *,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> None:  # fmt: skip
+    """Serve until cancelled. Reports the URL once it listens. Raises InternalError when its certificate cannot be used
+    or its address not be bound."""
+    secured = ClientTls(tls, LONGEST_HANDSHAKE, trio.Lock(), log)
+    app = make_webhook(defaults, log)
+    polls = count().__next__  # there is no reactor beside it that would want its turn
+    try:
+        await serve_admin(app, bind.host, bind.port, log, polls, secured, task_status=task_status)
+    except OSError as error:
+        raise InternalError(f"the webhook cannot bind {bind}: {error.strerror or error}") from None
+
+
+async def run_webhook(bind: Address, tls: ListenerTls, defaults: SidecarOptions, log: FilteringBoundLogger) -> None:
+    """Serve until SIGTERM or SIGINT comes."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with trio.open_nursery() as nursery:
+            url = await nursery.start(serve_webhook, bind, tls, defaults, log)
+            log.info("webhook listens", url=f"{url}{PATH}", image=defaults.image, native=defaults.native)
+            async for number in signals:
+                log.info("signal", name=signal.Signals(number).name)
+                break
+            nursery.cancel_scope.cancel()

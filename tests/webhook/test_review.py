@@ -1,0 +1,140 @@
+"""AdmissionReviews as they come: what is none is refused in words, and all else gets an answer with its own uid."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from time import thread_time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproxy.admin.operation import LONGEST_BODY
+from kproxy.admin.problem import Problem
+from kproxy.webhook.annotations import SidecarOptions
+from kproxy.webhook.review import KIND, LONGEST_REASON, VERSION, answer_review
+from tests.support.admission import review_of, review_with
+
+DEFAULTS = SidecarOptions("kproxy:0.1.0")
+
+
+def changed(**request: Any) -> bytes:
+    review = review_of()
+    review["request"] |= request
+    return json.dumps(review).encode()
+
+
+def problem(data: bytes) -> Problem:
+    with pytest.raises(Problem) as raised:
+        answer_review(data, DEFAULTS)
+    return raised.value
+
+
+def lines(found: Problem) -> list[str]:
+    return [one if isinstance(one, str) else f"{one[0]}: {one[1]}" for one in found.mistakes]
+
+
+HOSTILE = [
+    (b"", "<api>:1:1: not JSON: expecting value"),
+    (b"{", "<api>:1:2: not JSON: expecting property name enclosed in double quotes"),
+    (b'{"a": NaN}', "<api>:1:1: not JSON: NaN is no number of JSON"),
+    (b'{"kind": "\xff"}', "<api>:1:1: the document is not UTF-8: byte 0xff"),
+    (b"\xef\xbb\xbf{}", "<api>:1:1: not JSON: unexpected UTF-8 BOM (decode using utf-8-sig)"),
+    (b'{"request": {}, "a": 1, "a": 2}', '<api>:1:25: the key "a" is there twice, first in line 1'),
+    (b'{"a": ' + b"9" * 5000 + b"}", "<api>:1:1: not JSON: Exceeds the limit (4300 digits)"),
+    (b'{"a": ' + b"[" * 60 + b"]" * 60 + b"}", "<api>:1:56: nested 51 levels deep, the limit is 50"),
+    (b'{"a": "' + b"x" * (1 << 21) + b'"}', "<api>:1:7: a key or value of more than 1048576 characters"),
+]
+
+
+@pytest.mark.parametrize(("data", "line"), HOSTILE, ids=range(len(HOSTILE)))
+def test_what_is_no_json_is_refused_at_its_place(data: bytes, line: str) -> None:
+    """Not UTF-8, keys that are there twice, too deep, too long: each with line and column."""
+    found = problem(data)
+    assert found.status == 422 and found.code == "invalid_document"
+    assert lines(found)[0].startswith(line)
+
+
+@pytest.mark.parametrize("data", [b"[" * 3_000_000, b'{"a":' * 600_000, b"[" + b"0," * 2_000_000 + b"0]"])
+def test_what_is_deep_or_has_many_values_is_refused_soon(data: bytes) -> None:
+    """As much of it as a body may be costs no more than one look."""
+    assert len(data) < LONGEST_BODY
+    begin = thread_time()
+    found = problem(data)
+    assert found.status == 422
+    assert found.message == "more than 50000 values, or nested deeper than 100 times"
+    assert thread_time() - begin < 1
+
+
+ENVELOPES: list[tuple[Any, list[str]]] = [
+    (5, [": an AdmissionReview is a mapping, found the number 5"]),
+    ([], [": an AdmissionReview is a mapping, found a list"]),
+    ({}, ['apiVersion: "admission.k8s.io/v1" is wanted, found nothing',
+          'kind: "AdmissionReview" is wanted, found nothing',
+          "request: a mapping is wanted, found nothing"]),
+    ({"apiVersion": "admission.k8s.io/v1beta1", "kind": KIND, "request": {"uid": "u", "kind": {}}},
+     ['apiVersion: "admission.k8s.io/v1" is wanted, found "admission.k8s.io/v1beta1"']),
+    ({"apiVersion": VERSION, "kind": KIND, "request": {"uid": 5, "operation": [], "kind": {"kind": 1}}},
+     ["request.uid: text is wanted, found the number 5", "request.operation: text is wanted, found a list",
+      "request.uid: 1 to 256 characters are wanted, found 0", "request.kind.kind: text is wanted, found the number 1"]),
+    ({"apiVersion": VERSION, "kind": KIND, "request": {"uid": "u" * 257, "kind": "Pod"}},
+     ["request.uid: 1 to 256 characters are wanted, found 257", 'request.kind: a mapping is wanted, found "Pod"']),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("document", "mistakes"), ENVELOPES, ids=range(len(ENVELOPES)))
+def test_what_is_no_review_is_refused_with_all_mistakes(document: Any, mistakes: list[str]) -> None:
+    """Kubernetes then does what failurePolicy says: it is not taken for a pod that may start."""
+    found = problem(json.dumps(document).encode())
+    assert found.status == 422 and found.code == "invalid_body"
+    assert lines(found) == mistakes
+
+
+def test_objects_that_are_no_pods_are_refused() -> None:
+    """A configuration that sends others would let pods of theirs start without a sidecar, and nobody would see it."""
+    deployment = answer_review(changed(kind={"group": "apps", "version": "v1", "kind": "Deployment"}), DEFAULTS).body()
+    assert deployment["response"]["status"]["message"] == (
+        'no kproxy sidecar: the webhook is for pods (v1 Pod), and was asked about "apps/v1 Deployment": its '
+        "MutatingWebhookConfiguration has other rules"
+    )
+    part = answer_review(changed(subResource="ephemeralcontainers"), DEFAULTS).body()
+    assert '"v1 Pod/ephemeralcontainers"' in part["response"]["status"]["message"]
+
+
+@pytest.mark.parametrize("operation", ["UPDATE", "DELETE", "CONNECT", ""])
+def test_a_pod_that_is_there_is_left_and_that_is_told(operation: str) -> None:
+    """Its containers cannot be changed any more."""
+    response = answer_review(changed(operation=operation), DEFAULTS).body()["response"]
+    assert response["allowed"] is True and "patch" not in response
+    assert response["warnings"] == [
+        f'kproxy: a pod gets its sidecar when it is made; nothing was done at "{operation}"'
+    ]
+
+
+def test_the_answer_has_the_form_of_the_request() -> None:
+    """Version, kind and uid are those that Kubernetes compares; a dry run is answered as any, since nothing is kept."""
+    body = answer_review(json.dumps(review_of("job")).encode(), DEFAULTS).body()
+    assert (body["apiVersion"], body["kind"]) == (VERSION, KIND)
+    assert body["response"]["uid"] == review_of("job")["request"]["uid"]
+    assert (body["response"]["allowed"], body["response"]["patchType"]) == (True, "JSONPatch")
+    json.dumps(body)
+
+
+def test_a_refusal_is_not_longer_than_an_event() -> None:
+    """Whatever names the pod has chosen."""
+    wrong = {f"{number:02}{'x' * 900}": "true" for number in range(30)}
+    message = answer_review(review_with({"inject": "true", **wrong}), DEFAULTS).body()["response"]["status"]["message"]
+    assert len(message) <= LONGEST_REASON + len("no kproxy sidecar: ")
+
+
+@given(st.binary(max_size=200) | st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.sampled_from(["apiVersion", "kind", "request", "uid", "object"]), inner, max_size=4),
+).map(lambda value: json.dumps(value).encode()))  # fmt: skip
+def test_any_bytes_get_a_refusal_or_an_answer(data: bytes) -> None:
+    """And no other error."""
+    with suppress(Problem):
+        answer_review(data, DEFAULTS).body()

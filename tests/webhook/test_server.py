@@ -1,0 +1,176 @@
+"""The webhook's HTTPS server: what it answers, what it is bounded by, and certificates that change."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import h11
+import pytest
+import structlog
+import trio
+from structlog.testing import capture_logs
+
+from kproxy.admin import live, operation
+from kproxy.config.tls import ListenerTls
+from kproxy.errors import InternalError
+from kproxy.rules.document.address import Address
+from kproxy.webhook import server
+from kproxy.webhook.annotations import SidecarOptions
+from tests.support.admission import patched, review_of, review_with
+from tests.support.certificates import Authority
+
+pytestmark = pytest.mark.trio
+REVIEW = json.dumps(review_of()).encode()
+
+
+class Webhook:
+    """Webhook that runs, and its clients."""
+
+    def __init__(self, authority: Authority, port: int) -> None:
+        self.authority, self.port = authority, port
+        self.context = ssl.create_default_context(cafile=str(authority.file))
+
+    async def connect(self) -> trio.SSLStream[trio.SocketStream]:
+        tcp = await trio.open_tcp_stream("127.0.0.1", self.port)
+        stream = trio.SSLStream(tcp, self.context, server_hostname="localhost", https_compatible=True)
+        await stream.do_handshake()
+        return stream
+
+    async def ask(self, body: bytes, media: str = "application/json", **words: str) -> tuple[int, Any]:
+        async with await self.connect() as stream:
+            return await exchange(stream, body, media, **words)
+
+
+async def exchange(
+    stream: trio.SSLStream[trio.SocketStream], body: bytes, media: str = "application/json", path: str = "/inject",
+    method: str = "POST",
+) -> tuple[int, Any]:  # fmt: skip
+    """Send one request, and return the status and the body of its response."""
+    state = h11.Connection(h11.CLIENT)
+    headers = [("Host", "kproxy-webhook.kproxy.svc"), ("Content-Type", media), ("Content-Length", str(len(body)))]
+    await stream.send_all(state.send(h11.Request(method=method, target=path, headers=headers)) or b"")
+    if body:
+        await stream.send_all(state.send(h11.Data(data=body)) or b"")
+    state.send(h11.EndOfMessage())
+    status, data = 0, b""
+    with trio.fail_after(30):
+        while True:
+            event = state.next_event()
+            if event is h11.NEED_DATA:
+                state.receive_data(await stream.receive_some())
+            elif isinstance(event, h11.Response):
+                status = event.status_code
+            elif isinstance(event, h11.Data):
+                data += event.data
+            elif isinstance(event, h11.EndOfMessage):
+                return status, json.loads(data) if data[:1] == b"{" else data.decode()
+
+
+@asynccontextmanager
+async def serving(folder: Path, **options: Any) -> AsyncIterator[Webhook]:
+    authority = Authority(folder)
+    tls = ListenerTls(cert=str(authority.issue("localhost", file="webhook.pem")))
+    defaults = SidecarOptions("kproxy:0.1.0", **options)
+    async with trio.open_nursery() as nursery:
+        log = structlog.get_logger()
+        url = await nursery.start(server.serve_webhook, Address("127.0.0.1", 0), tls, defaults, log)
+        assert url.startswith("https://127.0.0.1:")
+        yield Webhook(authority, int(url.rpartition(":")[2]))
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_review_is_answered_and_told(tmp_path: Path) -> None:
+    """By a connection that stays, for three pods: one gets its sidecar, one is left, one is refused; the log has each
+    with its namespace and name."""
+    with capture_logs() as logged:
+        async with serving(tmp_path, native=True) as webhook, await webhook.connect() as stream:
+            status, body = await exchange(stream, REVIEW)
+            assert status == 200
+            assert patched(REVIEW, body)["spec"]["initContainers"][0]["restartPolicy"] == "Always"
+            status, body = await exchange(stream, review_with({}))
+            assert (status, body["response"]["allowed"]) == (200, True)
+            status, body = await exchange(stream, review_with({"inject": "maybe"}))
+            assert (status, body["response"]["allowed"]) == (200, False)
+    told = [(one["log_level"], one["event"], one["namespace"], one["pod"]) for one in logged if "pod" in one]
+    assert told == [
+        ("info", "sidecar put into a pod", "shop", "app-7d9c5b6f4d-*"),
+        ("info", "pod left as it is", "shop", "app-7d9c5b6f4d-*"),
+        ("warning", "pod refused", "shop", "app-7d9c5b6f4d-*"),
+    ]
+
+
+async def test_refusals_have_the_form_of_the_admin_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not JSON, too long, too slow or for another path: a status that Kubernetes takes for a failure."""
+    monkeypatch.setattr(operation, "LONGEST_READ", 0.2)
+    async with serving(tmp_path) as webhook:
+        codes = {
+            (415, "unsupported_media_type"): await webhook.ask(REVIEW, "text/plain"),
+            (422, "invalid_document"): await webhook.ask(b'{"a": 1, "a": 2}'),
+            (422, "invalid_body"): await webhook.ask(b"{}"),
+            (404, "not_found"): await webhook.ask(REVIEW, path="/elsewhere"),
+            (405, "method_not_allowed"): await webhook.ask(b"", method="GET"),
+        }
+        assert {(status, body["error"]["code"]) for status, body in codes.values()} == set(codes)
+        async with await webhook.connect() as stream:
+            await stream.send_all(b"POST /inject HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+                                  b"Content-Length: 4194305\r\n\r\n{")  # fmt: skip
+            with trio.fail_after(30):
+                assert b"HTTP/1.1 413 " in await stream.receive_some()
+        async with await webhook.connect() as stream:
+            await stream.send_all(b"POST /inject HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+                                  b"Content-Length: 100\r\n\r\n{")  # fmt: skip
+            with trio.fail_after(30):
+                assert b"HTTP/1.1 408 " in await stream.receive_some()
+        assert await webhook.ask(b"", path="/livez", method="GET") == (200, "ok\n")
+        assert await webhook.ask(b"", path="/readyz", method="GET") == (200, "ok\n")
+
+
+async def test_certificates_are_read_again_when_they_change(tmp_path: Path) -> None:
+    """The next handshake shows the new one; a file that is no certificate leaves the old one."""
+
+    async def serial() -> int:
+        async with await webhook.connect() as stream:
+            return int(stream.getpeercert()["serialNumber"], 16)
+
+    async with serving(tmp_path) as webhook:
+        first = await serial()
+        webhook.authority.issue("localhost", file="webhook.pem")
+        second = await serial()
+        (tmp_path / "webhook.pem").write_text("no certificate")
+        assert first != second == await serial()
+
+
+async def test_connections_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that never make a handshake: beyond the limit they are closed, and there is time for no more than so
+    many seconds of one. Who speaks plain HTTP is closed, and costs nobody else anything."""
+    monkeypatch.setattr(live, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(server, "LONGEST_HANDSHAKE", 1.5)
+    async with serving(tmp_path) as webhook:
+        silent = [await trio.open_tcp_stream("127.0.0.1", webhook.port) for _ in range(3)]
+        with trio.fail_after(30):
+            assert await silent[2].receive_some() == b""
+            assert [await one.receive_some() for one in silent[:2]] == [b"", b""]
+        plain = await trio.open_tcp_stream("127.0.0.1", webhook.port)
+        await plain.send_all(b"POST /inject HTTP/1.1\r\n\r\n")
+        with trio.fail_after(30), suppress(trio.BrokenResourceError):
+            assert await plain.receive_some() == b""
+        kept = [await webhook.connect() for _ in range(2)]
+        assert [(await exchange(one, REVIEW))[0] for one in kept] == [200, 200]
+        status, body = await webhook.ask(b"", path="/elsewhere", method="GET")
+        assert (status, body["error"]["code"]) == (503, "too_many_connections")
+        for stream in (*silent, plain, *kept):
+            await trio.aclose_forcefully(stream)
+
+
+async def test_an_unusable_certificate_ends_the_start(tmp_path: Path) -> None:
+    """In words; nothing listens then."""
+    (tmp_path / "none.pem").write_text("no certificate")
+    log = structlog.get_logger()
+    none, defaults = ListenerTls(cert=str(tmp_path / "none.pem")), SidecarOptions("kproxy:0.1.0")
+    with pytest.raises(InternalError, match="cannot be used"):
+        await server.serve_webhook(Address("127.0.0.1", 0), none, defaults, log)
