@@ -1,5 +1,5 @@
 # One verb a line. Each makes .venv and fetches what it needs by itself. Types are checked while jars come.
-.PHONY: demo quick test check compiled test-all docs fuzz soak bench bench-check matrix java kits jars tools programs house vendor suites conformance
+.PHONY: demo quick test check compiled test-all docs fuzz soak bench bench-check matrix java kits jars tools programs house vendor suites conformance scale
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -49,6 +49,9 @@ docs: $(DOCS_READY)  ## the site of docs/, built into site/; fails on a link tha
 
 bench: java $(READY)  ## direct, HAProxy and kproxy side by side; prints ratios (shorter: make bench BENCH=--quick)
 	$(BIN)/python -m tests.qa.bench.run $(BENCH)
+
+scale: $(READY)  ## a very large cluster, measured and simulated without sockets, written to docs/scale.md
+	$(BIN)/python -m tests.qa.scale.run
 
 bench-check: java $(READY)  ## measure again, and fail where a ratio is a tenth below what was kept
 	$(BIN)/python -m tests.qa.bench.run --check $(BENCH)
