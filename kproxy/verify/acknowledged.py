@@ -102,7 +102,10 @@ class AcknowledgedCheck(HistoryCheck):
                         self.lose(known, write.place, KnownBatch(batch, write.witness), hole)
 
     def read(self, read: ReadFact) -> None:
-        """Look at the high watermark of an answer, and at what is missing between its batches."""
+        """Look at the high watermark of an answer, and at what is missing between its batches: a share group's tells
+        neither, since it brings what it acquires."""
+        if read.shared:
+            return
         known = self.of(read.place)
         self.watermark(known, read)
         self.state.looked["lost-write"] += known.written

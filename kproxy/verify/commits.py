@@ -168,6 +168,7 @@ class CommitsCheck(HistoryCheck):
                 continue
             for told, before in known.told:
                 last = max(before, key=lambda one: one.witness.ended or 0.0)
+                moved = any(one.witness.node != told.witness.node for one in before)
                 offset = "none" if told.offset == NO_COMMIT else str(told.offset)
                 yield Suspicion(
                     "lost-commit",
@@ -178,7 +179,7 @@ class CommitsCheck(HistoryCheck):
                         Evidence(last.witness, f"commits {last.offset}"),
                         Evidence(told.witness, f"tells {offset}"),
                     ],
-                    ("elsewhere",),
+                    ("elsewhere", "coordinator") if moved else ("elsewhere",),
                     place,
                 )
 

@@ -306,6 +306,7 @@ class EventReader:
         facts: list[Fact] = [RequestFact(witness, key)]
         tell = EVENT_TELLERS.get(key)
         if tell is None:
+            self.counts.not_kept[witness.api] += key == api_keys.SHARE_FETCH  # batches that a share group was given
             return facts
         if any(data.get(column) for column in OMITTED):
             self.counts.not_kept[witness.api] += 1

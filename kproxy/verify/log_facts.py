@@ -195,6 +195,21 @@ def read_facts(exchange: ReadExchange) -> Iterator[Fact]:
     yield from reads
 
 
+def shared_reads(exchange: ReadExchange) -> Iterator[Fact]:
+    """Yield a read for each partition in the response of a ShareFetch: it tells batches, and no offsets of the log."""
+    if exchange.response is None or exchange.response.get("error_code"):
+        return
+    for part, place in exchange.answered():
+        yield from leader_epoch(part, place, part.fields, exchange.witness)
+        before = exchange.damaged
+        batches = batches_of(exchange, part.records)
+        if not part.fields["error_code"] and (batches or exchange.damaged > before):
+            yield ReadFact(
+                exchange.witness, place, None, batches, -1, -1, -1, False, [], exchange.damaged > before,
+                id_text(part.topic_id), shared=True,
+            )  # fmt: skip
+
+
 def is_of_replica(request: dict[str, Any]) -> bool:
     """Return True if a Fetch comes from a broker, or reads as one: answers bring what may be truncated yet."""
     state = request.get("replica_state")

@@ -38,6 +38,7 @@ FactTeller = Callable[[ReadExchange], Iterator[Fact]]
 TELLERS: dict[int, FactTeller] = {
     api_keys.PRODUCE: log_facts.write_facts,
     api_keys.FETCH: log_facts.read_facts,
+    api_keys.SHARE_FETCH: log_facts.shared_reads,
     api_keys.LIST_OFFSETS: log_facts.told_offsets,
     api_keys.METADATA: topic_facts.told_topics,
     api_keys.CREATE_TOPICS: topic_facts.created_topics,

@@ -111,8 +111,8 @@ class SequencesCheck(HistoryCheck):
     ) -> None:
         """Keep a suspicion if the sequence at the higher offset is the lower one."""
         difference = higher.sequence - lower.sequence
-        if difference >= 0 or difference < -HALF_RANGE:
-            return
+        if difference >= 0 or difference < -HALF_RANGE or higher.offset - lower.offset >= HALF_RANGE:
+            return  # between batches that far apart sequences may have begun again at 0 behind 2³¹ − 1
         self.suspect(
             Suspicion(
                 "order",

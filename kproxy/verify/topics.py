@@ -13,7 +13,7 @@ from .terms import VerifyTerms
 
 MOST_TOPICS = 100_000
 MOST_IDS = 4
-BY_ID = {"Fetch": 13, "Produce": 13}
+BY_ID = {"Fetch": 13, "Produce": 13, "ShareFetch": 0}
 """Versions from which on requests name topics by their ids, so that they are certainly about the topic of this id."""
 
 

@@ -136,6 +136,14 @@ class History:
         other = None if behind is None else answer(behind)
         self.add(at, "Fetch", version, request, answer(batches), behind=other, **more)
 
+    def share(self, at: float, *batches: Stored, acquired: tuple[tuple[int, int], ...] = (), **more: Any) -> None:
+        """Add a ShareFetch of group g that brings these batches, of which it acquires these offsets."""
+        part = {"partition_index": 0, "records": stored(*batches), "acquired_records": [
+            {"first_offset": first, "last_offset": last, "delivery_count": 1} for first, last in acquired]}  # fmt: skip
+        asked = {"group_id": "g", "member_id": "m", "topics": []}
+        told = {"responses": [{"topic_id": TOPIC_ID, "partitions": [part]}]}
+        self.add(at, "ShareFetch", 1, asked, told, **more)
+
     def commit(
         self, at: float, offset: int, *, answered: bool = True, error: int = 0, generation: int = 1, **more: Any
     ) -> None:

@@ -155,7 +155,23 @@ def transactions_of_one_epoch_behind_those_with_their_own(history: History) -> N
     history.read(2, 0, (0, marker(7, 5, commit=True)), (1, data), (2, marker(7, 5, commit=False)))
 
 
+def sequences_that_began_again_between_far_batches(history: History) -> None:
+    """A producer that wrote two billion records between two reads, as when most of them were not recorded."""
+    data = [batch(b"a", producer=(7, 0, sequence)) for sequence in (1_500_000_000, 600_000_000)]
+    history.read(1, 0, (0, data[0]), high=1 << 40)
+    history.read(2, 1_300_000_000, (1_300_000_000, data[1]), high=1 << 40, who=Somebody(9, client_port=50009))
+
+
+def a_coordinator_of_before_that_still_answers(history: History) -> None:
+    """It stood still while the group moved, and does not know that yet."""
+    history.commit(1, 3, who=Somebody(8, client_port=50008, node=1))
+    history.commit(2, 5, who=Somebody(9, client_port=50009, node=3))
+    history.told(3, 3, who=Somebody(8, client_port=50008, node=1))
+
+
 ALWAYS_LAWFUL = (
+    sequences_that_began_again_between_far_batches,
+    a_coordinator_of_before_that_still_answers,
     a_retry_of_what_was_compressed_anew,
     a_retry_of_what_was_read_first_and_compressed_anew,
     replicas_that_are_cleaned_one_after_the_other,

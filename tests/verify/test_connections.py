@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kproxy.verify import Verifier, VerifyTerms
 from tests.support.frames import fetch_body, fetched_body
 from tests.verify.history import CONSUMER, History, batch
@@ -71,6 +73,40 @@ def test_a_transactional_write_to_a_partition_that_was_not_added() -> None:
         history.add(1, "AddPartitionsToTxn", 2, request, {"results_by_topic_v3_and_below": []})
         history.write(2, data, 0)
         assert history.findings() == found
+
+
+SEQUENCES = (  # of batches of two records each at offsets 0, 2, 4 …: epoch and sequence, and what is noted
+    ([(0, 0), (0, 2), (0, 4)], {}),
+    ([(0, 0), (0, 3)], {"conformance": "note"}),
+    ([(0, 5), (0, 7)], {}),
+    ([(0, 0), (1, 0), (1, 2)], {}),
+    ([(0, 0), (1, 2)], {"conformance": "note"}),
+    ([(0, (1 << 31) - 2), (0, 0)], {}),
+    ([(0, (1 << 31) - 1), (0, 1)], {}),
+    ([(0, -1), (0, -1)], {}),
+    ([(0, 0), (-1, 2)], {}),
+    ([(32767, 0), (32767, 2)], {}),
+)
+
+
+@pytest.mark.parametrize(("sent", "found"), SEQUENCES)
+def test_sequences_of_a_producer_that_jump(sent: list[tuple[int, int]], found: dict[str, str]) -> None:
+    """A note, never a proof: what is between may not be in the record, or the broker has forgotten the producer."""
+    history = History()
+    for number, (epoch, sequence) in enumerate(sent):
+        history.write(1 + number, batch(b"a", b"%d" % number, producer=(7, epoch, sequence)), 2 * number)
+    assert history.findings(complete=True) == found
+
+
+def test_sequences_that_are_sent_again_or_at_once() -> None:
+    history = History()
+    data = [batch(b"a", b"%d" % number, producer=(7, 0, 2 * number)) for number in range(3)]
+    history.write(1, data[0], 0)
+    history.write(2, data[0], 0)
+    history.write(3, data[2], 4, took=1)
+    history.write(3.1, data[1], 2)
+    history.write(5, data[1], 2)
+    assert history.findings(complete=True) == {}
 
 
 def test_answers_without_a_request() -> None:

@@ -129,16 +129,30 @@ def test_what_an_aborted_transaction_had_consumed() -> None:
         assert history.findings() == ({} if again else {"skipped-input": "suspect"})
 
 
-def test_markers_that_the_record_does_not_tell() -> None:
-    """A sketch has headers alone, so nobody looked how transactions ended."""
-    history = History()
-    history.read(1, 0, (0, DATA), (1, ABORT), committed=True)
+def sketched(history: History) -> None:
+    """Have the record keep a sketch of the last answer."""
     seen = history.pairs[-1].front
     assert seen is not None and seen.response is not None
     sketcher = Sketcher(seen.key, seen.version, "response")
     sketcher.feed(seen.response.data, 0, len(seen.response.data))
     seen.response.data, seen.response.form = sketcher.data(), Form.SKETCH
-    verdict = history.verdict()
-    assert verdict.findings == []
-    assert "1 markers" in verdict.not_checked["aborted-read"]
-    assert "read-beyond-stable" in verdict.clean
+
+
+@pytest.mark.parametrize("version", [3, 5])
+def test_markers_that_the_record_does_not_tell(version: int) -> None:
+    """A sketch has headers alone, so nobody looked how transactions ended, whatever else is in the record."""
+    for sketch in (False, True):
+        history = History()
+        history.write(1, DATA, 0)
+        history.end(2, 7, 0, commit=True, version=version)
+        history.read(3, 0, (0, DATA), (1, marker(7, int(version >= 5), commit=False)), committed=True)
+        if not sketch:
+            assert set(history.findings()) == {"aborted-read", "torn-transaction"}
+            continue
+        sketched(history)
+        for verdict in (history.verdict(), history.verdict(complete=True), history.verdict(records=True)):
+            assert verdict.findings == []
+            for check in ("aborted-read", "torn-transaction"):
+                assert "1 markers" in verdict.not_checked[check]
+                assert check not in verdict.clean
+            assert "read-beyond-stable" in verdict.clean

@@ -87,7 +87,8 @@ class ReadFact(PartitionFact):
     """Answer of a Fetch about one partition. `position`: the offset it was asked from, None where that is not known.
     `aborted`: producers and the first offsets of their aborted transactions, as the answer lists them. `partial`: not
     all of its batches are here, since some make no sense, or were not recorded. `last`: where it ends, if the record
-    tells that beside the batches. `topic_id`: as text, empty where the answer names its topic."""
+    tells that beside the batches. `topic_id`: as text, empty where the answer names its topic. `shared`: by a share
+    group, whose answers bring what it acquires, from anywhere and not for the first time."""
 
     position: int | None
     batches: list[BatchFact]
@@ -99,6 +100,7 @@ class ReadFact(PartitionFact):
     partial: bool = False
     topic_id: str = ""
     last: int | None = None
+    shared: bool = False
 
     @property
     def following(self) -> int | None:
