@@ -36,6 +36,7 @@ KAFKA = (
     "tests/qa/soak/",
     "tests/testing/test_class_archive.py",
     "tests/testing/test_real_kafka.py",
+    "tests/verify/test_recorded_clean.py",
     "tests/verify/test_recorded_copier.py",
     "tests/verify/test_recorded_faults.py",
 )

@@ -103,6 +103,7 @@ SECONDS = {
     "tests/test_replay_page.py": 8,
     "tests/testing/test_pytest_plugin.py": 30,
     "tests/testing/test_reports.py": 20,
+    "tests/verify/test_recorded_clean.py": 45,
 }
 """Seconds that a file, or what is in TOGETHER, takes on a quiet machine. Only the order follows from it."""
 
@@ -124,6 +125,7 @@ WAITING = (
     "tests/sinks/audit/test_kills.py",
     "tests/sinks/audit/test_traffic.py",
     "tests/test_log_queue.py",
+    "tests/verify/test_recorded_clean.py",
 )
 """How the paths of files begin whose tests wait more than they compute."""
 

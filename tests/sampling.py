@@ -54,7 +54,7 @@ TURNS = (
          "tests/pipeline/whatif/test_job.py")),
     (2, ("tests/kafka/test_secrets.py::",)),
     (2, ("tests/replay/test_to_kafka.py::",)),
-    (2, ("tests/verify/test_recorded_copier.py",)),
+    (2, ("tests/verify/test_recorded_clean.py", "tests/verify/test_recorded_copier.py")),
     (2, ("tests/kafka/test_audit_topic.py::", "tests/kafka/test_brokers.py::test_a_broker_stops")),
 )  # fmt: skip
 """What takes long and is about one thing: of each group one in so many is taken. A file is taken or left as a whole,
