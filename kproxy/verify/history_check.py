@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
-from .facts import Fact, ForgottenFact, ReadFact, TopicToldFact, WriteFact
+from .facts import ConfigsAlteredFact, Fact, ForgottenFact, ReadFact, TopicToldFact, WriteFact
 from .markers import TransactionMarkers
 from .partition import PartitionHistories
 from .recent import Kept, RecentMap, SharedRoom
@@ -86,7 +86,17 @@ class ErasCheck(HistoryCheck):
 
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
         """Return what is to be called with each kind of fact."""
-        return {TopicToldFact: self.told, ForgottenFact: self.forgotten, ReadFact: self.named, WriteFact: self.named}
+        return {
+            TopicToldFact: self.told,
+            ConfigsAlteredFact: self.altered,
+            ForgottenFact: self.forgotten,
+            ReadFact: self.named,
+            WriteFact: self.named,
+        }
+
+    def altered(self, fact: ConfigsAlteredFact) -> None:
+        """Take in that topics may be compacted for a while of which nothing is told."""
+        self.topics.altered.tell(fact.witness)
 
     def told(self, fact: TopicToldFact) -> None:
         """Take in what an answer tells of a topic."""

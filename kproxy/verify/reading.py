@@ -22,7 +22,7 @@ from kproxy.wire.scan.sketch import decode_sketch
 from kproxy.wire.table import api_keys
 
 from . import group_facts, log_facts, producer_facts, topic_facts
-from .facts import Fact, RequestFact, TopicToldFact, Witness
+from .facts import ConfigsAlteredFact, Fact, RequestFact, TopicToldFact, Witness
 from .read_exchange import ClientNames, ReadExchange
 from .recent import RecentMap
 
@@ -34,6 +34,7 @@ MOST_RULES = 16
 MOST_NAMES = 100_000
 """Topic ids whose names are remembered, some 30 MB."""
 
+ALTERING = frozenset((api_keys.ALTER_CONFIGS, api_keys.INCREMENTAL_ALTER_CONFIGS))
 FactTeller = Callable[[ReadExchange], Iterator[Fact]]
 TELLERS: dict[int, FactTeller] = {
     api_keys.PRODUCE: log_facts.write_facts,
@@ -101,6 +102,8 @@ class FactReader:
         """Return the facts that an exchange tells, which `read` has read; None: it could not."""
         facts: list[Fact] = [RequestFact(witness, seen.key)]
         if exchange is None:
+            if seen.key in ALTERING:
+                facts.append(ConfigsAlteredFact(witness))
             return facts
         exchange.others = others
         for fact in TELLERS[seen.key](exchange):

@@ -30,6 +30,11 @@ class ToldStretch:
         self.since = min(self.since, witness.began if witness.ended is None else witness.ended)
         self.until = max(self.until, witness.began)
 
+    def meets(self, other: ToldStretch) -> bool:
+        """Return True unless this stretch lies wholly outside of another one, or is none."""
+        first, last = min(other.since, other.until), max(other.since, other.until)
+        return min(self.since, self.until) <= last and first <= max(self.since, self.until) and self.since < math.inf
+
     def holds(self, witness: Witness) -> bool:
         """Return True if an exchange lies wholly within."""
         return self.since < witness.began and (witness.ended or witness.began) < self.until
@@ -50,10 +55,12 @@ class TopicKnowledge:
 class KnownTopics:
     """Knowledge of all topics of a record."""
 
-    __slots__ = ("by_name", "terms")
+    __slots__ = ("altered", "by_name", "terms")
 
     def __init__(self, terms: VerifyTerms, room: SharedRoom | None = None) -> None:
         self.terms = terms
+        self.altered = ToldStretch()
+        """Time in which configs were altered that are not in the record."""
         self.by_name: RecentMap[str, TopicKnowledge] = RecentMap(
             MOST_TOPICS, TopicKnowledge, room=room, weigh=lambda topic: 1000 + 300 * len(topic.ids)
         )
@@ -95,7 +102,8 @@ class KnownTopics:
             return True if topic is not None and topic.compacted else None
         if self.terms.proves_absence:
             return False
-        known = (topic.made or not ever) and all(map(topic.not_compacted.holds, witnesses))
+        told = topic.not_compacted
+        known = (topic.made or not ever) and all(map(told.holds, witnesses)) and not self.altered.meets(told)
         return False if known and not self.may_be_another(name, witnesses) else None
 
     def may_be_another(self, name: str, witnesses: Sequence[Witness]) -> bool:

@@ -169,7 +169,19 @@ def a_coordinator_of_before_that_still_answers(history: History) -> None:
     history.told(3, 3, who=Somebody(8, client_port=50008, node=1))
 
 
+def configs_that_were_altered_and_put_back(history: History) -> None:
+    """Kproxy's own recordings have no values of configs, so what was altered is not known."""
+    history.configs(0.3, False)
+    history.write(1, batch(b"a"), 0)
+    history.write(1.1, batch(b"b", at=1), 1)
+    for at in (1.5, 2.5):
+        history.add(at, "IncrementalAlterConfigs", 1, {"resources": []}, {"responses": []}, form=Form.HEAD)
+    history.read(2, 0, (1, batch(b"b", at=1)))
+    history.configs(9, False)
+
+
 ALWAYS_LAWFUL = (
+    configs_that_were_altered_and_put_back,
     sequences_that_began_again_between_far_batches,
     a_coordinator_of_before_that_still_answers,
     a_retry_of_what_was_compressed_anew,

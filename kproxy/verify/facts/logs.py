@@ -153,6 +153,11 @@ class TopicToldFact(Fact):
 
 
 @dataclass(slots=True, eq=False)
+class ConfigsAlteredFact(Fact):
+    """Change of configs of which the record does not tell what it was: any topic may be compacted from then on."""
+
+
+@dataclass(slots=True, eq=False)
 class ForgottenFact(Fact):
     """Reason why earlier facts say nothing any more: a topic (`group` None) or a group was deleted. `topic` None: all
     of the group's."""
