@@ -87,7 +87,7 @@ def test_a_program_that_is_no_child_any_more(explorations: Explorations) -> None
         ),
         pytest.param(["--upstream=127.0.0.1:1", "--", "true"], "no broker of the upstream 127.0.0.1:1 ans", marks=LONG),
         pytest.param(["--", "true"], "nothing has gone through kproxy", marks=LONG),
-        pytest.param(["--limit=1s", "--", "sleep", "60"], "runs without faults: hang", marks=LONG),
+        pytest.param(["--limit=10s", "--", "sleep", "600"], "runs without faults: hang", marks=LONG),
     ],
 )
 def test_commands_that_cannot_be_explored(explorations: Explorations, words: list[str], said: str) -> None:
