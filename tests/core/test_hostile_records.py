@@ -116,11 +116,8 @@ def test_records_that_are_too_short_to_break_a_rule_are_not_made(monkeypatch: py
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, ZSTD])
 def test_room_for_what_comes_out_of_a_codec_is_made_at_once(codec: int) -> None:
-    """To clear a hundred megabytes takes long, and a thread that does it keeps the interpreter to itself.
-
-    Here they are given back within a stretch, which takes a third of that: the machine's own time for it is measured.
-    """
-    clearing = min(seconds_to_write(100 << 20) for _ in range(TRIES))
+    """To clear a hundred megabytes takes long, and a thread that does it keeps the interpreter to itself. To give them
+    back does, too, on some machines; who uses them does that in pieces, and here they are kept until it is over."""
     pack = {GZIP: cramjam.gzip.compress, SNAPPY: cramjam.snappy.compress_raw, ZSTD: cramjam.zstd.compress}
     data, longest = bytes(pack[codec](bytes(100 << 20))), 1.0
     for _ in range(TRIES):
@@ -135,16 +132,11 @@ def test_room_for_what_comes_out_of_a_codec_is_made_at_once(codec: int) -> None:
 
         with watch:
             breath.use(watch.look, apart)
-            decompress(codec, data)
+            unpacked = decompress(codec, data)
         longest = min(longest, watch.longest)
-    assert longest <= max(0.025, clearing / 2)
-
-
-def seconds_to_write(size: int) -> float:
-    """Return the seconds of CPU that it takes here to have so many bytes, to write to each and to give them back."""
-    began = thread_time()
-    bytearray(b"\1") * size
-    return thread_time() - began
+        assert len(unpacked) == 100 << 20
+        del unpacked
+    assert longest <= 0.025
 
 
 def test_a_digest_of_many_batches_is_made_in_short_steps() -> None:
