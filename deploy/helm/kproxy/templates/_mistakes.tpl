@@ -88,7 +88,11 @@ schema, since what that refuses it prints. */}}
   "cluster.sasl.password" (dig "sasl" "password" "" .Values.cluster)
   "listener.tls.key_password" (dig "tls" "key_password" "" .Values.listener)
   "config.audit.kafka.password" (dig "audit" "kafka" "password" "" .Values.config)
+  "config.otlp.tls.key_password" (dig "otlp" "tls" "key_password" "" .Values.config)
 -}}
+{{- range $header, $text := dig "otlp" "headers" dict .Values.config -}}
+  {{- $secrets = set $secrets (printf "config.otlp.headers.%s" $header) $text -}}
+{{- end -}}
 {{- range $name, $text := $secrets -}}
   {{- if and $text (not (regexMatch "^(file:/.+|\\$\\{\\w+\\})$" $text)) -}}
     {{- $mistakes = append $mistakes (printf "%s: a secret does not belong into values, write file:/etc/kproxy-secrets/NAME/KEY with NAME in `secrets`, or ${VARIABLE} with VARIABLE in `secretEnv`" $name) -}}
