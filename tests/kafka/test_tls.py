@@ -62,13 +62,13 @@ def ways(tls_kafka: Kafka, authority: Authority) -> Iterator[dict[tuple[str, str
     upstream = {"plain": None, "tls": {"ca": str(authority.file)}, "mtls": {"ca": str(authority.file), "cert": cert}}
     towards = {"plain": None, "tls": {"cert": cert}, "mtls": {"cert": cert, "client_ca": str(authority.file)}}
     pairs = [(near, far) for near in SIDES for far in SIDES]
-    places = dict(zip(pairs, (f"127.0.0.1:{port}" for port in free_ports(len(pairs))), strict=True))
-    first = iter(range(32_000 - 10 * len(pairs), 32_000, 10))
+    ports = dict(zip(pairs, free_ports(len(pairs)), strict=True))
+    places = {pair: f"127.0.0.1:{port}" for pair, port in ports.items()}
     config = {
         "clusters": {far: {"bootstrap": [tls_kafka.bootstrap(far.upper())], "tls": upstream[far]} for far in SIDES},
         "listeners": [
             {"name": f"{near}-{far}", "bind": places[near, far], "cluster": far, "tls": towards[near],
-             "advertise": {"ports": f"{(start := next(first))}-{start + 9}"}}
+             "advertise": {"ports": f"{ports[near, far] + 1}-{ports[near, far] + 10}"}}
             for near, far in pairs
         ],
     }  # fmt: skip

@@ -20,6 +20,7 @@ OF_TOPIC = ("topic", "topic_id")
 OTHERWISE = {
     "aborted, or not": {("skipped-input", SUSPECT)},  # the lake does not look for these
     "another": {("inconsistent-offset", SUSPECT)},  # a broker may have mended its times, which events do not have
+    "producer 53": {("conformance", NOTE)},  # the lake does not look for sequences that jump
     "producer 63": {("zombie-write", PROVED)},  # of other machines' clocks verify is told by --skew
     "thinned": {("inconsistent-offset", SUSPECT), ("thinned-batch", SUSPECT)},  # the lake does not look for these
 }
