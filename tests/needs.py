@@ -66,6 +66,7 @@ PROCESS = (
     "tests/explore/test_explored_commands.py",
     "tests/explore/test_explored_tests.py",
     "tests/explore/test_fork_runner.py",
+    "tests/explore/test_interrupted.py",
     "tests/explore/test_planted.py",
     "tests/net/test_transparent.py",
     "tests/process/workers/",

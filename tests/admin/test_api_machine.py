@@ -286,7 +286,7 @@ class ApiMachine(RuleBasedStateMachine):
         assert [running.name for running in self.api.proxy.rules.live] == working
 
 
-@pytest.mark.timeout(3600 if EVERYTHING else 120)
+@pytest.mark.timeout(3600 if EVERYTHING else 300)
 def test_the_api_does_what_its_model_does_after_any_sequence_of_requests(make_api: Callable[..., Any]) -> None:
     """See the module."""
     run_state_machine_as_test(

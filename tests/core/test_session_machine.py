@@ -683,7 +683,7 @@ def client_named(value: Any) -> Any:
     return value.removeprefix(UP) if isinstance(value, str) else value
 
 
-@pytest.mark.timeout(3600 if EVERYTHING else 120)
+@pytest.mark.timeout(3600 if EVERYTHING else 300)
 def test_a_session_is_right_after_any_sequence_of_steps() -> None:
     """See the module."""
     run_state_machine_as_test(

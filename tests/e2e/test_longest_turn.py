@@ -75,7 +75,7 @@ def told(broker: FakeBroker, stream: socket.socket, request: Any) -> None:
     stream.sendall(frame[:4] + correlation.to_bytes(4, "big", signed=True) + frame[8:])
 
 
-@pytest.mark.timeout(10 * PATIENCE if EVERYTHING else 120)
+@pytest.mark.timeout(10 * PATIENCE if EVERYTHING else 300)
 def test_long_frames_hold_nobody(
     fake: Callable[..., Any], proxy_with: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

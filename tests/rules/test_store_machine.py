@@ -522,7 +522,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert not any(stored.document.source.lines() for stored in self.store.documents)
 
 
-@pytest.mark.timeout(3600 if EVERYTHING else 120)
+@pytest.mark.timeout(3600 if EVERYTHING else 300)
 @pytest.mark.usefixtures("tiny")
 def test_the_store_is_as_its_model_after_any_sequence_of_operations() -> None:
     """See the module."""
