@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import trio
 
-from kproxy.config.document import Config
+from kproxy.config.document import ClusterConfig, Config
 from kproxy.core.cluster import VERSION, brokers_request
 from kproxy.errors import DecodeError, UnusableSetting
 from kproxy.net.accept.listener import Listener, ListenerServer
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kproxy.net.accept.port_change import PreparedPorts
+    from kproxy.net.loop.reactor import Reactor
+    from kproxy.net.reporting import ConnectionCounts
 
     from .connection import Connection, ConnectionListener
 
@@ -74,15 +76,54 @@ ClusterFate = Literal["kept", "forgotten", "changed"]
 """Fate of what is known of a cluster: it stays, it is forgotten, or it was about another cluster."""
 
 
-class NetworkChange:
-    """Change of `server` to another config. Raises UnusableSetting when it is made, and nothing has changed then."""
+class ConfigChange:
+    """Change to `config` of a process that has ports: they are opened, and clusters that are reached in another way are
+    compared, before anything is put in force."""
 
-    def __init__(self, server: NetworkServer, config: Config) -> None:
-        self.server, self.config = server, config
-        self.before = before = server.network
+    def __init__(self, config: Config) -> None:
+        self.config = config
         self.fates: dict[str, ClusterFate] = {}
         """Fates of the clusters that are in both configs and are reached in another way."""
         self.ports: PreparedPorts | None = None
+
+    def prepare(self) -> PreparedPorts:
+        """Return the ports of the config, none of which is open yet."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Look at what can be known of the config once its ports are open. Raises UnusableSetting."""
+
+    def ends(self) -> Mapping[str, tuple[Upstream, Upstream]]:
+        """Return the clusters to be compared, as they were reached and as they will be."""
+        raise NotImplementedError
+
+    async def open(self) -> None:
+        """Open the ports of new listeners, and ask for the ids of clusters that are reached in another way. Raises
+        UnusableSetting, and nothing has changed then."""
+        ports = self.prepare()
+        await ports.open()
+        self.ports = ports
+        try:
+            self.check()
+            self.fates.update(await find_fates(self.ends()))
+        except BaseException:
+            self.undo()
+            raise
+
+    def undo(self) -> None:
+        """Close the ports that `open` has bound."""
+        if self.ports is not None:
+            self.ports.undo()
+            self.ports = None
+
+
+class NetworkChange(ConfigChange):
+    """Change of `server` to another config. Raises UnusableSetting when it is made, and nothing has changed then."""
+
+    def __init__(self, server: NetworkServer, config: Config) -> None:
+        super().__init__(config)
+        self.server = server
+        self.before = before = server.network
         self.told: None = None
         """Other processes are not told of it: a supervisor tells its workers (process.workers.pool_change)."""
         upstreams = {name: self.upstream(name) for name in config.clusters}
@@ -103,39 +144,26 @@ class NetworkChange:
     def upstream(self, name: str) -> Upstream:
         """Return the cluster of this name: the one that there is, if it is reached in the same way."""
         config, server = self.config, self.server
-        cluster, mark, limits = config.clusters[name], config.mark(name), config.limits
+        cluster, mark = config.clusters[name], config.mark(name)
         known = self.before.upstreams.get(name)
         if known is not None and known.config == cluster and known.mark == mark:
             return known
-        made = Upstream(name, cluster, server.reactor, server.counts, limits.connect_timeout, limits.handshake_timeout,
-                        mark, limits.max_nodes)  # fmt: skip
-        made.own = server.own
+        made = make_upstream(name, config, server.reactor, server.counts, server.own)
         if known is not None:
-            self.fates[name] = "kept" if is_reached_alike(known, made) else "forgotten"
+            self.fates[name] = "kept" if is_reached_alike(known.config, made.config) else "forgotten"
         return made
 
-    async def open(self) -> None:
-        """Open the ports of new listeners, and ask for the ids of clusters that are reached in another way, which for
-        workers the supervisor does. Raises UnusableSetting, and nothing has changed then."""
+    def prepare(self) -> PreparedPorts:
         service = self.server.port_service
-        ports = service.prepare(self.config, {name: one.arrived for name, one in self.after.listeners.items()})
-        await ports.open()
-        self.ports = ports
-        try:
-            check_bootstrap(self.after.upstreams.values(), service.own.has)
-            if self.server.alone:
-                elsewhere = [name for name, fate in self.fates.items() if fate == "forgotten"]
-                ends = {name: (self.before.upstreams[name], self.after.upstreams[name]) for name in elsewhere}
-                self.fates.update(await find_fates(ends))
-        except BaseException:
-            self.undo()
-            raise
+        return service.prepare(self.config, {name: one.arrived for name, one in self.after.listeners.items()})
 
-    def undo(self) -> None:
-        """Close the ports that `open` has bound."""
-        if self.ports is not None:
-            self.ports.undo()
-            self.ports = None
+    def check(self) -> None:
+        check_bootstrap(self.after.upstreams.values(), self.server.port_service.own.has)
+
+    def ends(self) -> Mapping[str, tuple[Upstream, Upstream]]:
+        """Return the clusters that are to be compared: none in a worker, for which the supervisor does it."""
+        elsewhere = [name for name, fate in self.fates.items() if fate == "forgotten"] if self.server.alone else []
+        return {name: (self.before.upstreams[name], self.after.upstreams[name]) for name in elsewhere}
 
     def commit(self) -> None:
         """Put the change in force, for those who connect from now on. Cannot fail."""
@@ -198,9 +226,20 @@ class Retired:
                 self.prune(listener.name)
 
 
-def is_reached_alike(one: Upstream, other: Upstream) -> bool:
+def make_upstream(
+    name: str, config: Config, reactor: Reactor, counts: ConnectionCounts, own: OwnPorts | None
+) -> Upstream:
+    """Return the cluster of this name, as the config has it. Raises UnusableSetting."""
+    limits = config.limits
+    made = Upstream(name, config.clusters[name], reactor, counts, limits.connect_timeout, limits.handshake_timeout,
+                    config.mark(name), limits.max_nodes)  # fmt: skip
+    made.own = own
+    return made
+
+
+def is_reached_alike(one: ClusterConfig, other: ClusterConfig) -> bool:
     """Return True if two configs of a cluster lead to the same servers, however these are talked to."""
-    return one.config.bootstrap == other.config.bootstrap and one.config.dial == other.config.dial
+    return one.bootstrap == other.bootstrap and one.dial == other.dial
 
 
 async def find_fates(clusters: Mapping[str, tuple[Upstream, Upstream]]) -> dict[str, ClusterFate]:

@@ -9,6 +9,7 @@ step of the loop, and tells the workers to do so with theirs; each gets clients 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from kproxy.config.document import Config
@@ -16,69 +17,51 @@ from kproxy.errors import UnusableSetting
 from kproxy.net.accept.port_change import PortChange
 from kproxy.net.capacity import find_capacity, log_capacity
 from kproxy.net.dial.upstream import Upstream
-from kproxy.net.network import ClusterFate, find_fates
+from kproxy.net.network import ConfigChange, is_reached_alike, make_upstream
 
 from .dispatcher import words_of
 from .messages import NetworkTerms, pack
 from .pool_network import PoolNetwork
 
 
-class PoolChange:
+class PoolChange(ConfigChange):
     """Change of `network` to another config, of which the workers are told, too. Blocks when it is made. Raises
     UnusableSetting, and nothing has changed then."""
 
     def __init__(self, network: PoolNetwork, config: Config) -> None:
-        self.network, self.config, self.packed = network, config, pack(config)
-        before = network.config
+        super().__init__(config)
+        self.network, self.packed = network, pack(config)
         self.words = words_of(config, network.dispatcher.words)
-        self.ports: PortChange | None = None
-        self.fates: dict[str, ClusterFate] = {}
-        """Fates of clusters that are reached elsewhere; of all others what is known is kept."""
-        self.ends: dict[str, tuple[Upstream, Upstream]] = {}
+        self.compared: dict[str, tuple[Upstream, Upstream]] = {}
         for name, cluster in config.clusters.items():
-            old = before.clusters.get(name)
-            if old is not None and (old.bootstrap != cluster.bootstrap or old.dial != cluster.dial):
-                self.fates[name] = "forgotten"
-                new = self.upstream(name, config)
-                try:
-                    self.ends[name] = self.upstream(name, before), new
-                except UnusableSetting:  # files of before may be gone: it cannot be asked
-                    continue
+            old = network.config.clusters.get(name)
+            if old is None or is_reached_alike(old, cluster):
+                continue
+            self.fates[name] = "forgotten"  # unless it is found to be the same
+            new = self.upstream(name, config)
+            with suppress(UnusableSetting):  # files of before may be gone: it cannot be asked
+                self.compared[name] = self.upstream(name, network.config), new
 
     @property
     def told(self) -> PoolChange:
         """Return what workers are told of it."""
         return self
 
+    def prepare(self) -> PortChange:
+        network = self.network
+        return network.port_service.prepare(self.config, network.dispatcher.entrances(self.words))
+
+    def ends(self) -> Mapping[str, tuple[Upstream, Upstream]]:
+        return self.compared
+
     def upstream(self, name: str, config: Config) -> Upstream:
-        network, limits = self.network, config.limits
-        made = Upstream(name, config.clusters[name], network.reactor, network.counts, limits.connect_timeout,
-                        limits.handshake_timeout, config.mark(name), limits.max_nodes)  # fmt: skip
-        made.own = network.port_service.own
-        return made
-
-    async def open(self) -> None:
-        """Bind ports, and ask for the ids of clusters. Raises UnusableSetting, and nothing has changed then."""
-        service = self.network.port_service
-        ports = service.prepare(self.config, self.network.dispatcher.entrances(self.words))
-        await ports.open()
-        self.ports = ports
-        try:
-            self.fates.update(await find_fates(self.ends))
-        except BaseException:
-            self.undo()
-            raise
-
-    def undo(self) -> None:
-        """Close the ports that `open` has bound."""
-        if self.ports is not None:
-            self.ports.undo()
-            self.ports = None
+        network = self.network
+        return make_upstream(name, config, network.reactor, network.counts, network.port_service.own)
 
     def commit(self) -> None:
         """Put the supervisor's half in force. Workers get no clients until they have done so with theirs."""
         network, config, ports = self.network, self.config, self.ports
-        assert ports is not None, "it is open"
+        assert isinstance(ports, PortChange), "it is open"
         before, limits = network.config, config.limits
         network.config, network.packed = config, self.packed
         network.number += 1
