@@ -21,7 +21,7 @@ from typing import Any
 import cramjam
 
 from kproxy.errors import RecordsError
-from kproxy.wire.breath import apart, breathe
+from kproxy.wire.breath import apart, breathe, rest
 from kproxy.wire.primitives import Buffer
 
 MAGIC_NUMBER = b"\x04\x22\x4d\x18"
@@ -147,7 +147,7 @@ def give_back(buffer: bytearray | mmap) -> None:
     if isinstance(buffer, mmap):
         for start in range(0, len(buffer), PIECE):
             buffer.madvise(MADV_DONTNEED, start, min(PIECE, len(buffer) - start))
-            breathe()
+            rest()
 
 
 def growing(module: Any) -> Callable[[Buffer, int], Buffer]:
@@ -161,12 +161,11 @@ def growing(module: Any) -> Callable[[Buffer, int], Buffer]:
             try:
                 length = unpack() if size <= SHORT else apart(unpack)
             except cramjam.DecompressionError as problem:
+                give_back(output)
                 if "write whole buffer" not in str(problem):  # Rust's io::ErrorKind::WriteZero: the buffer is full
                     raise
                 if size == limit:
                     raise too_long(limit) from None
-                give_back(output)
-                del output, unpack
                 size = min(limit, size * GROWTH)
                 continue
             return memoryview(output)[:length].toreadonly()
@@ -180,10 +179,15 @@ def read_snappy(data: Buffer, limit: int) -> Buffer:
     size = sum(length for _, length in sized)
     if size > limit:
         raise too_long(limit)
-    output, position = memoryview(room(size)), 0
+    buffer = room(size)
+    output, position = memoryview(buffer), 0
     for block, length in sized:
         unpack = partial(cramjam.snappy.decompress_raw_into, block, output[position : position + length])
-        unpack() if length <= SHORT else apart(unpack)
+        try:
+            unpack() if length <= SHORT else apart(unpack)
+        except cramjam.DecompressionError:
+            give_back(buffer)
+            raise
         position += length
         breathe()
     return output.toreadonly()
