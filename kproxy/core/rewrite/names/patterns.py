@@ -74,14 +74,16 @@ COMPILED = 64
 MAX_PATTERN_MEMORY = 512 << 10
 """Bytes that a pattern may take once compiled: some 20,000 instructions; the longest string is 5,000 by itself."""
 MOST_STEPS = 10_000_000
-"""Instructions times bytes of one text, if RE2 has to try them all: 15 ms. A pattern that cannot need more for all its
-texts together is never too dear: what it took was a machine's that had others to serve."""
+"""Instructions times bytes of one text, if RE2 has to try them all: 15 ms."""
 EACH: Final = 10e-6
 """Seconds of CPU for each text; patterns that people write take 3 µs."""
 ALLOWANCE: Final = 0.03
 """Seconds of CPU that the patterns of one tenant may take beyond that in one second."""
 LEAST: Final = 0.005
 """Seconds of CPU that a pattern may take in any case."""
+LEAST_STEPS: Final = MOST_STEPS // 3
+"""Steps for all texts of a pattern that take no longer than that. One that cannot need more is not too dear, whatever
+the clock says: the machine had others to serve."""
 SPENT: Final = "topic_regex_spent"
 
 
@@ -144,7 +146,7 @@ class Matcher:
         if not text.isascii():
             text = text.decode("utf-8", "replace").encode()
         found = self.pattern.fullmatch(text) is not None  # of bytes: text would take twice as long
-        if self.steps > MOST_STEPS and self.beyond > self.left:
+        if self.steps > LEAST_STEPS and self.beyond > self.left:
             self.end()
             raise TooDear
         if not self.texts % FEW:
