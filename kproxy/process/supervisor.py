@@ -36,9 +36,10 @@ from kproxy.process.workers.channel import Unanswered
 from kproxy.process.workers.messages import CircleFound, Missing, Start
 from kproxy.process.workers.pool_change import PoolChange
 from kproxy.process.workers.pool_network import PoolNetwork
-from kproxy.process.workers.pool_rule_keeper import PoolRuleKeeper, RuleNewsSender
+from kproxy.process.workers.pool_rule_keeper import PoolRuleKeeper
 from kproxy.process.workers.pool_worker import PoolWorker
 from kproxy.process.workers.shared_table import SharedTable
+from kproxy.process.workers.told_rules import RuleNewsSender
 from kproxy.process.workers.worker_pool import WorkerPool, ask_all, pids
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.store import RuleStore

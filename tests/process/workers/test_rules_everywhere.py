@@ -15,8 +15,9 @@ from kproxy.errors import InternalError, NoSuchRule, NotEverywhere
 from kproxy.net.loop.reactor import Reactor
 from kproxy.process.workers.channel import Channel
 from kproxy.process.workers.messages import Commit, HandedRule, Prepare, RuleNews, RulesState
-from kproxy.process.workers.pool_rule_keeper import PoolRuleKeeper, RuleNewsSender, packed
+from kproxy.process.workers.pool_rule_keeper import PoolRuleKeeper
 from kproxy.process.workers.shared_table import SharedTable
+from kproxy.process.workers.told_rules import RuleNewsSender, packed
 from kproxy.process.workers.worker_rules import WorkerRules
 from kproxy.rules.document.source import Source
 from kproxy.rules.rule_set import RuleSet
