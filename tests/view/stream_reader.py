@@ -64,6 +64,10 @@ class StreamReader:
             await self.came.wait()
 
 
+PATIENCE = 6000
+"""Seconds, which may be those of a false clock: it jumps ahead by minutes while a thread works for milliseconds."""
+
+
 def parsed(block: str) -> Event | None:
     fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
     if not fields:
@@ -83,7 +87,7 @@ async def viewing(app: Any, query: str = "", last: str = "") -> AsyncIterator[St
         "scheme": "http", "path": "/api/view", "raw_path": b"/api/view", "query_string": query.encode(),
         "root_path": "", "headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 9190),
     }  # fmt: skip
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(app, scope, reader.receive, reader.send)
             await reader.until("hello")
