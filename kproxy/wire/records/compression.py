@@ -166,6 +166,7 @@ def growing(module: Any) -> Callable[[Buffer, int], Buffer]:
                     raise
                 if size == limit:
                     raise too_long(limit) from None
+                del output, unpack  # or the room that was too small stays beside the next
                 size = min(limit, size * GROWTH)
                 continue
             return memoryview(output)[:length].toreadonly()
