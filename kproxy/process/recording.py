@@ -43,6 +43,8 @@ TICK = 1.0
 """Seconds from one tick of the audit to the next."""
 LOOK_AGAIN = 0.05
 """Seconds from one look at whether events can be recorded again to the next, while clients are not read."""
+LINES_WAIT = 0.02
+"""Seconds for which lines of requests may wait for others, to be made together."""
 LAST_WORDS = 10.0
 """Seconds at most to write what is left after the drain; Kubernetes kills a process 30 s after SIGTERM."""
 
@@ -72,7 +74,7 @@ class Audit:
         self.wall = WallClock()
         source = f"{instance(config)}/{uuid4()}/{worker}"
         self.recorder = make_recorder(audit, source, log, otlp=otlp)
-        self.gate = EventGate(self.recorder, self.on_blocked)
+        self.gate = EventGate(self.recorder, self.on_blocked, self.call_later)
         self.sink = AuditSink(audit, self.gate, self.wall, labels)
         self.rules = RuleEvents(self.gate, live)
         fanout = server.taps.fanout
@@ -115,6 +117,9 @@ class Audit:
         self.topology.tick(time())
         self.reactor.call_at(monotonic() + TICK, self.tick)
 
+    def call_later(self, call: Callable[[], None]) -> None:
+        self.reactor.call_at(monotonic() + LINES_WAIT, call)
+
     @property
     def trouble(self) -> str:
         """Return why clients are not read; an empty text when they are."""
@@ -141,6 +146,7 @@ class Audit:
         """Write the events that are left, after all connections have ended; log those that cannot be written."""
         self.rules.tell()
         self.topology.tick(time())
+        self.gate.time_is_over()
         done = await trio.to_thread.run_sync(self.recorder.close, LAST_WORDS)
         if not done:
             lost = {name: dict(counters.dropped) for name, counters in self.recorder.counters.items()}

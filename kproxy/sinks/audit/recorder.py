@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time as clock
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from kproxy.errors import KproxyError
 from kproxy.events.column import EventData
 from kproxy.events.schema import RECOVERED_EVENT
 
-from .event_sink import OutletCounters, Unblocked, ignore_unblocked
+from .event_sink import EncodedEvent, OutletCounters, Unblocked, ignore_unblocked
 from .lines import EventEncoder
 from .queue import Gap
 
@@ -110,10 +110,10 @@ class Recorder:
             for add in self._adds:
                 add(line, lines.last_id, lines.day, type_name, data)
 
-    def put_encoded(self, type_name: str, events: Sequence[tuple[bytes, bytes]], about: EventData) -> None:
+    def put_encoded(self, type_name: str, events: Iterable[EncodedEvent]) -> None:
         lines = self._lines
         with self._lock:
-            for time, data in events:
+            for time, data, about in events:
                 try:
                     line = lines.encoded_line(type_name, time, data)
                 except Exception:  # noqa: BLE001 -- as above

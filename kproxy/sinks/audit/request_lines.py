@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
-from kproxy.events.schema import REQUEST_EVENT
 from kproxy.observe.credentials import REQUEST, RESPONSE
 from kproxy.observe.exchange import Frame, ObservedExchange
 from kproxy.observe.frames import SIZE_BYTES
@@ -23,7 +22,7 @@ from kproxy.observe.number_template import RECORDS_AT, LearntFrame, holders
 from kproxy.wire.records.entry import OVERHEAD
 from kproxy.wire.scan.sketch import decode_sketch
 
-from .event_sink import EventGate
+from .event_sink import EncodedEvent, EventGate
 from .lines import byte_stamp, milliseconds
 from .request_event import request_event
 from .state_events import LiveWho
@@ -207,14 +206,17 @@ class RequestLines:
         return line_template(seen, asked, answered, self.wall, self.most)
 
     def write(self, exchanges: Sequence[JournalEntry], now: float) -> None:
-        wall = self.wall
+        self.account.client_id = exchanges[-1][0].client_id
+        self.events.put_lines(self, exchanges, now)
+
+    def encode(self, exchanges: Sequence[JournalEntry], now: float) -> list[EncodedEvent]:
+        wall, about = self.wall, self.about
         ended, last = byte_stamp(wall(now)), None
-        events: list[tuple[bytes, bytes]] = []
+        events: list[EncodedEvent] = []
         for line, begun, asked, answered in exchanges:
             if begun != last:
                 last, came, latency = begun, byte_stamp(wall(begun)), round((now - begun) * 1000, 3)
                 if latency <= 0:  # as `milliseconds` has it
                     latency = 0.0
-            events.append((came, line.data(came, ended, latency, asked, answered)))
-        self.account.client_id = line.client_id
-        self.events.put_encoded(REQUEST_EVENT.name, events, self.about)
+            events.append((came, line.data(came, ended, latency, asked, answered), about))
+        return events

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -17,7 +17,7 @@ from kproxy.config.metrics import MetricsConfig
 from kproxy.events.column import EventData
 from kproxy.observe.observer import ConnectionObserver
 from kproxy.sinks.audit.audit_sink import AuditSink
-from kproxy.sinks.audit.event_sink import EventGate
+from kproxy.sinks.audit.event_sink import EncodedEvent, EventGate
 from kproxy.sinks.fanout import ClusterMetadata, Fanout
 from kproxy.sinks.labels.label_sink import LabelSink
 from kproxy.sinks.labels.table import LabelSeries
@@ -44,8 +44,8 @@ class KeptEvents:
         if type_name == "kproxy.summary.v1":
             self.summaries.append(data)
 
-    def put_encoded(self, type_name: str, events: Sequence[tuple[bytes, bytes]], about: EventData) -> None:
-        self.lines += len(events)
+    def put_encoded(self, type_name: str, events: Iterable[EncodedEvent]) -> None:
+        self.lines += len([*events])
 
 
 class Labelled:
