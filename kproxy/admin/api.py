@@ -44,7 +44,7 @@ from . import (
 )
 from .assets import PAGE, make_page_guard, page_file, to_page
 from .backend import Backend
-from .guard import JSON, AdminTokens, make_guard
+from .guard import JSON, make_guard
 from .long_answer import LongAnswer
 from .openapi import describe
 from .operation import SLASH, Operation, OperationCall
@@ -72,12 +72,11 @@ DESCRIPTION = "/api/openapi.json"
 
 
 def make_app(
-    backend: Backend, tokens: AdminTokens, host: str, certificates: CertificateFiles = MappingProxyType({}), *,
+    backend: Backend, host: str, certificates: CertificateFiles = MappingProxyType({}), *,
     operations: Sequence[Operation] = OPERATIONS,
 ) -> Starlette:  # fmt: skip
     """Make the application. `host` is the name that the port is bound to."""
-    guard = make_guard(tokens, host)
-    page_guard = make_page_guard(tokens.full is not None, host)
+    guard, page_guard = make_guard(backend.tokens, host), make_page_guard(backend.tokens, host)
     process = ProcessCollector(certificates)
     process_registry = registry_of(process)
 

@@ -23,7 +23,7 @@ from starlette.responses import RedirectResponse, Response
 
 from kproxy.net.rules.keeper import DOCUMENTS
 
-from .guard import Guard, check_host
+from .guard import AdminTokens, Guard, check_host
 from .problem import Problem
 
 PAGE = "/view/"
@@ -65,12 +65,12 @@ class Asset:
     etag: str
 
 
-def make_page_guard(has_token: bool, host: str) -> Guard:
-    """Return the guard of the page's files. `has_token`: a token guards the data, so the page may be open under any
-    name, behind a reverse proxy too. A link to the page on some other page may be followed."""
+def make_page_guard(tokens: AdminTokens, host: str) -> Guard:
+    """Return the guard of the page's files. Where a token guards the data, the page may be open under any name, behind
+    a reverse proxy too. A link to the page on some other page may be followed."""
 
     def check(request: Request) -> bool:
-        if not has_token:
+        if tokens.full is None:
             check_host(request, host)
         return False
 

@@ -29,6 +29,7 @@ from kproxy.sinks.captures import Captures
 from kproxy.view.sources import OpenedCaptures
 
 from .capture_store import CaptureStore, ProcessCaptures
+from .guard import AdminTokens
 from .member import Member, MemberGone, ProcessMember, ViewTerms
 from .view_totals import TotalsKeeper
 
@@ -57,8 +58,8 @@ class Backend:
     view: ViewConfig = field(default_factory=ViewConfig)
     configs: ConfigKeeper | None = None
     """Keeper of the config in force; None where it does not change while kproxy runs."""
-    has_token: bool = False
-    """True if the admin address asks for a token."""
+    tokens: AdminTokens = field(default_factory=AdminTokens)
+    """Tokens that the admin address asks for."""
     stream: str = field(default_factory=partial(token_hex, 4))
     """Id of all streams of views: places in them mean something as long as this is the same."""
     totals: TotalsKeeper = field(init=False)

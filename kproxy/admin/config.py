@@ -81,7 +81,7 @@ def document_of(backend: Backend, call: OperationCall) -> Source | None:
         return None
     if not call.may_write:
         raise Problem(403, "read_only", "the token is for reading, and a config in the body may name any file")
-    if not backend.has_token:
+    if backend.tokens.full is None:
         text = "a config in the body may name any file of this machine, so it is taken only where the admin address "
         raise ConfigRefused("needs_token", f"{text}asks for a token; without a body kproxy reads its own file")
     return call.body

@@ -21,7 +21,6 @@ from kproxy.admin import check, completion, exchanges, resources, sources
 from kproxy.admin.api import make_app
 from kproxy.admin.backend import Backend
 from kproxy.admin.capture_store import ProcessCaptures
-from kproxy.admin.guard import NO_TOKENS
 from kproxy.admin.live import serve_admin
 from kproxy.admin.operation import Operation
 from kproxy.errors import InputError
@@ -91,7 +90,7 @@ async def serve_files(
 
 def files_app(backend: Backend) -> Starlette:
     """Return the application of a backend that has files only."""
-    return make_app(backend, NO_TOKENS, HOST, operations=OPERATIONS)
+    return make_app(backend, HOST, operations=OPERATIONS)
 
 
 async def add(backend: Backend, name: str) -> None:

@@ -18,10 +18,13 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
+import trio
 from starlette.requests import Request
+from starlette.types import Scope
 
 from .problem import Problem
 
@@ -31,16 +34,39 @@ OWN_SITES = frozenset(("same-origin", "none"))
 """Values of Sec-Fetch-Site of a page of this address, and of a person who has typed it or opened a bookmark."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class AdminTokens:
-    """Tokens of the admin address. `full`: for everything; None: this machine may do everything without one. `read`:
-    for whoever may look and change nothing; it is only of use beside the other."""
+    """Tokens of the admin address, which may change. `full`: for everything; None: this machine may do everything
+    without one. `read`: for whoever may look and change nothing; it is only of use beside the other."""
 
-    full: str | None = None
-    read: str | None = None
+    full: str | None = field(default=None, repr=False)
+    read: str | None = field(default=None, repr=False)
+    streams: dict[trio.CancelScope, bytes] = field(default_factory=dict, repr=False, compare=False)
+    """Streams that are under way, with the Authorization header that each was asked for with."""
+
+    def use(self, other: AdminTokens) -> None:
+        """Ask for the other tokens from now on, and end the streams that could not be asked for with these."""
+        self.full, self.read = other.full, other.read
+        for scope, given in self.streams.items():
+            if not self.allows(given):
+                scope.cancel()
+
+    def allows(self, given: bytes) -> bool:
+        """Return True if an Authorization header lets look."""
+        return self.full is None or is_bearer(given, self.full) or is_bearer(given, self.read)
+
+    @contextmanager
+    def while_allowed(self, asked: Scope) -> Iterator[trio.CancelScope]:
+        """Go on with a stream as long as the tokens allow what it was asked for with."""
+        given = dict(asked["headers"]).get(b"authorization", b"")
+        with trio.CancelScope() as scope:
+            self.streams[scope] = given
+            try:
+                yield scope
+            finally:
+                del self.streams[scope]
 
 
-NO_TOKENS = AdminTokens()
 _HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::[0-9]{1,5})?")
 
 Guard = Callable[[Request], bool]

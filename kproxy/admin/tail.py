@@ -19,13 +19,14 @@ from typing import Any
 
 import trio
 from pydantic import Field
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.types import Send
 
 from kproxy.errors import FilterError
 from kproxy.observe.filter.filter import Filter
 
 from .backend import Backend
+from .guarded_stream import GuardedStream
 from .member import Member, MemberGone, TailSource
 from .models import Shown
 from .operation import Operation, OperationCall
@@ -56,15 +57,15 @@ class TailShown(Shown):
     why: str | None = Field(default=None, description="of the last of these")
 
 
-class Tail(StreamingResponse):
+class Tail(GuardedStream):
     """Response that streams the lines of all members."""
 
     def __init__(self, backend: Backend, text: str, wanted: Filter) -> None:
-        self.backend, self.text, self.wanted = backend, text, wanted
+        self.text, self.wanted = text, wanted
         self.log = backend.log.bind(filter=str(wanted))
         self.number = next(backend.numbers)
         self.sources: dict[object, TailSource] = {}  # by the process that they are of
-        super().__init__(iter(()), media_type=NDJSON)
+        super().__init__(backend, NDJSON)
 
     async def stream_response(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})

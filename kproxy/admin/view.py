@@ -22,7 +22,7 @@ from typing import Any
 
 import trio
 from pydantic import Field
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.types import Send
 
 from kproxy.core.counters import BROKER_BOUNDS
@@ -31,6 +31,7 @@ from kproxy.view.parts import UNKNOWN, ViewPart
 from kproxy.view.rows import COLUMNS, encode
 
 from .backend import Backend
+from .guarded_stream import GuardedStream
 from .held_stream import held_changes
 from .member import Member, MemberGone
 from .models import Shown
@@ -116,18 +117,18 @@ class Told:
         return more if any(more[name] for name in ("too_many", "too_slow", "unknown")) else None
 
 
-class ViewStream(StreamingResponse):
+class ViewStream(GuardedStream):
     """Response that streams the rows of all members to one viewer. `last`: the id of the event it saw last."""
 
     def __init__(self, backend: Backend, call: OperationCall, wanted: Filter) -> None:
-        self.backend, self.call, self.wanted = backend, call, wanted
+        self.call, self.wanted = call, wanted
         self.log = backend.log.bind(filter=str(wanted) if wanted else "")
         self.number = next(backend.numbers)
         self.told: dict[object, Told] = {}  # by the process that it is of
         self.seen: set[int] = set()  # members that were there
         self.places: dict[int, int] = {}
         self.matched = 0
-        super().__init__(iter(()), media_type=EVENTS, headers={"Cache-Control": "no-store"})
+        super().__init__(backend, EVENTS, {"Cache-Control": "no-store"})
 
     async def stream_response(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})

@@ -53,15 +53,37 @@ RESTART: Mapping[str, str] = {
     "view": "those who look have been told what they may see",
     "metrics": "names have their series",
     "telemetry": "clients have been told what to send",
-    "log": "loggers have been made",
+    "log": "lines have been written in one format",
     "admin": "its address is open",
 }
 """Parts of a config that hold until a restart, and why."""
 
+AT_ONCE: Mapping[str, Mapping[str, str]] = {
+    "log": {"level": "from the next line on"},
+    "admin": {
+        "token": "from the next request on; streams that were begun with another token end",
+        "read_token": "from the next request on; streams that were begun with another token end",
+        "ready": "from the next probe on",
+    },
+}
+"""Fields of such parts that change at once, and what becomes of them, where nothing else of the part changes: a new
+token is never asked for at an old address, or an old one no more at a new address."""
+
 
 def with_parts_of_start(config: Config, in_force: Config) -> Config:
     """Return the config with all that needs a restart as it is in force."""
-    return config.model_copy(update={name: getattr(in_force, name) for name in RESTART})
+    return config.model_copy(
+        update={name: getattr(in_force, name) for name in RESTART if not changes_at_once(name, in_force, config)}
+    )
+
+
+def changes_at_once(name: str, before: Config, after: Config) -> bool:
+    """Return True if all that differs in a part of two configs changes without a restart."""
+    old, new = getattr(before, name), getattr(after, name)
+    if name not in AT_ONCE or old is None or new is None:
+        return False
+    same: object = old.model_copy(update={field: getattr(new, field) for field in AT_ONCE[name]})
+    return bool(same == new)
 
 
 def steps(before: Config, after: Config) -> list[ConfigStep]:
@@ -70,10 +92,20 @@ def steps(before: Config, after: Config) -> list[ConfigStep]:
     if before.rules != after.rules:
         found.append(ConfigStep("changed", ("rules",), "rules", (), "the rules of these files, from the next frame on"))
     for name, why in RESTART.items():
-        if getattr(before, name) != getattr(after, name):
+        if changes_at_once(name, before, after):
+            found += _at_once(name, before, after)
+        elif getattr(before, name) != getattr(after, name):
             fields = tuple(_differences(getattr(before, name), getattr(after, name), name))[:MOST]
             found.append(ConfigStep("restart", (name,), name, fields, f"needs a restart: {why}"))
     return found
+
+
+def _at_once(name: str, before: Config, after: Config) -> Iterator[ConfigStep]:
+    old, new = getattr(before, name), getattr(after, name)
+    for field, effect in AT_ONCE[name].items():
+        if getattr(old, field) != getattr(new, field):
+            written = type(new).model_fields[field].alias or field
+            yield ConfigStep("changed", (name, written), f"{name}.{written}", (), effect)
 
 
 def _clusters(before: Config, after: Config) -> Iterator[ConfigStep]:

@@ -78,6 +78,27 @@ FRAMES = 30
 LogFields = MutableMapping[str, Any]
 
 
+class Threshold:
+    """Lowest level that a log writes, which may change while it does."""
+
+    def __init__(self, level: str = "info") -> None:
+        self.use(level)
+
+    def use(self, level: str) -> None:
+        """Write lines of this level and of those above it from now on."""
+        self.lowest = LEVELS[level]
+
+    def __call__(self, logger: object, method: str, event: LogFields) -> LogFields:
+        """Let an event pass, or end its way to the log."""
+        if LEVELS.get(method, logging.ERROR) < self.lowest:
+            raise structlog.DropEvent
+        return event
+
+
+THRESHOLD = Threshold()
+"""Threshold of the log of this process."""
+
+
 class Forgiving:
     """Log stream that drops what cannot be written: a full disk or a closed pipe under the log stops no traffic."""
 
@@ -127,12 +148,13 @@ def clean(logger: object, method: str, event: LogFields) -> LogFields:
 
 
 def make_log(
-    form: str = "auto", level: str = "info", stream: TextIO | WholeLines | LogQueue | None = None
+    form: str = "auto", level: str | Threshold = "info", stream: TextIO | WholeLines | LogQueue | None = None
 ) -> FilteringBoundLogger:
     """Return a logger. `form` is human, json, or auto: human when `stream` (standard error) is a terminal."""
     stream = stream or sys.stderr
     human = form == "human" or (form == "auto" and stream.isatty())
     processors: list[Any] = [
+        level if isinstance(level, Threshold) else Threshold(level),
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
@@ -148,7 +170,7 @@ def make_log(
     log: FilteringBoundLogger = structlog.wrap_logger(
         structlog.WriteLogger(cast("TextIO", Forgiving(stream))),
         processors=processors,
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         cache_logger_on_first_use=True,
     )
     return log
@@ -163,7 +185,8 @@ def log_of_process(
     the fields that each line has.
     """
     queue = LogQueue(WholeLines(sys.stderr, lock))
-    log: FilteringBoundLogger = make_log(form, level, queue).bind(**bound)
+    THRESHOLD.use(level)
+    log: FilteringBoundLogger = make_log(form, THRESHOLD, queue).bind(**bound)
     queue.on_lost = lambda number: log.warning("log lines were lost, nobody has read them", count=number)
     QUEUES.append(queue)
     atexit.register(queue.close)

@@ -56,11 +56,13 @@ from .main import (
     sweep,
     tell_start,
     tokens_of,
+    use_at_once,
 )
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
+    from kproxy.admin.backend import Backend
     from kproxy.admin.member import ViewTerms
     from kproxy.sinks.captures import Captures
     from kproxy.sinks.part_metrics import CertificateSide
@@ -119,6 +121,7 @@ class ProxyProcess:
         self.admin_url = ""
         self.certificates: dict[tuple[CertificateSide, str], str] = {}
         self.configs: ConfigKeeper | None = None
+        self.backend: Backend | None = None
         self.on_limits: Callable[[Limits], object] = lambda limits: None
         self.captures: Captures | None = None
         self.metrics: ProcessMetrics | None = None
@@ -306,9 +309,7 @@ class ProxyProcess:
                 self.circles[name].start()
         self.on_limits(config.limits)
         self.announce_added(change)
-        self.certificates.clear()
-        if config.admin is not None:
-            self.certificates.update(certificates_of(config))
+        use_at_once(config, self.backend, self.certificates)
 
     # ---- for the admin address
 
@@ -467,9 +468,10 @@ class ProxyProcess:
             self.keeper, self.server, lambda: self.readiness, metrics.scraped, self.log,
             captures=self.make_captures(), need=admin.ready, view=self.view_terms(),
         )  # fmt: skip
-        backend.configs, backend.has_token = self.configs, admin.token is not None
+        backend.configs, backend.tokens = self.configs, tokens_of(admin)
+        self.backend = backend
         self.certificates.update(certificates_of(self.config))
-        app = make_app(backend, tokens_of(admin), admin.bind.host, self.certificates)
+        app = make_app(backend, admin.bind.host, self.certificates)
         self.admin_url = await open_admin(nursery, app, admin, self.log, self.reactor)
 
     def collectors(self) -> list[Collector]:

@@ -16,6 +16,7 @@ from kproxy.config.changes import Origin
 from kproxy.config.document import Config
 from kproxy.distribution import own_version
 from kproxy.errors import DocumentError, InternalError, KproxyError
+from kproxy.logs.setup import THRESHOLD
 from kproxy.logs.writer import LogQueue
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.readiness import ClusterNeed
@@ -30,9 +31,10 @@ from . import garbage
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
+    from kproxy.admin.backend import Backend
     from kproxy.admin.guard import AdminTokens
     from kproxy.config.document import AdminConfig
-    from kproxy.sinks.part_metrics import CertificateFiles
+    from kproxy.sinks.part_metrics import CertificateFiles, CertificateSide
 
 
 def read_rules(config: Config, log: FilteringBoundLogger) -> tuple[RuleStore, RuleFiles]:
@@ -117,6 +119,17 @@ def tokens_of(admin: AdminConfig) -> AdminTokens:
     return AdminTokens(
         None if full is None else full.get_secret_value(), None if read is None else read.get_secret_value()
     )
+
+
+def use_at_once(config: Config, backend: Backend | None, certificates: dict[tuple[CertificateSide, str], str]) -> None:
+    """Follow what a config that is in force now says of the log and of the admin address, which stays open."""
+    THRESHOLD.use(config.log.level)
+    certificates.clear()
+    if config.admin is not None:
+        certificates.update(certificates_of(config))
+        if backend is not None:
+            backend.need = config.admin.ready
+            backend.tokens.use(tokens_of(config.admin))
 
 
 def need_of(config: Config) -> ClusterNeed:

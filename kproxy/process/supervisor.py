@@ -55,9 +55,11 @@ from .main import (  # fmt: skip
     sweep,
     tell_start,
     tokens_of,
+    use_at_once,
 )
 
 if TYPE_CHECKING:
+    from kproxy.admin.backend import Backend
     from kproxy.process.workers.pool_captures import PoolCaptures
     from kproxy.process.workers.pool_members import PoolMetrics
     from kproxy.sinks.part_metrics import CertificateSide, RuleCollector
@@ -91,6 +93,7 @@ class Supervisor:
         self.network = PoolNetwork(config, self.pool, self.reactor, log, advertising(store.rule_set))
         self.dispatcher, self.port_service = self.network.dispatcher, self.network.port_service
         self.configs: ConfigKeeper | None = None
+        self.backend: Backend | None = None
         self.certificates: dict[tuple[CertificateSide, str], str] = {}
         self.rule_metrics: RuleCollector | None = None
         self.mark = CircleMark()
@@ -139,9 +142,7 @@ class Supervisor:
         self.announce({
             name: ports for name, ports in self.port_service.by_listener.items() if before.get(name) is not ports
         })  # fmt: skip
-        self.certificates.clear()
-        if config.admin is not None:
-            self.certificates.update(certificates_of(config))
+        use_at_once(config, self.backend, self.certificates)
 
     def swap(self, rules: RuleSet) -> None:
         """Open and close ports as another rule set, now in force, needs them."""
@@ -218,10 +219,11 @@ class Supervisor:
             self.keeper, members_of(self.pool), self.readiness, metrics.scraped, self.captures,
             self.port_service.known_addresses, self.log, need=admin.ready, view=self.config.view,
         )  # fmt: skip
-        backend.configs, backend.has_token = self.configs, admin.token is not None
+        backend.configs, backend.tokens = self.configs, tokens_of(admin)
+        self.backend = backend
         self.certificates.update(certificates_of(self.config))
         await nursery.start(self.captures.follow)
-        app = make_app(backend, tokens_of(admin), admin.bind.host, self.certificates)
+        app = make_app(backend, admin.bind.host, self.certificates)
         await open_admin(nursery, app, admin, self.log, self.reactor)
 
     async def readiness(self) -> Readiness:

@@ -84,7 +84,8 @@ class Api:
         backend = process_backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: [b"metrics"], proxy.log,
                                   view=proxy.view_terms())  # fmt: skip
         self.backend, self.members = backend, backend.members
-        self.app = make_app(backend, AdminTokens(token, read), "127.0.0.1")
+        backend.tokens = AdminTokens(token, read)
+        self.app = make_app(backend, "127.0.0.1")
 
     def close(self) -> None:
         """Its proxy's descriptors; twice is once."""

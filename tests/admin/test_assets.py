@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from kproxy.admin.api import make_app
-from kproxy.admin.guard import AdminTokens
 from kproxy.config.view import ViewConfig
 
 MEDIA = {
@@ -74,6 +73,6 @@ async def test_the_files_need_no_token_and_know_their_host(api: Any, make_api: C
 async def test_a_view_that_is_turned_off_has_no_page(api: Any) -> None:
     """`view: {enabled: false}`."""
     api.backend.view = ViewConfig(enabled=False)
-    api.app = make_app(api.backend, AdminTokens(), "127.0.0.1")
+    api.app = make_app(api.backend, "127.0.0.1")
 
     assert (await api("GET", "/view/", kind=None)).code == "not_found"

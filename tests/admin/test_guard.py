@@ -11,7 +11,7 @@ import trio.testing
 from starlette.requests import Request
 
 from kproxy.admin import operation
-from kproxy.admin.guard import NO_TOKENS, make_guard
+from kproxy.admin.guard import AdminTokens, make_guard
 from kproxy.admin.operation import LONGEST_BODY, LONGEST_READ
 from kproxy.admin.problem import Problem
 
@@ -56,7 +56,7 @@ async def test_each_of_several_headers_is_looked_at(api: Any) -> None:
     for headers in ([own, (b"origin", b"http://evil.example")], [site, (b"sec-fetch-site", b"cross-site")]):
         request = Request({"type": "http", "headers": [(b"host", b"127.0.0.1:9190"), *headers]})
         with pytest.raises(Problem, match=r"evil\.example|cross-site"):
-            make_guard(NO_TOKENS, "127.0.0.1")(request)
+            make_guard(AdminTokens(), "127.0.0.1")(request)
 
 
 @pytest.mark.trio

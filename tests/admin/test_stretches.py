@@ -22,7 +22,7 @@ import trio
 
 from kproxy.admin.api import OPERATIONS, make_app
 from kproxy.admin.backend import Backend, process_backend
-from kproxy.admin.guard import NO_TOKENS
+from kproxy.admin.guard import AdminTokens
 from kproxy.admin.long_answer import LongAnswer
 from kproxy.admin.member import ProcessMember
 from kproxy.admin.models import ClusterShown, ConnectionShown, ListenerShown, NodeShown, TopologyShown
@@ -108,9 +108,9 @@ def place() -> Iterator[Place]:
     collected = registry(*proxy.collectors(), RuleCollector(store, proxy.keeper.loads, config.limits.rule_labels))
     backend = process_backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: exposition(collected), log,
                               view=proxy.view_terms())  # fmt: skip
-    api.app = make_app(backend, NO_TOKENS, "127.0.0.1")
+    api.app = make_app(backend, "127.0.0.1")
     proxy.configs = ConfigKeeper(config, FLAGS, proxy, proxy.keeper, proxy.files, log)
-    backend.configs, backend.has_token = proxy.configs, True
+    backend.configs, backend.tokens = proxy.configs, AdminTokens("a token")
     keep_many(backend)
     listener = proxy.server.listeners[0]
     proxy.server.on_growth = lambda: None  # would ask the broker, whom nobody needs here

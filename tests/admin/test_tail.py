@@ -13,6 +13,7 @@ import trio
 from starlette.types import Message
 
 from kproxy.admin import tail
+from kproxy.admin.guard import AdminTokens
 from kproxy.sinks.fanout import Fanout
 from tests.support.exchange_factory import exchange
 
@@ -49,12 +50,13 @@ class Listener:
 
 
 @asynccontextmanager
-async def listening(api: Any, query: str = "") -> AsyncIterator[Listener]:
+async def listening(api: Any, query: str = "", token: str = "") -> AsyncIterator[Listener]:
     listener = Listener()
+    shown = [(b"authorization", f"Bearer {token}".encode())] if token else []
     scope = {
         "type": "http", "asgi": {"version": "3.0", "spec_version": "2.1"}, "http_version": "1.1", "method": "GET",
         "scheme": "http", "path": "/api/tail", "raw_path": b"/api/tail", "query_string": query.encode(),
-        "root_path": "", "headers": [(b"host", b"127.0.0.1:9190")], "client": ("127.0.0.1", 1),
+        "root_path": "", "headers": [(b"host", b"127.0.0.1:9190"), *shown], "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 9190),
     }  # fmt: skip
     with trio.fail_after(60):
@@ -166,3 +168,37 @@ async def test_it_is_guarded(make_api: Callable[..., Any]) -> None:
     refused = await make_api(token="secret")("GET", "/api/tail")
 
     assert (refused.status, refused.code) == (401, "unauthorized")
+
+
+@pytest.mark.parametrize(("shown", "left"), [("full", "read"), ("read", "full")])
+@pytest.mark.trio
+async def test_a_stream_ends_with_its_token(make_api: Callable[..., Any], shown: str, left: str) -> None:
+    """In order, and that of the token that stays goes on; nothing is listened to for whoever may not hear it."""
+    tokens = {"full": "secret", "read": "look"}
+    made = make_api(token="secret", read="look")
+    async with listening(made, token=tokens[left]) as stays, listening(made, token=tokens[shown]) as ends:
+        await stays.lines(1)
+        await ends.lines(1)
+        made.backend.tokens.use(AdminTokens(**(tokens | {shown: "another"})))
+        with trio.fail_after(30):
+            while ends.sent[-1].get("more_body") is not False:
+                ends.came = trio.Event()
+                await ends.came.wait()
+        fanout_of(made).take(produced("orders"))
+
+        _, told = await stays.lines(2)
+    assert told["request"]["api"] == "Produce"
+    assert len(ends._lines()) == 1
+    assert not made.backend.tokens.streams
+
+
+@pytest.mark.trio
+async def test_a_stream_without_a_token_ends_when_one_is_asked_for(api: Any) -> None:
+    async with listening(api) as listener:
+        await listener.lines(1)
+        api.backend.tokens.use(AdminTokens("secret"))
+        with trio.fail_after(30):
+            while listener.sent[-1].get("more_body") is not False:
+                listener.came = trio.Event()
+                await listener.came.wait()
+    assert (await api("GET", "/api/tail")).code == "unauthorized"

@@ -180,6 +180,31 @@ def test_a_watched_file_is_applied_when_it_changes(configured: Callable[..., Any
         assert client.brokers()
 
 
+def test_tokens_and_the_log_change_at_once(configured: Callable[..., Any], tmp_path: Path) -> None:
+    """Who shows the old token is refused from the next request on, its tail has an end, and the log tells more."""
+    run = configured()
+    asked = urllib.request.Request(
+        f"http://{run.proxy.admin}/api/tail", headers={"Authorization": f"Bearer {READ}"}
+    )  # fmt: skip
+    with urllib.request.urlopen(asked, timeout=30) as tail:
+        assert b"listening" in tail.readline()
+        (tmp_path / "read").write_text("another")
+        run.write(log={"level": "debug"}, admin=run.document["admin"] | {"token": "new"})
+        steps = run("apply").splitlines()
+        assert [line.split("\t")[:2] for line in steps] == [
+            ["changed", "log.level"], ["changed", "admin.token"], ["changed", "admin.read_token_file"],
+        ]  # fmt: skip
+        assert all(not line.strip() for line in tail)
+    run("show", code=1)
+    assert "a bearer token is needed" in run.errors
+    run("show", code=1, token=READ)
+    run("show", token="another")
+    assert json.loads(run("show", "--json", token="new"))["not_in_file"] == []
+    with RawClient(run.document["listeners"][0]["bind"]) as client:
+        assert client.brokers()
+    until(lambda: any(line["level"] == "debug" for line in run.proxy.said("connection closed")))
+
+
 def test_a_cluster_that_cannot_be_reached_stops_no_other(configured: Callable[..., Any]) -> None:
     run = configured()
     until(lambda: json.loads(run.proxy.get("/readyz")[1])["ready"])

@@ -202,6 +202,28 @@ def test_a_cluster_that_is_another_one_is_left_by_all(two: Two) -> None:
         assert [(node["host"], node["port"]) for node in nodes] == [two.other.nodes[1]]
 
 
+def test_tokens_and_the_log_change_at_once_in_all_processes(two: Two) -> None:
+    """The supervisor asks for the token; the workers' log lines about connections are debug."""
+    with ExitStack() as stack:
+        two.opened(stack, "a")
+    assert not any(line["level"] == "debug" for line in two.proxy.said("connection closed"))
+    admin, log, first = two.rest["admin"], two.rest.get("log", {}), two.admin
+    try:
+        two.rest["admin"] = admin | {"token": "new"}
+        assert two.apply(two.config("a", log=log | {"level": "debug"})) == ["log.level", "admin.token"]
+        with pytest.raises(Refused, match="a bearer token is needed"):
+            first("GET", "/api/config")
+        two.admin = Admin(f"http://{two.proxy.admin}", "new")
+        with ExitStack() as stack:
+            two.opened(stack, "a", 8)
+        until(lambda: {line.get("worker") for line in two.proxy.logged("connection closed", level="debug")} >= {0, 1})
+    finally:
+        two.rest["admin"] = admin
+        two.apply(two.config("a", log=log))
+        two.admin = first
+    assert first("GET", "/api/config")["not_in_file"] == []
+
+
 def test_sighup_and_what_needs_a_restart(two: Two) -> None:
     """As in one process: the rest is applied, and limits of addresses hold over all workers from then on."""
     with ExitStack() as stack:

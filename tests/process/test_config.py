@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.config.changes import RESTART
+from kproxy.config.changes import AT_ONCE, RESTART, steps, with_parts_of_start
 from kproxy.config.document import Config
 from kproxy.errors import ConfigRefused
 from kproxy.testing.process import free_port
@@ -292,6 +292,42 @@ def test_what_needs_a_restart_is_told_and_refused(stack: ExitStack, broker: Name
 def test_each_part_of_a_config_is_applied_or_needs_a_restart() -> None:
     """A part that neither list names would be taken over in silence, and change nothing."""
     assert set(Config.model_fields) == {"clusters", "listeners", "limits", "rules", *RESTART}
+    assert AT_ONCE.keys() <= RESTART.keys()
+
+
+def made(**more: Any) -> Config:
+    return Config.model_validate(
+        {"clusters": {"main": {"bootstrap": ["127.0.0.1:9092"]}}, "listeners": [listener("a", 9192)]} | more
+    )
+
+
+ADMIN = {"bind": "127.0.0.1:9190", "token": "one"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told", "holds"),
+    [
+        ({}, {"log": {"level": "debug"}}, ["log.level changed"], True),
+        ({}, {"log": {"level": "debug", "format": "json"}}, ["log restart"], False),
+        ({"admin": ADMIN}, {"admin": ADMIN | {"token": "two"}}, ["admin.token changed"], True),
+        ({"admin": ADMIN}, {"admin": ADMIN | {"ready": "all"}}, ["admin.ready changed"], True),
+        ({"admin": ADMIN}, {"admin": {"bind": "127.0.0.1:9190"}}, ["admin.token changed"], True),
+        ({"admin": ADMIN}, {"admin": ADMIN | {"token": "two", "bind": "127.0.0.1:9191"}}, ["admin restart"], False),
+        ({"admin": ADMIN | {"bind": "0.0.0.0:9190"}}, {"admin": {"bind": "127.0.0.1:9190"}}, ["admin restart"], False),
+        ({"admin": ADMIN}, {}, ["admin restart"], False),
+        ({}, {"admin": ADMIN}, ["admin restart"], False),
+    ],
+)
+def test_parts_of_which_some_fields_change_at_once(
+    before: dict[str, Any], after: dict[str, Any], told: list[str], holds: bool
+) -> None:
+    """Those fields change where nothing else of the part does: an address that others reach never loses its token
+    because the config says that it is another address from now on."""
+    old, new = made(**before), made(**after)
+
+    assert [f"{one.name} {one.kind}" for one in steps(old, new)] == told
+    assert (with_parts_of_start(new, old) == new) is holds
+    assert (with_parts_of_start(new, old) == old) is not holds
 
 
 def test_limits_hold_from_the_next_check_on(stack: ExitStack, broker: NamedBroker) -> None:

@@ -23,7 +23,6 @@ from starlette.types import Message
 
 from kproxy.admin.api import OPERATIONS, make_app
 from kproxy.admin.backend import process_backend
-from kproxy.admin.guard import NO_TOKENS
 from kproxy.admin.problem import CODES
 from kproxy.config.document import Config
 from kproxy.process.app import ProxyProcess
@@ -65,7 +64,7 @@ def application() -> Iterator[tuple[Any, RuleStore]]:
         proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: (b"metrics",), proxy.log, view=proxy.view_terms()
     )
     try:
-        yield make_app(backend, NO_TOKENS, "127.0.0.1"), store
+        yield make_app(backend, "127.0.0.1"), store
     finally:
         proxy.reactor.close()
 

@@ -1,0 +1,26 @@
+"""Responses that go on until whoever asked for them leaves, or may not have them any more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from .backend import Backend
+
+
+class GuardedStream(StreamingResponse):
+    """Response that ends in order when the token that it was asked for with is no token any more. Subclasses send all
+    of it in `stream_response`."""
+
+    def __init__(self, backend: Backend, media: str, headers: Mapping[str, str] | None = None) -> None:
+        self.backend = backend
+        super().__init__(iter(()), media_type=media, headers=headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self.backend.tokens.while_allowed(scope) as allowed:
+            await super().__call__(scope, receive, send)
+        if allowed.cancelled_caught:
+            self.backend.log.info("stream ends, its token is out of force", path=scope["path"])
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
