@@ -44,6 +44,7 @@ class RuleProgram:
         self.enforces = any(not part.running.observes for part in parts)
         self.filters = any(part.wanted for part in parts)
         self.counts_all = any(part.running.counts_all for part in parts)
+        self.of_answers = any(part.running.rule.of_answers for part in parts)
         self.names_client = self.api.header_version("request", version) > 0
         self.reads_offsets = any(selects_offsets(part.running.rule) for part in parts)
         self.reads_topics = any(part.running.rule.reads_topics for part in parts)
@@ -100,7 +101,7 @@ def is_told_by_beginning(part: Part) -> bool:
     rule, match = part.running.rule, part.running.rule.match
     if part.by_error or part.screens or part.wanted or part.matcher.unnamed or part.matcher.excluding is not None:
         return False
-    if type(rule).holds_for is not LiveRule.holds_for:
+    if rule.of_answers or type(rule).holds_for is not LiveRule.holds_for:
         return False
     return match is None or (type(match) is FrameMatch and match.size is None and match.of_entities <= {"topic"})
 

@@ -42,14 +42,15 @@ class SettledAnswer(NamedTuple):
 class Selection:
     """Entities of one request. `groups`: by the numbers of rules that select entities, those selected.
 
-    `answers` are those that kproxy has made, behind the correlation id, by the error of the only entity; None if a
-    selection is used once. `settled` is the last of them that triggers alone lead to.
+    `asks_nothing`: the request lists nothing, and does not ask for all either. `answers` are those that kproxy has
+    made, behind the correlation id, by the error of the only entity; None if a selection is used once. `settled` is the
+    last of them that triggers alone lead to.
     """
 
-    __slots__ = ("answers", "entities", "groups", "members", "program", "settled")
+    __slots__ = ("answers", "asks_nothing", "entities", "groups", "members", "program", "settled")
 
-    def __init__(self, program: RuleProgram, entities: Sequence[Entity]) -> None:
-        self.program = program
+    def __init__(self, program: RuleProgram, entities: Sequence[Entity], *, asks_nothing: bool = False) -> None:
+        self.program, self.asks_nothing = program, asks_nothing
         self.entities = keep(tuple(entities))
         self.members: frozenset[Entity] | None = None
         self.answers: dict[Failure, bytes] | None = None
@@ -75,6 +76,8 @@ class Selection:
 
     def matched(self, part: Part, number: int, but: bool, failed: Collection[Entity]) -> Sequence[Entity]:
         """Return the entities that a rule selects and none before it has failed; `but`: without those of its `not:`."""
+        if self.asks_nothing and part.running.rule.of_answers:
+            return ()
         group: Sequence[Entity] = self.entities if part.matcher.entity is None else self.groups.get(number, ())
         if not failed and not but:
             return spread_tuple(tuple(group))

@@ -7,7 +7,7 @@ exchange that opens or continues it, and by the id or owner that its broker has 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from kproxy.core.session_state import SessionState
 from kproxy.errors import DecodeError
 from kproxy.rules.entity import Entity
 from kproxy.rules.entity_reader import entity_reader
+from kproxy.rules.select.answer_match import asks_all
 from kproxy.wire.breath import each, keep
 from kproxy.wire.codec.message import Message
 from kproxy.wire.table.api_keys import DELETE_TOPICS, FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH
@@ -33,6 +34,12 @@ SESSION_HEAD, SHARE_HEAD = 10, 6
 """Bytes behind a response's header that tell of its session: throttle_time_ms, error_code, for a Fetch session_id."""
 UNREADABLE = -1
 """Stands for the error of a response that cannot be read."""
+
+
+def asks_nothing(exchange: EvaluatedExchange, found: Sequence[Entity]) -> bool:
+    """Return True if a request about topics names none, and does not ask for all of them either."""
+    named = any(one.topic is not None or one.topic_id is not None for one in each(found))
+    return not named and not asks_all(exchange.request)
 
 
 class Subjects:
@@ -69,7 +76,7 @@ class Subjects:
         found = self.named(exchange, found)
         sessions = self.sessions(exchange)
         if sessions is None:
-            return Selection(every, found)
+            return Selection(every, found, asks_nothing=every.of_answers and asks_nothing(exchange, found))
         by_key = keep({key_of(one): one for one in each(found) if one.where})  # without any it is itself one entity
         session = sessions.request(exchange.request)
         if isinstance(session, PartitionSession) and exchange.api.key != SHARE_ACKNOWLEDGE:

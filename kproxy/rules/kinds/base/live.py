@@ -84,6 +84,8 @@ class LiveRule(Rule):
 
     scope: ClassVar[Scope] = "entity"
     family: ClassVar[Family] = "fault"
+    of_answers: ClassVar[bool] = False
+    """True for rules about what answers list: they do not match, and do not count, requests that ask for nothing."""
 
     match: FrameMatch | None = Field(default=None, description="frames that it is for; all of them if left out")
     not_: FrameMatch | None = Field(default=None, alias="not", description="frames that it is not for")

@@ -76,6 +76,7 @@ class MetadataRule(ResponseRule):
     """Rule that changes what clients are told of topics; its selectors of topic and partition hold for the answer."""
 
     apis: ClassVar = dict.fromkeys(DESCRIBING, 0)
+    of_answers: ClassVar = True
 
     match: AnswerMatch | None = Field(
         default=None, description="frames that it is for, and topics and partitions in their answers; all if left out"
@@ -138,6 +139,7 @@ class OffsetsRule(ResponseRule):
     """Rule that changes committed offsets in responses to OffsetFetch. Override `change_offset`."""
 
     apis: ClassVar = {OFFSET_FETCH: 0}
+    of_answers: ClassVar = True
 
     match: AnswerMatch | None = Field(
         default=None, description="frames that it is for, and topics and partitions in their answers; all if left out"
