@@ -166,6 +166,8 @@ def endpoint(backend: Backend, methods: dict[str, Operation]) -> RequestHandler:
         shown = await operation.handle(backend, call)
         if operation.writes:
             tell_change(backend, request, operation, call)
+        else:  # it may have waited for a minute, and tokens change
+            backend.tokens.check(request.headers.get("authorization", "").encode())
         if isinstance(shown, LongAnswer):
             return await shown.response(operation.status)
         if isinstance(shown, Response) and request.method == "HEAD":

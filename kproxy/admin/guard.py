@@ -55,6 +55,11 @@ class AdminTokens:
         """Return True if an Authorization header lets look."""
         return self.full is None or is_bearer(given, self.full) or is_bearer(given, self.read)
 
+    def check(self, given: bytes) -> None:
+        """Check that an Authorization header lets look. Raises Problem."""
+        if not self.allows(given):
+            raise Problem(401, "unauthorized", "a bearer token is needed", headers={"WWW-Authenticate": "Bearer"})
+
     @contextmanager
     def while_allowed(self, asked: Scope) -> Iterator[trio.CancelScope]:
         """Go on with a stream as long as the tokens allow what it was asked for with."""
@@ -81,9 +86,8 @@ def make_guard(tokens: AdminTokens, host: str) -> Guard:
         may_write = True
         if tokens.full is not None:
             given = headers.get("authorization", "").encode()
+            tokens.check(given)
             may_write = is_bearer(given, tokens.full)
-            if not may_write and not is_bearer(given, tokens.read):
-                raise Problem(401, "unauthorized", "a bearer token is needed", headers={"WWW-Authenticate": "Bearer"})
         else:
             check_host(request, host)
         for origin in headers.getlist("origin"):

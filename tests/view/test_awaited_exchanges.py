@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 
+from kproxy.admin.guard import AdminTokens
 from kproxy.admin.tail import MOST_LISTENERS
 from kproxy.config.view import ViewConfig
 from tests.support.exchange_factory import exchange
@@ -218,3 +219,22 @@ async def test_a_row_that_changes_while_it_is_told_is_told_once(api: Any) -> Non
             part = await source.next()
         source.end()
     assert (part.matched, part.rows.count(b"0-1")) == (1, 1)
+
+
+async def test_whoever_waited_with_a_token_of_before_hears_nothing(api: Any) -> None:
+    """What has passed meanwhile is not for them any more."""
+    answers: list[Any] = []
+
+    async def ask() -> None:
+        answers.append(await api("GET", "/api/exchanges?wait=50s&count=2", authorization="Bearer old"))
+
+    api.backend.tokens.use(AdminTokens("old"))
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await until(lambda: fanout_of(api).wanted)
+            api.backend.tokens.use(AdminTokens("new"))
+            for number in (1, 2):
+                fanout_of(api).take(produced("orders", number))
+
+    assert (answers[0].status, answers[0].code) == (401, "unauthorized")
