@@ -103,7 +103,8 @@ tools:  # tests that need one of them are left out where they cannot be had, and
 	@tests/bring-tools
 	@tests/bring-axe
 
-programs:  ## helm and kustomize, built by Go in some minutes, for the tests of the chart and the overlays
+programs:  ## what only the whole sweeps need: iptables, and helm and kustomize, built by Go in some minutes
+	@tests/bring-tools iptables
 	@tests/bring-go-tools
 
 vendor: $(READY)  ## fetch the libraries of the live view's page again, as vendor.json names them, and compare their hashes

@@ -176,13 +176,15 @@ class Needs:
         kept, missing = [], {}
         for item in items:
             lacking: list[str] = []
+            needed = [program for marker in item.iter_markers("tools") for program in marker.args]
             for marker, programs in needs_of(item.nodeid).items():
                 item.add_marker(getattr(pytest.mark, marker)(*programs))
-                for program in programs:
-                    if program not in missing:
-                        missing[program] = not is_there(program)
-                    if missing[program]:
-                        lacking.append(f"{program} (make programs builds it)" if program in BUILT else program)
+                needed += programs
+            for program in needed:
+                if program not in missing:
+                    missing[program] = not is_there(program)
+                if missing[program]:
+                    lacking.append(f"{program} (make programs builds it)" if program in BUILT else program)
             if lacking:
                 self.left_out[" and ".join(sorted(set(lacking)))] += 1
             else:

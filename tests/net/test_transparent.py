@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -20,16 +19,17 @@ from kproxy.config.document import Config
 from kproxy.errors import InternalError
 from kproxy.net.transparent import check_mark, is_own
 
-REST = [(1, "iptables"), (2, "iptables")] if os.environ.get("KPROXY_TEST_ALL") else []
+REST = (
+    [pytest.param(workers, "iptables", marks=pytest.mark.tools("iptables")) for workers in (1, 2)]
+    if os.environ.get("KPROXY_TEST_ALL")
+    else []
+)
 ITSELF = "the destination 127.0.0.1:19092 is kproxy itself, going there would never end"
 ROOT = Path(__file__).parents[2]
 
 
 def seen(what: str, workers: int, tool: str) -> Any:
     """What diverted.py saw, in a namespace that goes with it."""
-    tools = {"unshare": "util-linux", "ip": "iproute2", tool: {"nft": "nftables"}.get(tool, tool)}
-    missing = [package for tool, package in tools.items() if shutil.which(tool) is None]
-    assert not missing, f"this test needs what is not here: apt-get install {' '.join(missing)}"
     command = ["unshare", "--user", "--map-root-user", "--net", sys.executable]
     command += ["-m", "tests.net.diverted", what, str(workers), tool]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
