@@ -23,6 +23,7 @@ from kproxy.events.schema import (
     REQUEST_EVENT,
     RULE_EVENT,
     SUMMARY_EVENT,
+    TELEMETRY_EVENT,
     TOPOLOGY_EVENT,
 )
 
@@ -252,6 +253,8 @@ RULES = LakeTable("rules", "what became of a rule or a rule set", (*EVENT, *RULE
 
 TOPOLOGY = LakeTable("topology", "what a cluster looks like, or a part of it", (*EVENT, *TOPOLOGY_EVENT.columns))
 
+TELEMETRY = LakeTable("telemetry", "what a client told of itself in one push", (*EVENT, *TELEMETRY_EVENT.columns))
+
 RECOVERED = LakeTable("recovered", "events were lost, or could have been", (*EVENT, *RECOVERED_EVENT.columns))
 
 TABLES = (
@@ -265,6 +268,7 @@ TABLES = (
     RULES,
     TOPOLOGY,
     RECOVERED,
+    TELEMETRY,
 )
 """Silver tables, in the order in which pages list them."""
 

@@ -24,6 +24,7 @@ from kproxy.events.schema import (
     REQUEST_EVENT,
     RULE_EVENT,
     SUMMARY_EVENT,
+    TELEMETRY_EVENT,
     TOPOLOGY_EVENT,
 )
 from kproxy.pipeline import tables
@@ -186,6 +187,7 @@ RECIPES = (
     Recipe(tables.RULES, {kinds.RULE: shaped}),
     Recipe(tables.TOPOLOGY, {kinds.TOPOLOGY: shaped}),
     Recipe(tables.RECOVERED, {kinds.RECOVERED: shaped}),
+    Recipe(tables.TELEMETRY, {kinds.TELEMETRY: shaped}),
 )
 """One for every silver table. Types that none of them wants stay in bronze."""
 
@@ -196,6 +198,7 @@ _EVENTS = {
     kinds.RULE: RULE_EVENT,
     kinds.TOPOLOGY: TOPOLOGY_EVENT,
     kinds.RECOVERED: RECOVERED_EVENT,
+    kinds.TELEMETRY: TELEMETRY_EVENT,
 }
 _ALSO = ("topics", "first", "records", "bytes", "outcome", "error_level")
 """Columns that recipes look at beside those of their tables."""

@@ -25,6 +25,7 @@ from kproxy.events.schema import (
     REQUEST_EVENT,
     RULE_EVENT,
     SUMMARY_EVENT,
+    TELEMETRY_EVENT,
     TOPOLOGY_EVENT,
 )
 from kproxy.pipeline.tables import (
@@ -45,10 +46,17 @@ WRITE, READ, COMMIT, GROUP = "request_write", "request_read", "request_commit", 
 OFFSET = "request_offset"
 SUMMARY_WRITE, SUMMARY_READ = "summary_write", "summary_read"
 CONNECTION, RULE, TOPOLOGY, RECOVERED = "connection", "rule", "topology", "recovered"
+TELEMETRY = "telemetry"
 
 _OF_REQUESTS = {WRITE: WRITE_APIS, READ: READ_APIS, COMMIT: COMMIT_APIS, OFFSET: OFFSET_APIS, GROUP: GROUP_APIS}
 _OF_SUMMARIES = {SUMMARY_WRITE: WRITE_APIS, SUMMARY_READ: READ_APIS}
-_OF_TYPES = {CONNECTION: CONNECTION_EVENT, RULE: RULE_EVENT, TOPOLOGY: TOPOLOGY_EVENT, RECOVERED: RECOVERED_EVENT}
+_OF_TYPES = {
+    CONNECTION: CONNECTION_EVENT,
+    RULE: RULE_EVENT,
+    TOPOLOGY: TOPOLOGY_EVENT,
+    RECOVERED: RECOVERED_EVENT,
+    TELEMETRY: TELEMETRY_EVENT,
+}
 
 REQUESTS = (REQUEST, *_OF_REQUESTS)
 """Kinds of request events: those about some APIs, and all others."""

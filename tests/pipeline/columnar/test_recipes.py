@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
 
+from kproxy.config.telemetry import KAFKA, TelemetryConfig
+from kproxy.core.telemetry import TelemetryPush
 from kproxy.events.counting import partitions
-from kproxy.events.schema import LATENCY_BOUNDS_MS
+from kproxy.events.schema import LATENCY_BOUNDS_MS, TELEMETRY_EVENT
 from kproxy.pipeline.columnar.columns import arrow_schema
 from kproxy.pipeline.columnar.recipes import RECIPES, buckets
 from kproxy.pipeline.columnar.task import giving
 from kproxy.pipeline.lake import spark_type
 from kproxy.pipeline.tables import TABLES
 from kproxy.pipeline.transforms.bronze import KINDS, OTHER
+from kproxy.sinks.audit.state_events import telemetry_event
+from kproxy.sinks.labels.push_reader import PushReader
+from tests.support.otlp_metrics import counted, gauge, metrics_data, point
 
 AT = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 
@@ -38,6 +44,7 @@ def test_arrow_and_spark_agree_about_columns(audit: Any, batch: Any) -> None:
     """Every recipe gives its table's columns in the declared order and types, and Spark's types are the same."""
     lines = [audit.event(1), audit.event(2, "summary", api="Fetch", topic="a"), audit.event(3, "connection")]
     lines += [audit.event(4, api="OffsetCommit"), audit.event(5, "rule"), audit.event(6, "topology", nodes=[])]
+    lines += [audit.event(7, "telemetry", metrics=1)]
     for table in TABLES:
         schema = arrow_schema(table)
         for part in giving(table.name)([batch(*lines)]):
@@ -197,6 +204,41 @@ def test_a_topology_keeps_what_is_within_it(rows: Any, audit: Any) -> None:
 
     assert (row["cluster"], row["nodes"]) == ("main", None)
     assert row["topics"] == [{"topic": "a", "topic_id": None, "internal": None, "partitions": 2, "leaders": [1, -1]}]
+
+
+def test_what_a_client_pushed_is_a_row(rows: Any, audit: Any) -> None:
+    """From a payload as clients make it to the event, and from that to the row: nothing is lost on the way, and what
+    the client did not tell is absent."""
+    payload = metrics_data(
+        counted(f"{KAFKA}producer.connection.creation.total", point(2), point(1)),
+        gauge(f"{KAFKA}producer.node.request.latency.avg", point(4.5, {"node.id": "1"}), point(1.5, {"node.id": "2"})),
+        gauge(f"{KAFKA}producer.node.request.latency.max", point(9.0)),
+    )
+    push = TelemetryPush(
+        payload, 0, UUID(int=9), True, "shop", "User:shop", "lib/1", "main", "10.0.0.1", None, object()
+    )
+    read = PushReader(TelemetryConfig(labels=["client_id"])).read(push)
+    assert read is not None
+    event = telemetry_event(push, read, {"connection": 3, "cluster": "main", "software_name": "lib"})
+    found = rows("telemetry", audit.event(1, "telemetry", **event), audit.event(2))
+
+    names = {column.name for column in TELEMETRY_EVENT.columns}
+    assert [{name: value for name, value in row.items() if value is not None and name in names} for row in found] == [
+        event
+    ]
+    assert (found[0]["time"], found[0]["event_id"], event["producer_node_request_latency_avg"]) == (AT, 1, 3.0)
+
+
+def test_a_push_that_claims_odd_things_is_a_row_too(rows: Any, audit: Any) -> None:
+    """A value of another type is absent, or its text where text is expected; the others stand."""
+    odd = audit.event(
+        1, "telemetry", client_id={"a": 1}, metrics=1 << 40, producer_record_queue_time_avg="9", terminating="yes",
+        producer_record_queue_time_max=1e300, consumer_poll_idle_ratio_avg=1,
+    )  # fmt: skip
+    names = ("client_id", "metrics", "producer_record_queue_time_avg", "producer_record_queue_time_max", "terminating",
+             "consumer_poll_idle_ratio_avg")  # fmt: skip
+
+    assert picked(rows("telemetry", odd), *names) == [('{"a":1}', None, None, 1e300, None, 1.0)]
 
 
 def test_partitions_count_as_for_single_events(rows: Any, audit: Any) -> None:

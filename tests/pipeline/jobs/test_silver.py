@@ -36,6 +36,7 @@ def lines(audit: Any) -> list[str]:
         audit.event(10, api="JoinGroup", group="g"),
         audit.event(11, api=5, version="x"),
         audit.event(12, api="OffsetFetch", group="g", topics=topics),
+        audit.event(13, "telemetry", client_id="c", producer_record_queue_time_avg=1, metrics=2),
     ]
 
 

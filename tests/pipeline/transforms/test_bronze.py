@@ -84,6 +84,7 @@ KINDS = {
         '"api":"Fetch"', '"topic_id":"x","api":"Produce"'
     ),
     "topology": GOOD.replace("request.v1", "topology.v1"),
+    "telemetry": GOOD.replace("request.v1", "telemetry.v1"),
     "other": GOOD.replace("request.v1", "request.v2"),
 }
 
