@@ -1,9 +1,9 @@
-"""Answers on health: latency, errors, groups, lag, storms, and what rules did."""
+"""Answers on health: latency, also as clients say it, errors, groups, lag, storms, and what rules did."""
 
 from __future__ import annotations
 
 from kproxy.events.column import Column
-from kproxy.pipeline.answer import TIMES, GoldAnswer, columns
+from kproxy.pipeline.answer import SOFTWARE, TIMES, GoldAnswer, columns
 
 LATENCY = GoldAnswer(
     "latency",
@@ -27,6 +27,63 @@ LATENCY = GoldAnswer(
         Column("wait_ms", "double", "mean time for which kproxy held them for other reasons", "ms"),
         Column("throttled", "long", "how many were told to wait (throttle_time_ms)", "requests"),
         Column("throttle_ms", "double", "mean time that these were told to wait", "ms"),
+    ),
+)
+
+CLIENT_SAYS = GoldAnswer(
+    "client_says",
+    "What clients say",
+    "What do clients say of themselves, and what did kproxy see of them?",
+    "One row per client that pushed its metrics (KIP-714, `telemetry` with `to: [audit]`), all its instances "
+    "together: first what it says, then, in columns that begin with `seen_`, what kproxy saw of the same client id, "
+    "principal and software. A mean is that of what the pushes told, each counting once; the largest is the largest "
+    "told. These are claims: any client may say anything under any client id, only the principal is not its word. "
+    "What a client measures begins before kproxy and ends behind it, so it is the larger one; finding `slow before "
+    "kproxy`: its mean latency as a producer (beside Produce and all requests), or of fetches, is more than 10 ms "
+    "above, and more than twice, what kproxy saw. Percentiles are as in `latency`; requests by which clients push are "
+    "not among those seen.",
+    reads=("telemetry", "requests", "connections"),
+    order=("-producer_request_ms", "-fetch_ms", "client_id"),
+    columns=columns(
+        *("cluster", "client_id", "principal", *SOFTWARE, "findings"),
+        Column("instances", "long", "client instance ids, of which each start has another; an estimate if many"),
+        Column("pushes", "long", "pushes that could be read", "pushes"),
+        Column("producer_request_ms", "double", "latency of a producer's requests, mean of all nodes", "ms"),
+        Column("producer_request_max_ms", "double", "the longest", "ms"),
+        Column("consumer_request_ms", "double", "latency of a consumer's requests, mean of all nodes", "ms"),
+        Column("consumer_request_max_ms", "double", "the longest", "ms"),
+        Column("queue_ms", "double", "mean time for which records wait in the producer before they are sent", "ms"),
+        Column("queue_max_ms", "double", "the longest", "ms"),
+        Column("throttle_ms", "double", "mean time for which Produce was throttled, as the client tells it", "ms"),
+        Column("throttle_max_ms", "double", "the longest", "ms"),
+        Column("fetch_ms", "double", "mean latency of fetches", "ms"),
+        Column("fetch_max_ms", "double", "the longest", "ms"),
+        Column("commit_ms", "double", "mean latency of commits", "ms"),
+        Column("commit_max_ms", "double", "the longest", "ms"),
+        Column("rebalance_ms", "double", "mean time that a rebalance took it", "ms"),
+        Column("rebalance_max_ms", "double", "the longest", "ms"),
+        Column("connections", "long", "connections that it says it made", "connections"),
+        Column("seen_connections", "long", "connections of it that have closed", "connections"),
+        Column("seen_requests", "long", "requests", "requests"),
+        Column("seen_mean_ms", "double", "mean latency of all of them", "ms"),
+        Column("seen_p50_ms", "double", "half took at most this", "ms"),
+        Column("seen_p95_ms", "double", "95 % took at most this", "ms"),
+        Column("seen_p99_ms", "double", "99 % took at most this", "ms"),
+        Column("seen_max_ms", "double", "the longest", "ms"),
+        Column("seen_produce_ms", "double", "mean latency of Produce", "ms"),
+        Column("seen_produce_max_ms", "double", "the longest", "ms"),
+        Column("seen_fetch_ms", "double", "mean latency of Fetch and ShareFetch", "ms"),
+        Column("seen_fetch_max_ms", "double", "the longest", "ms"),
+        Column("seen_commit_ms", "double", "mean latency of OffsetCommit", "ms"),
+        Column("seen_commit_max_ms", "double", "the longest", "ms"),
+        Column("seen_join_ms", "double", "mean latency of JoinGroup", "ms"),
+        Column("seen_join_max_ms", "double", "the longest", "ms"),
+        Column("seen_throttled", "long", "requests that were told to wait (throttle_time_ms)", "requests"),
+        Column("seen_throttle_ms", "double", "mean time that these were told to wait", "ms"),
+        Column("seen_errors", "long", "requests that ended in an error", "requests"),
+        Column("seen_retriable", "long", "those of them after which a client tries again", "requests"),
+        Column("seen_cut_off", "long", "requests that got no answer, after which it may try again, too", "requests"),
+        *TIMES,
     ),
 )
 

@@ -23,6 +23,37 @@ TRAFFIC = GoldAnswer(
     ),
 )
 
+ZONES = GoldAnswer(
+    "zones",
+    "Zones",
+    "Which networks' bytes come from, and go to, which zones?",
+    "One row per network of clients and rack of the brokers (`broker.rack`) that their connections led to: who pays "
+    "for traffic between zones. Networks are the first 24 bits of an IPv4 address, also of one within IPv6, and the "
+    "first 64 of an IPv6 address, which is what a zone's subnets are made of; larger ones can be added up of these. A "
+    "broker's rack is as the cluster told it last by the end of the day. Rows without a rack: brokers whose rack "
+    "nobody told, and bootstrap connections, of which it is not known where they lead. Bytes are those of frames, as "
+    "in `traffic`, whose sums are the same; what kproxy answered in a broker's place is among them.",
+    reads=("requests", "topology"),
+    order=("-request_bytes", "-response_bytes", "client_network", "rack"),
+    columns=columns(
+        "cluster",
+        Column("client_network", "string", "network of the clients; absent: their address is none"),
+        Column("rack", "string", "rack of the brokers; absent: not known"),
+        Column("nodes", "long", "how many brokers they are, as far as they are known"),
+        Column("network_part", "double", "part of the network's bytes, both directions, that is this row's", "part"),
+        "requests",
+        Column("request_bytes", "long", "bytes to the brokers", "bytes"),
+        Column("response_bytes", "long", "bytes from the brokers", "bytes"),
+        Column("produce_request_bytes", "long", "those of Produce requests", "bytes"),
+        Column("produce_response_bytes", "long", "those of their responses", "bytes"),
+        Column("fetch_request_bytes", "long", "those of Fetch and ShareFetch requests", "bytes"),
+        Column("fetch_response_bytes", "long", "those of their responses", "bytes"),
+        Column("other_request_bytes", "long", "those of all other requests", "bytes"),
+        Column("other_response_bytes", "long", "those of their responses", "bytes"),
+        *TIMES,
+    ),
+)
+
 WHO_WRITES = GoldAnswer(
     "who_writes",
     "Who writes",

@@ -23,21 +23,25 @@ from pyspark.sql import functions as F
 from kproxy.pipeline.answer import GoldAnswer
 from kproxy.pipeline.lake import BatchLedger, Lake, spark_type, struct
 from kproxy.pipeline.tables import TABLES
+from kproxy.pipeline.transforms.gold.client_says import CLIENT_SAYS
 from kproxy.pipeline.transforms.gold.clients import EMPTY_FETCHES, KAFKA4_READINESS, PRODUCER_HYGIENE
 from kproxy.pipeline.transforms.gold.groups import GROUP_HEALTH, GROUP_LAG
 from kproxy.pipeline.transforms.gold.health import ERRORS_AND_DENIALS, LATENCY, RULES_EFFECT, STORMS
 from kproxy.pipeline.transforms.gold.topics import PARTITION_SKEW, UNUSED_TOPICS
 from kproxy.pipeline.transforms.gold.use import DORMANT_CLIENTS, TRAFFIC, WHO_READS, WHO_WRITES
 from kproxy.pipeline.transforms.gold.violations import VIOLATIONS
+from kproxy.pipeline.transforms.gold.zones import ZONES
 
 ANSWER_TRANSFORMS = {
     "traffic": TRAFFIC,
+    "zones": ZONES,
     "who_writes": WHO_WRITES,
     "who_reads": WHO_READS,
     "kafka4_readiness": KAFKA4_READINESS,
     "unused_topics": UNUSED_TOPICS,
     "dormant_clients": DORMANT_CLIENTS,
     "latency": LATENCY,
+    "client_says": CLIENT_SAYS,
     "errors_and_denials": ERRORS_AND_DENIALS,
     "group_health": GROUP_HEALTH,
     "group_lag": GROUP_LAG,

@@ -5,7 +5,15 @@ from __future__ import annotations
 from kproxy.errors import UnknownTable
 from kproxy.events.column import Column
 from kproxy.pipeline.answer import GoldAnswer
-from kproxy.pipeline.answers_health import ERRORS_AND_DENIALS, GROUP_HEALTH, GROUP_LAG, LATENCY, RULES_EFFECT, STORMS
+from kproxy.pipeline.answers_health import (
+    CLIENT_SAYS,
+    ERRORS_AND_DENIALS,
+    GROUP_HEALTH,
+    GROUP_LAG,
+    LATENCY,
+    RULES_EFFECT,
+    STORMS,
+)
 from kproxy.pipeline.answers_history import VIOLATIONS
 from kproxy.pipeline.answers_use import (
     DORMANT_CLIENTS,
@@ -17,16 +25,19 @@ from kproxy.pipeline.answers_use import (
     UNUSED_TOPICS,
     WHO_READS,
     WHO_WRITES,
+    ZONES,
 )
 
 ANSWERS = (
     TRAFFIC,
+    ZONES,
     WHO_WRITES,
     WHO_READS,
     KAFKA4_READINESS,
     UNUSED_TOPICS,
     DORMANT_CLIENTS,
     LATENCY,
+    CLIENT_SAYS,
     ERRORS_AND_DENIALS,
     GROUP_HEALTH,
     GROUP_LAG,

@@ -115,6 +115,18 @@ def headlines(name: str) -> tuple[HeadlineCount, ...]:
             ("clients", F.count(F.lit(1)), False),
             ("of them dormant", F.count_if(F.col("dormant")), True),
         ),
+        "client_says": (
+            ("clients say what they measure", F.count(F.lit(1)), False),
+            ("clients slow before kproxy", _findings("slow before kproxy"), True),
+        ),
+        "zones": (
+            ("networks of clients", F.count_distinct(F.struct("cluster", "client_network")), False),
+            (
+                "racks of brokers",
+                F.count_distinct(F.when(F.col("rack").isNotNull(), F.struct("cluster", "rack"))),
+                False,
+            ),
+        ),
         "errors_and_denials": (
             ("failed authentications", _sum("count", (kind == "authentication")), True),
             ("refused requests", _sum("count", (kind == "authorization") & (F.col("what") == "request")), True),

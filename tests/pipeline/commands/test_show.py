@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -222,3 +224,18 @@ def test_a_lake_without_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert f"{tmp_path}: traffic cannot be read: " in done.output
     done = CliRunner().invoke(group, ["show", "traffic", "--lake", "nothing://there"])
     assert "nothing://there: traffic cannot be read: " in done.output
+
+
+def test_the_commands_of_pages_are_right(lake: Path) -> None:
+    """Tables, options and columns that pages ask for are there."""
+    docs = Path(__file__).parents[3] / "docs"
+    pages = ("answers.md", "howto-client-metrics.md", "kinds-addresses.md")
+    commands = [
+        (page, line)
+        for page in pages
+        for line in re.findall(r"^ *kproxy audit (show [^>\n]*)", (docs / page).read_text(), re.MULTILINE)
+    ]
+    for page, command in commands:
+        done = show(lake, *shlex.split(command)[1:])
+        assert done.exit_code == 0, f"{page}: {command}: {done.output}"
+    assert {page for page, _ in commands} == set(pages)

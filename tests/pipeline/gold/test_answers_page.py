@@ -51,7 +51,7 @@ def test_the_examples_run(spark, silver, tmp_path, monkeypatch, capsys):
     for words in [words for words in asked if any(words[1] in one for one in named)]:
         done = CliRunner().invoke(group, [*words, "--lake", f"{tmp_path}/lake"])
         assert done.exit_code == 0 and "shop" in done.output, f"{words}: {done.output}"
-    assert len(asked) == 3
+    assert len(asked) == 5
 
 
 def test_the_commands_are_there():

@@ -44,6 +44,7 @@ class Bases:
     commits: DataFrame
     rules: DataFrame
     topology: DataFrame
+    telemetry: DataFrame
     log_writes: DataFrame
     """`log_facts.log_writes`"""
     log_answers: DataFrame
@@ -76,7 +77,7 @@ def bases(silver: Mapping[str, DataFrame]) -> Bases:
         writes=write_totals(silver["produce_partitions"]),
         reads=read_totals(silver["fetch_partitions"]),
         memberships=membership_totals(silver["groups"]),
-        **{name: silver[name] for name in ("connections", "commits", "rules", "topology")},
+        **{name: silver[name] for name in ("connections", "commits", "rules", "topology", "telemetry")},
         log_writes=writes,
         log_answers=answers,
         log_reads=reads,

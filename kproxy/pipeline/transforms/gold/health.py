@@ -69,10 +69,7 @@ def latency_daily(bases: Bases) -> DataFrame:
 def latency_combine(partials: DataFrame) -> DataFrame:
     """Compute means and percentiles over the requests that were timed, which are those in the histogram."""
     merged = LATENCY_PARTIAL.merged(partials)
-    timed = merged.select(
-        "*", F.aggregate("buckets", F.lit(0).cast("bigint"), lambda total, one: total + one).alias("timed")
-    )
-    return timed.select(
+    return merged.select("*", timed()).select(
         *LATENCY_PARTIAL.keys,
         "requests",
         ratio("latency_ms", "timed").alias("mean_ms"),
@@ -86,6 +83,11 @@ def latency_combine(partials: DataFrame) -> DataFrame:
         F.coalesce("throttled", F.lit(0)).alias("throttled"),
         ratio("throttle_ms", "throttled").alias("throttle_ms"),
     )
+
+
+def timed() -> Column:
+    """Return how many values are in `buckets`, as `timed`."""
+    return F.aggregate("buckets", F.lit(0).cast("bigint"), lambda total, one: total + one).alias("timed")
 
 
 def percentile(part: float) -> Column:
