@@ -7,7 +7,6 @@ processes may ask at the same time and none ever sees half of it.
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import os
 import re
@@ -21,6 +20,7 @@ from time import monotonic
 from crc32c import crc32c
 
 from kproxy.errors import InternalError
+from kproxy.system.files import lock
 
 JAVA_AT_LEAST = 17
 """Lowest version of Java: brokers of Kafka 4 need it (KIP-1013), and so does Spark 4."""
@@ -53,8 +53,8 @@ def jars(name: str, version: str, dependencies: str, one_of_them: str) -> Path:
     if folder.is_dir():
         return folder
     cache.mkdir(parents=True, exist_ok=True)
-    with (cache / f".{called}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with (cache / f".{called}.lock").open("w") as held:
+        lock(held.fileno(), wait=True)
         if not folder.is_dir():
             _fetch(f"{name} {version}", pom, one_of_them, folder)
     return folder

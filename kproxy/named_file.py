@@ -12,6 +12,8 @@ import os
 import stat
 from pathlib import Path
 
+from kproxy.system.files import UNKNOWN
+
 MOST_BYTES = 4 << 20
 """Bytes of a document: some ten thousand rules. The admin API takes no more either."""
 
@@ -26,7 +28,7 @@ _KINDS = (
 def read_named(path: str | Path, most: int = MOST_BYTES) -> bytes:
     """Return what is in a regular file of at most so many bytes. Raises OSError, whose `strerror` says why not."""
     try:
-        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        number = os.open(path, os.O_RDONLY | UNKNOWN)
     except ValueError:
         raise OSError(errno.EINVAL, "its name has a NUL character") from None
     try:
@@ -56,7 +58,7 @@ def open_named(path: str | Path) -> io.BufferedReader:
     """Open a file of any length, or a pipe that somebody writes to, for whoever reads it bit by bit. Raises OSError, as
     `read_named`."""
     try:
-        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        number = os.open(path, os.O_RDONLY | UNKNOWN)
     except ValueError:
         raise OSError(errno.EINVAL, "its name has a NUL character") from None
     try:
@@ -64,7 +66,8 @@ def open_named(path: str | Path) -> io.BufferedReader:
     except OSError:
         os.close(number)
         raise
-    os.set_blocking(number, True)
+    if hasattr(os, "O_NONBLOCK"):
+        os.set_blocking(number, True)
     return open(number, "rb")
 
 

@@ -16,6 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
 from kproxy.named_file import check_kind, reason
+from kproxy.system.files import NO_LINK, UNKNOWN
 
 from .backend import Backend
 from .capture_store import CaptureShown
@@ -54,7 +55,7 @@ class FileResponse(StreamingResponse):
         """Yield the bytes; less of them than announced end the connection."""
         at = 0
         while at < self.size:
-            piece = await trio.to_thread.run_sync(os.pread, self.number, min(PIECE, self.size - at), at)
+            piece = await trio.to_thread.run_sync(os.read, self.number, min(PIECE, self.size - at))
             if not piece:
                 raise OSError("the file has become shorter while it was sent")
             at += len(piece)
@@ -77,7 +78,7 @@ async def download_capture(backend: Backend, call: OperationCall) -> Response:
 
 def opened(path: str) -> tuple[int, int]:
     """Open a regular file that is no link; return its descriptor and its size. Raises OSError."""
-    number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW)
+    number = os.open(path, os.O_RDONLY | UNKNOWN | NO_LINK)
     try:
         found = os.fstat(number)
         check_kind(found.st_mode)

@@ -149,7 +149,7 @@ class Spares:
         """Take those that are missing, as far as there are any."""
         while len(self.kept) < self.count:
             try:
-                self.kept.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+                self.kept.append(os.open(os.devnull, os.O_RDONLY))
             except OSError:
                 return
 

@@ -21,6 +21,7 @@ from pydantic import Field
 from starlette.requests import ClientDisconnect
 
 from kproxy.named_file import reason
+from kproxy.system.processes import HAS_LIMITS
 from kproxy.view.reading import ReadingResult
 from kproxy.view.sources import OpenedCapture, OpenedCaptures, read_places
 from kproxy.view.spool import Spool
@@ -193,6 +194,9 @@ async def received(receive: ReceiveBody, file: IO[bytes]) -> int:
 
 async def opened(sources: OpenedCaptures, file: IO[bytes], name: str, size: int) -> OpenedCapture:
     """Read a capture from its beginning, and add it to the sources. Raises Problem, OSError."""
+    if not HAS_LIMITS:
+        text = "a capture is read by a process with limits, which Windows does not give: open it on Linux or macOS"
+        raise Problem(422, "no_capture", text)
     os.lseek(file.fileno(), 0, os.SEEK_SET)
     spool = await trio.to_thread.run_sync(nameless)
     number = os.dup(spool.fileno())

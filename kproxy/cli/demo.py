@@ -8,7 +8,6 @@ comes from its own metrics. If the numbers do not agree, the demo says so and ex
 from __future__ import annotations
 
 import json
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from kproxy import terminal
 from kproxy.errors import InternalError
 
 from .demo_traffic import FAULTS, ShopTraffic
+from .interrupt import awaited_end
 
 if TYPE_CHECKING:
     from kproxy.testing.cluster import MockCluster
@@ -305,16 +305,14 @@ def show_summary(console: Console, outcome: DemoOutcome, fault: Fault, leaked: s
 
 def stay(console: Console, proxy: Proxy) -> None:
     """Print the proxy's addresses, keep some traffic and two faults going, and wait for Ctrl-C or SIGTERM."""
-    ends = {signal.SIGINT, signal.SIGTERM}
-    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # first, as the text below makes people and tests send them
-    proxy.post("/api/rules", {"rules": FAULTS})
-    with ShopTraffic(client(proxy.bootstrap), CLIENT_NAME):
-        console.print(f"\nStaying up. Bootstrap address: [bold green]{proxy.bootstrap}[/], topic: {CLIENT_NAME}")
-        console.print(f"See what passes:  [bold green]http://{proxy.admin}/view/[/]", soft_wrap=True)
-        console.print(f"In a terminal:    kproxy view --admin http://{proxy.admin}", soft_wrap=True)
-        console.print(
-            "An order every moment, each tenth write refused and some late: two rules do that.", soft_wrap=True
-        )
-        console.print("Ctrl-C ends it.")
-        signal.sigwait(ends)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)
+    with awaited_end() as end:  # first, as the text below makes people and tests send signals
+        proxy.post("/api/rules", {"rules": FAULTS})
+        with ShopTraffic(client(proxy.bootstrap), CLIENT_NAME):
+            console.print(f"\nStaying up. Bootstrap address: [bold green]{proxy.bootstrap}[/], topic: {CLIENT_NAME}")
+            console.print(f"See what passes:  [bold green]http://{proxy.admin}/view/[/]", soft_wrap=True)
+            console.print(f"In a terminal:    kproxy view --admin http://{proxy.admin}", soft_wrap=True)
+            console.print(
+                "An order every moment, each tenth write refused and some late: two rules do that.", soft_wrap=True
+            )
+            console.print("Ctrl-C ends it.")
+            end.wait()

@@ -1,15 +1,20 @@
-"""Ctrl-C as the end of a reading: what was taken counts, and nothing is left half done."""
+"""Ctrl-C as the end of a command: of a reading, where what was taken counts and nothing is left half done, and of one
+that serves until it is told to end."""
 
 from __future__ import annotations
 
+import os
+import select
 import signal
+import socket
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TypeVar
 
 Taken = TypeVar("Taken")
+ENDS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interruption:
@@ -41,3 +46,45 @@ class Interruption:
         self.asked = True
         if self.waiting:
             raise KeyboardInterrupt
+
+
+class AwaitedEnd:
+    """End of a command that serves, which comes by a signal or from any thread."""
+
+    def __init__(self, near: socket.socket, far: socket.socket) -> None:
+        self.near, self.far = near, far
+
+    def wait(self) -> None:
+        """Return when the end has come."""
+        select.select([self.near], [], [])
+
+    def come(self) -> None:
+        """Have the end come now, from any thread."""
+        with suppress(OSError):  # it has come already, and nobody waits any more
+            self.far.send(b"\0")
+
+    def come_with_standard_input(self) -> None:
+        """Have the end come when standard input ends, from now on; what comes there is thrown away."""
+        threading.Thread(target=self._read, name="standard input", daemon=True).start()
+
+    def _read(self) -> None:
+        with suppress(OSError):
+            while os.read(0, 65536):
+                pass
+        self.come()
+
+
+@contextmanager
+def awaited_end() -> Iterator[AwaitedEnd]:
+    """Give the end of a command, for which SIGINT and SIGTERM are signs and end nothing by themselves."""
+    near, far = socket.socketpair()
+    with near, far:
+        far.setblocking(False)
+        before = {number: signal.signal(number, lambda *_: None) for number in ENDS}
+        wakeup = signal.set_wakeup_fd(far.fileno(), warn_on_full_buffer=False)
+        try:
+            yield AwaitedEnd(near, far)
+        finally:
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in before.items():
+                signal.signal(number, handler)

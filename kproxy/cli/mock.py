@@ -7,10 +7,7 @@ front, in the same process: the first line is its address then, and the second o
 
 from __future__ import annotations
 
-import os
 import re
-import select
-import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,6 +18,7 @@ from click.core import ParameterSource
 
 from kproxy.terminal import say
 
+from .interrupt import AwaitedEnd, awaited_end
 from .run import flag
 
 if TYPE_CHECKING:
@@ -99,13 +97,15 @@ def command(
     if upstream:
         upstream = checked_servers(upstream)
     with ExitStack() as stack:
-        signals = stack.enter_context(ends_by_signal())
+        end = stack.enter_context(awaited_end())
         addresses = upstream or stack.enter_context(mock_with(brokers, topics)).bootstrap
         if admin is None:
             say(addresses)
         else:
-            stack.enter_context(told_front(addresses, admin, in_front["rules"], in_front["seed"]))
-        wait(signals, until_eof)
+            stack.enter_context(told_front(addresses, admin, in_front["rules"], in_front["seed"], end))
+        if until_eof:
+            end.come_with_standard_input()
+        end.wait()
     ctx.exit(0)
 
 
@@ -121,19 +121,16 @@ def mock_with(brokers: int, topics: tuple[tuple[str, int], ...]) -> Iterator[Moc
 
 
 @contextmanager
-def told_front(upstream: str, admin: str, rules: tuple[str, ...], seed: int | None) -> Iterator[None]:
-    """Put kproxy in front of brokers, and tell its addresses."""
+def told_front(upstream: str, admin: str, rules: tuple[str, ...], seed: int | None, end: AwaitedEnd) -> Iterator[None]:
+    """Put kproxy in front of brokers, and tell its addresses. If it ends by itself the end has come: nobody would
+    notice before a test hangs."""
     from kproxy.config.reader import admin_from
     from kproxy.rules.document.quantities import checked_seed
     from kproxy.testing.front import front, front_config
 
     address = flag("--admin", admin_from, admin).bind
     number = None if seed is None else flag("--seed", checked_seed, seed)
-
-    def ended() -> None:  # wakes the main thread, which ends the command; nobody would notice before a test hangs
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    with front(front_config(upstream, str(address), rules, number), ended) as proxy:
+    with front(front_config(upstream, str(address), rules, number), end.come) as proxy:
         say(proxy.address)
         say(proxy.admin_url)
         yield
@@ -147,28 +144,3 @@ def checked_servers(text: str) -> str:
     for one in servers:
         flag("--upstream", parse_server, one)
     return ",".join(servers)
-
-
-@contextmanager
-def ends_by_signal() -> Iterator[int]:
-    """Give a descriptor that can be read when SIGINT or SIGTERM has come, which end nothing by themselves."""
-    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
-    wakeup = signal.set_wakeup_fd(writing)
-    try:
-        yield reading
-    finally:
-        signal.set_wakeup_fd(wakeup)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        os.close(reading)
-        os.close(writing)
-
-
-def wait(signals: int, until_eof: bool) -> None:
-    """Wait for a signal, or for the end of standard input; what comes there is thrown away."""
-    watched = [signals, 0] if until_eof else [signals]
-    while True:
-        ready, _, _ = select.select(watched, [], [])
-        if signals in ready or not os.read(0, 65536):
-            return

@@ -63,10 +63,12 @@ def command(
     else:
         from pathlib import Path
 
-        from kproxy.config.reader import load_config
+        from kproxy.config.reader import usable_config
+        from kproxy.rules.document.source import Source
 
-        config = adjust(load_config(config_file))
-        origin = Origin(config_file, Path(config_file), adjust, watch_config)
+        path = Path(config_file)
+        config = adjust(usable_config(Source.open(path), path.parent))
+        origin = Origin(config_file, path, adjust, watch_config)
     if config.workers > 1:
         from kproxy.process.supervisor import run
     else:
@@ -112,9 +114,12 @@ def _added(config: Config, rules: tuple[str, ...], admin: str | None) -> Config:
 
 def _workers(number: int) -> int:
     from kproxy.config.document import MOST_WORKERS
+    from kproxy.config.system_needs import HAS_WORKERS, NO_WORKERS
 
     if not 1 <= number <= MOST_WORKERS:
         raise click.BadParameter(f"{number} processes, expected 1 to {MOST_WORKERS}", param_hint="--workers")
+    if number > 1 and not HAS_WORKERS:
+        raise click.BadParameter(NO_WORKERS, param_hint="--workers")
     return number
 
 

@@ -120,7 +120,7 @@ def replace(file: Path, lines: Sequence[str]) -> None:
         with os.fdopen(number, "w") as new:
             new.write("".join(f"{line}\n" for line in lines))
             with suppress(FileNotFoundError):
-                os.fchmod(new.fileno(), file.stat().st_mode & 0o777)
+                os.chmod(name, file.stat().st_mode & 0o777)
             new.flush()
             os.fsync(new.fileno())
         os.replace(name, file)

@@ -13,6 +13,7 @@ from kproxy.rules.document.values import to_value
 from kproxy.rules.document.yaml_file import Mapping, Scalar, Sequence
 
 from .document import AdminConfig, Advertise, ClusterConfig, Config, ListenerConfig, exposed
+from .system_needs import system_needs
 
 DEFAULT_LISTEN = Address("127.0.0.1", 9092)
 """Kafka's usual port, for this machine only: a proxy that is open to others is asked for, never a default."""
@@ -22,6 +23,16 @@ def load_config(path: str | Path) -> Config:
     """Read a config document. Raises DocumentError with every mistake; rules are not read (`load_rules`)."""
     source = Source.open(Path(path))
     config = config_from(source, Path(path).parent)
+    raise_mistakes([source])
+    assert config is not None, "no config and no mistake"
+    return config
+
+
+def usable_config(source: Source, folder: Path) -> Config:
+    """Return the config in a document, which this system can run. Raises DocumentError with every mistake."""
+    config = config_from(source, folder)
+    for where, message in system_needs(config) if config is not None else ():
+        source.note(where, message)
     raise_mistakes([source])
     assert config is not None, "no config and no mistake"
     return config

@@ -8,7 +8,6 @@ what is left.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import threading
@@ -16,6 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from time import sleep
 from typing import Protocol, TextIO
+
+from kproxy.system.files import fcntl
 
 PATIENCE, TICK = 20, 0.001
 """Tries to get the lock while another process writes its line, and seconds between two; a line takes microseconds."""

@@ -7,8 +7,6 @@ are as many connections as there can be.
 
 from __future__ import annotations
 
-import os
-import resource
 from collections import Counter
 from dataclasses import dataclass
 
@@ -16,6 +14,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.limits import Limits
 from kproxy.net.loop.turn_order import network_of
+from kproxy.system.processes import UNLIMITED, lift_open_files, open_files
 
 EACH = 2
 """Descriptors of a connection: one to the client, one to the broker."""
@@ -59,13 +58,9 @@ class Capacity:
 def find_capacity(limits: Limits) -> Capacity:
     """Lift the soft limit as far as `max_connections` need and the hard limit allows; return the capacity."""
     wanted = limits.max_connections
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted * EACH + OTHERS
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        lifted = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (lifted, hard))
-        soft = lifted
-    if soft == resource.RLIM_INFINITY or soft >= needed:
+    soft = lift_open_files(needed)
+    if soft == UNLIMITED or soft >= needed:
         return Capacity(soft, wanted, wanted)
     left = soft - open_files() - min(OTHERS, soft // SHARE)
     return Capacity(soft, max(FEWEST, min(wanted, left // EACH)), wanted)
@@ -78,14 +73,6 @@ def log_capacity(capacity: Capacity, limits: Limits, log: FilteringBoundLogger) 
         needed = capacity.wanted * EACH + OTHERS
         log.warning("fewer files may be open than max_connections needs", limit=capacity.files, needed=needed,
                     connections=capacity.connections)  # fmt: skip
-
-
-def open_files() -> int:
-    """Return the number of descriptors that this process has open."""
-    try:
-        return len(os.listdir("/proc/self/fd"))
-    except OSError:
-        return 0
 
 
 class HalfOpen:

@@ -18,7 +18,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.changes import MOST, ConfigStep, Origin, changed_places, steps, with_parts_of_start
 from kproxy.config.document import Config
-from kproxy.config.reader import config_from, rule_paths
+from kproxy.config.reader import rule_paths, usable_config
 from kproxy.config.shown import version_of
 from kproxy.errors import ConfigRefused, DocumentError, KproxyError, NotEverywhere, UnusableSetting
 from kproxy.net.rules.files import INTERVAL, SETTLE, RuleFiles, file_version, look, read
@@ -188,9 +188,7 @@ class ConfigKeeper:
     def _read(self, source: Source) -> Config:
         """Return the config of a document, with what flags say in its place. Raises DocumentError."""
         folder = Path() if self.origin.path is None else self.origin.path.parent
-        config = config_from(source, folder)
-        raise_mistakes([source])
-        assert config is not None, "no config and no mistake"
+        config = usable_config(source, folder)
         rule_paths(source, folder, config)
         raise_mistakes([source])
         return self.origin.adjust(config)

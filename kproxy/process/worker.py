@@ -12,7 +12,6 @@ from __future__ import annotations
 import kproxy.process.start  # noqa: F401 - first of all
 
 # isort: split
-import ctypes
 import os
 import signal
 import socket
@@ -49,11 +48,11 @@ from kproxy.process.workers.remote import RemotePortChange, RemotePorts, Reporte
 from kproxy.process.workers.shared_table import SharedTable
 from kproxy.process.workers.worker_rules import WorkerRules
 from kproxy.rules.rule_set import RuleSet
+from kproxy.system.processes import die_with_parent
 
 from .app import ProxyProcess
 from .main import leaves
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 LAST_WORD = 1.0
 """Seconds that a worker takes at most to say why it could not start."""
 
@@ -252,7 +251,7 @@ def failure(group: BaseExceptionGroup[BaseException]) -> WorkerFailed:
 
 def die_with(parent: int) -> None:
     """Be killed when the parent process ends; end now if it has already."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     if os.getppid() != parent:
         sys.exit(1)
 

@@ -24,6 +24,7 @@ from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureEndpoint, CaptureWriter, ToWallTime, WrittenTotals
 from kproxy.observe.exchange import Frame, ObservedExchange, Who
 from kproxy.rules.shared_numbers import NumberCells
+from kproxy.system.files import BINARY
 
 MOST_KEPT = 1 << 18
 """Bytes that are collected; as much as a file's buffer."""
@@ -136,7 +137,7 @@ class CaptureFile:
         self.stop_reason: StopReason = "asked"
         self.leaving = False
         how = os.O_CREAT | os.O_EXCL if part is None else os.O_APPEND
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | how, PERMISSIONS)
+        descriptor = os.open(path, os.O_WRONLY | BINARY | how, PERMISSIONS)
         self.file: IO[bytes]
         if part is None:
             self.file = os.fdopen(descriptor, "wb", buffering=1 << 18)

@@ -108,8 +108,9 @@ def _library() -> ctypes.CDLL:
     spec = importlib.util.find_spec("confluent_kafka")
     if spec is None or spec.origin is None:
         raise MissingMock(f"confluent-kafka is not installed: {how_to_install('demo')}")
-    beside = Path(spec.origin).parents[1] / "confluent_kafka.libs"  # where the published wheels carry it
-    carried = sorted(beside.glob("librdkafka*.so*"))
+    package = Path(spec.origin).parent
+    beside = (package.parent / "confluent_kafka.libs", package / ".dylibs")  # where the published wheels carry it
+    carried = sorted(file for folder in beside for file in folder.glob("librdkafka*"))
     path = str(carried[0]) if carried else ctypes.util.find_library("rdkafka")
     if path is None:
         raise MissingMock(f"no librdkafka found: {how_to_install('demo')}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import itertools
 import os
 import random
@@ -20,9 +19,7 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from kproxy.errors import InternalError
-
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
-_PRCTL = ctypes.CDLL(None).prctl  # looked up here: between fork and exec nothing may take a lock
+from kproxy.system.processes import HAS_PRCTL, die_with_parent
 
 
 def begin(
@@ -36,7 +33,7 @@ def begin(
         stderr=subprocess.STDOUT,
         env=env,
         cwd=cwd,
-        preexec_fn=die_with_parent if _in_main_thread() else None,  # noqa: PLW1509 -- one system call, no locks
+        preexec_fn=die_with_parent if HAS_PRCTL and _in_main_thread() else None,  # noqa: PLW1509 -- one system call, no locks
     )
 
 
@@ -114,17 +111,6 @@ class Child:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when the thread that started it ends."""
-    _PRCTL(_PR_SET_PDEATHSIG, 9)
-
-
-def adopt_orphans() -> None:
-    """Have the kernel make this process the parent of all that it has started, by however many steps, once their own
-    parents have ended."""
-    _PRCTL(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def process_tree(pid: int) -> list[int]:

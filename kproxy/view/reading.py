@@ -8,10 +8,7 @@ at its standard output what it has found: a `ReadingResult` as JSON, with a `pro
 
 from __future__ import annotations
 
-import ctypes
 import os
-import resource
-import signal
 import sys
 from array import array
 from dataclasses import asdict, dataclass, field
@@ -29,9 +26,9 @@ from kproxy.capture.reader import Capture
 from kproxy.errors import CaptureError
 from kproxy.named_file import reason
 from kproxy.observe.exchange import ObservedExchange
+from kproxy.system.processes import HAS_PRCTL, die_with_parent, resource
 from kproxy.view.spool import encoded
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 MEMORY = 1 << 30
 """Bytes of addresses that the process may use; the reader remembers 50,000 connections, some 200 MB, at most."""
 SECONDS = 120
@@ -166,7 +163,7 @@ def read(file: BufferedWriter, path: str = "-") -> ReadingResult:
 
 def limit(parent: int) -> None:
     """Give this process its limits; it ends with the process that has started it."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     if os.getppid() != parent:
         sys.exit(1)
     os.nice(10)
@@ -175,7 +172,11 @@ def limit(parent: int) -> None:
         (resource.RLIMIT_FSIZE, MOST_SPOOLED + (64 << 20)),
     ):  # fmt: skip
         hard = resource.getrlimit(what)[1]
-        resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+        try:
+            resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+        except (ValueError, OSError):  # macOS does not limit addresses
+            if HAS_PRCTL:
+                raise
 
 
 def main(words: list[str]) -> None:

@@ -14,6 +14,7 @@ import structlog
 import trio
 
 from kproxy.config.document import Config
+from kproxy.net.loop.pollers import epoll_poller, trio_poller
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.reporting import ConnectionCounts
 from kproxy.net.server import Server
@@ -147,7 +148,7 @@ async def serving(
 ) -> AsyncIterator[Running]:
     """Runs a server for this config until the block ends."""
     log, entries = make_log()
-    reactor = Reactor(log)
+    reactor = reactor_for(driver, log)
     server = Server(reactor, config, session, ConnectionCounts(), log, **more)
     try:
         async with trio.open_nursery() as nursery:
@@ -159,12 +160,18 @@ async def serving(
         reactor.close()
 
 
+def reactor_for(driver: str, log: Any) -> Reactor:
+    """A reactor that this driver can drive."""
+    return Reactor(log, make_poller=trio_poller if driver == "portable" else epoll_poller)
+
+
 class Tools:
     """What the test modules of this folder use; a fixture, because test modules do not import each other."""
 
     Broker, Running = Broker, Running
-    answer, config, exactly, make_log, obedient, open_broker, request, response, serving = map(
-        staticmethod, (answer, config, exactly, make_log, obedient, open_broker, request, response, serving)
+    answer, config, exactly, make_log, obedient, open_broker, reactor_for, request, response, serving = map(
+        staticmethod,
+        (answer, config, exactly, make_log, obedient, open_broker, reactor_for, request, response, serving),
     )
 
 
@@ -176,9 +183,9 @@ async def net() -> AsyncIterator[type[Tools]]:
     opened.clear()
 
 
-@pytest.fixture(params=["task", "nested"])
+@pytest.fixture(params=["task", "nested", "portable"])
 def driver(request: pytest.FixtureRequest) -> str:
-    """Both ways to drive the reactor."""
+    """All ways to drive the reactor."""
     return str(request.param)
 
 

@@ -60,6 +60,7 @@ async def test_a_silent_server_ends_in_the_connect_timeout(net: Any, driver: str
         assert line["tried"] == {f"127.0.0.1:{silent}": "no answer in 0.05 s"}
 
 
+@pytest.mark.parametrize("driver", ["task", "nested"])  # only epoll tells of a socket that nobody reads
 async def test_a_client_that_leaves_while_we_connect(net: Any, driver: str, silent: int) -> None:
     """Its reset ends the attempt; nothing is left behind."""
     async with net.serving(net.config(silent), driver=driver) as running:

@@ -92,7 +92,7 @@ async def test_the_fall_back_says_so_and_works(net: Any, open_echo: Any, monkeyp
 async def test_a_callback_that_raises_ends_only_its_owner(net: Any, open_echo: Any, driver: str) -> None:
     """The error is logged with its traceback, its owner is told, and the others are served."""
     log, entries = net.make_log()
-    reactor = Reactor(log)
+    reactor = net.reactor_for(driver, log)
     async with trio.open_nursery() as nursery:
         await nursery.start(reactor.run, driver)
         bad, good = open_echo(reactor, broken=True), open_echo(reactor)
@@ -112,7 +112,7 @@ async def test_a_callback_that_raises_ends_only_its_owner(net: Any, open_echo: A
 async def test_deadlines_are_kept_while_nothing_else_happens(net: Any, driver: str) -> None:
     """Calls come at their times, in order, with no event on any socket; a cancelled one does not come."""
     log, _ = net.make_log()
-    reactor = Reactor(log)
+    reactor = net.reactor_for(driver, log)
     called: list[str] = []
     done = trio.Event()
     async with trio.open_nursery() as nursery:
@@ -134,7 +134,7 @@ async def test_deadlines_are_kept_while_nothing_else_happens(net: Any, driver: s
 async def test_trio_tasks_go_on_beside_the_reactor(net: Any, driver: str) -> None:
     """Their deadlines, threads and spawned tasks are served though the program sleeps in the reactor."""
     log, entries = net.make_log()
-    reactor = Reactor(log)
+    reactor = net.reactor_for(driver, log)
     said: list[object] = []
 
     async def task(word: str) -> None:
@@ -159,7 +159,7 @@ async def test_trio_tasks_go_on_beside_the_reactor(net: Any, driver: str) -> Non
 async def test_busy_tasks_do_not_starve_the_reactor(net: Any, open_echo: Any, driver: str) -> None:
     """A trio task that never rests gets its turns, and so do the sockets."""
     log, _ = net.make_log()
-    reactor = Reactor(log)
+    reactor = net.reactor_for(driver, log)
     turns = 0
 
     async def restless() -> None:

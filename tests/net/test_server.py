@@ -20,7 +20,6 @@ from kproxy.net import connection_view as report
 from kproxy.net import sweep
 from kproxy.net.accept.port_pool import read_state
 from kproxy.net.drain import drain_on_signal
-from kproxy.net.loop.reactor import Reactor
 from kproxy.net.reporting import ConnectionCounts
 from kproxy.net.server import Server
 from kproxy.rules.kinds.advertise import Advertise
@@ -214,7 +213,7 @@ async def test_drain_answers_what_is_in_flight(net: Any, driver: str) -> None:
     """No new connection, the answer to the old one, then the end of the server."""
     broker = await net.open_broker()
     log, _ = net.make_log()
-    reactor = Reactor(log)
+    reactor = net.reactor_for(driver, log)
     server = Server(reactor, net.config(broker.port), lambda *args: PassingSession(), ConnectionCounts(), log)
     async with trio.open_nursery() as nursery:
         await nursery.start(reactor.run, driver)

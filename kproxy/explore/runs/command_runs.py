@@ -22,10 +22,11 @@ from typing import IO
 from kproxy.errors import KproxyError
 from kproxy.explore.model import RaisedError, RunEnd, dumps, loads
 from kproxy.rules.document.source import Source
+from kproxy.system.processes import die_with_parent
 from kproxy.testing.cluster import readable_mock
 from kproxy.testing.embedded import Embedded, NoBroker
 from kproxy.testing.inject import Kproxy
-from kproxy.testing.process import die_with_parent, process_tree
+from kproxy.testing.process import process_tree
 
 from .child import ChildPipes, RunWatchdog, tell
 from .crash import kill_at_hold, signal_started

@@ -19,6 +19,7 @@ from time import monotonic
 
 from kproxy.errors import InputError, InternalError
 from kproxy.explore.model import ExploredRun, FaultPlan, RaisedError, RunEnd, loads
+from kproxy.system.processes import HAS_FORKS
 
 from .fork_server import GRACE
 from .messages import ChildAnswer, EndedChild, MessageBuffer, RunJob, ServerOrder, ServerReport, code_text, packed
@@ -50,6 +51,8 @@ class ForkRunner:
     """
 
     def __init__(self, command: Sequence[str], jobs: int, cwd: Path | None = None) -> None:
+        if not HAS_FORKS:
+            raise InternalError("an exploration forks a process for each run and watches over it, which needs Linux")
         self.command, self.jobs, self.limit, self.cwd = list(command), jobs, FIRST_LIMIT, cwd
         self.token = f"x{token_hex(2)}-"
         self.shared = ""
@@ -230,5 +233,5 @@ def python_command(code: str, arguments: Sequence[str] = ()) -> list[str]:
 
 def default_jobs(workers: int = 1) -> int:
     """Return how many runs go side by side, where so many processes explore at the same time."""
-    cores = len(os.sched_getaffinity(0))
+    cores = len(os.sched_getaffinity(0)) if HAS_FORKS else 1
     return max(1, JOBS_PER_CORE * cores // max(1, workers))

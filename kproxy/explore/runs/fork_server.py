@@ -24,7 +24,8 @@ from contextlib import suppress
 from time import monotonic, sleep
 
 from kproxy.explore.model import loads
-from kproxy.testing.process import adopt_orphans, children_of, die_with_parent, process_tree
+from kproxy.system.processes import adopt_orphans, die_with_parent
+from kproxy.testing.process import children_of, process_tree
 
 from .child import ChildPipes
 from .messages import EndedChild, MessageBuffer, RunJob, ServerOrder, ServerReport, packed

@@ -13,6 +13,7 @@ from kproxy.net.loop.reactor import IN, Reactor
 from kproxy.net.reporting import LogThrottle
 from kproxy.net.socket.socket_io import keep_alive
 from kproxy.net.transparent import pretend
+from kproxy.system.sockets import HAS_REUSE
 
 BACKLOG = 4096
 """Connections that the kernel completes while we are busy: its own limit (somaxconn). Beyond them a client takes itself
@@ -31,9 +32,11 @@ def listen(endpoint: Endpoint, transparent: bool = False) -> socket.socket:
     Accepted sockets inherit its options, which saves a call for each.
     """
     family, sockaddr = endpoint
-    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setblocking(False)
+        if HAS_REUSE:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         keep_alive(sock)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if family == socket.AF_INET6:
@@ -85,5 +88,5 @@ class Acceptor:
     def close(self) -> None:
         if not self.closed:
             self.closed = True
-            self.reactor.table.pop(self.fd, None)
+            self.reactor.forget(self.fd)
             self.sock.close()

@@ -124,7 +124,12 @@ class PendingClient(Generic[T]):
             return
         if parsed is None:
             self.seen = len(data)
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, self.seen + 1)
+            try:
+                self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, self.seen + 1)
+            except OSError:  # Windows has no such thing, and would wake us without end
+                self.refuse(
+                    self.kind.cause, f"the {self.kind.name} came in pieces, which only Linux and macOS wait for"
+                )
             return
         if self.seen:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)

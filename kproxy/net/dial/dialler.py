@@ -21,11 +21,11 @@ from kproxy.net.loop.deadlines import Deadline
 from kproxy.net.loop.reactor import OUT, Reactor
 from kproxy.net.socket.tls import BrokerTls, reason
 from kproxy.net.transparent import come_from
+from kproxy.system.sockets import CONNECT_TELLS, NONBLOCK, UNDER_WAY, UNIX
 
 from .resolve import REASON, Endpoint, OwnPorts, Resolver
 
-STREAM = int(socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-UNIX = int(socket.AF_UNIX)
+STREAM = int(socket.SOCK_STREAM | NONBLOCK)
 STAGGER = 0.25
 """RFC 8305 §8: the recommended time between two attempts."""
 
@@ -57,12 +57,16 @@ def connect(endpoint: Endpoint, options: DialOptions = PLAIN) -> tuple[socket.So
     if options.own is not None and options.own.has(sockaddr):
         raise OSError(ELOOP, REASON)
     sock = socket.SocketType(family, STREAM)  # the class below socket.socket: a third of the time to make and to close
+    if not NONBLOCK:
+        sock.setblocking(False)
     if family != UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if options.mark or options.source is not None:
         disguise(sock, family, options)
     code = sock.connect_ex(sockaddr)
-    if code == EINPROGRESS:
+    if code in UNDER_WAY:
+        if not CONNECT_TELLS:
+            return sock, EINPROGRESS
         code = sock.connect_ex(sockaddr)  # on this host the kernel knows by now
         if code == EALREADY:
             return sock, EINPROGRESS
@@ -251,7 +255,7 @@ class Race:
 
     def drop_attempts(self) -> None:
         for attempt in self.attempts:
-            self.reactor.table.pop(attempt.fd, None)
+            self.reactor.forget(attempt.fd)
             attempt.sock.close()
         self.attempts.clear()
 

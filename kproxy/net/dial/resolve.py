@@ -14,6 +14,7 @@ import trio
 
 from kproxy.net.driven import HostPort, host_port
 from kproxy.net.transparent import is_own
+from kproxy.system.sockets import UNIX
 
 FRESH = 30.0
 """Seconds that an answer is used without asking again; as long as Java keeps one (networkaddress.cache.ttl)."""
@@ -31,7 +32,7 @@ Endpoint = tuple[int, Any]
 def numeric(server: HostPort) -> list[Endpoint] | None:
     """Return the endpoint of an IP address, or of a Unix socket, whose "host" is its path; None for a name."""
     if server[0].startswith("/"):
-        return [(int(socket.AF_UNIX), server[0])]
+        return [(UNIX, server[0])]
     try:
         answers = socket.getaddrinfo(
             *server, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV

@@ -19,7 +19,6 @@ FEW = 64
 
 CLOCK_MONOTONIC = 1  # linux/time.h: the clock of time.monotonic()
 TFD_TIMER_ABSTIME = 1  # linux/timerfd.h
-TFD_NONBLOCK, TFD_CLOEXEC = os.O_NONBLOCK, os.O_CLOEXEC
 
 
 class Deadline:
@@ -75,13 +74,13 @@ class Deadlines:
         return calls
 
 
-class Timer:
+class KernelTimer:
     """Timer whose descriptor is readable from the time given to `set` on. Times are those of `time.monotonic()`."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._spec = (ctypes.c_long * 4)()  # interval s, ns; value s, ns
-        self.fd: int = self._libc.timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)
+        self.fd: int = self._libc.timerfd_create(CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
         if self.fd < 0:
             raise OSError(ctypes.get_errno(), "timerfd_create failed")
 

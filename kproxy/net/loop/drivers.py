@@ -1,8 +1,9 @@
-"""Two ways for a trio task to drive a reactor. `nested` is the one to have; `task` needs trio's public API only.
+"""Three ways for a trio task to drive a reactor. `nested` is the one to have; the others need trio's public API only.
 
     nested   the reactor's epoll set holds trio's own: while no task can run, the program sleeps in the reactor's poll,
              and trio is not passed at all by a frame that comes and goes
     task     trio's epoll set holds the reactor's: each wake passes trio's scheduler
+    portable  there is no epoll: trio waits for each descriptor by itself (see pollers.py), several times as dear
 
 Under a test's MockClock use `task`: `nested` sleeps by the real clock.
 """
@@ -16,6 +17,8 @@ from typing import Protocol
 
 import trio
 
+from .pollers import Poller, TrioPoller
+
 SHORT_TURN = 50e-6
 """While other tasks keep running, they get this many seconds between two batches of ours."""
 LONG_TURN = 10e-3
@@ -23,7 +26,7 @@ LONG_TURN = 10e-3
 FAR = 1e6
 """Trio says infinity when it has no deadline; anything above eleven days is none."""
 BATCHES = 8
-"""Batches that `task` serves at once before other tasks get their turn."""
+"""Batches that `task` and `portable` serve at once before other tasks get their turn."""
 
 
 class PlannedTurns(Protocol):
@@ -40,7 +43,7 @@ class Drivable(Protocol):
     leave: bool
 
     @property
-    def epoll(self) -> select.epoll: ...
+    def poller(self) -> Poller: ...
     @property
     def aside(self) -> PlannedTurns: ...
     def add(self, fd: int, ready: Callable[[int], object], mask: int) -> None: ...
@@ -98,12 +101,29 @@ async def nested(reactor: Drivable) -> None:
 
 async def task(reactor: Drivable) -> None:
     """Sleep in trio, which watches the reactor's epoll set."""
-    serve, fd = reactor.serve, reactor.epoll.fileno()
+    poller = reactor.poller
+    assert isinstance(poller, select.epoll), "no epoll set that trio could watch"
+    fd = poller.fileno()
     while True:
         await trio.lowlevel.wait_readable(fd)
-        for _ in range(BATCHES):
-            if not serve(0) or reactor.aside.planned:  # what was put aside takes turns with trio, too
-                break
+        serve_some(reactor)
 
 
-DRIVERS: Mapping[str, Callable[[Drivable], Awaitable[None]]] = {"nested": nested, "task": task}
+async def portable(reactor: Drivable) -> None:
+    """Sleep in trio, which waits for each of the reactor's descriptors."""
+    poller = reactor.poller
+    assert isinstance(poller, TrioPoller), "no poller that waits by trio's tasks"
+    async with trio.open_nursery() as nursery:
+        while True:
+            await poller.wait(nursery)
+            serve_some(reactor)
+
+
+def serve_some(reactor: Drivable) -> None:
+    """Serve what is ready now, and what that makes ready, some batches long."""
+    for _ in range(BATCHES):
+        if not reactor.serve(0) or reactor.aside.planned:  # what was put aside takes turns with trio, too
+            break
+
+
+DRIVERS: Mapping[str, Callable[[Drivable], Awaitable[None]]] = {"nested": nested, "task": task, "portable": portable}

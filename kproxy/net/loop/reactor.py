@@ -1,4 +1,5 @@
-"""Event loop of the fast path: one epoll set of plain callbacks, driven by one trio task.
+"""Event loop of the fast path: one epoll set of plain callbacks, driven by one trio task; pollers.py has what takes the
+place of epoll where there is none.
 
 Strategy. A trio task per socket pays trio's scheduler at each wake, which is twice what forwarding a small frame
 costs. So sockets are served by callbacks, `table[fd](mask)`, called from the one task that runs `Reactor.run`; what has
@@ -13,7 +14,6 @@ does by using `spawn` and `notify`.
 
 from __future__ import annotations
 
-import select
 from collections.abc import Awaitable, Callable, Iterator
 from time import monotonic
 from typing import Any
@@ -23,11 +23,13 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.wire import breath
 
-from .deadlines import Callback, Deadline, Deadlines, Timer
+from .deadlines import Callback, Deadline, Deadlines
 from .drivers import DRIVERS, nested_is_possible
+from .pollers import ERR, HUP, IN, OUT, Poller, Timer, TrioPoller, make_poller
 from .turns import Turn, Turns, apart, guard, look
 
-IN, OUT, HUP, ERR = select.EPOLLIN, select.EPOLLOUT, select.EPOLLHUP, select.EPOLLERR
+__all__ = ["ERR", "HUP", "IN", "OUT", "MakePoller", "Reactor"]
+
 BATCH = 64
 """Events taken by one poll: the rest is reported by the next one, so that timers and trio get their turn in between."""
 
@@ -37,17 +39,22 @@ SAMPLE = 16
 OnReady = Callable[[int], object]
 Observe = Callable[[float, int], object]
 """(seconds that an event took, how many events it stands for)"""
+MakePoller = Callable[[], tuple[Poller, Timer]]
 
 
 class Reactor:
     """Event loop that calls back for sockets that are ready, for times that have come, and soon.
 
     `observe` is told how long events take. `driver` is the one in use once `run` has begun: "nested" or, where trio's
-    inside cannot be used so, "task". `step` is for tasks that come in masses and have much to compute: trio runs all
-    tasks that can run before callbacks have their turn, so they hold it for one step each.
+    inside cannot be used so, "task"; "portable" where there is no epoll. `step` is for tasks that come in masses and
+    have much to compute: trio runs all tasks that can run before callbacks have their turn, so they hold it for one
+    step each.
     """
 
-    def __init__(self, log: FilteringBoundLogger, observe: Observe = lambda seconds, times: None) -> None:
+    def __init__(
+        self, log: FilteringBoundLogger, observe: Observe = lambda seconds, times: None,
+        make_poller: MakePoller = make_poller,
+    ) -> None:  # fmt: skip
         self.log, self.observe = log, observe
         breath.use(look, apart, guard)
         self.turns = 0  # polls so far
@@ -58,31 +65,36 @@ class Reactor:
         self.events: Iterator[tuple[int, int]] = iter(())  # of this poll, not served yet
         self.due: Iterator[Callback] = iter(())  # the same of deadlines
         self.batch, self.batch_begun = -1, 0.0  # which poll's time is measured, and since when
-        self.epoll = select.epoll()
-        self.poll = self.epoll.poll
+        self.poller, self._timer = make_poller()
+        self.poll = self.poller.poll
         self.table: dict[int, OnReady] = {}
-        self.modify = self.epoll.modify
+        self.modify = self.poller.modify
+        self.tells_closing = isinstance(self.poller, TrioPoller)
         self.leave = False
         self.trio_due: float | None = None
         self.driver = ""
         self.step = trio.Lock()
         self._deadlines = Deadlines()
         self._armed: float | None = None
-        self._timer = Timer()
         self._nursery: trio.Nursery | None = None
-        self.add(self._timer.fd, self._timer_ready, IN)
+        self.table[self._timer.fd] = self._timer_ready
 
     # ---- for callbacks and tasks
 
     def add(self, fd: int, ready: OnReady, mask: int) -> None:
         """Call `ready(events)` whenever `fd` is ready for something in `mask`, or has HUP or ERR."""
         self.table[fd] = ready
-        self.epoll.register(fd, mask)
+        self.poller.register(fd, mask)
 
     def remove(self, fd: int) -> None:
-        """Call no more for `fd`, which stays open. (What is closed only leaves `table`: epoll forgets it.)"""
+        """Call no more for `fd`, which stays open."""
         if self.table.pop(fd, None) is not None:
-            self.epoll.unregister(fd)
+            self.poller.unregister(fd)
+
+    def forget(self, fd: int) -> None:
+        """Call no more for `fd`, which is closed next: epoll forgets it by itself, another poller has to be told."""
+        if self.table.pop(fd, None) is not None and self.tells_closing:
+            self.poller.unregister(fd)
 
     def call_at(self, when: float, call: Callback) -> Deadline:
         """Call `call()` at `when` (of `time.monotonic()`) or a little later."""
@@ -120,7 +132,7 @@ class Reactor:
     ) -> None:
         """Serve until cancelled. `driver` is chosen by what is possible when not given."""
         if driver is None:
-            driver = "nested" if nested_is_possible() else "task"
+            driver = "portable" if self.tells_closing else "nested" if nested_is_possible() else "task"
             if driver == "task":
                 self.log.warning("reactor falls back to its slower driver", driver=driver, trio=trio.__version__)
         self.driver = driver
@@ -210,7 +222,7 @@ class Reactor:
     def close(self) -> None:
         """Free the two descriptors; not while `run` is running."""
         self._timer.close()
-        self.epoll.close()
+        self.poller.close()
 
     # ---- inside
 

@@ -14,7 +14,6 @@ look: the files say what is to be.
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.errors import DocumentError, NotEverywhere
 from kproxy.rules.document.read import Document, read_document, rule_files
 from kproxy.rules.document.source import Source
+from kproxy.system.processes import HANGUP
 
 from .keeper import RuleKeeper
 
@@ -77,8 +77,12 @@ class RuleFiles:
         return read(self.paths)
 
     async def watch(self, keeper: RuleKeeper, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Read files that change, and all at each SIGHUP, until cancelled."""
-        with trio.open_signal_receiver(signal.SIGHUP) as signals:
+        """Read files that change, and all at each SIGHUP where there is such a signal, until cancelled."""
+        if HANGUP is None:
+            task_status.started()
+            await self._poll(keeper)
+            return
+        with trio.open_signal_receiver(HANGUP) as signals:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._poll, keeper)
                 task_status.started()

@@ -19,6 +19,7 @@ from kproxy.net.loop.reactor import Reactor
 from kproxy.net.loop.turns import work_through
 from kproxy.net.socket.socket_io import keep_alive
 from kproxy.rules.running import HowGone
+from kproxy.system.sockets import HAS_TCP_STATE
 
 if TYPE_CHECKING:
     from kproxy.net.connection import Connection
@@ -66,7 +67,7 @@ class HeldWatch:
 def has_ended(connection: Connection) -> bool:
     """Return True if the client has closed its end, whatever it sent before."""
     sock = None if connection.closed else connection.client.sock
-    if sock is None:
+    if sock is None or not HAS_TCP_STATE:
         return False
     try:
         return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == CLOSE_WAIT

@@ -4,7 +4,7 @@ Strategy. What is read on a side goes to its `peer`. `ready` is the fast path: o
 connections share, one call of the session, one send. What a socket does not take is copied into its `out` queue; as
 long as there is some, the peer is not read, so a slow reader stops the other end instead of filling memory.
 A side is read while `muted` is 0. Its bits are the reasons not to; they come and go independently of each other.
-Muting is lazy: the epoll set is told only when an event comes that may not be served, which it often does not.
+Muting is lazy: the poller is told only when an event comes that may not be served, which it often does not.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class Side:
             self.want(self.mask & ~IN)
 
     def yield_to_others(self) -> None:
-        """Leave what there may be to read: others have waited long enough, and epoll will say so again."""
+        """Leave what there may be to read: others have waited long enough, and the poller will say so again."""
 
     def write(self, data: bytes | bytearray | memoryview, token: int) -> None:
         """Send after all that waits already. `token` goes to `session.sent` once the kernel has it all."""
@@ -288,7 +288,7 @@ class Side:
             self.want(self.mask | IN)
 
     def want(self, mask: int) -> None:
-        """Have epoll look for these events from now on."""
+        """Have the poller look for these events from now on."""
         if mask == self.mask:
             return
         self.mask = mask
@@ -296,16 +296,16 @@ class Side:
             return
         if self.parked:
             self.parked = False
-            self.conn.reactor.epoll.register(self.fd, mask)
+            self.conn.reactor.poller.register(self.fd, mask)
         else:
             self.conn.reactor.modify(self.fd, mask)
 
     def park(self) -> None:
-        """Take the socket out of epoll, which would report HUP without end: both directions are shut, but what came
-        before is not read yet."""
+        """Take the socket out of the poller, as epoll would report HUP without end: both directions are shut, but what
+        came before is not read yet."""
         self.mask &= ~IN
         self.parked = True
-        self.conn.reactor.epoll.unregister(self.fd)
+        self.conn.reactor.poller.unregister(self.fd)
 
     def freeze(self) -> None:
         """Let no event come, not even one that was polled before."""
@@ -313,7 +313,7 @@ class Side:
             self.conn.reactor.table.pop(self.fd, None)
             if not self.parked:
                 self.parked = True
-                self.conn.reactor.epoll.unregister(self.fd)
+                self.conn.reactor.poller.unregister(self.fd)
 
     def over(self) -> None:
         """Serve events again after `freeze`, as none was lost."""
@@ -353,7 +353,7 @@ class Side:
         self.recv, self.send = no_more, not_connected
         if sock is None:
             return
-        self.conn.reactor.table.pop(self.fd, None)
+        self.conn.reactor.forget(self.fd)
         self.fd = -1
         if reset:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)

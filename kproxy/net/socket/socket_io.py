@@ -15,6 +15,8 @@ from typing import Any
 
 import trio
 
+from kproxy.system.sockets import KEEPIDLE, UNIX
+
 MOST_AT_ONCE = 1 << 16
 """Bytes of one read: Python makes room for all that is asked for."""
 IDLE = 60
@@ -60,9 +62,9 @@ async def exactly(sock: socket.SocketType, size: int) -> bytes:
 
 def keep_alive(sock: socket.SocketType, idle: int | None = None, interval: int | None = None) -> None:
     """Have the kernel ask whether the peer is there; a socket of this machine needs no such thing."""
-    if sock.family == socket.AF_UNIX:
+    if sock.family == UNIX:
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, IDLE if idle is None else idle)
+    sock.setsockopt(socket.IPPROTO_TCP, KEEPIDLE, IDLE if idle is None else idle)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, INTERVAL if interval is None else interval)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)

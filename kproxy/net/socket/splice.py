@@ -8,13 +8,14 @@ is the same for all bytes.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from contextlib import suppress
 from typing import Any, Protocol
 
 from kproxy.core.commands import LONG, Command
 from kproxy.net.driven import ConnectionPhase, Feed, LaneState
+from kproxy.system.files import fcntl
+from kproxy.system.sockets import HAS_SPLICE
 
 MOST = 262144
 """Bytes taken at once, as by a read: so much may wait when the target takes nothing. 1 MiB gained 5 % more."""
@@ -22,7 +23,7 @@ TURN = 2 << 20
 """Bytes of one connection, then it is the others' turn."""
 PIPE = 1 << 20
 """Bytes that the pipe is asked to hold, which the kernel allows to everybody (fs.pipe-max-size): pages count whole."""
-HOW = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
+HOW = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK if HAS_SPLICE else 0
 
 
 class SplicedTap(Protocol):
@@ -134,7 +135,7 @@ def can_splice(side: SplicedSide) -> bool:
     are."""
     peer, conn = side.peer, side.conn
     return (
-        side.plain and peer.plain and peer.sock is not None and peer.shaper is None and not side.muted
+        HAS_SPLICE and side.plain and peer.plain and peer.sock is not None and peer.shaper is None and not side.muted
         and side.lane.kept is None and (conn.tap is None or conn.tap.unseen(side.which) >= LONG)
         and conn.phase is conn.phase.OPEN
     )  # fmt: skip

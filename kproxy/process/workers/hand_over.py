@@ -18,10 +18,11 @@ from kproxy.net.accept.named_port import OnClient
 from kproxy.net.driven import HostPort
 from kproxy.net.loop.reactor import IN, Reactor
 from kproxy.net.reporting import LogThrottle
+from kproxy.system.sockets import HAS_HAND_OVER
 
 LONGEST = 4096
 """Bytes of a message; names of listeners have at most 100, of hosts 255."""
-ROOM = socket.CMSG_LEN(4)
+ROOM = socket.CMSG_LEN(4) if HAS_HAND_OVER else 0
 """For one descriptor."""
 FULL = {errno.EAGAIN, errno.ENOBUFS, errno.ETOOMANYREFS}
 """No room for now; the last one: of all descriptors on their way, a user may have as many as open files."""

@@ -124,7 +124,7 @@ class PoolCaptures:
         """Make a capture with its file begun. Raises OSError."""
         policy = Policy(query.payload, query.head)
         limits = CaptureLimits(query.max_size, query.max_seconds, query.max_exchanges)
-        how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
         file = BlockFile(os.open(path, how, PERMISSIONS))
         about = {"instance": self.instance or None, "filter": str(wanted) if wanted else None, "side": query.side}
         writer = CaptureWriter(cast("Any", file), policy, wall=self.wall(), about=about)

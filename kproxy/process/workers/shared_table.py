@@ -15,7 +15,6 @@ as it was. Record locks do not tell the threads of a process apart, a mutex does
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import threading
@@ -25,6 +24,7 @@ from struct import Struct
 
 from kproxy.errors import InternalError
 from kproxy.rules.shared_numbers import MOST_NUMBERS, NumberCells
+from kproxy.system.files import fcntl
 
 GROUPS = 1 << 13
 """Eight slots each, 4.7 MB in all: several rules with 10,000 clients each (`rules.trigger.MOST_COUNTS`)."""

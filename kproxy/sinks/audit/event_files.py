@@ -20,12 +20,13 @@ its owner, who keeps the lines until then, writes them again.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from kproxy.system.files import lock
 
 OPEN, PACKING, PACKED, BAD = ".ndjson.tmp", ".ndjson.gz.tmp", ".ndjson.gz", ".ndjson.bad"
 SESSION, NEW_SESSION = ".session", ".session.tmp"
@@ -101,7 +102,7 @@ class OpenFile:
     def __init__(self, folder: Path, stem: str, day: str) -> None:
         self.stem, self.day = stem, day
         self.path = hidden(folder, stem, OPEN)
-        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, MODE)
+        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, MODE)
         self.size = self.synced = 0
         self._torn = False
         self._known = False
@@ -154,14 +155,9 @@ class OpenFile:
             self.fd = -1
 
 
-def lock(fd: int) -> None:
-    """Lock an open file as this process's own; BlockingIOError if another one has it. Held until the file is closed."""
-    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
 def sync_folder(folder: Path) -> None:
     """Sync the names that were made or changed in a folder to the disk."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
     finally:
@@ -190,7 +186,7 @@ class ProcessMark:
 
     def _make(self, folder: Path, identity: WriterIdentity) -> None:
         unborn = hidden(folder, identity.stem, NEW_SESSION)
-        self._fd = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODE)
+        self._fd = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_TRUNC, MODE)
         try:
             lock(self._fd)
             os.write(self._fd, identity.source.encode() + b"\n")
@@ -217,7 +213,7 @@ class ProcessMark:
 def lock_if_ended(path: Path) -> int | None:
     """Return the descriptor of a file of a process that has ended, locked; None if it lives, or the file is gone."""
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDWR)
     except FileNotFoundError:
         return None
     with suppress(BlockingIOError):

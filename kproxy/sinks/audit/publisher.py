@@ -57,7 +57,7 @@ def publish(folder: Path, stem: str, day: str, source: int | None) -> None:
 
 def _pack(source: int, target: Path) -> None:
     packer = cramjam.gzip.Compressor(LEVEL)
-    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODE)
+    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, MODE)
     try:
         offset = 0
         while chunk := os.pread(source, CHUNK, offset):

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from mmap import MADV_DONTNEED, MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from mmap import mmap
 from struct import Struct, error
 from typing import Any
 
 import cramjam
 
 from kproxy.errors import RecordsError
+from kproxy.system import memory
 from kproxy.wire.breath import apart, breathe, rest
 from kproxy.wire.primitives import Buffer
 
@@ -137,16 +138,15 @@ def too_long(limit: int) -> RecordsError:
 
 
 def room(size: int) -> bytearray | mmap:
-    """Return a buffer of so many zeros. Its pages are private: shared ones, which mmap takes unless it is told, cost
-    three times as much to be given back, and half as much again to be written to."""
-    return bytearray(size) if size <= SHORT else mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+    """Return a buffer of so many zeros."""
+    return bytearray(size) if size <= SHORT else memory.pages(size)
 
 
 def give_back(buffer: bytearray | mmap) -> None:
     """Give the pages of a buffer back in pieces: at once, those of a hundred megabytes take up to 20 ms."""
     if isinstance(buffer, mmap):
         for start in range(0, len(buffer), PIECE):
-            buffer.madvise(MADV_DONTNEED, start, min(PIECE, len(buffer) - start))
+            memory.give_back(buffer, start, min(PIECE, len(buffer) - start))
             rest()
 
 
