@@ -187,7 +187,7 @@ def test_a_table_that_is_being_replaced_is_waited_for(lake: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["nothing"], "'nothing' is not one of 'traffic', 'who_writes'"),
+        (["nothing"], "'nothing' is not one of 'traffic', 'zones'"),
         (["traffic", "--topic", "a"], "--topic: traffic has no column 'topic', it has cluster, hour, api"),
         (["traffic", "--where", "api"], "--where api: COLUMN=VALUE is expected"),
         (["traffic", "--where", "=a"], "--where =a: traffic has no column ''"),
