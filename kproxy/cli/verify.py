@@ -215,7 +215,7 @@ def words(given: str | None) -> list[str]:
 def verdict_of(files: Sequence[str], wanted: Filter, terms: VerifyTerms, *, as_json: bool) -> Verdict:
     """Return what recordings prove; at Ctrl-C, what those parts of them do that were read. They are read a second time
     to explain findings, where that can be done. Raises KproxyError, OSError."""
-    found = recordings(files)
+    found = recordings(files, terms.clock)
     terms = for_sides(found, terms)
     verifier = Verifier(terms)
     interruption = Interruption()

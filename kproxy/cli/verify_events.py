@@ -13,23 +13,29 @@ from kproxy.cli.exchange_input import NoInput, Trouble, event_files, events_of_f
 from kproxy.events.schema import RECOVERED_EVENT, REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.observe.filter.view import EventView
 from kproxy.sinks.audit.event_files import session_of
+from kproxy.verify.event_reader import seconds
+from kproxy.verify.terms import RecordClock
 
 MOST_SOURCES = 10_000
+STEADY = 0.5
+"""Seconds by which times of one process may go back while its clock is set right little by little."""
 
 
 class JudgedEvents:
     """Event files of one process that are read once, as exchanges. The first event is read at once, so that a file
-    without any is told. Raises NoInput, OSError."""
+    without any is told. `clock` is told when their times go back. Raises NoInput, OSError."""
 
     side = "client"
     strangers = 0
 
-    def __init__(self, path: str, files: Sequence[str]) -> None:
+    def __init__(self, path: str, files: Sequence[str], clock: RecordClock) -> None:
         self.path, self.files = path, files
         self.trouble = Trouble()
         self.minutes: Counter[str] = Counter()
         self.lost = self.gaps = 0
         self.last: dict[str, int] = {}
+        self.newest: dict[str, float] = {}
+        self.clock = clock
         rest = self._read()
         first = next(rest, None)
         if first is None and not (self.minutes or self.trouble.other or self.trouble.bad_lines):
@@ -43,6 +49,7 @@ class JudgedEvents:
                 if not self._follows(source, number):
                     continue
                 if kind == REQUEST_EVENT.name:
+                    self._look_at_clock(source, data)
                     yield EventView(data)
                 elif kind == SUMMARY_EVENT.name:
                     if data.get("topic") is None:
@@ -60,6 +67,17 @@ class JudgedEvents:
             self.gaps += number - last - 1
         self.last[source] = number
         return number != last
+
+    def _look_at_clock(self, source: str, data: Mapping[str, Any]) -> None:
+        """Note by how much the time goes back: a process writes exchanges down in the order in which they were over."""
+        ended = seconds(data.get("response_out"))
+        if ended is None:
+            return
+        newest = self.newest.get(source, ended)
+        if newest - ended > STEADY:
+            self.clock.goes_back(newest - ended)
+        if len(self.newest) < MOST_SOURCES:
+            self.newest[source] = max(newest, ended)
 
     def missing(self) -> Iterator[str]:
         """Yield in sentences what is not in them, once they were read."""

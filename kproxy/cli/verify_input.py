@@ -20,6 +20,7 @@ from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import EventView, ExchangeView
 from kproxy.observe.records import OF_FILES
 from kproxy.verify.event_reader import seconds
+from kproxy.verify.terms import RecordClock
 from kproxy.verify.verifier import VerifiedExchange
 
 ENDINGS = (".pcapng", ".pcap", ".pcapng.gz", ".pcap.gz", ".cap")
@@ -82,21 +83,23 @@ class JudgedCapture:
 JudgedRecording = JudgedCapture | JudgedEvents
 
 
-def recordings(paths: Sequence[str]) -> list[JudgedRecording]:
-    """Return the recordings of these paths, which may be folders, each once. Raises InputError, OSError."""
+def recordings(paths: Sequence[str], clock: RecordClock | None = None) -> list[JudgedRecording]:
+    """Return the recordings of these paths, which may be folders, each once. `clock`: is told what their times show of
+    it while they are read. Raises InputError, OSError."""
     found: dict[str, list[str] | None] = {}
     for path in paths:
         found |= files_in(path) if path != "-" and Path(path).is_dir() else {path: None}
     if len(found) > MOST_FILES:
         raise InputError(f"{len(found)} files at once, at most {MOST_FILES}")
-    return [recording(path, files) for path, files in found.items()]
+    clock = clock or RecordClock()
+    return [recording(path, files, clock) for path, files in found.items()]
 
 
-def recording(path: str, files: list[str] | None) -> JudgedRecording:
+def recording(path: str, files: list[str] | None, clock: RecordClock) -> JudgedRecording:
     """Return a recording. `files`: the event files of one process; None for a path of which only that is known."""
     if files is not None:
-        return JudgedEvents(path, files)
-    return JudgedEvents(path, [path]) if kind_of(path) == "events" else JudgedCapture(path)
+        return JudgedEvents(path, files, clock)
+    return JudgedEvents(path, [path], clock) if kind_of(path) == "events" else JudgedCapture(path)
 
 
 def files_in(path: str) -> dict[str, list[str] | None]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from .facts import Fact
+from .terms import RecordClock
 
 WINDOW = 10.0
 """Seconds by which exchanges may come later than those that were over after them, as of several files, or of a
@@ -17,12 +18,13 @@ of them come in so many seconds, the earliest is taken as it is."""
 
 class TimeOrder:
     """Facts of exchanges, held until none that was over before is to be expected. One without an answer counts from its
-    beginning: what it asked for may have been done since. `late`: exchanges that came later than that."""
+    beginning: what it asked for may have been done since. `late`: exchanges that came later than that, of which the
+    clock is told."""
 
-    __slots__ = ("count", "given", "held", "late", "most", "newest", "weight")
+    __slots__ = ("clock", "count", "given", "held", "late", "most", "newest", "weight")
 
-    def __init__(self, memory: int) -> None:
-        self.weight = 0
+    def __init__(self, memory: int, clock: RecordClock) -> None:
+        self.clock, self.weight = clock, 0
         self.limit(memory)
         self.held: list[tuple[float, int, list[Fact]]] = []
         self.count = self.late = 0
@@ -32,10 +34,14 @@ class TimeOrder:
         """Hold as much as so many bytes of the whole verification's memory allow."""
         self.most = max(memory // FACT_SIZE, 1)
 
-    def take(self, time: float, facts: list[Fact]) -> Iterator[list[Fact]]:
-        """Hold an exchange's facts; yield those of exchanges that are due."""
+    def take(self, time: float, facts: list[Fact], *, over: bool = True) -> Iterator[list[Fact]]:
+        """Hold an exchange's facts; yield those of exchanges that are due. `over`: it has an end, and is told of when
+        it has."""
         self.count += 1
-        self.late += time < self.given
+        if time < self.newest - WINDOW:
+            self.late += 1
+            if over:
+                self.clock.goes_back(self.newest - time)
         heappush(self.held, (time, self.count, facts))
         self.weight += weight(facts)
         self.newest = max(self.newest, time)

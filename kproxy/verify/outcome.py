@@ -64,6 +64,10 @@ def told_of_reading(views: Sequence[ViewVerifier], counts: Sequence[ReadCounts])
     late = max((view.order.late for view in views), default=0)
     if late:
         told.append(f"{late} exchanges came more than ten seconds late, as with clocks that go back")
+    if views and (back := views[0].terms.clock.back):
+        told.append(
+            f"the clock went back by {back:.1f} s: of exchanges that are closer in time, none is known to be first"
+        )
     dropped = sum(view.state.suspicions.dropped + view.state.suspicions.dropped_late for view in views)
     if dropped:
         told.append(f"{dropped} findings at other places are not told")

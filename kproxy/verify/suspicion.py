@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from .checks import doubt_text
 from .facts import PartitionPlace, Witness
@@ -143,7 +144,15 @@ class Suspicions:
                 left.append(doubt)
         if not self.servers.one_cluster and (suspicion.doubts or len({one.connection for one in witnesses}) > 1):
             left.append("clusters")
+        if self.terms.clock.back and are_close(witnesses, self.terms.clock.back):
+            left.append("clock")
         return left
+
+
+def are_close(witnesses: Iterable[Witness], seconds: float) -> bool:
+    """Return True if there are two exchanges that less than so many seconds lie between."""
+    spans = sorted((one.began, one.began if one.ended is None else one.ended) for one in witnesses)
+    return any(later - ended < seconds for (_, ended), (later, _) in pairwise(spans))
 
 
 def merged(level: FindingLevel, alike: list[tuple[Suspicion, list[str]]], more: int) -> Finding:

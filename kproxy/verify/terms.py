@@ -15,6 +15,18 @@ from .finding import LEVELS, FindingLevel, RecordView
 MEMORY = 1 << 30
 
 
+@dataclass(slots=True)
+class RecordClock:
+    """Clock that the times of a record are of. `back`: seconds by which it has been seen to go back, at most: of two
+    exchanges that are closer in time, nobody knows which was first."""
+
+    back: float = 0.0
+
+    def goes_back(self, seconds: float) -> None:
+        """Note that it has gone back by so many seconds."""
+        self.back = max(self.back, seconds)
+
+
 @dataclass(frozen=True, slots=True)
 class VerifyTerms:
     """Terms of one verification.
@@ -23,7 +35,7 @@ class VerifyTerms:
     `retention`: seconds for which a topic keeps records. `complete`: all traffic of these topics and groups is in the
     record, so that absence proves, too. `skew`: seconds by which clocks of the record may differ. `memory`: bytes for
     what is remembered. `records`: every record is compared, not only headers of batches. `incomplete`: sentences about
-    the record as a whole; whoever reads it adds to them until the verdict.
+    the record as a whole, and `clock`: what its times are worth; whoever reads it adds to them until the verdict.
     """
 
     view: RecordView = "both"
@@ -37,6 +49,7 @@ class VerifyTerms:
     memory: int = MEMORY
     records: bool = False
     incomplete: list[str] = field(default_factory=list)
+    clock: RecordClock = field(default_factory=RecordClock)
 
     @property
     def proves_absence(self) -> bool:

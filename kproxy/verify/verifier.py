@@ -230,7 +230,8 @@ class Verifier:
 def tell(view: ViewVerifier | None, witness: Witness, facts: list[Fact]) -> None:
     """Give a view the facts of an exchange, by the time at which it was over, or began if it was not."""
     if view is not None:
-        view.take(witness.began if witness.ended is None else witness.ended, facts)
+        over = witness.ended is not None
+        view.take(witness.ended if witness.ended is not None else witness.began, facts, over=over)
 
 
 def rank(finding: Finding) -> tuple[int, float, str]:

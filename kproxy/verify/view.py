@@ -38,7 +38,7 @@ class ViewVerifier:
 
     def __init__(self, view: RecordView, terms: VerifyTerms, memory: int, servers: KnownServers | None = None) -> None:
         self.view, self.terms = view, terms
-        self.order = TimeOrder(memory)
+        self.order = TimeOrder(memory, terms.clock)
         self.state = CheckState(terms, memory, servers or KnownServers())
         self.checks = [one(self.state) for one in CHECKS]  # each, since one knows what another asks for
         self.handlers: dict[type[Fact], list[FactHandler]] = {}
@@ -83,9 +83,9 @@ class ViewVerifier:
             )
         return ""
 
-    def take(self, time: float, facts: list[Fact]) -> None:
+    def take(self, time: float, facts: list[Fact], *, over: bool = True) -> None:
         """Take the facts of an exchange that was over at `time`, or has begun then and was never over."""
-        for due in self.order.take(time, facts):
+        for due in self.order.take(time, facts, over=over):
             self.tell(due)
 
     def tell(self, facts: Iterable[Fact]) -> None:

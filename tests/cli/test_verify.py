@@ -23,6 +23,8 @@ from kproxy.observe.filter.filter import Filter
 from kproxy.verify import checks
 from kproxy.wire.records import Record, encode_batch
 from tests.support.exchange_factory import NOON, Somebody, event_lines, exchange, write_capture
+from tests.verify.history import History
+from tests.verify.history import batch as history_batch
 
 GOLDEN = Path(__file__).parents[1] / "capture" / "golden" / "loopback.pcapng"
 WRITER = Somebody(3, client_id="writer")
@@ -52,12 +54,12 @@ def told_names(who: Somebody = WRITER, at: float = NOON - 5) -> ObservedExchange
 
 def twice(start: float = NOON) -> list[ObservedExchange]:
     """Return two writes that are acknowledged at the same offset."""
-    return [told_names(), write(1, 5, at=start), write(2, 5, at=start + 1), told_names(at=start + 60)]
+    return [told_names(at=start - 5), write(1, 5, at=start), write(2, 5, at=start + 1), told_names(at=start + 60)]
 
 
 def right(start: float = NOON) -> list[ObservedExchange]:
     """Return two writes, one behind the other."""
-    return [told_names(), write(1, 5, at=start), write(2, 6, at=start + 1)]
+    return [told_names(at=start - 5), write(1, 5, at=start), write(2, 6, at=start + 1)]
 
 
 @pytest.fixture
@@ -404,3 +406,45 @@ def test_hostile_names(tmp_path: Path) -> None:
     assert ran.exit_code == 1
     assert "\\u001b[31mred\\u202e → node 1" in ran.stdout
     assert not set(ran.output) & {"\x1b", "\u202e"}
+
+
+HERE, THERE = Somebody(1, client_port=50001, cluster="main"), Somebody(2, client_port=50002, cluster="main")
+
+
+def given(producer: int, at: float) -> ObservedExchange:
+    """A producer is given its id, and fences all that have it, at that many seconds as the clock tells it."""
+    asked = {"transactional_id": f"t{producer}", "transaction_timeout_ms": 1000}
+    told = {"producer_id": producer, "producer_epoch": 3}
+    return History(known=False, compacted=None).add(NOON + at, "InitProducerId", 4, asked, told, who=HERE)
+
+
+def fenced(at: float) -> list[ObservedExchange]:
+    """Producer 7 is fenced at one connection, and writes at another, at that many seconds as the clock tells it."""
+    history = History(known=False, compacted=None)
+    history.write(NOON + at, history_batch(b"x", producer=(7, 0, 0), transactional=True), 0, who=THERE)
+    return [given(7, 0), *(pair.front for pair in history.pairs if pair.front is not None)]
+
+
+@pytest.mark.parametrize("ahead", [2, 5, 3600, 86400])
+def test_a_clock_that_goes_back_proves_no_order(tmp_path: Path, ahead: float) -> None:
+    """A process writes exchanges down as they end: this write was before the fence, though its time is later. The same
+    times in their order are a proof, and so are others of which more time lies between than the clock went back."""
+    path = tmp_path / "events.ndjson"
+    fence, zombie = fenced(ahead)
+    path.write_bytes(event_lines([fence, zombie]))
+    ran = run(path, "--json", "--fail-on", "proved")
+    assert [(one["check"], one["level"]) for one in json.loads(ran.stdout)["findings"]] == [("zombie-write", "proved")]
+    assert ran.exit_code == 1
+
+    path.write_bytes(event_lines([zombie, fence]))
+    ran = run(path, "--json", "--fail-on", "proved")
+    made = json.loads(ran.stdout)
+    assert [(one["check"], one["level"]) for one in made["findings"]] == [("zombie-write", "suspect")]
+    assert "the clock of the record has gone back" in json.dumps(made["findings"])
+    assert any("the clock went back by" in one for one in made["incomplete"])
+    assert ran.exit_code == 0
+
+    late = [*fenced(3 * ahead), given(8, 3 * ahead + 1), given(9, 2 * ahead + 1)]
+    path.write_bytes(event_lines(late))
+    found = json.loads(run(path, "--json", "--fail-on", "proved", "--only", "zombie-write").stdout)["findings"]
+    assert [one["level"] for one in found] == ["proved"]

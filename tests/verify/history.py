@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.capture.pairs import BothSides
+from kproxy.cli.verify_input import over
 from kproxy.observe.exchange import Form, ObservedExchange
 from kproxy.verify import Verdict, Verifier, VerifyTerms, verify
 from kproxy.verify.view import ViewVerifier
@@ -66,10 +67,12 @@ def stored(*batches: Stored) -> bytes:
 
 class History:
     """History of exchanges. `known`: Metadata tells the topic's id first and last, without which a topic may be another
-    one. `compacted`: what DescribeConfigs tells then; None, nobody asks."""
+    one. `compacted`: what DescribeConfigs tells then; None, nobody asks. `by_clock`: its record is in the order of the
+    times; else in that of the calls."""
 
-    def __init__(self, *, known: bool = True, compacted: bool | None = False) -> None:
+    def __init__(self, *, known: bool = True, compacted: bool | None = False, by_clock: bool = True) -> None:
         self.pairs: list[BothSides] = []
+        self.by_clock = by_clock
         self.known, self.compacted, self.over = known, compacted, False
         if known:
             self.metadata(0.1)
@@ -194,7 +197,8 @@ class History:
         if not self.over and self.compacted is not None:
             self.configs(last + 20.1, self.compacted)
         self.over = True
-        return verify(self.pairs, VerifyTerms(**({"level": "note"} | terms)))
+        pairs = sorted(self.pairs, key=over) if self.by_clock else self.pairs
+        return verify(pairs, VerifyTerms(**({"level": "note"} | terms)))
 
     def findings(self, **terms: Any) -> dict[str, str]:
         """Return the level of each check that found something."""
