@@ -108,9 +108,10 @@ def place() -> Iterator[Place]:
     collected = registry(*proxy.collectors(), RuleCollector(store, proxy.keeper.loads, config.limits.rule_labels))
     backend = process_backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: exposition(collected), log,
                               view=proxy.view_terms())  # fmt: skip
+    backend.tokens = AdminTokens("a token")  # else no config is taken from a body
     api.app = make_app(backend, "127.0.0.1")
     proxy.configs = ConfigKeeper(config, FLAGS, proxy, proxy.keeper, proxy.files, log)
-    backend.configs, backend.tokens = proxy.configs, AdminTokens("a token")
+    backend.configs = proxy.configs
     keep_many(backend)
     listener = proxy.server.listeners[0]
     proxy.server.on_growth = lambda: None  # would ask the broker, whom nobody needs here
@@ -259,7 +260,7 @@ def test_no_step_is_long(place: Place, name: str) -> None:
             where = path.replace("#", str(place.number()))
             trio.lowlevel.add_instrument(steps)
             steps.began = thread_time()
-            return await place.api(method, where, body or None, kind=kind)
+            return await place.api(method, where, body or None, kind=kind, authorization="Bearer a token")
 
         gc.collect()
         gc.disable()
