@@ -44,7 +44,7 @@ from . import (
 )
 from .assets import PAGE, make_page_guard, page_file, to_page
 from .backend import Backend
-from .guard import JSON, make_guard
+from .guard import JSON, make_guard, shown_by
 from .long_answer import LongAnswer
 from .openapi import describe
 from .operation import SLASH, Operation, OperationCall
@@ -167,7 +167,7 @@ def endpoint(backend: Backend, methods: dict[str, Operation]) -> RequestHandler:
         if operation.writes:
             tell_change(backend, request, operation, call)
         else:  # it may have waited for a minute, and tokens change
-            backend.tokens.check(request.headers.get("authorization", "").encode())
+            backend.tokens.check(shown_by(request.headers))
         if isinstance(shown, LongAnswer):
             return await shown.response(operation.status)
         if isinstance(shown, Response) and request.method == "HEAD":

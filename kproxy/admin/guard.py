@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import trio
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import Scope
 
@@ -63,7 +64,7 @@ class AdminTokens:
     @contextmanager
     def while_allowed(self, asked: Scope) -> Iterator[trio.CancelScope]:
         """Go on with a stream as long as the tokens allow what it was asked for with."""
-        given = dict(asked["headers"]).get(b"authorization", b"")
+        given = shown_by(Headers(scope=asked))
         with trio.CancelScope() as scope:
             self.streams[scope] = given
             try:
@@ -85,7 +86,7 @@ def make_guard(tokens: AdminTokens, host: str) -> Guard:
         headers = request.headers
         may_write = True
         if tokens.full is not None:
-            given = headers.get("authorization", "").encode()
+            given = shown_by(headers)
             tokens.check(given)
             may_write = is_bearer(given, tokens.full)
         else:
@@ -99,6 +100,11 @@ def make_guard(tokens: AdminTokens, host: str) -> Guard:
         return may_write
 
     return check
+
+
+def shown_by(headers: Headers) -> bytes:
+    """Return the Authorization header of a request, the first if there are several; empty if there is none."""
+    return headers.get("authorization", "").encode()
 
 
 def is_bearer(given: bytes, token: str | None) -> bool:

@@ -88,11 +88,23 @@ class Threshold:
         """Write lines of this level and of those above it from now on."""
         self.lowest = LEVELS[level]
 
-    def __call__(self, logger: object, method: str, event: LogFields) -> LogFields:
-        """Let an event pass, or end its way to the log."""
-        if LEVELS.get(method, logging.ERROR) < self.lowest:
-            raise structlog.DropEvent
-        return event
+    def logger_class(self) -> type[FilteringBoundLogger]:
+        """Return a class of loggers for `wrap_logger` that asks for this level before anything is done for a line."""
+        threshold, all_levels = self, structlog.make_filtering_bound_logger(logging.DEBUG)
+
+        class ThresholdLogger(all_levels):  # type: ignore[valid-type, misc]  # structlog has a class for each level
+            def is_enabled_for(self, level: int) -> bool:
+                return level >= threshold.lowest
+
+            def get_effective_level(self) -> int:
+                return threshold.lowest
+
+            def _proxy_to_logger(self, method_name: str, event: str | None = None, *given: Any, **fields: Any) -> Any:
+                if LEVELS.get(method_name, logging.ERROR) < threshold.lowest:
+                    return None
+                return super()._proxy_to_logger(method_name, event, *given, **fields)
+
+        return ThresholdLogger
 
 
 THRESHOLD = Threshold()
@@ -153,8 +165,8 @@ def make_log(
     """Return a logger. `form` is human, json, or auto: human when `stream` (standard error) is a terminal."""
     stream = stream or sys.stderr
     human = form == "human" or (form == "auto" and stream.isatty())
+    threshold = level if isinstance(level, Threshold) else Threshold(level)
     processors: list[Any] = [
-        level if isinstance(level, Threshold) else Threshold(level),
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
@@ -170,7 +182,7 @@ def make_log(
     log: FilteringBoundLogger = structlog.wrap_logger(
         structlog.WriteLogger(cast("TextIO", Forgiving(stream))),
         processors=processors,
-        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
+        wrapper_class=threshold.logger_class(),
         cache_logger_on_first_use=True,
     )
     return log

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -196,10 +197,10 @@ def describe(connection: Connection) -> dict[str, Any]:
     }
 
 
-def report_end(connection: Connection, now: float, log: FilteringBoundLogger, closes: LogThrottle, debug: bool) -> None:
+def report_end(connection: Connection, now: float, log: FilteringBoundLogger, closes: LogThrottle) -> None:
     """Log the end of a connection; the same end from the same address once in a while only."""
     cause = connection.cause
-    if cause in QUIET and not debug:
+    if cause in QUIET and not log.is_enabled_for(logging.DEBUG):
         return
     fields = {"cause": cause, "reason": connection.message, **describe(connection)}
     fields["seconds"] = round(now - connection.since, 3)

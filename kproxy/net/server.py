@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -65,7 +64,6 @@ class Server:
     ) -> None:  # fmt: skip
         self.reactor, self.session_factory, self.counts = reactor, session_factory, counts
         self.log: FilteringBoundLogger = log.bind()  # a logger that is still lazy would be made anew at each call
-        self.debug = self.log.is_enabled_for(logging.DEBUG)
         self.advertise = advertise
         self.gate: Callable[[], Gate] = lambda: NO_GATE
         self.desk = HoldingDesk()
@@ -219,7 +217,7 @@ class Server:
     def report(self, connection: Connection, now: float) -> None:
         """Note the end of a connection, and log it unless the log has had the same of late."""
         self.last_ends.append(ConnectionEnd(connection, now))
-        report_end(connection, now, self.log, self.closes, self.debug)
+        report_end(connection, now, self.log, self.closes)
 
     def ended(self, connection: Connection) -> None:
         counts = self.counts

@@ -58,16 +58,15 @@ def not_in_record(counts: ReadCounts, check: str) -> str:
     return ""
 
 
-def told_of_reading(views: Sequence[ViewVerifier], counts: Sequence[ReadCounts]) -> list[str]:
+def told_of_reading(terms: VerifyTerms, views: Sequence[ViewVerifier], counts: Sequence[ReadCounts]) -> list[str]:
     """Return sentences about what the record does not have, as it was read."""
     told = [sentence for side in counts for sentence in not_read(side)]
     late = max((view.order.late for view in views), default=0)
     if late:
         told.append(f"{late} exchanges came more than ten seconds late, as with clocks that go back")
-    if views and (back := views[0].terms.clock.back):
-        told.append(
-            f"the clock went back by {back:.1f} s: of exchanges that are closer in time, none is known to be first"
-        )
+    if terms.clock.back:
+        back = f"{terms.clock.back:.1f} s"
+        told.append(f"the clock went back by {back}: of exchanges that are closer in time, none is known to be first")
     dropped = sum(view.state.suspicions.dropped + view.state.suspicions.dropped_late for view in views)
     if dropped:
         told.append(f"{dropped} findings at other places are not told")

@@ -211,7 +211,7 @@ class Verifier:
         if self.events:
             del figures["transactions"]
         clean, not_checked = outcome(self.terms, views, counts, {one.check for one in found}, events=self.events > 0)
-        incomplete = [*self.terms.incomplete, *not_remembered(views), *told_of_reading(views, counts)]
+        incomplete = [*self.terms.incomplete, *not_remembered(views), *told_of_reading(self.terms, views, counts)]
         if self.beyond:
             incomplete.append(f"{self.beyond} exchanges are of other clusters than the first {MOST_CLUSTERS}")
         return Verdict(

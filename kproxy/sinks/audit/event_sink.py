@@ -105,9 +105,8 @@ class EventGate:
     """Gate that passes events on to a sink.
 
     `on_blocked` is called, in the thread that puts, when the sink gets blocked. `call_later` calls a function some
-    milliseconds later, once. Lines of requests wait for that long, or until there are many or another event comes:
-    between two packets each of them takes twice the time, since the processor has forgotten how. Without `call_later`
-    none waits.
+    milliseconds later, once. Lines of requests wait for that long, or until there are many or another event comes: one
+    by one, between two packets, they take twice the time (decision 96). Without `call_later` none waits.
     """
 
     def __init__(

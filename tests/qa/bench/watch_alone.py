@@ -146,7 +146,7 @@ def audited(outlet: Any, detail: Detail | None, labels: LabelSink | None) -> Con
     if detail is None:
         assert labels is not None, "somebody watches"
         return ConnectionObserver(CONNECTION, fanout.depth, fanout.take, summary=labels.summary_for(CONNECTION))
-    events = EventGate(Recorder("instance/boot/0", [outlet]), lambda: None)
+    events = EventGate(Recorder("instance/boot/0", [outlet]), lambda: None, lambda call: None)  # lines wait to be many
     sink = AuditSink(AuditConfig(dir="audit", detail=detail), events, lambda now: 1795255200.0 + now, labels)
     fanout.add(sink)
     summary, journal = sink.summary_for(CONNECTION), sink.journal_for(CONNECTION)
