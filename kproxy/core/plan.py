@@ -25,6 +25,7 @@ from kproxy.rules.kinds.limit_versions import VersionLimits
 from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.rule_set import BoundRules
 from kproxy.rules.running import Running
+from kproxy.unheld import unheld
 from kproxy.wire.scan.has_no_endpoints import has_no_endpoints
 from kproxy.wire.scan.head import produce_acks
 from kproxy.wire.table import schema
@@ -43,7 +44,7 @@ from kproxy.wire.table.api_keys import (
 )
 
 from .counters import Tallies
-from .step import HEAD, LIVE, STOP, STREAM, WHOLE, Step
+from .step import HEAD, LIVE, STOP, STREAM, WHOLE, RuledStep, Step
 
 CLUSTER_MEMBERS = frozenset(
     (UPDATE_FEATURES, UNREGISTER_BROKER, ADD_RAFT_VOTER, REMOVE_RAFT_VOTER, UNREGISTER_CONTROLLER)
@@ -108,7 +109,7 @@ class Plan(dict[int, Step]):
         own = {key: schema.load(key).versions.last for key in sorted(ANSWERED)} if bound.ends_sasl else {}
         told = dict.fromkeys(sorted(TELEMETRY), 0) if self.takes_telemetry else {}
         always = bound.telemetry == "always"
-        self.versions = VersionsAnswers(self.allowed, own | told if always else own, {} if always else told)
+        self.versions = VersionsAnswers(unheld(self.allowed), own | told if always else own, {} if always else told)
 
     def __missing__(self, code: int) -> Step:
         key, version = code >> 16, code & 0xFFFF
@@ -132,9 +133,9 @@ class Plan(dict[int, Step]):
         rules = compile_rules(plain.key, plain.version, self.live)
         if rules is None:
             return plain
-        step = Step(plain.key, plain.version, plain.api)
+        step = RuledStep(plain)
         step.request = step.response = LIVE
-        step.program, step.plain = rules, plain
+        step.program = rules
         return step
 
     @cached_property

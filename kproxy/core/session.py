@@ -148,7 +148,7 @@ class Session(LanePair):
         self.let_all_go(getattr(self.owner, "cause", ""))
         if self._engine is not None:
             self._engine.subjects.over()
-        self._engine = self._lookups = self.telemetry = None
+        self._engine = self._lookups = self.telemetry = self.identity.on_change = None
         self.logins.end()
         for lane in (self.requests, self.responses):
             lane.rules = None

@@ -44,7 +44,6 @@ class Step:
         "latency",
         "no_nodes",
         "only_ids",
-        "plain",
         "program",
         "racks",
         "request",
@@ -78,10 +77,14 @@ class Step:
         self.watched = False  # its frames tell the client's identity
         self.stop = ""  # the reason, when `request` is STOP
         self.clean: Clean | None = None  # tells if a whole response has nothing that is wanted
-        self.plain: Step = self  # the step to follow when the live rules have been applied
         self.program: RuleProgram | None = None
         self.tally = ApiTally(api, "", "")
         self.latency = self.tally.latency
+
+    @property
+    def plain(self) -> Step:
+        """Return the step to follow when the live rules have been applied: the same, where there are none."""
+        return self
 
     def count_in(self, tally: ApiTally) -> None:
         """Count frames in this tally from now on."""
@@ -96,3 +99,15 @@ class Step:
         if self.program is not None:
             return "head"
         return words[max((self.request or 0), (self.response or 0)) or None]
+
+
+class RuledStep(Step):
+    """Step of frames that live rules may be about: `plain` is the one to follow behind them, a step without any."""
+
+    __slots__ = ("plain",)
+
+    plain: Step
+
+    def __init__(self, plain: Step) -> None:
+        super().__init__(plain.key, plain.version, plain.api)
+        self.plain = plain

@@ -68,25 +68,27 @@ class Journal(Protocol):
         ...
 
 
-class JournalTemplates(Learner):
-    """Templates of the requests of one API and version; each exchange that matches one makes up for misses."""
+class JournalTemplates:
+    """Templates of the requests of one API and version. `learner`: each exchange that matches one makes up for misses.
+    The templates have it, too, and not their family, which would then live as long as they, and they as long as it.
+    """
 
-    __slots__ = ("forms",)
+    __slots__ = ("forms", "learner")
 
     def __init__(self) -> None:
-        super().__init__()
+        self.learner = Learner()
         self.forms: list[NumberTemplate] = []
 
 
 class JournalTemplate:
     """Template of requests that are alike on one connection, with the templates of their responses."""
 
-    __slots__ = ("acks", "client_id", "family", "responses", "wanted")
+    __slots__ = ("acks", "client_id", "learner", "responses", "wanted")
     response_template = None
     """Summaries do not count such requests, so the loop that matches for them finds no template here."""
 
-    def __init__(self, family: JournalTemplates, wanted: Observation, client_id: str | None, acks: int | None) -> None:
-        self.family, self.wanted, self.client_id, self.acks = family, wanted, client_id, acks
+    def __init__(self, learner: Learner, wanted: Observation, client_id: str | None, acks: int | None) -> None:
+        self.learner, self.wanted, self.client_id, self.acks = learner, wanted, client_id, acks
         self.responses: list[NumberTemplate] = []
 
     def materialise(self, who: Who, entry: OpenEntry) -> OpenExchange:
@@ -179,7 +181,7 @@ class JournalRecorder(ExchangeBuilder):
             opened.popleft()
             self.room += asked_size + 4
             count += 1
-            template.family.misses -= AGAIN
+            template.learner.misses -= AGAIN
             batch.append((answer[1], begun, request[1], numbers))
             if answer[2] is not None:
                 answer[2].count(summary, begun, request[1], numbers, now)
@@ -204,7 +206,7 @@ class JournalRecorder(ExchangeBuilder):
         if family is None:
             family = self.recorded[code] = JournalTemplates()
         requested, responded = seen.request_body, seen.response_body
-        if requested is None or responded is None or not family.worth_learning():
+        if requested is None or responded is None or not family.learner.worth_learning():
             return
         if not has_one_place(requested, seen.key, REQUEST) or not has_one_place(responded, seen.key, RESPONSE):
             return
@@ -218,7 +220,7 @@ class JournalRecorder(ExchangeBuilder):
         if asked is None:
             return
         standing, known = journal.standing, known_frames(family.forms, asked)
-        template = known.get(asked.constants) or JournalTemplate(family, wanted, seen.client_id, seen.acks)
+        template = known.get(asked.constants) or JournalTemplate(family.learner, wanted, seen.client_id, seen.acks)
         lines = known_frames(template.responses, answered)
         earlier = lines.get(answered.constants)
         if earlier is not None and earlier[0] is standing:  # a like exchange was in flight with this one

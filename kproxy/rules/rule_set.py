@@ -22,6 +22,7 @@ from kproxy.rules.kinds.client_rack import ClientRack
 from kproxy.rules.kinds.limit_versions import LimitVersions, VersionLimits
 from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.running import Running
+from kproxy.unheld import unheld
 
 from .exchange import Facts
 
@@ -70,7 +71,7 @@ class RuleSet:
         self.live = tuple(self._live.values())
         self.gate = Gate(self.live)
         self._selective = tuple(index for index, rule in enumerate(self.rules) if not rule.is_unconditional)
-        self._bound = lru_cache(CACHED_BINDINGS)(self._bind)
+        self._bound = lru_cache(CACHED_BINDINGS)(unheld(self._bind))
         self._constant = None if self._selective else self._bound(frozenset())
 
     def __len__(self) -> int:

@@ -26,6 +26,8 @@ RULES = {
     "none": "rules: []",
     "renamed": "rules: [{name: names, kind: rename_topic, topics: {orders: prod.orders}}]",
     "live": "rules: [{name: slow, kind: delay, delay: 1ms}]",
+    "waiting": "rules: [{name: slow, kind: delay, delay: 1ms, when: {every: 100}}]",
+    "for others": "rules: [{name: slow, kind: delay, delay: 1ms, match: {topic: others}}]",
 }
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from itertools import count
 from struct import Struct
 from typing import Any
 
@@ -33,8 +34,14 @@ MOST_SELECTIONS = 32
 """Partitions whose entities are remembered of a connection, all templates together: some 2 kB each, with the answer."""
 ONE_PARTITION, ONE_PARTITION_CLASSIC = b"\x02", b"\0\0\0\1"
 """How the beginning of a Produce for one partition ends, in flexible versions and in others."""
+NUMBERS = count()
 OF_ONE_TOPIC = frozenset((PRODUCE, FETCH))
 """Produce, Fetch: whose first array is one of topics that begin with their name or id, then the array of partitions."""
+
+
+SelectionKey = tuple[int, bytes]
+"""Number of a request's template, and that of the one partition that it is about, in four bytes."""
+Selections = dict[SelectionKey, Selection]
 
 
 class FrameTemplate:
@@ -45,17 +52,18 @@ class FrameTemplate:
     a rule can apply to it, by `candidates` those with these numbers. `waiting` are the rules in file order that match
     it, and whose triggers are all that has to be asked; it is empty where more has to be.
 
-    `selections` are those of all templates of the connection: the entities of requests about one partition, by template
-    and the four bytes of the partition's number. None where requests may be about more.
+    `selections` are those of all templates of the connection: the entities of requests about one partition. None where
+    requests may be about more. `number` is no other template's: one that takes the place of this one knows nothing of
+    what this one has met.
     """
 
     __slots__ = (
-        "answered", "applies", "candidates", "client_id", "end", "head", "passes", "read", "selections", "step",
-        "waiting",
+        "answered", "applies", "candidates", "client_id", "end", "head", "number", "passes", "read", "selections",
+        "step", "waiting",
     )  # fmt: skip
 
     def __init__(self, step: Step, head: bytes, answered: bool, selections: Selections) -> None:
-        self.step, self.head, self.answered = step, head, answered
+        self.step, self.head, self.answered, self.number = step, head, answered, next(NUMBERS)
         self.end = CLIENT_ID + len(head)
         self.read = reader(len(head))
         self.passes = step.plain.request in (None, HEAD)
@@ -81,10 +89,10 @@ class FrameTemplate:
         """Return what a request that begins so is about; None if it was not met before."""
         return None if self.selections is None else self.selections.get(self.place(frame))
 
-    def place(self, frame: RequestView) -> tuple[FrameTemplate, bytes]:
+    def place(self, frame: RequestView) -> SelectionKey:
         """Return the key in `selections` of the partition that a request is about."""
         at = frame.start + self.end
-        return self, bytes(frame.buf[at : at + 4])
+        return self.number, bytes(frame.buf[at : at + 4])
 
     def settled(self, frame: RequestView) -> SettledAnswer | None:
         """Return the answer to a request that begins so, all of which is here, if triggers alone lead to it."""
@@ -98,9 +106,6 @@ class FrameTemplate:
                 self.selections.clear()
             selection.answers = {}
             self.selections[self.place(frame)] = selection
-
-
-Selections = dict[tuple[FrameTemplate, bytes], Selection]
 
 
 class FrameTemplates(dict[tuple[Step, bytes], FrameTemplate]):

@@ -12,7 +12,7 @@ from kproxy.core.live.engine import milliseconds
 from kproxy.core.live.evaluation import EvaluatedExchange, Watched
 from kproxy.core.live.response_evaluation import ResponseEvaluation
 from kproxy.core.live.subjects import SESSION_HEAD
-from kproxy.core.step import LIVE, Step
+from kproxy.core.step import LIVE, RuledStep
 from kproxy.rules.decision import FrameDepth
 from kproxy.rules.running import HowGone
 from kproxy.wire.breath import freeing, rest
@@ -221,8 +221,8 @@ class ResponseRules:
         if isinstance(note, Noted):
             fifo[0] = (correlation, step, then, note._replace(behind=note.behind + out))
         else:
-            carrier = Step(step.key, step.version, step.api)
-            carrier.response, carrier.plain = LIVE, step
+            carrier = RuledStep(step)
+            carrier.response = LIVE
             carrier.count_in(step.tally)
             fifo[0] = (correlation, carrier, then, Noted(note, None, out))
         return True

@@ -21,6 +21,7 @@ from kproxy.rules.select.answer_match import AnswerMatch
 from kproxy.rules.select.frame_match import OF_ENTITY, FrameMatch
 from kproxy.rules.select.match import is_pattern, readable
 from kproxy.rules.select.pattern_set import PatternSet
+from kproxy.unheld import unheld
 
 from .rule_part import Part
 
@@ -41,14 +42,14 @@ class FieldIndex:
     """Index of the rules that select on one field. `lenient` are those that may hold where a request lacks it,
     `doubting` those that may hold for a topic whose id has no known name yet."""
 
-    __slots__ = ("doubting", "exact", "lenient", "numbers", "patterns", "remembered")
+    __slots__ = ("__weakref__", "doubting", "exact", "lenient", "numbers", "patterns", "remembered")
 
     def __init__(self) -> None:
         self.exact: dict[str, set[int]] = {}
         self.numbers: set[int] = set()
         self.patterns = PatternSet()
         self.lenient = self.doubting = NOBODY
-        self.remembered = lru_cache(MOST_TEXTS)(self.tried)
+        self.remembered = lru_cache(MOST_TEXTS)(unheld(self.tried))
 
     def add(self, number: int, rule: LiveRule, texts: Iterable[str]) -> None:
         """Add one rule, which selects by these texts and patterns."""

@@ -10,6 +10,7 @@ from kproxy.rules.decision import FrameDepth
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.running import Running
 from kproxy.rules.select.frame_match import FrameMatch
+from kproxy.unheld import unheld
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import ENVELOPE, FETCH, SASL_HANDSHAKE, SHARE_ACKNOWLEDGE, SHARE_FETCH
 
@@ -33,7 +34,7 @@ class RuleProgram:
     def __init__(self, key: int, version: int, parts: Sequence[Part]) -> None:
         self.api, self.version = schema.load(key), version
         self.parts = tuple(parts)
-        self.chosen = lru_cache(MOST_CHOICES)(self.choose)
+        self.chosen = lru_cache(MOST_CHOICES)(unheld(self.choose))
         self.reads_entities = any(
             sees_body(part.running.rule)
             or part.by_error
@@ -84,10 +85,10 @@ class RuleProgram:
         letters = frozenset(chain.from_iterable(part.letters or () for part in self.parts))
         return NameScan(self.api.key, self.version, "response", letters) if letters else None
 
-    def choose(self, numbers: frozenset[int]) -> RuleProgram:
-        """Return the same with only those rules whose numbers are given."""
+    def choose(self, numbers: frozenset[int]) -> RuleProgram | None:
+        """Return the same with only those rules whose numbers are given; None: these are all."""
         if len(numbers) == len(self.parts):
-            return self
+            return None  # not itself, which would be in a cache of its own
         return RuleProgram(self.api.key, self.version, [self.parts[number] for number in sorted(numbers)])
 
     @property

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
+from kproxy.unheld import unheld
+
 from .layer import Layer, NamePattern, PrefixLayer, RenameEntry
 from .namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID, Namespace
 
@@ -31,8 +33,8 @@ class NameMap:
         self.space = space
         self.layers = tuple(layers)
         self._prefixes = tuple(layer for layer in self.layers if isinstance(layer, PrefixLayer))
-        self._cached_forward = lru_cache(CACHED_NAMES)(self._forward)
-        self._cached_backward = lru_cache(CACHED_NAMES)(self._backward)
+        self._cached_forward = lru_cache(CACHED_NAMES)(unheld(self._forward))
+        self._cached_backward = lru_cache(CACHED_NAMES)(unheld(self._backward))
 
     @classmethod
     def of(cls, *renames: Mapping[str, str], space: Namespace = TOPIC) -> NameMap:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Sequence
 from json import dumps
@@ -14,7 +15,7 @@ import structlog
 
 from kproxy.config.audit import AuditConfig
 from kproxy.events.column import EventData
-from kproxy.observe.journal import MOST_LINES, JournalTemplates
+from kproxy.observe.journal import MOST_LINES, JournalTemplate, JournalTemplates
 from kproxy.observe.observer import ConnectionObserver
 from kproxy.sinks.audit.audit_sink import AuditSink
 from kproxy.sinks.audit.event_sink import EventGate, OutletCounters, Unblocked
@@ -311,11 +312,29 @@ def test_what_is_learnt_is_bounded() -> None:
         client = f"client {number // 2}"
         audited.hear(CLIENT, request(HEARTBEAT, 4, number, client))
         audited.hear(BROKER, response(HEARTBEAT, 4, number))
-        audited.observer.recorded.get(HEARTBEAT << 16 | 4, JournalTemplates()).misses = 0
+        audited.observer.recorded.get(HEARTBEAT << 16 | 4, JournalTemplates()).learner.misses = 0
         families = audited.observer.recorded.values()
         kept = max(kept, sum(len(form.known) for family in families for form in family.forms))
     assert audited.templated > 600
     assert 100 < kept <= MOST_LINES
+
+
+def test_templates_go_with_their_connection() -> None:
+    """Without a garbage collection."""
+    gc.collect()
+    gc.disable()
+    try:
+        audited = Audited(fast=True)
+        for number in range(20):
+            audited.hear(CLIENT, request(HEARTBEAT, 4, number))
+            audited.hear(BROKER, response(HEARTBEAT, 4, number))
+        assert audited.templated > 10
+        audited.observer.end(audited.now)
+        del audited.observer
+
+        assert not [one for one in gc.get_objects() if isinstance(one, JournalTemplate | JournalTemplates)]
+    finally:
+        gc.enable()
 
 
 RULES: dict[str, list[dict[str, Any]]] = {
