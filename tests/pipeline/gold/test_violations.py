@@ -34,6 +34,8 @@ STARTS = {
 """When second 0 is, by the cluster's name."""
 ABORTS, COMMITS = ({"attributes": 0x30, "marker": one} for one in ("abort", "commit"))
 DATA = {"attributes": 0x10}
+JUMPY = "jumpy/boot/0"
+"""Process on a host whose clock is set back."""
 Row = dict[str, Any]
 
 
@@ -106,6 +108,9 @@ WRITES = [
     write(1, "at once", 5, took=2), write(2, "at once", 3, crc=2),
     write(12, "zombie", 5, **DATA, **wrote(60)), write(3, "its heir", 5, **DATA, **wrote(61, epoch=4)),
     write(8, "in flight", 5, took=6, **DATA, **wrote(62)), write(12, "elsewhere", 5, **DATA, **wrote(63)),
+    write(10.2, "jumpy", 5, source=JUMPY, **DATA, **wrote(64)),
+    write(12, "jumpy before", 5, source=JUMPY, **DATA, **wrote(65)),
+    write(1, "on a jumpy way", 5, source=JUMPY), write(2, "on a jumpy way", 3, crc=2, source=JUMPY),
     write(1, "nobody reads", 5, 3),
     {"api": "Produce", "topic": "summed", "partition": 0, "time": 1, "detail": "summary", "count": 7},
 ]  # fmt: skip
@@ -143,6 +148,10 @@ GRANTS = [
     exchange(1, 0.1, api="InitProducerId", **epoch(60, 1)), exchange(1, 0.1, api="InitProducerId", **epoch(61, 4)),
     exchange(7, 6, api="InitProducerId", **epoch(62, 1)),
     exchange(1, 0.1, api="InitProducerId", source="other/boot/0", **epoch(63, 1)),
+    exchange(1, 0.1, api="InitProducerId", source=JUMPY, **epoch(65, 1)),
+    exchange(9.8, 0.1, api="InitProducerId", source=JUMPY, **epoch(66, 1)),
+    exchange(7, 0.1, api="InitProducerId", source=JUMPY, **epoch(67, 1)),  # the clock went back by 2.8 s
+    exchange(9.5, 0.1, api="InitProducerId", source=JUMPY, **epoch(64, 1)),
 ]  # fmt: skip
 OFFSETS = [
     offset(1, "lost", 5), offset(1, "kept", 5), offset(1, "gone", 5), offset(1, "doubtful", 5),
@@ -177,6 +186,9 @@ FOUND = {
     "aborted": {("aborted-read", PROVED)},
     "producer 60": {("zombie-write", PROVED)},
     "producer 63": {("zombie-write", SUSPECT)},
+    "producer 64": {("zombie-write", SUSPECT)},
+    "producer 65": {("zombie-write", PROVED)},
+    "on a jumpy way": {("order", SUSPECT)},
     "group lost": {("lost-commit", SUSPECT)},
     "group gone": {("lost-commit", SUSPECT)},
     "group back": {("commit-goes-back", NOTE)},

@@ -22,6 +22,8 @@ OTHERWISE = {
     "another": {("inconsistent-offset", SUSPECT)},  # a broker may have mended its times, which events do not have
     "producer 53": {("conformance", NOTE)},  # the lake does not look for sequences that jump
     "producer 63": {("zombie-write", PROVED)},  # of other machines' clocks verify is told by --skew
+    "producer 64": {("zombie-write", PROVED)},  # verify is told by those who read the files how far clocks went back
+    "on a jumpy way": {("order", PROVED)},
     "thinned": {("inconsistent-offset", SUSPECT), ("thinned-batch", SUSPECT)},  # the lake does not look for these
 }
 """What verify finds in place of what the lake does, and why."""

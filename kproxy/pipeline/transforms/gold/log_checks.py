@@ -13,10 +13,10 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from kproxy.pipeline.transforms.gold.log_facts import CONTROL
+from kproxy.pipeline.transforms.gold.log_facts import CONTROL, instance_of
 
 PROVED, SUSPECT, NOTE = "proved", "suspect", "note"
-FINDING = ("day", "place", "check", "level", "text", "events", "time", "producer_id")
+FINDING = ("day", "place", "check", "level", "text", "events", "time", "producer_id", "apart")
 DELETE_HORIZON = 0x40
 WRAPS = 1 << 30
 """Sequences that are apart by more have begun again at 0 after 2³¹ − 1."""
@@ -37,9 +37,15 @@ def log_findings(batches: DataFrame, gaps: DataFrame, steps: DataFrame, *by: str
     return reduce(DataFrame.unionByName, found)
 
 
-def finding(rows: DataFrame, check: str, level: Column | str, text: Column, *events: str) -> DataFrame:
-    """Return findings of a check. `events`: columns with the exchanges, the last of which it was found with."""
+def finding(
+    rows: DataFrame, check: str, level: Column | str, text: Column, *events: str, by_time: bool = False
+) -> DataFrame:
+    """Return findings of a check. `events`: columns with the exchanges, the last of which it was found with.
+
+    `by_time`: it rests on the first exchange's being over before the last began, `apart` microseconds.
+    """
     told = [F.format_string("%s#%d", f"{name}.source", f"{name}.event_id") for name in events]
+    apart = F.unix_micros(f"{events[-1]}.began") - F.unix_micros(f"{events[0]}.ended") if by_time else F.lit(None)
     producer = F.col("producer_id") if "producer_id" in rows.columns else F.lit(None)
     return rows.select(
         "day",
@@ -50,7 +56,17 @@ def finding(rows: DataFrame, check: str, level: Column | str, text: Column, *eve
         F.array_distinct(F.array(*told)).alias("events"),
         F.col(f"{events[-1]}.ended").alias("time"),
         producer.cast("bigint").alias("producer_id"),
+        apart.cast("bigint").alias("apart"),
     )
+
+
+def doubted(findings: DataFrame, clocks: DataFrame, *by: str) -> DataFrame:
+    """Return findings, of which those by the order of times are suspicions where the clock went back by more than lies
+    between the two. `clocks`: `by` and how much `back` in microseconds."""
+    told = findings.withColumn("instance", instance_of(F.element_at("events", -1)))
+    known = told.join(F.broadcast(clocks.select(*by, "back")), on=list(by), how="left")
+    unsure = (F.col("level") == PROVED) & (F.col("apart") < F.col("back"))
+    return known.withColumn("level", F.when(unsure, SUSPECT).otherwise(F.col("level"))).select(*FINDING)
 
 
 def later_day(rows: DataFrame, other: str) -> DataFrame:
@@ -234,7 +250,7 @@ def disorder(steps: DataFrame, *by: str) -> DataFrame:
     loose = F.col("loose") | F.col("top.loose")
     text = F.format_string("a write got offset %d, after %d was acknowledged", "value", "top.value")
     level = F.when(loose, SUSPECT).otherwise(PROVED)
-    return finding(rows, "order", level, text, "top.seen", "seen")
+    return finding(rows, "order", level, text, "top.seen", "seen", by_time=True)
 
 
 def running(steps: DataFrame, key: str, *by: str) -> DataFrame:

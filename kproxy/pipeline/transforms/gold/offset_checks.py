@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from kproxy.pipeline.transforms.gold.log_checks import NOTE, PROVED, SUSPECT, finding
-from kproxy.pipeline.transforms.gold.log_facts import place_of, seen
+from kproxy.pipeline.transforms.gold.log_facts import instance_of, place_of, seen
 
 TOLD, DOUBT, COMMIT = "told", "doubt", "commit"
 GRANTED, USED = "granted", "used"
@@ -147,7 +147,7 @@ def zombie_writes(facts: DataFrame, *by: str) -> DataFrame:
     )  # fmt: skip
     grant = F.max(F.when(F.col("what") == GRANTED, F.struct("epoch", "seen"))).over(before)
     rows = facts.select("*", at.alias("at"), rank.alias("rank")).withColumn("grant", grant)
-    instances = [F.substring_index(source, "/", 1) for source in ("grant.seen.source", "seen.source")]
+    instances = [instance_of(source) for source in ("grant.seen.source", "seen.source")]
     return finding(
         rows.where((F.col("what") == USED) & (F.col("epoch") < F.col("grant.epoch"))),
         "zombie-write",
@@ -157,4 +157,5 @@ def zombie_writes(facts: DataFrame, *by: str) -> DataFrame:
         ),
         "grant.seen",
         "seen",
+        by_time=True,
     )

@@ -23,6 +23,7 @@ from kproxy.pipeline.transforms.gold.log_checks import (
     SUSPECT,
     beyond_stable,
     disorder,
+    doubted,
     is_control,
     log_findings,
     log_steps,
@@ -31,6 +32,7 @@ from kproxy.pipeline.transforms.gold.log_checks import (
 from kproxy.pipeline.transforms.gold.log_facts import (
     BATCH,
     SEEN,
+    clocks,
     folded,
     gaps,
     log_names,
@@ -53,6 +55,7 @@ from kproxy.pipeline.transforms.gold.partial import EVER, FIRST, LARGEST, LAST, 
 MOST_KEPT = 100
 """Batches of each kind that a day keeps of one partition for the next."""
 BATCHES, GAPS, STEPS, EPOCHS, OFFSETS, EDGES, FOUND = "batch", "gap", "step", "epoch", "offset", "edge", "found"
+CLOCK = "clock"
 NOT_CHECKED, UNSEEN = "not-checked", "unseen"
 WORST_FIRST = (PROVED, SUSPECT, NOTE)
 NAMED = ("cluster", "topic", "topic_id", "partition", "group")
@@ -117,6 +120,8 @@ def violations_daily(bases: Bases) -> DataFrame:
         DataFrame.unionByName,
         (facts.findings("day"), disorder(write_steps(writes), "day"), beyond_stable(read)),
     )
+    went_back = clocks(silver["requests"])
+    found = doubted(found, went_back, "day", "instance")
     names = log_names(written, told).withColumn("group", F.lit(None).cast("string"))
     names = _union(names, _group_names(bases.commits.unionByName(silver["offsets_told"])))
     names = _union(names, _producer_names(_union(silver["requests"], written)))
@@ -126,7 +131,10 @@ def violations_daily(bases: Bases) -> DataFrame:
     )
     named = rows.join(names, on=_same_place(), how="inner")
     blind = not_checked(written, told).select("*", *_blind()).drop("api")
-    return VIOLATIONS_PARTIAL.select(_union(named, blind).select(*_partial_columns()))
+    back = went_back.select(
+        "day", F.lit(CLOCK).alias("kind"), F.col("instance").alias("what"), F.col("back").alias("value")
+    )
+    return VIOLATIONS_PARTIAL.select(_union(named, blind, back).select(*_partial_columns()))
 
 
 def kept(facts: HistoryFacts) -> list[DataFrame]:
@@ -202,7 +210,9 @@ def violations_combine(partials: DataFrame) -> DataFrame:
     )
     placed = rows.withColumn("place", F.coalesce(place, place_of("cluster", "producer_id")))
     names = placed.groupBy(F.col("place").alias("named_place")).agg(*[F.max(name).alias(name) for name in NAMED])
-    overnight = told_once(_of_rows(placed).findings(), "day", "place").withColumn("overnight", F.lit(True))
+    went_back = rows.where(F.col("kind") == CLOCK).groupBy(F.col("what").alias("instance"))
+    sure = doubted(_of_rows(placed).findings(), went_back.agg(F.max("value").alias("back")), "instance")
+    overnight = told_once(sure, "day", "place").withColumn("overnight", F.lit(True))
     by_day = placed.where(F.col("kind") == FOUND).withColumn("overnight", F.lit(False))
     columns = ("day", "place", "check", "level", "count", "text", "events", "time", "producer_id", "overnight")
     both = by_day.select(*columns).unionByName(overnight.select(*columns))
