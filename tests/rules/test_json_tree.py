@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from time import thread_time
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kproxy.rules.document.json_tree import json_source
+from kproxy.admin.operation import LONGEST_BODY, has_few_values, text_end
+from kproxy.rules.document.json_tree import _TOKEN, json_source
 from kproxy.rules.document.values import to_value
+from tests.support.pace import within
 
 TEXT = st.text(st.characters(codec="utf-8"))
 VALUES = st.recursive(
@@ -69,3 +72,38 @@ def test_what_is_no_json_is_said_with_its_place(data: bytes, line: str) -> None:
     assert source.lines()[0].startswith(line)
     assert to_value(source) is None
     assert not source.is_yaml
+
+
+LONG = {
+    "letters": b'"' + b"x" * (LONGEST_BODY - 10) + b'"',
+    "quotes": b'"' + b'\\"' * (LONGEST_BODY // 2 - 10) + b'"',
+    "backslashes": b'"' + b"\\\\" * (LONGEST_BODY // 2 - 10) + b'"',
+    "both": b'"' + b"x\\n" * (LONGEST_BODY // 3 - 10) + b'"',
+    "no end": b'"' + b"x" * (LONGEST_BODY - 10),
+    "no end of escapes": b'"' + b'\\"' * (LONGEST_BODY // 2 - 10),
+    "blanks": b" \t" * (LONGEST_BODY // 2),
+    "a word": b"x" * LONGEST_BODY,
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_token_as_long_as_a_body_is_found_at_once(name: str) -> None:
+    """Nobody else has a turn while a pattern is matched, in whichever thread."""
+    text, found = LONG[name].decode(), []
+    for _ in range(3):
+        began = thread_time()
+        _TOKEN.match(text, 0)
+        between = thread_time()
+        assert has_few_values(LONG[name])
+        found.append(max(between - began, thread_time() - between))
+    assert within(min(found), 0.1), found
+
+
+@given(st.lists(st.sampled_from([b'"', b"\\", b"x", b"\n"]), max_size=12).map(b"".join), st.integers(0, 3))
+def test_a_text_ends_at_its_first_quote_that_is_not_escaped(data: bytes, begin: int) -> None:
+    """Read sign by sign; without such a quote it ends with the data."""
+    at = min(begin, len(data))
+    end = at
+    while end < len(data) and data[end : end + 1] != b'"':
+        end += 2 if data[end : end + 1] == b"\\" else 1
+    assert text_end(data, at) == min(end + 1, len(data))
