@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from starlette.responses import JSONResponse
 
 from kproxy.errors import ConfigRefused, DocumentError, KproxyError, NoSuchRule, NotEverywhere, RuleInUse
+from kproxy.terminal import printable
 
 from .models import ErrorShown, FailureShown, MistakeShown
 
@@ -105,18 +106,16 @@ def problem_of(error: KproxyError) -> Problem:
 
 
 def answer(problem: Problem) -> JSONResponse:
-    """Return `{"error": {"code", "message", "mistakes": [{"where", "message"}]}}`."""
-    shown = FailureShown(
-        error=ErrorShown(
-            code=problem.code, message=problem.message, mistakes=[mistake_of(line) for line in problem.mistakes]
-        )
-    )
+    """Return `{"error": {"code", "message", "mistakes": [{"where", "message"}]}}`. What others have written is escaped
+    in it: half a character could not be sent, and this is the last one to say something."""
+    mistakes = [mistake_of(line) for line in problem.mistakes]
+    shown = FailureShown(error=ErrorShown(code=problem.code, message=printable(problem.message), mistakes=mistakes))
     return JSONResponse(shown.model_dump(mode="json"), problem.status, problem.headers)
 
 
 def mistake_of(line: str | tuple[str, str]) -> MistakeShown:
     """Split `file:line:column: message` into its two parts, if it is not in two yet."""
     if not isinstance(line, str):
-        return MistakeShown(where=line[0], message=line[1])
-    match = _PLACE.fullmatch(line)
-    return MistakeShown(where=match[1], message=match[2]) if match else MistakeShown(where="", message=line)
+        return MistakeShown(where=printable(line[0]), message=printable(line[1]))
+    match = _PLACE.fullmatch(printable(line))
+    return MistakeShown(where=match[1], message=match[2]) if match else MistakeShown(where="", message=printable(line))

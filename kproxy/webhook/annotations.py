@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kproxy.rules.document.model import found, unknown
+from kproxy.rules.document.source import Hints, counted
 from kproxy.terminal import in_line
 
 DOMAIN = "kproxy.io/"
@@ -22,6 +23,10 @@ MOST_ITEMS = 32
 """Items of one annotation, such as secrets."""
 MOST_SHOWN = 100
 """Characters of a name from a pod that a message repeats."""
+MOST_COUNTED = 1000
+"""Mistakes of one pod after which no more are looked for."""
+MOST_HINTS = 20
+"""Unknown names of one pod for which the nearest known one is looked for."""
 MOST_PORT = 65_535
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -54,9 +59,17 @@ class SidecarOptions:
 
 
 def shown(value: object) -> str:
-    """Return a name from a pod as a message shows it: in one line, quoted, and not longer than others can read."""
-    text = in_line(value)
+    """Return a value from a pod as a message shows it: text in one line, quoted, and not longer than others can read,
+    anything else by its type. What is not shown costs nothing."""
+    if not isinstance(value, str):
+        return found(value)
+    text = in_line(value[: MOST_SHOWN + 1])
     return f'"{text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 1] + "…"}"'
+
+
+def short(name: str) -> str:
+    """Return the beginning of a name from a pod, in one line, as a message has it without quotes."""
+    return in_line(name[:MOST_SHOWN])[:MOST_SHOWN]
 
 
 def read_truth(text: str) -> bool:
@@ -124,7 +137,7 @@ def read_resources(text: str) -> dict[str, str]:
     pairs = read_pairs(text, "RESOURCE=QUANTITY")
     for name, quantity in pairs.items():
         if name not in RESOURCES:
-            raise ValueError(unknown("resource", in_line(name)[:MOST_SHOWN], sorted(RESOURCES)))
+            raise ValueError(unknown("resource", short(name), sorted(RESOURCES)))
         check_quantity(quantity)
     return pairs
 
@@ -166,20 +179,22 @@ def own_annotations(annotations: Mapping[str, Any]) -> dict[str, Any]:
 def read_options(own: Mapping[str, Any], defaults: SidecarOptions) -> tuple[bool, SidecarOptions, list[str]]:
     """Return whether the sidecar is asked for, its options, and all mistakes, as `metadata.annotations[…]: message`."""
     wanted, options, mistakes = False, defaults, list[str]()
-    for name, text in own.items():
-        place = f"metadata.annotations[{shown(name)}]"
-        known = ANNOTATIONS.get(name.removeprefix(DOMAIN))
-        try:
-            if not isinstance(text, str):
-                raise ValueError(f"text is wanted, found {found(text)}")
-            if name == INJECT:
-                wanted = read_truth(text)
-            elif known is not None:
-                options = replace(options, **{known[0]: known[1](text)})
-            elif name != STATUS:
-                raise ValueError(
-                    unknown("annotation", in_line(name)[:MOST_SHOWN], [INJECT, *(DOMAIN + one for one in ANNOTATIONS)])
-                )
-        except ValueError as error:
-            mistakes.append(f"{place}: {error}")
+    with counted(Hints(MOST_HINTS)):
+        for name, text in own.items():
+            known = ANNOTATIONS.get(name.removeprefix(DOMAIN))
+            try:
+                if not isinstance(text, str):
+                    raise ValueError(f"text is wanted, found {found(text)}")
+                if name == INJECT:
+                    wanted = read_truth(text)
+                elif known is not None:
+                    options = replace(options, **{known[0]: known[1](text)})
+                elif name != STATUS:
+                    raise ValueError(
+                        unknown("annotation", short(name), [INJECT, *(DOMAIN + one for one in ANNOTATIONS)])
+                    )
+            except ValueError as error:
+                mistakes.append(f"metadata.annotations[{shown(name)}]: {error}")
+                if len(mistakes) == MOST_COUNTED:
+                    break
     return wanted, options, mistakes

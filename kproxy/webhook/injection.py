@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from kproxy.rules.document.model import found
+from kproxy.terminal import in_line
 
-from .annotations import STATUS, SidecarOptions, own_annotations, read_options, shown
+from .annotations import MOST_COUNTED, STATUS, SidecarOptions, own_annotations, read_options, shown
 from .sidecar import NAME, USER, container, grace, volumes
 
 INJECTED = "injected"
@@ -57,18 +59,20 @@ def inject(pod: Any, defaults: SidecarOptions) -> Injection:
             if own_container is not None:
                 return Injection(left="injected already")
             return Injection(reasons=[f'{STATUS} is the webhook\'s own, and the pod has no container "{NAME}"'])
-        reasons = [*conflicts(spec, containers, own_container, options)]
+        reasons = [*islice(conflicts(spec, containers, own_container, options), MOST_COUNTED)]
         if reasons:
             return Injection(reasons=told(reasons))
         return Injection(patch=patch(spec, options), warnings=grace_warnings(spec, options))
     except PodError as error:
-        return Injection(reasons=[str(error)])
+        return Injection(reasons=told([str(error)]))
 
 
 def told(reasons: list[str]) -> list[str]:
-    """Return the first reasons, and one that counts the others if there are more."""
+    """Return the first reasons, each in one line of characters that are seen, and one that counts the others if there
+    are more."""
     more = len(reasons) - MOST_REASONS
-    return reasons if more <= 0 else [*reasons[:MOST_REASONS], f"and {more:,} more"]
+    least = "at least " * (len(reasons) >= MOST_COUNTED)
+    return [*map(in_line, reasons[:MOST_REASONS]), *([f"and {least}{more:,} more"] if more > 0 else [])]
 
 
 def mapping(value: Any, place: str) -> Mapping[Any, Any]:
@@ -113,6 +117,8 @@ def conflicts(
         yield "spec.hostNetwork: kproxy would listen on the node's own loopback, for all pods of the node"
     if mapping_of(spec, "os", "spec.").get("name") == "windows":
         yield "spec.os: kproxy's image is for Linux"
+    if mapping_of(spec, "nodeSelector", "spec.").get("kubernetes.io/os") == "windows":
+        yield "spec.nodeSelector: kproxy's image is for Linux"
     if not options.native and spec.get("restartPolicy") in ("Never", "OnFailure"):
         yield 'spec.restartPolicy: what ends by itself would not end beside it, kproxy.io/native: "true" is needed'
     for place, one in containers.items():

@@ -19,6 +19,7 @@ from kproxy.rules.document.json_tree import json_source
 from kproxy.rules.document.model import found
 from kproxy.rules.document.source import told
 from kproxy.rules.document.values import to_value
+from kproxy.terminal import in_line
 
 from .annotations import SidecarOptions, shown
 from .injection import Injection, inject
@@ -92,18 +93,20 @@ def read_request(data: bytes) -> AdmissionRequest:
     mistakes: list[tuple[str, str]] = []
     for name, wanted in (("apiVersion", VERSION), ("kind", KIND)):
         if document.get(name) != wanted:
-            mistakes.append((name, f'"{wanted}" is wanted, found {shortly(document.get(name))}'))
+            mistakes.append((name, f'"{wanted}" is wanted, found {shown(document.get(name))}'))
     request = document.get("request")
     if not isinstance(request, dict):
-        raise invalid([*mistakes, ("request", f"a mapping is wanted, found {shortly(request)}")])
+        raise invalid([*mistakes, ("request", f"a mapping is wanted, found {shown(request)}")])
     texts = {
         name: text_of(request, name, mistakes) for name in ("uid", "operation", "subResource", "namespace", "name")
     }
     if not 0 < len(texts["uid"]) <= LONGEST_UID:
         mistakes.append(("request.uid", f"1 to {LONGEST_UID} characters are wanted, found {len(texts['uid'])}"))
+    elif in_line(texts["uid"]) != texts["uid"]:  # it is sent back as it came, and half a character cannot be
+        mistakes.append(("request.uid", f"characters that are seen are wanted, found {shown(texts['uid'])}"))
     kind = request.get("kind")
     if not isinstance(kind, dict):
-        mistakes.append(("request.kind", f"a mapping is wanted, found {shortly(kind)}"))
+        mistakes.append(("request.kind", f"a mapping is wanted, found {shown(kind)}"))
         kind = {}
     parts = [text_of(kind, name, mistakes, "request.kind.") for name in ("group", "version", "kind")]
     if mistakes:
@@ -133,18 +136,13 @@ def invalid(mistakes: list[tuple[str, str]]) -> Problem:
     return Problem(422, "invalid_body", f"the body is no {KIND} of {VERSION}", mistakes)
 
 
-def shortly(value: Any) -> str:
-    """Return what was found, in words for a message in one line."""
-    return shown(value) if isinstance(value, str) else found(value)
-
-
 def text_of(part: Mapping[Any, Any], name: str, mistakes: list[tuple[str, str]], before: str = "request.") -> str:
     """Return the text under a name, "" where there is none; another type is added to the mistakes."""
     value = part.get(name)
     if value is None:
         return ""
     if not isinstance(value, str):
-        mistakes.append((f"{before}{name}", f"text is wanted, found {shortly(value)}"))
+        mistakes.append((f"{before}{name}", f"text is wanted, found {shown(value)}"))
         return ""
     return value
 

@@ -163,6 +163,7 @@ async def test_every_mistake_of_a_body_has_its_place(api: Any, logged: list[dict
         ("", "application/json", "<api>:1:1"),
         ("[" * 100_000, "application/json", "<api>:1:"),
         ('{"rules": NaN}', "application/json", "<api>:1:1"),
+        ('{"rules": [{"name": "a", "kind": "deny", "match": {"topic": "\\ud800"}}]}', "application/json", "<api>:1:61"),
         ("\ufeff[]".encode("utf-16").decode("latin-1"), "application/json", "<api>:1:1"),
     ],
 )

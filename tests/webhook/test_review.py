@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from collections.abc import Iterator
 from contextlib import suppress
 from time import thread_time
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.responses import JSONResponse
 
 from kproxy.admin.operation import LONGEST_BODY
-from kproxy.admin.problem import Problem
+from kproxy.admin.problem import Problem, answer
+from kproxy.terminal import in_line
 from kproxy.webhook.annotations import SidecarOptions
 from kproxy.webhook.review import KIND, LONGEST_REASON, VERSION, answer_review
+from kproxy.webhook.server import tell
 from tests.support.admission import review_of, review_with
 
 DEFAULTS = SidecarOptions("kproxy:0.1.0")
@@ -138,3 +144,59 @@ def test_any_bytes_get_a_refusal_or_an_answer(data: bytes) -> None:
     """And no other error."""
     with suppress(Problem):
         answer_review(data, DEFAULTS).body()
+
+
+HOSTILE_VALUES: list[Any] = [
+    None, -1, 1e300, "\ud800", "\x1b]0;x\x07\u202e", [], [None, "\u202e"], {}, {"\x1b": "\x1b", "name": "\u202e"},
+]  # fmt: skip
+
+
+def places_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every path in a document."""
+    yield path
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from places_of(part, (*path, name))
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from places_of(part, (*path, index))
+
+
+def with_value(document: Any, path: tuple[Any, ...], value: Any) -> Any:
+    made = copy.deepcopy(document)
+    if not path:
+        return value
+    there = made
+    for part in path[:-1]:
+        there = there[part]
+    there[path[-1]] = value
+    return made
+
+
+def test_whatever_stands_at_whatever_place_gets_an_answer_that_can_be_sent() -> None:
+    """An AdmissionReview, or a refusal in words: nothing is an error of the webhook's own, and nothing that is said has
+    characters that command a terminal."""
+    review = review_of("job")
+    spec = review["request"]["object"]["spec"]
+    spec |= {"volumes": [{"name": "tmp"}], "nodeSelector": {"kubernetes.io/os": "linux"}}
+    spec["containers"][0]["ports"] = [{"containerPort": 80, "protocol": "TCP"}]
+    for path in places_of(review):
+        for value in HOSTILE_VALUES:
+            data = json.dumps(with_value(review, path, value)).encode()
+            try:
+                decided = answer_review(data, DEFAULTS)
+            except Problem as found:
+                sent = answer(found)
+                assert sent.status_code == 422
+            else:
+                sent = JSONResponse(decided.body())
+                tell(QUIET, decided)
+            text = bytes(sent.body).decode()
+            assert in_line(text) == text, (path, value)
+
+
+QUIET = structlog.wrap_logger(None, processors=[lambda *given: drop()])
+
+
+def drop() -> Any:
+    raise structlog.DropEvent

@@ -22,6 +22,7 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 def json_source(file: str, data: bytes) -> Source:
@@ -103,7 +104,10 @@ def _node(kind: str | None, word: str, line: int, column: int) -> YamlNode:
     if kind == "sign":
         return Mapping(line, column) if word == "{" else Sequence(line, column)
     if kind == "text":
-        return Scalar(line, column, json.loads(word), plain=False)
+        text: str = json.loads(word)
+        if "\\u" in word and (half := _HALF.search(text)):
+            raise YamlMistake(line, column, f"\\u{ord(half[0]):04x} is half a character, without the other half")
+        return Scalar(line, column, text, plain=False)
     if "e" in word.lower() and word[-1].isdigit():  # in YAML a number with an exponent has a point
         word = re.sub(r"^(-?\d+)e", r"\1.e", repr(json.loads(word)))
     return Scalar(line, column, word, plain=True)
