@@ -12,6 +12,9 @@ a client has sent is taken in small pieces, each of which is short work to read.
 A client that does not read may take its time, for it may be somebody who looks at a page of `kproxy tail`. But
 Hypercorn shields what it sends from being cancelled: at the end of the process, and where somebody else needs the
 place, the connection is closed under it (`abort`).
+
+Connections that are in their handshake are counted apart, since nobody knows yet who they are. Of both, one who has a
+lot makes room for others (`places.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
@@ -32,10 +36,13 @@ from starlette.applications import Starlette
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.net.accept.acceptor import EXHAUSTED
+from kproxy.net.driven import host_port
+from kproxy.net.loop.turn_order import network_of
 from kproxy.net.reporting import LogThrottle
 from kproxy.net.socket.tls import ClientTls, reason
 from kproxy.net.socket.tls_stream import TlsStream
 
+from .places import to_make_room
 from .problem import Problem, answer
 
 PAUSE = 0.0005
@@ -70,12 +77,23 @@ ByteStream = trio.SocketStream | TlsStream
 """Stream of a connection, without TLS or with it."""
 
 
-class PacedStream:
-    """Connection to the admin address, with as much of a stream as Hypercorn uses."""
+@dataclass(eq=False)
+class Handshake:
+    """Handshake that is under way, and ends when its `scope` is cancelled."""
 
-    def __init__(self, stream: ByteStream, turnstile: Turnstile) -> None:
-        self.stream, self.turnstile = stream, turnstile
+    network: str
+    quiet_since: float = field(default_factory=monotonic)
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+
+
+class PacedStream:
+    """Connection to the admin address, with as much of a stream as Hypercorn uses. `network`: where it comes from."""
+
+    def __init__(self, stream: ByteStream, turnstile: Turnstile, network: str = "") -> None:
+        self.stream, self.turnstile, self.network = stream, turnstile, network
         self.socket = stream.socket
+        self.quiet_since = monotonic()
+        """Since when nothing has come, and nothing has been taken of what was sent."""
         self.sends = 0
         self.stuck: float | None = None
         """Since when its client does not read what is being sent."""
@@ -84,6 +102,7 @@ class PacedStream:
     async def receive_some(self, most: int) -> bytes:
         """Return bytes that the client has sent, when it is this connection's turn."""
         data = await self.stream.receive_some(min(most, PIECE))
+        self.quiet_since = monotonic()
         if data:
             await self.turnstile.wait()
         return bytes(data)
@@ -102,6 +121,7 @@ class PacedStream:
             raise
         finally:
             self.stuck = None
+        self.quiet_since = monotonic()
 
     async def send_eof(self) -> None:
         await self.stream.send_eof()
@@ -124,6 +144,8 @@ PATIENCE = 1.0
 """Seconds for a request that is refused to come, so that its answer is not lost with it."""
 LONGEST_STUCK = 10.0
 """Seconds without a byte read by its client, after which a connection makes room for another one if there is none."""
+LATE_HANDSHAKE = 1.0
+"""Seconds after which a handshake makes room for another one if there is none: it is some messages, and no thought."""
 LAST_WORDS, LOOKS = 1.0, 20
 """Seconds for what is being sent when the process ends; how often it is looked whether it has been."""
 MOST_READ = 65536
@@ -175,7 +197,7 @@ class AdminListener:
         tls: ClientTls | None = None,
     ) -> None:  # fmt: skip
         self.config, self.context, self.log = config, WorkerContext(None), LogThrottle(log)
-        self.tls, self.handshakes = tls, 0
+        self.tls, self.handshakes = tls, set[Handshake]()
         framework: Any = app  # Hypercorn's types of ASGI are narrower than Starlette's
         self.app = wrap_app(framework, config.wsgi_max_body_size, None)
         self.streams: set[PacedStream] = set()
@@ -192,14 +214,16 @@ class AdminListener:
                     await trio.lowlevel.wait_readable(sock)
                     client = await self.accept(sock)
                     if client is not None:
-                        nursery.start_soon(self.guard, client)
+                        nursery.start_soon(self.guard, *client)
         finally:
             self.spares.close()
 
-    async def accept(self, sock: socket.socket) -> socket.socket | None:
-        """Accept the next connection, if there is one, with a spare descriptor if need be."""
+    async def accept(self, sock: socket.socket) -> tuple[socket.socket, str] | None:
+        """Accept the next connection, if there is one, with a spare descriptor if need be; return the network that it
+        comes from, too."""
         try:
-            return sock.accept()[0]
+            client, address = sock.accept()
+            return client, network_of(host_port(address)[0])
         except OSError as error:
             if error.errno not in EXHAUSTED:  # mostly somebody who is gone again
                 return None
@@ -209,36 +233,47 @@ class AdminListener:
                 return None
         return await self.accept(sock)
 
-    async def guard(self, client: socket.socket) -> None:
+    async def guard(self, client: socket.socket, network: str) -> None:
         """Serve one connection; what it raises ends no other."""
-        stream = await self.secure(client)
+        stream = await self.secure(client, network)
         if stream is None:
             self.spares.keep()
             return
         try:
-            await self.handle(stream)
+            await self.handle(stream, network)
         except Exception as error:
             self.log.warning("an admin connection has failed", exc_info=error)
         finally:
             await trio.aclose_forcefully(stream)
             self.spares.keep()
 
-    async def secure(self, client: socket.socket) -> ByteStream | None:
+    async def secure(self, client: socket.socket, network: str) -> ByteStream | None:
         """Return the stream of a connection, after its handshake where there is TLS; None for one that has failed in
-        it, or that comes while as many are in theirs as there may be connections."""
+        it, or that finds no place among those that are in theirs."""
         if self.tls is None:
             return trio.SocketStream(trio.socket.from_stdlib_socket(client))
-        if self.handshakes >= MOST_CONNECTIONS:
+        if len(self.handshakes) >= MOST_CONNECTIONS and not self.end_handshake(network):
             client.close()
             return None
-        self.handshakes += 1
+        handshake = Handshake(network)
+        self.handshakes.add(handshake)
         try:
-            return TlsStream(await self.tls.handshake(client))
+            with handshake.scope:
+                return TlsStream(await self.tls.handshake(client))
         except OSError as error:  # the socket is closed
             self.log.warning("a TLS handshake has failed", error=reason(error))
-            return None
         finally:
-            self.handshakes -= 1
+            self.handshakes.discard(handshake)
+        return None
+
+    def end_handshake(self, network: str) -> bool:
+        """End a handshake that makes room for one from this network; return False if there is none."""
+        handshake = to_make_room(self.handshakes, network, monotonic() - LATE_HANDSHAKE)
+        if handshake is None:
+            return False
+        self.handshakes.discard(handshake)
+        handshake.scope.cancel()
+        return True
 
     async def cut_off(self) -> None:
         """At the end let go of clients that do not read: nothing else ends what Hypercorn sends to them."""
@@ -253,26 +288,28 @@ class AdminListener:
             for stream in self.streams:
                 stream.abort()
 
-    async def handle(self, stream: ByteStream) -> None:
+    async def handle(self, stream: ByteStream, network: str) -> None:
         """Let Hypercorn serve one connection, from its beginning to its end."""
-        if len(self.streams) >= MOST_CONNECTIONS and not self.make_room():
+        if len(self.streams) >= MOST_CONNECTIONS and not self.make_room(network):
             await self.refuse(stream)
             return
-        paced = PacedStream(stream, self.turnstile)
+        paced = PacedStream(stream, self.turnstile, network)
         self.streams.add(paced)
         try:
             await TCPServer(self.app, self.config, self.context, ConnectionState({}), paced)  # type: ignore[arg-type]
         finally:
             self.streams.discard(paced)
 
-    def make_room(self) -> bool:
-        """Close the connection whose client has not read for the longest time; return False if all are in use."""
-        stuck = [(stream.stuck, stream) for stream in self.streams if stream.stuck is not None]
-        since, stream = min(stuck, key=lambda one: one[0], default=(monotonic(), None))
-        if stream is None or monotonic() - since < LONGEST_STUCK:
+    def make_room(self, network: str) -> bool:
+        """Close the connection whose client has not read for the longest time, or one of a network that has more than
+        this one; return False if all are in use."""
+        late = monotonic() - LONGEST_STUCK
+        stuck = [(one.stuck, one) for one in self.streams if one.stuck is not None and one.stuck <= late]
+        found = min(stuck, key=lambda each: each[0])[1] if stuck else to_make_room(self.streams, network)
+        if found is None:
             return False
-        stream.abort()
-        self.streams.discard(stream)
+        found.abort()
+        self.streams.discard(found)
         return True
 
     async def refuse(self, stream: ByteStream) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -24,6 +24,7 @@ from .backend import Backend
 from .guard import BYTES, JSON, YAML, media_type
 from .long_answer import LongAnswer
 from .models import Shown
+from .places import BodyBytes, network_of_peer
 from .problem import Problem
 from .queries import printable
 
@@ -134,15 +135,16 @@ class Operation:
             receive = request.stream
         elif isinstance(self.body, type):
             media_type(request, (JSON,))
-            body = await trio.to_thread.run_sync(read_model, self.body, await read_body(request), limiter=DOCUMENTS)
+            async with body_of(request) as data:
+                body = await trio.to_thread.run_sync(read_model, self.body, data, limiter=DOCUMENTS)
         elif self.body is not None:
-            kind = media_type(request, (JSON, YAML))
-            data = await read_body(request)
-            read = json_source if kind == JSON else Source
-            body = await trio.to_thread.run_sync(read, API, data, limiter=DOCUMENTS)
+            read = json_source if media_type(request, (JSON, YAML)) == JSON else Source
+            async with body_of(request) as data:
+                body = await trio.to_thread.run_sync(read, API, data, limiter=DOCUMENTS)
         elif self.method in ("POST", "PUT"):
             media_type(request, (JSON,))
-            await read_body(request)
+            async with body_of(request):
+                pass
         may_write = getattr(request.state, "may_write", True)
         last_event = request.headers.get("last-event-id", "")
         gone = partial(until_gone, request)
@@ -226,31 +228,27 @@ async def until_gone(request: Request) -> None:
         pass
 
 
-class Bodies:
-    """Counter of the bytes of all bodies that are being read now."""
-
-    def __init__(self) -> None:
-        self.size = 0
+_bodies = BodyBytes()
 
 
-_bodies = Bodies()
-
-
-async def read_body(request: Request) -> bytes:
-    """Read the body. Raises Problem when it is too long, without reading on, and when it does not come."""
+@asynccontextmanager
+async def body_of(request: Request) -> AsyncIterator[bytes]:
+    """Read the body, which counts among those that are there until it is done with. Raises Problem when it is too long,
+    without reading on, and when it does not come."""
     check_length(request, LONGEST_BODY)
-    data = bytearray()
+    data, network = bytearray(), network_of_peer(request)
     try:
-        with trio.move_on_after(LONGEST_READ) as limit:
-            await _read(request, data)
-    except ClientDisconnect:
-        raise Problem(408, "too_slow", f"the connection ended after {len(data)} bytes of the body") from None
+        try:
+            with trio.move_on_after(LONGEST_READ) as limit:
+                await _read(request, data, network)
+        except ClientDisconnect:
+            raise Problem(408, "too_slow", f"the connection ended after {len(data)} bytes of the body") from None
+        if limit.cancelled_caught:
+            raise Problem(408, "too_slow", f"{len(data)} bytes of the body came within {LONGEST_READ:g} s, and no end",
+                          headers={"Connection": "close"})  # fmt: skip
+        yield bytes(data)
     finally:
-        _bodies.size -= len(data)
-    if limit.cancelled_caught:
-        raise Problem(408, "too_slow", f"{len(data)} bytes of the body came within {LONGEST_READ:g} s, and no end",
-                      headers={"Connection": "close"})  # fmt: skip
-    return bytes(data)
+        _bodies.add(network, -len(data))
 
 
 def check_length(request: Request, most: int) -> None:
@@ -260,14 +258,14 @@ def check_length(request: Request, most: int) -> None:
         raise too_large(int(length), most)
 
 
-async def _read(request: Request, data: bytearray) -> None:
+async def _read(request: Request, data: bytearray, network: str) -> None:
     async with aclosing(request.stream()) as stream:
         async for piece in stream:
             data += piece
-            _bodies.size += len(piece)
+            _bodies.add(network, len(piece))
             if len(data) > LONGEST_BODY:
                 raise too_large(len(data), LONGEST_BODY)
-            if _bodies.size > ALL_BODIES:
+            if _bodies.are_too_many(network, ALL_BODIES):
                 raise Problem(429, "too_many_bodies", f"bodies of more than {ALL_BODIES} bytes are being read already",
                               headers={"Connection": "close"})  # fmt: skip
 

@@ -1,13 +1,16 @@
 """HTTPS server of the webhook: `POST /inject` answers AdmissionReviews, `/livez` and `/readyz` those who probe.
 
 Strategy: it is the admin address' own server (`kproxy.admin.live`) with TLS, so that connections, bodies, the time that
-they may take and the form of refusals are bounded and made as there. Bodies are read and answered beside the event
-loop, one at a time.
+they may take and the form of refusals are bounded and made as there. Reviews are answered beside the event loop, one at
+a time, and those who ask take turns: whoever reaches the webhook over the network may send the largest there are.
 """
 
 from __future__ import annotations
 
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from itertools import count
 
 import trio
@@ -21,10 +24,12 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.admin.guard import JSON, media_type
 from kproxy.admin.live import serve_admin
-from kproxy.admin.operation import read_body
+from kproxy.admin.operation import body_of
+from kproxy.admin.places import network_of_peer
 from kproxy.admin.refusals import SafeAnswers, guarded, no_route
 from kproxy.config.tls import ListenerTls
 from kproxy.errors import InternalError
+from kproxy.net.loop.turn_order import Queue
 from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.net.socket.tls import ClientTls
 from kproxy.rules.document.address import Address
@@ -38,13 +43,56 @@ LONGEST_HANDSHAKE = 10.0
 """Seconds: Kubernetes itself waits that long for an answer, unless its configuration says otherwise."""
 
 
+@dataclass(eq=False)
+class Waiter:
+    """Review that waits for its turn; `gone`: it is not wanted any more."""
+
+    turn: trio.Event = field(default_factory=trio.Event)
+    gone: bool = False
+
+
+class ReviewTurns:
+    """Turns of reviews, one at a time. Networks take turns, so that one with a hundred waits for its own."""
+
+    def __init__(self) -> None:
+        self.busy = False
+        self.queue: Queue[Waiter] = Queue(lambda waiter: waiter.gone)
+
+    @asynccontextmanager
+    async def turn(self, network: str) -> AsyncIterator[None]:
+        """Wait for a turn, and have it until the end of the context."""
+        if self.busy:
+            waiter = Waiter()
+            self.queue.add(network, waiter)
+            try:
+                await waiter.turn.wait()
+            except BaseException:
+                waiter.gone = True
+                if waiter.turn.is_set():
+                    self.pass_on()
+                raise
+        self.busy = True
+        try:
+            yield
+        finally:
+            self.pass_on()
+
+    def pass_on(self) -> None:
+        """Give the turn to the next one; `busy` stays true as long as there is one."""
+        waiter = self.queue.next()
+        self.busy = waiter is not None
+        if waiter is not None:
+            waiter.turn.set()
+
+
 def make_webhook(defaults: SidecarOptions, log: FilteringBoundLogger) -> Starlette:
     """Make the application. `defaults` are the options of pods whose annotations say no others."""
+    turns = ReviewTurns()
 
     async def review(request: Request) -> Response:
         media_type(request, (JSON,))
-        data = await read_body(request)
-        answer = await trio.to_thread.run_sync(answer_review, data, defaults, limiter=DOCUMENTS)
+        async with body_of(request) as data, turns.turn(network_of_peer(request)):
+            answer = await trio.to_thread.run_sync(answer_review, data, defaults, limiter=DOCUMENTS)
         tell(log, answer)
         return JSONResponse(answer.body())
 

@@ -157,6 +157,25 @@ async def test_a_client_that_does_not_read_makes_room_for_another(monkeypatch: p
 
 
 @pytest.mark.trio
+async def test_one_who_has_all_connections_makes_room_for_another_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its quietest connection goes; one more of its own is refused."""
+    monkeypatch.setattr(live, "MOST_CONNECTIONS", 3)
+    async with serving() as port:
+        held = [await trio.open_tcp_stream("127.0.0.1", port) for _ in range(3)]
+        for stream in (held[1], held[0], held[2]):
+            assert (await said(stream)).startswith(b"HTTP/1.1 200")
+        async with await trio.open_tcp_stream("127.0.0.1", port) as more:
+            assert (await said(more)).startswith(b"HTTP/1.1 503")
+        async with await trio.open_tcp_stream("127.0.0.1", port, local_address="127.0.0.2") as other:
+            assert (await said(other)).startswith(b"HTTP/1.1 200")
+            with trio.fail_after(30):
+                assert await held[1].receive_some() == b""
+            assert (await said(held[0])).startswith(b"HTTP/1.1 200")
+        for stream in held:
+            await stream.aclose()
+
+
+@pytest.mark.trio
 async def test_whether_it_lives_is_told_to_more_than_may_be_connected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever holds all connections must not have the process ended by those who look after it."""
     monkeypatch.setattr(live, "MOST_CONNECTIONS", 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import h11
 import pytest
 import structlog
 import trio
+import trio.testing
 from structlog.testing import capture_logs
 
 from kproxy.admin import live, operation
@@ -35,8 +36,8 @@ class Webhook:
         self.authority, self.port = authority, port
         self.context = ssl.create_default_context(cafile=str(authority.file))
 
-    async def connect(self) -> trio.SSLStream[trio.SocketStream]:
-        tcp = await trio.open_tcp_stream("127.0.0.1", self.port)
+    async def connect(self, local: str | None = None) -> trio.SSLStream[trio.SocketStream]:
+        tcp = await trio.open_tcp_stream("127.0.0.1", self.port, local_address=local)
         stream = trio.SSLStream(tcp, self.context, server_hostname="localhost", https_compatible=True)
         await stream.do_handshake()
         return stream
@@ -165,6 +166,86 @@ async def test_connections_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
         assert (status, body["error"]["code"]) == (503, "too_many_connections")
         for stream in (*silent, plain, *kept):
             await trio.aclose_forcefully(stream)
+
+
+SAID: dict[str, bytes | None] = {
+    "nothing": None,
+    "half a ClientHello": b"\x16\x03\x01\x02\x00\x01",
+    "nothing after the handshake": b"",
+    "half a head": b"POST /inject HTTP/1.1\r\nHost: a\r\nContent-",
+    "half a body": b"POST /inject HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{",
+}
+
+
+@pytest.mark.parametrize("way", SAID)
+async def test_one_who_takes_all_places_keeps_nobody_else_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """However far its connections go. The API server comes from elsewhere, and its review is answered."""
+    monkeypatch.setattr(live, "MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(live, "LATE_HANDSHAKE", 60.0)
+    monkeypatch.setattr(server, "LONGEST_HANDSHAKE", 60.0)
+    said = SAID[way]
+    async with serving(tmp_path) as webhook, AsyncExitStack() as stack:
+        for _ in range(4):
+            if said is None or said.startswith(b"\x16"):
+                tcp = await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", webhook.port))
+                await tcp.send_all(said or b"")
+                continue
+            tls = await stack.enter_async_context(await webhook.connect())
+            await tls.send_all(said)
+        with trio.fail_after(30):
+            async with await webhook.connect("127.0.0.2") as other:
+                assert (await exchange(other, REVIEW))[0] == 200
+
+
+async def test_a_handshake_that_is_late_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for somebody of the same network, such as another one behind a gateway."""
+    monkeypatch.setattr(live, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(live, "LATE_HANDSHAKE", 0.0)
+    monkeypatch.setattr(server, "LONGEST_HANDSHAKE", 60.0)
+    async with serving(tmp_path) as webhook, AsyncExitStack() as stack:
+        for _ in range(9):
+            await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", webhook.port))
+        with trio.fail_after(30):
+            assert (await webhook.ask(REVIEW))[0] == 200
+
+
+async def test_bodies_of_one_leave_room_for_those_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body counts until its review is answered. One that has its part is refused, the other is not."""
+    monkeypatch.setattr(operation, "ALL_BODIES", 3 * len(REVIEW))
+    head = b"POST /inject HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 99999\r\n\r\n"
+    async with serving(tmp_path) as webhook, await webhook.connect() as large:
+        await large.send_all(head + b" " * operation.ALL_BODIES)
+        with trio.fail_after(30):
+            while operation._bodies.total < operation.ALL_BODIES:
+                await trio.lowlevel.checkpoint()
+            assert (await webhook.ask(REVIEW))[0] == 429
+            async with await webhook.connect("127.0.0.2") as other:
+                assert (await exchange(other, REVIEW))[0] == 200
+    assert (operation._bodies.total, dict(operation._bodies.by_network)) == (0, {})
+
+
+async def test_networks_take_turns_in_being_answered(autojump_clock: trio.testing.MockClock) -> None:
+    """One that has sent ten reviews gets its second one answered after the first one of another."""
+    turns, order = server.ReviewTurns(), list[str]()
+
+    async def answer(network: str) -> None:
+        async with turns.turn(network):
+            await trio.sleep(1)
+            order.append(network)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(10):
+            nursery.start_soon(answer, "10.0.0.1")
+        await trio.sleep(0.5)
+        nursery.start_soon(answer, "10.0.0.2")
+        with trio.move_on_after(0.6):
+            await answer("10.0.0.3")
+    assert order[0] == "10.0.0.1" and order.index("10.0.0.2") <= 2 and len(order) == 11
+    assert not turns.busy
+    with trio.fail_after(2):
+        await answer("10.0.0.4")
 
 
 async def test_an_unusable_certificate_ends_the_start(tmp_path: Path) -> None:
