@@ -21,6 +21,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from kproxy.distribution import own_version
+from kproxy.named_file import read_named
 from kproxy.rules.kinds.base.rule import Family
 from kproxy.rules.store import RuleStore
 from kproxy.sinks.audit.event_sink import EventSink
@@ -282,8 +283,7 @@ def first_expiry(file: str) -> datetime | None:
     """Return the earliest `not after` of the certificates in a PEM file, None where there is none. Raises OSError."""
     from cryptography.x509 import load_pem_x509_certificates  # 10 MB and 50 ms, only for those who use TLS
 
-    with open(file, "rb") as pem:
-        text = pem.read(MAX_CERTIFICATE_BYTES)
+    text = read_named(file, MAX_CERTIFICATE_BYTES)
     try:
         return min(one.not_valid_after_utc for one in load_pem_x509_certificates(text))
     except ValueError:

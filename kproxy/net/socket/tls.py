@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,8 +18,9 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.principal_rules import PrincipalRules
-from kproxy.config.tls import ListenerTls, UpstreamTls
+from kproxy.config.tls import MOST_FILE, ListenerTls, UpstreamTls
 from kproxy.errors import InternalError
+from kproxy.named_file import read_named
 from kproxy.rules.exchange import subject_name
 
 HANDSHAKE = 0x16  # RFC 8446 §5.1: the content type that a ClientHello comes in
@@ -47,27 +49,37 @@ class ClientSocket(ssl.SSLSocket):
 
 class Reloading:
     """TLS context made from files; made again when one of them changes. A set that cannot be read leaves the old
-    one."""
+    one. OpenSSL would wait for a pipe without end, so each file is read by kproxy itself first."""
 
     def __init__(self, files: Iterable[object], make: Callable[[], ssl.SSLContext], log: FilteringBoundLogger) -> None:
         self.files = [Path(str(file)) for file in files if file is not None]
         self.make, self.log = make, log
         self.stamp = self.look()
         try:
-            self.context = make()
+            self.context = self.read()
         except (OSError, ValueError) as error:
             raise InternalError(f"TLS files {', '.join(map(str, self.files))} cannot be used: {error}") from error
 
     def look(self) -> list[tuple[int, int, int]]:
-        stats = [file.stat() for file in self.files if file.exists()]
-        return [(stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats]
+        found = []
+        for file in self.files:
+            with suppress(OSError):  # it is missing, for a moment perhaps
+                stat = file.stat()
+                found.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        return found
+
+    def read(self) -> ssl.SSLContext:
+        """Make the context from what the files say now. Raises OSError and ValueError."""
+        for file in self.files:
+            read_named(file, MOST_FILE)
+        return self.make()
 
     def get(self) -> ssl.SSLContext:
         stamp = self.look()
         if stamp != self.stamp:
             self.stamp = stamp
             try:
-                self.context = self.make()
+                self.context = self.read()
                 self.log.info("TLS files read again", files=[str(file) for file in self.files])
             except (OSError, ValueError) as error:
                 self.log.error("TLS files changed and cannot be used, the old ones stay", error=str(error))
