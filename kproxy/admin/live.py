@@ -136,6 +136,8 @@ class PacedStream:
         self.socket.close()
 
 
+CERTIFIED = "certified"
+"""Name in the state of a request: true if its client has shown a certificate that is good."""
 MOST_CONNECTIONS = 256
 """Open at once: scrapers, people, pages, and those who tail or wait, who keep theirs. Each is one descriptor."""
 MOST_REFUSED = 64
@@ -296,7 +298,8 @@ class AdminListener:
         paced = PacedStream(stream, self.turnstile, network)
         self.streams.add(paced)
         try:
-            await TCPServer(self.app, self.config, self.context, ConnectionState({}), paced)  # type: ignore[arg-type]
+            state = ConnectionState({CERTIFIED: isinstance(stream, TlsStream) and bool(stream.socket.getpeercert())})
+            await TCPServer(self.app, self.config, self.context, state, paced)  # type: ignore[arg-type]
         finally:
             self.streams.discard(paced)
 

@@ -33,6 +33,7 @@ CODES: Mapping[int, Mapping[str, str]] = {
         "foreign_host": "the Host header names another machine, as it does after DNS rebinding",
         "foreign_origin": "a web page of another origin has sent this",
         "foreign_site": "a web page of another site has sent this, as the browser says in Sec-Fetch-Site",
+        "no_certificate": "the webhook asks for a certificate, and the client has shown none",
         "needs_token": "a config in the body is taken only where the admin address asks for a token",
         "records_hidden": "the config shows nothing of what users wrote",
         "read_only": "the token is for reading, and this changes something",

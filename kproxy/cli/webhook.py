@@ -16,6 +16,10 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.command("webhook")
 @click.option("--cert", required=True, metavar="FILE", type=FILE, help="Certificate chain of the webhook, PEM.")
 @click.option("--key", metavar="FILE", type=FILE, help="Its private key, PEM; by default in the same file.")
+@click.option(
+    "--client-ca", metavar="FILE", type=FILE,
+    help="Authorities, PEM: reviews are taken only from clients with a certificate of theirs.",
+)  # fmt: skip
 @click.option("--image", required=True, metavar="IMAGE", help="kproxy's image, as pods are to have it.")
 @click.option(
     "--listen", metavar="HOST:PORT", default="127.0.0.1:8443", show_default=True, help="Where Kubernetes asks."
@@ -29,7 +33,15 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.pass_context
 def command(
-    ctx: click.Context, /, cert: Path, key: Path | None, image: str, listen: str, config_map: str, native: bool
+    ctx: click.Context,
+    /,
+    cert: Path,
+    key: Path | None,
+    client_ca: Path | None,
+    image: str,
+    listen: str,
+    config_map: str,
+    native: bool,
 ) -> None:
     """Serve the admission webhook over HTTPS until SIGTERM.
 
@@ -51,7 +63,11 @@ def command(
         config_map=flag("--config-map", check_name, config_map),
         native=native,
     )
-    tls = ListenerTls(cert=str(cert), key=None if key is None else str(key))
+    tls = ListenerTls(
+        cert=str(cert), key=None if key is None else str(key),
+        client_ca=None if client_ca is None else str(client_ca),
+        client_auth=None if client_ca is None else "optional",
+    )  # fmt: skip
     log, lines = log_of_process("auto", "info")
     ctx.exit(run_all(lambda: partial(run_webhook, bind, tls, options, log), lines))
 

@@ -23,9 +23,10 @@ from starlette.routing import Route
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.admin.guard import JSON, media_type
-from kproxy.admin.live import serve_admin
+from kproxy.admin.live import CERTIFIED, serve_admin
 from kproxy.admin.operation import body_of
 from kproxy.admin.places import network_of_peer
+from kproxy.admin.problem import Problem
 from kproxy.admin.refusals import SafeAnswers, guarded, no_route
 from kproxy.config.tls import ListenerTls
 from kproxy.errors import InternalError
@@ -85,9 +86,16 @@ class ReviewTurns:
             waiter.turn.set()
 
 
-def make_webhook(defaults: SidecarOptions, log: FilteringBoundLogger) -> Starlette:
-    """Make the application. `defaults` are the options of pods whose annotations say no others."""
+def make_webhook(defaults: SidecarOptions, log: FilteringBoundLogger, *, for_certified: bool = False) -> Starlette:
+    """Make the application. `defaults` are the options of pods whose annotations say no others. `for_certified`: only
+    clients with a certificate may ask; those who probe need none."""
     turns = ReviewTurns()
+
+    def check(request: Request) -> bool:
+        if for_certified and not getattr(request.state, CERTIFIED, False):
+            text = "a certificate is needed that an authority of --client-ca has signed, and the client has shown none"
+            raise Problem(403, "no_certificate", text, headers={"Connection": "close"})
+        return True
 
     async def review(request: Request) -> Response:
         media_type(request, (JSON,))
@@ -101,7 +109,7 @@ def make_webhook(defaults: SidecarOptions, log: FilteringBoundLogger) -> Starlet
 
     return Starlette(
         routes=[
-            Route(PATH, guarded(lambda request: False, log, review), methods=["POST"]),
+            Route(PATH, guarded(check, log, review), methods=["POST"]),
             Route("/livez", alive),
             Route("/readyz", alive),
         ],
@@ -129,7 +137,7 @@ async def serve_webhook(
     """Serve until cancelled. Reports the URL once it listens. Raises InternalError when its certificate cannot be used
     or its address not be bound."""
     secured = ClientTls(tls, LONGEST_HANDSHAKE, trio.Lock(), log)
-    app = make_webhook(defaults, log)
+    app = make_webhook(defaults, log, for_certified=tls.client_ca is not None)
     polls = count().__next__  # there is no reactor beside it that would want its turn
     try:
         await serve_admin(app, bind.host, bind.port, log, polls, secured, task_status=task_status)

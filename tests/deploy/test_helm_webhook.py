@@ -51,6 +51,16 @@ def test_kubernetes_asks_where_it_listens() -> None:
     assert options["--image"] == stateful["spec"]["template"]["spec"]["containers"][0]["image"] == container["image"]
 
 
+def test_only_the_api_server_asks_where_there_is_an_authority_for_it() -> None:
+    """The file is there that the option names."""
+    (deployment,) = named(with_webhook(clientCaSecret="api-server"), "Deployment")
+    spec = deployment["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    mount = next(one for one in container["volumeMounts"] if one["name"] == "client-ca")
+    assert f"--client-ca={mount['mountPath']}/ca.crt" in container["args"]
+    assert {"name": "client-ca", "secret": {"secretName": "api-server"}} in spec["volumes"]
+
+
 def test_it_fails_closed_for_annotated_pods_of_labelled_namespaces_only() -> None:
     """And never for those that it needs itself to start again; Kubernetes before 1.30 knows no conditions."""
     (configuration,) = named(with_webhook(), "MutatingWebhookConfiguration")

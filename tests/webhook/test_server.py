@@ -73,9 +73,11 @@ async def exchange(
 
 
 @asynccontextmanager
-async def serving(folder: Path, **options: Any) -> AsyncIterator[Webhook]:
+async def serving(folder: Path, client_ca: Path | None = None, **options: Any) -> AsyncIterator[Webhook]:
     authority = Authority(folder)
     tls = ListenerTls(cert=str(authority.issue("localhost", file="webhook.pem")))
+    if client_ca is not None:
+        tls = ListenerTls(cert=tls.cert, client_ca=str(client_ca), client_auth="optional")
     defaults = SidecarOptions("kproxy:0.1.0", **options)
     async with trio.open_nursery() as nursery:
         log = structlog.get_logger()
@@ -166,6 +168,26 @@ async def test_connections_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
         assert (status, body["error"]["code"]) == (503, "too_many_connections")
         for stream in (*silent, plain, *kept):
             await trio.aclose_forcefully(stream)
+
+
+async def test_only_who_shows_a_certificate_is_answered(tmp_path: Path) -> None:
+    """Where there is an authority for that; those who probe need none. Another authority may take its place while the
+    webhook runs."""
+    servers, others = Authority(tmp_path, "servers"), Authority(tmp_path, "others")
+    async with serving(tmp_path, servers.file) as webhook:
+        status, body = await webhook.ask(REVIEW)
+        assert (status, body["error"]["code"]) == (403, "no_certificate")
+        assert await webhook.ask(b"", path="/readyz", method="GET") == (200, "ok\n")
+        webhook.context.load_cert_chain(others.issue("api", common_name="kube-apiserver"))
+        with pytest.raises((trio.BrokenResourceError, ssl.SSLError)):
+            await webhook.ask(REVIEW)
+        webhook.context.load_cert_chain(servers.issue("api", common_name="kube-apiserver"))
+        assert (await webhook.ask(REVIEW))[0] == 200
+        servers.file.write_bytes(others.file.read_bytes())
+        with pytest.raises((trio.BrokenResourceError, ssl.SSLError)):
+            await webhook.ask(REVIEW)
+        webhook.context.load_cert_chain(tmp_path / "others-api.pem")
+        assert (await webhook.ask(REVIEW))[0] == 200
 
 
 SAID: dict[str, bytes | None] = {
