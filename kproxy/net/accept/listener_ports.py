@@ -62,7 +62,9 @@ class ListenerPorts:
         self.endpoints: list[Endpoint] = []
         self.port = config.bind.port
         self.staged: dict[int, tuple[int | None, list[socket.socket]]] = {}
-        """Port that is bound and not yet served → its node, its sockets."""
+        """Port that is bound for a config that is made ready, and not yet served → its node, its sockets."""
+        self.promised: dict[int, bool] = {}
+        """Port that is open and that such a config needs, here or elsewhere → True if it was to be closed meanwhile."""
         self.former: list[Advertise] = []
         """Ways of earlier configs, whose ports stay open while there are connections that know of them."""
         self.left = False
@@ -109,8 +111,10 @@ class ListenerPorts:
         self.endpoints = endpoints if self.port else endpoints[:1]  # port 0 is one port, on one address
 
     def stage(self, port: int, node: int | None) -> None:
-        """Bind a port, to be served from `begin` on. Raises OSError."""
-        if port in self.staged or self.by_port.get(port):
+        """Bind a port, to be served from `begin` on; one that is open stays so until then. Raises OSError."""
+        if self.by_port.get(port):
+            self.promise(port)
+        if port in self.staged or port in self.promised:
             return
         sockets: list[socket.socket] = []
         try:
@@ -123,26 +127,38 @@ class ListenerPorts:
             raise
         self.staged[port] = node, sockets
 
+    def promise(self, port: int) -> None:
+        """Keep a port open until `begin`, `give` or `unstage`, whatever becomes of it meanwhile."""
+        self.promised.setdefault(port, False)
+
     def begin(self) -> None:
-        """Serve the ports that are bound and not yet served."""
-        staged, self.staged = self.staged, {}
-        for port, (node, sockets) in staged.items():
-            handler = self.handler(node)
-            self.by_port[port] = acceptors = [
-                Acceptor(self.reactor, sock, handler, self.seldom, node) for sock in sockets
-            ]
-            for acceptor in acceptors:
-                self.own.add(acceptor.address)
+        """Serve the ports that are bound for the config that is in force now."""
+        self.promised.clear()
+        for port in list(self.staged):
+            self.serve(port)
+
+    def serve(self, port: int) -> None:
+        """Serve a port that is bound and not yet served."""
+        node, sockets = self.staged.pop(port)
+        handler = self.handler(node)
+        self.by_port[port] = acceptors = [Acceptor(self.reactor, sock, handler, self.seldom, node) for sock in sockets]
+        for acceptor in acceptors:
+            self.own.add(acceptor.address)
 
     def unstage(self) -> None:
-        """Close the ports that are bound and not yet served."""
+        """Close the ports that are bound and not yet served, and those that only a promise has kept open."""
         staged, self.staged = self.staged, {}
         for _, sockets in staged.values():
             close_all(sockets)
+        promised, self.promised = self.promised, {}
+        for port, is_over in promised.items():
+            if is_over:
+                self.close_port(port)
 
     def give(self, port: int) -> list[Acceptor]:
         """Give a port to another listener: forget it, and leave it open."""
         self.lose(port)
+        self.promised.pop(port, None)
         return self.by_port.pop(port)
 
     def take(self, port: int, node: int | None, acceptors: list[Acceptor]) -> None:
@@ -229,11 +245,11 @@ class ListenerPorts:
 
     def bind(self, port: int, node: int | None) -> bool:
         """Listen on `port`; return False if that port cannot be had. Raises OSError when none can be had for now."""
-        if port in self.by_port or self.left:
+        if port in self.by_port or port in self.staged or self.left:  # it may be bound for another config's node
             return False
         try:
             self.stage(port, node)
-            self.begin()
+            self.serve(port)
         except OSError as error:
             self.refused.append((port, node, error.strerror or str(error)))
             if error.errno in EXHAUSTED:  # not the port's fault: others cannot be bound either
@@ -278,7 +294,10 @@ class ListenerPorts:
                 self.seldom.info("port cannot be bound", key=port, port=port, node=node, error=error)
 
     def close_port(self, port: int) -> None:
-        """Listen on `port` no more, and forget it."""
+        """Listen on `port` no more, and forget it; one that is promised goes when the promise does."""
+        if port in self.promised:
+            self.promised[port] = True
+            return
         for acceptor in self.by_port.pop(port, ()):
             self.own.discard(acceptor.address)
             acceptor.close()

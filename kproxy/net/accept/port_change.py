@@ -122,6 +122,7 @@ class PortChange:
             holder = self.holder(ports, wanted.port) if error.errno == EADDRINUSE else None
             need = "" if holder is None else self.need(holder, wanted.port)
             if holder is not None and not need:
+                holder.promise(wanted.port)
                 self.handed.append(HandedPort(holder, ports, wanted.port, wanted.node))
                 return
             where = f"{ports.config.bind.host} port {wanted.port}{wanted.whose}"
@@ -164,8 +165,8 @@ class PortChange:
         service.by_listener, service.named = self.ports, kept
 
     def undo(self) -> None:
-        """Close the ports that `open` has bound."""
-        for ports in self.ports.values():
+        """Close the ports that `open` has bound, and take back what was promised."""
+        for ports in (*self.ports.values(), *(handed.giver for handed in self.handed)):
             ports.unstage()
 
 
