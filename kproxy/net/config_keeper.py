@@ -21,6 +21,7 @@ from kproxy.config.document import Config
 from kproxy.config.reader import rule_paths, usable_config
 from kproxy.config.shown import version_of
 from kproxy.errors import ConfigRefused, DocumentError, KproxyError, NotEverywhere, UnusableSetting
+from kproxy.named_file import reason
 from kproxy.net.rules.files import INTERVAL, SETTLE, RuleFiles, file_version, look, read
 from kproxy.net.rules.keeper import DOCUMENTS, MOST_LOGGED, RuleKeeper, ToldConfig
 from kproxy.rules.document.read import Document
@@ -181,9 +182,18 @@ class ConfigKeeper:
         placed = [
             PlacedStep(step, source.position(step.path) if step.path else "") for step in steps(self.config, document)
         ]
-        documents = read(config.rules)
+        documents = self._rules_of(source, config)
         trial.use(config.places(), documents, monotonic())
         return CheckedConfig(source, document, config, placed, self.not_in_file()), documents
+
+    def _rules_of(self, source: Source, config: Config) -> list[Document]:
+        """Return the documents of the rules of a config. Raises DocumentError for a folder that goes away while it is
+        read, too."""
+        try:
+            return read(config.rules)
+        except OSError as error:
+            source.note(("rules",), f"the rule files cannot be read: {reason(error)}")
+            raise DocumentError(source.lines()) from error
 
     def _read(self, source: Source) -> Config:
         """Return the config of a document, with what flags say in its place. Raises DocumentError."""
@@ -201,7 +211,7 @@ class ConfigKeeper:
         if self.process.ending:
             raise ConfigRefused("ending", "kproxy is going to end, and takes no other config")
         seen = await trio.to_thread.run_sync(look, checked.config.rules)
-        documents = await trio.to_thread.run_sync(read, checked.config.rules)
+        documents = await trio.to_thread.run_sync(self._rules_of, checked.source, checked.config)
         change = await self._opened(checked)
 
         def operation(store: RuleStore, now: float) -> StoreChange:
@@ -212,13 +222,13 @@ class ConfigKeeper:
             self._has_applied(checked, came_by)
             self.files.paths, self.files.seen = checked.config.rules, seen
 
-        async with self.files.reading:
-            try:
+        try:
+            async with self.files.reading:
                 await self.rules.load_with(operation, commit, lambda: self.process.ending, change.told)
-            except UnusableSetting as error:
-                raise self._misplaced(checked, error) from error
-            finally:
-                change.undo()  # nothing is left to undo once it is in force
+        except UnusableSetting as error:
+            raise self._misplaced(checked, error) from error
+        finally:
+            change.undo()  # nothing is left to undo once it is in force
         return checked
 
     async def _opened(self, checked: CheckedConfig) -> PreparedConfig:
