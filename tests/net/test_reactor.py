@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable, Iterator
 from time import monotonic
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from kproxy.net.loop import drivers
 from kproxy.net.loop.reactor import IN, Reactor
@@ -106,6 +108,91 @@ async def test_a_callback_that_raises_ends_only_its_owner(net: Any, open_echo: A
         assert [(entry["log_level"], str(entry["exc_info"])) for entry in entries] == [("error", "on purpose")]
         nursery.cancel_scope.cancel()
     reactor.close()
+
+
+@pytest.mark.parametrize("leave", ["forget", "remove"])
+@pytest.mark.trio
+async def test_an_event_of_a_closed_descriptor_is_not_told_to_the_next_of_its_number(
+    net: Any, driver: str, leave: str
+) -> None:
+    """Both are ready at the same poll, and the first callback closes the other's descriptor, whose number a new one
+    gets: a connect that is under way must not be taken for one that is through. Its own events it gets."""
+    log, _ = net.make_log()
+    reactor = net.reactor_for(driver, log)
+    pairs = [socket.socketpair() for _ in range(3)]
+    told, done = list[tuple[str, int]](), trio.Event()
+    first, second, fresh = (near for near, _ in pairs)
+    number = second.fileno()
+
+    def callback(mine: socket.socket, other: socket.socket) -> Callable[[int], None]:
+        def ready(mask: int) -> None:
+            told.append(("old", mask))
+            mine.recv(1)
+            reactor.remove(mine.fileno())
+            getattr(reactor, leave)(other.fileno())
+            os.dup2(fresh.fileno(), other.fileno())
+            reactor.add(other.fileno(), new(other), IN)
+
+        return ready
+
+    def new(sock: socket.socket) -> Callable[[int], None]:
+        def ready(mask: int) -> None:
+            told.append(("new", mask))
+            assert sock.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK) == b"y"
+            reactor.remove(sock.fileno())
+            reactor.notify(done)
+
+        return ready
+
+    async with trio.open_nursery() as nursery:
+        for _, far in pairs[:2]:
+            far.send(b"x")
+        reactor.add(first.fileno(), callback(first, second), IN)
+        reactor.add(number, callback(second, first), IN)
+        await nursery.start(reactor.run, driver)
+        with trio.fail_after(20):
+            while not told:
+                await trio.lowlevel.checkpoint()
+            for _ in range(20):
+                await trio.lowlevel.checkpoint()
+            pairs[2][1].send(b"y")
+            await done.wait()
+        assert [word for word, _ in told] == ["old", "new"]
+        nursery.cancel_scope.cancel()
+    reactor.close()
+    for near, far in pairs:
+        near.close()
+        far.close()
+
+
+@pytest.mark.trio
+async def test_a_number_that_was_closed_without_a_word_is_waited_for_anew(net: Any) -> None:
+    """Where trio waits for each descriptor it knows nothing of a close that nobody tells of."""
+    log, _ = net.make_log()
+    reactor = net.reactor_for("portable", log)
+    (first, far), (second, other) = socket.socketpair(), socket.socketpair()
+    told, done = list[bytes](), trio.Event()
+
+    def ready(mask: int) -> None:
+        told.append(first.recv(1))
+        reactor.notify(done)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(reactor.run, "portable")
+        reactor.add(first.fileno(), ready, IN)
+        await trio.testing.wait_all_tasks_blocked()
+        os.dup2(second.fileno(), first.fileno())
+        reactor.add(first.fileno(), ready, IN)
+        await trio.testing.wait_all_tasks_blocked()
+        other.send(b"z")
+        with trio.fail_after(20):
+            await done.wait()
+        reactor.remove(first.fileno())
+        nursery.cancel_scope.cancel()
+    assert told == [b"z"]
+    reactor.close()
+    for sock in (first, far, second, other):
+        sock.close()
 
 
 @pytest.mark.trio

@@ -74,6 +74,8 @@ class TrioPoller:
     # ---- as epoll has it
 
     def register(self, fd: int, mask: int) -> None:
+        """Wait for `fd`. One of this number that is known was closed, and nobody has said so."""
+        self.unregister(fd)
         self.known[fd] = AwaitedDescriptor(fd, mask)
         self._look_at(self.known[fd])
 

@@ -33,6 +33,9 @@ __all__ = ["ERR", "HUP", "IN", "OUT", "MakePoller", "Reactor"]
 BATCH = 64
 """Events taken by one poll: the rest is reported by the next one, so that timers and trio get their turn in between."""
 
+NOBODY = -1
+"""Descriptor that is none, in place of one whose event is nobody's any more."""
+
 SAMPLE = 16
 """One turn in so many is timed: the clock twice a turn would be a percent of what a lone request costs."""
 
@@ -62,7 +65,9 @@ class Reactor:
         self.timeout: float | None = None
         self.loop: Turn | None = None  # which goes from callback to callback
         self.current: Callable[..., object] | None = None  # the callback at hand
-        self.events: Iterator[tuple[int, int]] = iter(())  # of this poll, not served yet
+        self.polled: list[tuple[int, int]] = []  # events of this poll
+        self.events: Iterator[tuple[int, int]] = iter(())  # those not served yet
+        self.gone: set[int] = set()  # descriptors that were left since this poll; their numbers may be others' by now
         self.due: Iterator[Callback] = iter(())  # the same of deadlines
         self.batch, self.batch_begun = -1, 0.0  # which poll's time is measured, and since when
         self.poller, self._timer = make_poller()
@@ -82,19 +87,25 @@ class Reactor:
     # ---- for callbacks and tasks
 
     def add(self, fd: int, ready: OnReady, mask: int) -> None:
-        """Call `ready(events)` whenever `fd` is ready for something in `mask`, or has HUP or ERR."""
+        """Call `ready(events)` when `fd` is ready for something in `mask`, or has HUP or ERR, from the next poll on.
+        An event of this one may be about a descriptor that was closed since, and had the same number."""
+        if fd in self.gone:
+            self.polled[:] = [(NOBODY, 0) if event[0] == fd else event for event in self.polled]
         self.table[fd] = ready
         self.poller.register(fd, mask)
 
     def remove(self, fd: int) -> None:
         """Call no more for `fd`, which stays open."""
         if self.table.pop(fd, None) is not None:
+            self.gone.add(fd)
             self.poller.unregister(fd)
 
     def forget(self, fd: int) -> None:
         """Call no more for `fd`, which is closed next: epoll forgets it by itself, another poller has to be told."""
-        if self.table.pop(fd, None) is not None and self.tells_closing:
-            self.poller.unregister(fd)
+        if self.table.pop(fd, None) is not None:
+            self.gone.add(fd)
+            if self.tells_closing:
+                self.poller.unregister(fd)
 
     def call_at(self, when: float, call: Callback) -> Deadline:
         """Call `call()` at `when` (of `time.monotonic()`) or a little later."""
@@ -174,12 +185,13 @@ class Reactor:
     def hand_over(self) -> None:
         """Leave what is left of this poll to another turn: the one at hand is put aside."""
         self.loop = None
-        events, due = list(self.events), list(self.due)
-        self.events, self.due = iter(events), iter(due)
+        self.polled, due = list(self.events), list(self.due)
+        self.events, self.due = iter(self.polled), iter(due)
 
     def turn(self, timeout: float | None) -> int:
         """Poll once and call back; return how many events there were."""
-        events = self.poll(timeout, BATCH)
+        self.gone.clear()
+        events = self.polled = self.poll(timeout, BATCH)
         self.turns += 1
         begun, loop = None if self.turns % SAMPLE else monotonic(), self.loop
         self.events = iter(events)
