@@ -48,6 +48,7 @@ SECONDS = {
     "tests/admin/test_stretches.py": 10,
     "tests/cli/test_demo.py": 15,
     "tests/cli/test_tail.py": 15,
+    "tests/process/workers/test_config_machine.py": 8,
     "tests/qa/matrix/test_matrix.py": 20,
     "tests/core/test_bounded_work.py": 10,
     "tests/deploy/test_grafana.py": 10,
