@@ -27,10 +27,10 @@ class PlaceHolder(Protocol):
     def quiet_since(self) -> float: ...
 
 
-Held = TypeVar("Held", bound=PlaceHolder)
+AnyPlaceHolder = TypeVar("AnyPlaceHolder", bound=PlaceHolder)
 
 
-def to_make_room(held: Collection[Held], network: str, late: float = float("-inf")) -> Held | None:
+def to_make_room(held: Collection[AnyPlaceHolder], network: str, late: float = float("-inf")) -> AnyPlaceHolder | None:
     """Return the one whose place somebody of this network gets, where all are taken; None: nobody's.
 
     It is one of the network that has the most, if that still has no fewer than this one afterwards, or if it has said

@@ -45,7 +45,7 @@ LONGEST_HANDSHAKE = 10.0
 
 
 @dataclass(eq=False)
-class Waiter:
+class WaitingReview:
     """Review that waits for its turn; `gone`: it is not wanted any more."""
 
     turn: trio.Event = field(default_factory=trio.Event)
@@ -57,13 +57,13 @@ class ReviewTurns:
 
     def __init__(self) -> None:
         self.busy = False
-        self.queue: Queue[Waiter] = Queue(lambda waiter: waiter.gone)
+        self.queue: Queue[WaitingReview] = Queue(lambda waiter: waiter.gone)
 
     @asynccontextmanager
     async def turn(self, network: str) -> AsyncIterator[None]:
         """Wait for a turn, and have it until the end of the context."""
         if self.busy:
-            waiter = Waiter()
+            waiter = WaitingReview()
             self.queue.add(network, waiter)
             try:
                 await waiter.turn.wait()
