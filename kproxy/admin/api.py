@@ -44,7 +44,7 @@ from . import (
 )
 from .assets import PAGE, make_page_guard, page_file, to_page
 from .backend import Backend
-from .guard import JSON, make_guard, shown_by
+from .guard import JSON, Guard, make_guard
 from .long_answer import LongAnswer
 from .openapi import describe
 from .operation import SLASH, Operation, OperationCall
@@ -123,7 +123,8 @@ def make_app(
     for operation in operations:
         by_path[operation.path][operation.method] = operation
     for path, methods in by_path.items():
-        routes.append(Route(path, guarded(guard, backend.log, endpoint(backend, methods)), methods=list(methods)))
+        handler = guarded(guard, backend.log, endpoint(backend, guard, methods))
+        routes.append(Route(path, handler, methods=list(methods)))
     app = Starlette(
         routes=routes,
         middleware=[Middleware(SafeAnswers), Middleware(KeepSlashes)],
@@ -155,30 +156,46 @@ def written_description() -> bytes:
     return bytes(JSONResponse(description()).body)
 
 
-def endpoint(backend: Backend, methods: dict[str, Operation]) -> RequestHandler:
+def endpoint(backend: Backend, guard: Guard, methods: dict[str, Operation]) -> RequestHandler:
     """Return the handler of a path; Starlette sees to it that the method is one of these (HEAD is a GET)."""
 
     async def handle(request: Request) -> Response:
         operation = methods["GET" if request.method == "HEAD" else request.method]
-        if operation.writes and not request.state.may_write:
-            raise Problem(403, "read_only", f"the token is for reading, and {operation.name} changes something")
-        call = await operation.call(request)
+        writes = operation.writes
+
+        def check() -> bool:
+            may_write = guard(request)
+            if writes and not may_write:
+                raise Problem(403, "read_only", f"the token is for reading, and {operation.name} changes something")
+            return may_write
+
+        check()
+        call = await operation.call(request, check)
         shown = await operation.handle(backend, call)
-        if operation.writes:
+        if writes:
             tell_change(backend, request, operation, call)
-        else:  # it may have waited for a minute, and tokens change
-            backend.tokens.check(shown_by(request.headers))
+        else:
+            try:
+                check()  # it may have waited for a minute, and tokens change
+            except Problem:
+                let_go(shown)
+                raise
         if isinstance(shown, LongAnswer):
             return await shown.response(operation.status)
         if isinstance(shown, Response) and request.method == "HEAD":
-            if isinstance(shown, capture_download.FileResponse):
-                shown.close()
+            let_go(shown)
             return Response(media_type=operation.media)
         if isinstance(shown, Response):
             return shown
         return JSONResponse(shown.model_dump(mode="json"), operation.status)
 
     return handle
+
+
+def let_go(shown: object) -> None:
+    """Close the file of an answer that is not sent."""
+    if isinstance(shown, capture_download.FileResponse):
+        shown.close()
 
 
 def tell_change(backend: Backend, request: Request, operation: Operation, call: OperationCall) -> None:

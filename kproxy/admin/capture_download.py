@@ -12,7 +12,7 @@ from functools import partial
 from urllib.parse import quote
 
 import trio
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.types import Send
 
 from kproxy.named_file import check_kind, reason
@@ -21,6 +21,7 @@ from kproxy.system.files import NO_LINK, UNKNOWN
 from .backend import Backend
 from .capture_store import CaptureShown
 from .guard import BYTES
+from .guarded_stream import GuardedStream
 from .operation import Operation, OperationCall
 from .problem import Problem
 
@@ -28,18 +29,19 @@ PIECE = 256 << 10
 """Bytes that are read at once."""
 
 
-class FileResponse(StreamingResponse):
+class FileResponse(GuardedStream):
     """Response with the first `size` bytes of an open file, which it closes when it was sent, or by `close` when it is
     not sent at all. `name` is what a browser saves it as."""
 
-    def __init__(self, number: int, size: int, name: str) -> None:
+    def __init__(self, backend: Backend, number: int, size: int, name: str) -> None:
         self.number, self.size = number, size
         headers = {
             "Content-Length": str(size),
             "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
             "X-Content-Type-Options": "nosniff",
         }
-        super().__init__(self.pieces(), media_type=BYTES, headers=headers)
+        super().__init__(backend, BYTES, headers)
+        self.body_iterator = self.pieces()
 
     async def stream_response(self, send: Send) -> None:
         try:
@@ -73,7 +75,7 @@ async def download_capture(backend: Backend, call: OperationCall) -> Response:
         number, size = await trio.to_thread.run_sync(partial(opened, shown.file))
     except OSError as error:
         raise Problem(409, "capture_failed", f"{shown.file} cannot be read: {reason(error)}") from None
-    return FileResponse(number, size, shown.name)
+    return FileResponse(backend, number, size, shown.name)
 
 
 def opened(path: str) -> tuple[int, int]:

@@ -113,7 +113,7 @@ async def apply_config(backend: Backend, call: OperationCall) -> ConfigChangeSho
     """Answer when the config is in force; connections of what was removed may still end then."""
     keeper, document = keeper_of(backend), document_of(backend, call)
     came_by: Literal["file", "api"] = "file" if document is None else "api"
-    checked = await keeper.apply(document, came_by=came_by, except_restart=call.query.except_restart)
+    checked = await keeper.apply(document, came_by=came_by, except_restart=call.query.except_restart, check=call.check)
     return show_change(keeper, checked)
 
 

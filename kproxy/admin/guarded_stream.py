@@ -11,8 +11,8 @@ from .backend import Backend
 
 
 class GuardedStream(StreamingResponse):
-    """Response that ends in order when the token that it was asked for with is no token any more. Subclasses send all
-    of it in `stream_response`."""
+    """Response that ends when the token that it was asked for with is no token any more: in order, or together with its
+    connection where it has said how long it is. Subclasses send all of it in `stream_response`."""
 
     def __init__(self, backend: Backend, media: str, headers: Mapping[str, str] | None = None) -> None:
         self.backend = backend
@@ -23,4 +23,5 @@ class GuardedStream(StreamingResponse):
             await super().__call__(scope, receive, send)
         if allowed.cancelled_caught:
             self.backend.log.info("stream ends, its token is out of force", path=scope["path"])
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            if "content-length" not in self.headers:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from kproxy.net.rules.keeper import DOCUMENTS
+from kproxy.net.rules.keeper import DOCUMENTS, Check, do_nothing
 from kproxy.rules.document.json_tree import json_source
 from kproxy.rules.document.model import unknown
 from kproxy.rules.document.source import Source
@@ -43,6 +43,8 @@ API = "<api>"
 
 ReceiveBody = Callable[[], AsyncGenerator[bytes, None]]
 """Gives the pieces of a body of bytes, as they come."""
+MayWrite = Callable[[], bool]
+"""Looks again at who asks; returns whether something may be changed. Raises Problem if it is not allowed to ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class OperationCall:
     body: Any
     may_write: bool = True
     """True if whoever asks may also change something."""
+    check: Check = do_nothing
+    """Raises Problem if whoever asks may not do so any more: to be called after what takes long, as tokens change."""
     who: str = ""
     """Name in the header `Kproxy-Who`, empty without one. It is for people to read, and proves nothing."""
     receive: ReceiveBody | None = None
@@ -123,8 +127,9 @@ class Operation:
         """Return True if it changes something."""
         return self.method != "GET" if self.changes is None else self.changes
 
-    async def call(self, request: Request) -> OperationCall:
-        """Read the path, query and body of a request that the guard has let in. Raises Problem."""
+    async def call(self, request: Request, check: MayWrite) -> OperationCall:
+        """Read the path, query and body of a request that the guard has let in, and `check` once more when all of it is
+        there. Raises Problem."""
         path = {name: value.replace(SLASH, "/") for name, value in request.path_params.items()}
         query = self._query(request)
         body: Any = None
@@ -145,10 +150,10 @@ class Operation:
             media_type(request, (JSON,))
             async with body_of(request):
                 pass
-        may_write = getattr(request.state, "may_write", True)
+        may_write = check()  # the body may have taken its time
         last_event = request.headers.get("last-event-id", "")
         gone = partial(until_gone, request)
-        return OperationCall(path, query, body, may_write, who_of(request), receive, last_event, gone)
+        return OperationCall(path, query, body, may_write, check, who_of(request), receive, last_event, gone)
 
     def _query(self, request: Request) -> BaseModel:
         given = dict(request.query_params)

@@ -149,7 +149,9 @@ async def get_rule(backend: Backend, call: OperationCall) -> RuleShown:
 
 async def replace_rules(backend: Backend, call: OperationCall) -> LongAnswer:
     document = _body(call)
-    await backend.keeper.load_everywhere("api", lambda store, now: store.replace_api(document, now, ttl=call.query.ttl))
+    await backend.keeper.load_everywhere(
+        "api", lambda store, now: store.replace_api(document, now, ttl=call.query.ttl), check=call.check
+    )
     return show_rules(backend.keeper)
 
 
@@ -160,7 +162,9 @@ async def add_rules(backend: Backend, call: OperationCall) -> LongAnswer:
 
 async def clear_rules(backend: Backend, call: OperationCall) -> LongAnswer:
     origin = call.query.origin
-    await backend.keeper.do_everywhere(f"removed all of origin {origin}", lambda store, now: store.clear(origin, now))
+    await backend.keeper.do_everywhere(
+        f"removed all of origin {origin}", lambda store, now: store.clear(origin, now), check=call.check
+    )
     return show_rules(backend.keeper)
 
 
@@ -176,31 +180,37 @@ async def remove_rule(backend: Backend, call: OperationCall) -> RuleShown:
     name = call.path["name"]
     await backend.keeper.count()
     shown = show_rule(backend.keeper.store, name)
-    await backend.keeper.do_everywhere("removed", lambda store, now: store.remove(name, now), rule=name)
+    await backend.keeper.do_everywhere(
+        "removed", lambda store, now: store.remove(name, now), rule=name, check=call.check
+    )
     return shown
 
 
 async def enable_rule(backend: Backend, call: OperationCall) -> RuleShown:
     name = call.path["name"]
-    await backend.keeper.do_everywhere("enabled", lambda store, now: store.enable(name, now), rule=name)
+    await backend.keeper.do_everywhere(
+        "enabled", lambda store, now: store.enable(name, now), rule=name, check=call.check
+    )
     return show_rule(backend.keeper.store, name)
 
 
 async def disable_rule(backend: Backend, call: OperationCall) -> RuleShown:
     name = call.path["name"]
-    await backend.keeper.do_everywhere("disabled", lambda store, now: store.disable(name, now), rule=name)
+    await backend.keeper.do_everywhere(
+        "disabled", lambda store, now: store.disable(name, now), rule=name, check=call.check
+    )
     return show_rule(backend.keeper.store, name)
 
 
 async def reset_rule(backend: Backend, call: OperationCall) -> RuleShown:
     name = call.path["name"]
     _live(backend.keeper.store, name)
-    await backend.keeper.reset_everywhere(name)
+    await backend.keeper.reset_everywhere(name, check=call.check)
     return show_rule(backend.keeper.store, name)
 
 
 async def reset_rules(backend: Backend, call: OperationCall) -> ResetShown:
-    return ResetShown(reset=await backend.keeper.reset_everywhere(None))
+    return ResetShown(reset=await backend.keeper.reset_everywhere(None, check=call.check))
 
 
 async def release_rule(backend: Backend, call: OperationCall) -> ReleasedShown:
@@ -225,16 +235,17 @@ async def wait_for_rule(backend: Backend, call: OperationCall) -> WaitShown:
 
 
 async def kill(backend: Backend, call: OperationCall) -> KilledShown:
-    return await _kill(backend, True)
+    return await _kill(backend, call, on=True)
 
 
 async def unkill(backend: Backend, call: OperationCall) -> KilledShown:
-    return await _kill(backend, False)
+    return await _kill(backend, call, on=False)
 
 
-async def _kill(backend: Backend, on: bool) -> KilledShown:
+async def _kill(backend: Backend, call: OperationCall, *, on: bool) -> KilledShown:
     before = {name for name, kept in backend.keeper.store.stored_rules.items() if kept.active}
-    await backend.keeper.do_everywhere("killed" if on else "no longer killed", lambda store, now: store.kill(on, now))
+    what = "killed" if on else "no longer killed"
+    await backend.keeper.do_everywhere(what, lambda store, now: store.kill(on, now), check=call.check)
     return show_killed(backend.keeper.store, before)
 
 
@@ -263,7 +274,7 @@ async def _load(backend: Backend, call: OperationCall, document: Source, *, agai
     def put(store: RuleStore, now: float) -> StoreChange:
         return store.put(document, origin, now, ttl=call.query.ttl, again=again)
 
-    await backend.keeper.load_everywhere(origin, put)
+    await backend.keeper.load_everywhere(origin, put, check=call.check)
 
 
 def as_document(source: Source, name: str) -> Source:

@@ -119,6 +119,7 @@ async def open_source(backend: Backend, call: OperationCall) -> SourceShown:
     try:
         with await trio.to_thread.run_sync(nameless) as file:
             size = await received(call.receive, file)
+            call.check()
             source = await opened(sources, file, call.query.name, size)
     except OSError as error:
         raise Problem(409, "source_failed", f"the file cannot be kept: {reason(error)}", headers=CLOSE) from None

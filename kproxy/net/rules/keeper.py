@@ -31,6 +31,14 @@ StoreOperation = Callable[[RuleStore, float], StoreChange]
 ApplyRuleSet = Callable[[RuleSet], Iterable[object] | None]
 """Puts a rule set into force for all connections; one after the other, as the iterable is gone through."""
 
+Check = Callable[[], object]
+"""Called when the turn of a change has come; raises what refuses it then, and nothing has changed."""
+
+
+def do_nothing() -> None:
+    """Refuse nothing: a `Check` of changes that nobody has to be allowed to make."""
+
+
 DOCUMENTS = trio.CapacityLimiter(1)
 """Documents are read and checked beside the event loop, one at a time; others wait for their turn."""
 LOOK_AFTER = 1.0
@@ -138,9 +146,11 @@ class RuleKeeper:
 
     # ---- the same wherever rules are at work: `workers.crew_keeper` has more processes than this one
 
-    async def load_everywhere(self, origin: RuleOrigin, operation: StoreOperation) -> StoreChange:
-        """Do `load` beside the loop, one operation at a time. Raises NotEverywhere, too."""
-        async with self.one_at_a_time():
+    async def load_everywhere(
+        self, origin: RuleOrigin, operation: StoreOperation, *, check: Check = do_nothing
+    ) -> StoreChange:
+        """Do `load` beside the loop, one operation at a time. Raises NotEverywhere and what `check` raises, too."""
+        async with self.one_at_a_time(check):
             before = self.store.rule_set.id
             change = await self._tried(origin, operation)
             await self._put_into_force_in_turns(change)
@@ -149,12 +159,12 @@ class RuleKeeper:
 
     async def load_with(
         self, operation: StoreOperation, commit: Callable[[RuleSet], object], ending: Callable[[], bool],
-        told: ToldConfig | None = None,
+        told: ToldConfig | None = None, *, check: Check = do_nothing,
     ) -> None:  # fmt: skip
         """Take in rules together with another config, which `commit` puts in force beside them; it cannot fail. Raises
-        DocumentError, ConfigRefused when the process is `ending` by now, and, where other processes are `told` of the
-        config, NotEverywhere and UnusableSetting; nothing has changed then."""
-        async with self.one_at_a_time():
+        DocumentError, ConfigRefused when the process is `ending` by now, what `check` raises, and, where other
+        processes are `told` of the config, NotEverywhere and UnusableSetting; nothing has changed then."""
+        async with self.one_at_a_time(check):
             before = self.store.rule_set.id
             change = await self._aside(operation)
             if ending():
@@ -164,16 +174,18 @@ class RuleKeeper:
             if self.store.rule_set.id != before:
                 self._has_loaded("file", before)
 
-    async def do_everywhere(self, what: str, operation: StoreOperation, *, rule: str | None = None) -> StoreChange:
-        """Do `do` beside the loop, one operation at a time. Raises NotEverywhere, too."""
-        async with self.one_at_a_time():
+    async def do_everywhere(
+        self, what: str, operation: StoreOperation, *, rule: str | None = None, check: Check = do_nothing
+    ) -> StoreChange:
+        """Do `do` beside the loop, one operation at a time. Raises NotEverywhere and what `check` raises, too."""
+        async with self.one_at_a_time(check):
             change = await self._aside(operation)
             await self._put_into_force_in_turns(change)
             self._has_done(what, rule)
             return change
 
-    async def reset_everywhere(self, name: str | None) -> int:
-        """Do `reset` in all processes. Raises NotEverywhere, too."""
+    async def reset_everywhere(self, name: str | None, *, check: Check = do_nothing) -> int:
+        """Do `reset` in all processes. Raises NotEverywhere and what `check` raises, too."""
         return self.reset(name)
 
     async def release_everywhere(self, name: str) -> int:
@@ -187,9 +199,11 @@ class RuleKeeper:
     # ---- inside
 
     @asynccontextmanager
-    async def one_at_a_time(self) -> AsyncIterator[None]:
-        """Wait for changes that are under way. What has begun is brought to its end, though nobody waits for it."""
+    async def one_at_a_time(self, check: Check = do_nothing) -> AsyncIterator[None]:
+        """Wait for changes that are under way. What has begun is brought to its end, though nobody waits for it. Raises
+        what `check` raises."""
         async with self.changing:
+            check()
             with trio.CancelScope(shield=True):
                 yield
 

@@ -24,7 +24,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.errors import ConfigRefused, KproxyError, NotEverywhere, UnusableSetting
 from kproxy.net.loop.reactor import Reactor
-from kproxy.net.rules.keeper import LOOK_AFTER, ApplyRuleSet, RuleKeeper, StoreOperation, ToldConfig
+from kproxy.net.rules.keeper import LOOK_AFTER, ApplyRuleSet, Check, RuleKeeper, StoreOperation, ToldConfig, do_nothing
 from kproxy.net.rules.waiters import CounterName, RuleWaiters
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import HowGone, Running
@@ -113,9 +113,11 @@ class PoolRuleKeeper(RuleKeeper):
 
     # ---- operations
 
-    async def load_everywhere(self, origin: RuleOrigin, operation: StoreOperation) -> StoreChange:
-        """Take in rules from outside, all or none, in all processes. Raises NotEverywhere."""
-        async with self.one_at_a_time():
+    async def load_everywhere(
+        self, origin: RuleOrigin, operation: StoreOperation, *, check: Check = do_nothing
+    ) -> StoreChange:
+        """Take in rules from outside, all or none, in all processes. Raises NotEverywhere and what `check` raises."""
+        async with self.one_at_a_time(check):
             before, saved = self.store.rule_set.id, self.store.saved()
             change = await self._tried(origin, operation)
             try:
@@ -130,7 +132,7 @@ class PoolRuleKeeper(RuleKeeper):
 
     async def load_with(
         self, operation: StoreOperation, commit: Callable[[RuleSet], object], ending: Callable[[], bool],
-        told: ToldConfig | None = None,
+        told: ToldConfig | None = None, *, check: Check = do_nothing,
     ) -> None:  # fmt: skip
         """Take in rules together with another config, in all processes or in none."""
 
@@ -139,7 +141,7 @@ class PoolRuleKeeper(RuleKeeper):
                 raise ConfigRefused("ending", "kproxy is going to end, and takes no other config")
             commit(self.store.rule_set)
 
-        async with self.one_at_a_time():
+        async with self.one_at_a_time(check):
             before, saved = self.store.rule_set.id, self.store.saved()
             change = await self._aside(operation)
             await self._hand_out(saved, told, decide)
@@ -147,9 +149,11 @@ class PoolRuleKeeper(RuleKeeper):
             if self.store.rule_set.id != before:
                 self._has_loaded("file", before)
 
-    async def do_everywhere(self, what: str, operation: StoreOperation, *, rule: str | None = None) -> StoreChange:
-        """Turn something on or off in all processes, or in none. Raises NotEverywhere."""
-        async with self.one_at_a_time():
+    async def do_everywhere(
+        self, what: str, operation: StoreOperation, *, rule: str | None = None, check: Check = do_nothing
+    ) -> StoreChange:
+        """Turn something on or off in all processes, or in none. Raises NotEverywhere and what `check` raises."""
+        async with self.one_at_a_time(check):
             saved = self.store.saved()
             change = await self._aside(operation)
             await self._hand_out(saved)
@@ -157,9 +161,9 @@ class PoolRuleKeeper(RuleKeeper):
             self._has_done(what, rule)
             return change
 
-    async def reset_everywhere(self, name: str | None) -> int:
+    async def reset_everywhere(self, name: str | None, *, check: Check = do_nothing) -> int:
         """Reset in all processes at the same time, as nearly as that is possible."""
-        async with self.one_at_a_time():
+        async with self.one_at_a_time(check):
             number = self.store.reset(name, monotonic())
             await self._hand_out(self.store.saved())
             self._add_up()

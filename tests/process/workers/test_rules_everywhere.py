@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any
@@ -13,6 +13,7 @@ import trio
 
 from kproxy.errors import InternalError, NoSuchRule, NotEverywhere
 from kproxy.net.loop.reactor import Reactor
+from kproxy.net.rules.keeper import Check
 from kproxy.process.workers.channel import Channel
 from kproxy.process.workers.messages import Commit, HandedRule, Prepare, RuleNews, RulesState
 from kproxy.process.workers.pool_rule_keeper import PoolRuleKeeper
@@ -408,3 +409,32 @@ async def test_who_asks_during_a_change_is_answered_after_it(quiet_log: Any) -> 
             go_on.set()
             await pool.keeper.count()
             assert len(pool.versions) == 1
+
+
+CHANGES: dict[str, Callable[[PoolRuleKeeper, Check], Awaitable[object]]] = {
+    "load": lambda keeper, check: keeper.load_everywhere(
+        "api", lambda store, now: store.put(Source("<api>", NTH), "api", now), check=check
+    ),
+    "load with a config": lambda keeper, check: keeper.load_with(
+        lambda store, now: store.put(Source("<api>", NTH), "api", now), lambda rules: None, lambda: False, check=check
+    ),
+    "do": lambda keeper, check: keeper.do_everywhere("killed", lambda store, now: store.kill(True, now), check=check),
+    "reset": lambda keeper, check: keeper.reset_everywhere("base", check=check),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_what_is_refused_when_its_turn_comes_is_told_to_nobody(quiet_log: Any, change: str) -> None:
+    """Such as a change by a token that another config has put out of force meanwhile."""
+
+    def refuse() -> None:
+        assert pool.keeper.changing.locked(), "its turn has come"
+        raise InternalError("not any more")
+
+    async with crew_of_two(quiet_log) as pool:
+        before = pool.keeper.store.rule_set.id
+        with pytest.raises(InternalError, match="not any more"):
+            await CHANGES[change](pool.keeper, refuse)
+
+        assert pool.versions == {before}
+        assert (pool.keeper.attempts, pool.keeper.store.killed) == (0, False)
