@@ -195,10 +195,14 @@ def test_admin_on_loopback_needs_no_token(host: str) -> None:
     assert config.admin.token is None
 
 
+AROUND = "it begins or ends with a blank or a line end, which no header carries"
+
+
 def test_secrets_come_from_the_environment_or_from_a_file(tmp_path: Path) -> None:
     """And are shown nowhere."""
     (tmp_path / "token").write_text("hunter2\n")
-    for text in ("file:token", "${TOKEN}", "hunter2"):
+    (tmp_path / "marked").write_text("\ufeffhunter2\r\n")
+    for text in ("file:token", "file:marked", "${TOKEN}", "hunter2"):
         config = read(BASE + f"admin: {{bind: '0.0.0.0:9190', token: '{text}'}}", tmp_path, TOKEN="hunter2")
 
         assert config.admin is not None
@@ -217,8 +221,14 @@ def test_secrets_come_from_the_environment_or_from_a_file(tmp_path: Path) -> Non
             '3:38: the secret\'s file "{folder}/big" cannot be read: it has 70,000 bytes, at most 65,536 are read',
         ),
         ("file:binary", '3:38: the secret\'s file "{folder}/binary" is not UTF-8 text'),
+        ("file:mark", "3:38: the secret is empty"),
         ("${NONE}", "3:38: the environment variable NONE is not set"),
         ("", "3:38: the secret is empty"),
+        ("file:twice", f"3:38: {AROUND}"),
+        ("file:blank", f"3:38: {AROUND}"),
+        ("file:lines", "3:38: its character 4 is U+000A, which no header carries"),
+        ("file:marks", "3:38: its character 1 is U+FEFF, which no header carries"),
+        ("5 €", "3:38: its character 3 is U+20AC, which no header carries"),
     ],
 )
 def test_a_secret_that_is_not_there_is_named(tmp_path: Path, token: str, words: str) -> None:
@@ -226,9 +236,25 @@ def test_a_secret_that_is_not_there_is_named(tmp_path: Path, token: str, words: 
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "big").write_bytes(b"x" * 70_000)
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    (tmp_path / "mark").write_text("\ufeff\n")
+    for name, text in (
+        ("twice", "one\n\n"),
+        ("blank", " one\n"),
+        ("lines", "one\ntwo\n"),
+        ("marks", "\ufeff\ufeffone"),
+    ):
+        (tmp_path / name).write_text(text)
 
     found = mistakes(BASE + f"admin: {{bind: '0.0.0.0:9190', token: '{token}'}}", tmp_path)
     assert found == [words.format(folder=tmp_path)]
+
+
+def test_a_token_for_reading_is_one_that_can_be_shown(tmp_path: Path) -> None:
+    """As the other one; from the next request on nobody would be let in."""
+    (tmp_path / "read").write_text("look \n")
+    found = mistakes(BASE + "admin: {bind: '0.0.0.0:9190', token: a b!, read_token_file: read}", tmp_path)
+
+    assert found == [f"3:61: {AROUND}"]
 
 
 def test_tls_files_must_be_there(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import click
 
 from kproxy.errors import DocumentError, InputError, InternalError, KproxyError
+from kproxy.header_token import BYTE_ORDER_MARK, not_for_headers
 from kproxy.named_file import reason, text_named
 
 DEFAULT = "http://127.0.0.1:9190"
@@ -201,7 +202,7 @@ def with_admin(function: F) -> F:
     )
     @wraps(function)
     def wrapper(url: str, token_file: str | None, **arguments: Any) -> Any:
-        return function(Admin(url, _token(token_file)), **arguments)
+        return function(Admin(url, shown_token(token_file)), **arguments)
 
     return wrapper  # type: ignore[return-value]
 
@@ -210,10 +211,16 @@ LONGEST_TOKEN = 65_536
 """Bytes that a file with a token has at most."""
 
 
-def _token(file: str | None) -> str | None:
+def shown_token(file: str | None) -> str | None:
+    """Return the token to be shown, from a file or from KPROXY_TOKEN; None for none. Raises KproxyError for one that
+    cannot be read or sent."""
     if file is None:
-        return os.environ.get("KPROXY_TOKEN") or None
-    try:
-        return text_named(file, LONGEST_TOKEN).strip()
-    except OSError as error:
-        raise KproxyError(f"{file}: the token cannot be read: {reason(error)}") from None
+        where, token = "KPROXY_TOKEN", os.environ.get("KPROXY_TOKEN", "").strip()
+    else:
+        try:
+            where, token = file, text_named(file, LONGEST_TOKEN).removeprefix(BYTE_ORDER_MARK).strip()
+        except OSError as error:
+            raise KproxyError(f"{file}: the token cannot be read: {reason(error)}") from None
+    if (problem := not_for_headers(token)) is not None:  # http.client would show it in its message
+        raise KproxyError(f"{where}: the token cannot be sent: {problem}")
+    return token or None

@@ -1,7 +1,7 @@
 """TLS settings for both sides, and how files and secrets are written.
 
 File names in a config document are relative to the folder that the document is in. A secret is given as
-`${VARIABLE}`, as `file:NAME` (its content, without the last line end), or plainly.
+`${VARIABLE}`, as `file:NAME` (its content, without a byte order mark and the last line end), or plainly.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo
 
+from kproxy.header_token import not_for_headers
 from kproxy.named_file import read_named, reason
 from kproxy.rules.document.model import Model, Wrong
 
@@ -75,9 +76,16 @@ def _read_secret(path: Path) -> str:
     except OSError as error:
         raise ValueError(f'the secret\'s file "{path}" cannot be read: {reason(error)}') from None
     try:
-        return data.decode().removesuffix("\n").removesuffix("\r")
+        return data.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         raise ValueError(f'the secret\'s file "{path}" is not UTF-8 text') from None
+
+
+def _header_token(secret: SecretStr) -> SecretStr:
+    problem = not_for_headers(secret.get_secret_value())
+    if problem is not None:
+        raise ValueError(problem)
+    return secret
 
 
 FileName = Annotated[str, BeforeValidator(_resolve, json_schema_input_type=str)]
@@ -88,6 +96,10 @@ Secret = Annotated[SecretStr, BeforeValidator(_secret, json_schema_input_type=st
 """A secret, which is never shown: not in errors, logs or `repr`."""
 SecretFile = Annotated[SecretStr, BeforeValidator(_secret_file, json_schema_input_type=str)]
 """A secret of which only the file is named, absolute or relative to the document's folder."""
+Token = Annotated[Secret, AfterValidator(_header_token)]
+"""A secret that clients show in a header of HTTP."""
+TokenFile = Annotated[SecretFile, AfterValidator(_header_token)]
+"""A token of which only the file is named."""
 TlsVersion = Annotated[Literal["1.2", "1.3"], BeforeValidator(str)]
 """A version of TLS; `1.2` without quotes is a number in YAML, and is taken, too."""
 

@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from kproxy.cli import main
+from kproxy.cli.admin_client import shown_token
 from kproxy.config.sasl import users_in
-from kproxy.errors import DocumentError, LoginFailed
+from kproxy.errors import DocumentError, KproxyError, LoginFailed
 from kproxy.named_file import MOST_BYTES, open_named, read_named, text_named
 from kproxy.net.accept.port_pool import read_state
 from kproxy.net.dial.own_connection import read_token
@@ -117,6 +118,25 @@ def test_files_that_settings_name(odd: str, tmp_path: Path) -> None:
     with pytest.raises(DocumentError) as mistakes:
         read_state(path)
     assert words in str(mistakes.value)
+
+
+@pytest.mark.parametrize("text", ["look", "look\n\n", "\ufeff look \r\n"])
+def test_a_token_is_what_stands_between_blanks(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text(text)
+    monkeypatch.setenv("KPROXY_TOKEN", text.removeprefix("\ufeff"))
+
+    assert shown_token(str(tmp_path / "token")) == shown_token(None) == "look"
+
+
+@pytest.mark.parametrize(("text", "words"), [("5€", "2 is U\\+20AC"), ("secret\nword", "7 is U\\+000A")])
+def test_a_token_that_no_header_carries(text: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told by its place, and not shown: the message may stand in the log of a build."""
+    (tmp_path / "token").write_text(text)
+    monkeypatch.setenv("KPROXY_TOKEN", text)
+    for file in (str(tmp_path / "token"), None):
+        with pytest.raises(KproxyError, match=f"the token cannot be sent: its character {words}") as caught:
+            shown_token(file)
+        assert "secret" not in str(caught.value)
 
 
 def test_a_state_of_brackets(tmp_path: Path) -> None:
