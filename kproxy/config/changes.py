@@ -109,12 +109,13 @@ def _at_once(name: str, before: Config, after: Config) -> Iterator[ConfigStep]:
 
 
 def _clusters(before: Config, after: Config) -> Iterator[ConfigStep]:
+    marks, marks_before = after.marks(), before.marks()
     for name, cluster in after.clusters.items():
         path, called = ("clusters", name), f"clusters.{name}"
         old = before.clusters.get(name)
         if old is None:
             yield ConfigStep("added", path, called, (), "is connected to for listeners that lead to it")
-        elif (old, before.mark(name)) != (cluster, after.mark(name)):
+        elif (old, marks_before[name]) != (cluster, marks[name]):
             fields = tuple(_differences(old, cluster, called)) or (f"{called}.mark",)
             effect = "for connections that open from now on; open ones are outdated"
             if old.bootstrap != cluster.bootstrap or old.dial != cluster.dial:

@@ -22,7 +22,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError,
 
 from kproxy.rules.document.address import UNIX, Address, ServerAddress, TargetAddress
 from kproxy.rules.document.check import why_tls
-from kproxy.rules.document.model import Model, Wrong, unknown
+from kproxy.rules.document.model import Model, ValidWords, Wrong
 from kproxy.rules.document.parsed_rules import ListenerTraits
 from kproxy.rules.document.quantities import Seconds, Seed
 from kproxy.rules.kinds.advertise import Advertise
@@ -271,9 +271,10 @@ class Config(Model):
         yield from overlaps(entries, raw.get("admin"))
         yield from circles(entries, clusters)
         if isinstance(clusters, dict):
+            known = ValidWords("cluster", map(str, clusters))
             for index, one in entries:
                 if isinstance(one.get("cluster"), str) and one["cluster"] not in clusters:
-                    yield ("listeners", index, "cluster"), unknown("cluster", one["cluster"], map(str, clusters))
+                    yield ("listeners", index, "cluster"), known.unknown(one["cluster"])
 
     @property
     def measured(self) -> bool:
@@ -286,11 +287,13 @@ class Config(Model):
         telemetry = self.telemetry is not None and "metrics" in self.telemetry.to
         return self.measured and (bool(self.metrics.by) or telemetry)
 
-    def mark(self, cluster: str) -> int:
-        """Return the firewall mark (SO_MARK) of connections to a cluster's brokers; 0 for none."""
-        transparent = any(one.cluster == cluster and one.transparent is not None for one in self.listeners)
-        mark = self.clusters[cluster].mark
-        return mark if mark is not None else MARK if transparent else 0
+    def marks(self) -> dict[str, int]:
+        """Return the firewall marks (SO_MARK) of connections to the brokers of each cluster; 0 for none."""
+        transparent = {one.cluster for one in self.listeners if one.transparent is not None}
+        return {
+            name: cluster.mark if cluster.mark is not None else MARK if name in transparent else 0
+            for name, cluster in self.clusters.items()
+        }
 
     def places(self) -> dict[str, ListenerTraits]:
         """Return the traits of each listener, by its name, which rules are checked against."""
@@ -313,9 +316,10 @@ def _telemetry_targets(raw: dict[Any, Any]) -> Iterator[Wrong]:
     named = telemetry.get("listeners")
     if isinstance(named, list) and isinstance(listeners, list):
         names = [one["name"] for one in listeners if isinstance(one, dict) and isinstance(one.get("name"), str)]
+        known = ValidWords("listener", names)
         for index, name in enumerate(named):
-            if isinstance(name, str) and name not in names:
-                yield ("telemetry", "listeners", index), unknown("listener", name, names)
+            if isinstance(name, str) and name not in known:
+                yield ("telemetry", "listeners", index), known.unknown(name)
 
 
 def _tells_metrics(raw: dict[Any, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,94 +34,193 @@ class PortClaim:
     def __str__(self) -> str:
         return f"port {self.first}" if self.first == self.last else f"ports {self.first}-{self.last}"
 
-    def overlaps(self, other: PortClaim) -> bool:
-        """Return True if there is a port that both want on an address that both have."""
-        wild = {self.host, other.host} & {"0.0.0.0", "::"}
-        if wild == {"0.0.0.0"} and ":" in self.host + other.host:
-            wild = set()  # 0.0.0.0 takes IPv4 only, and the other address is IPv6
-        same = self.host == other.host or bool(wild)
-        return same and self.first <= other.last and other.first <= self.last
+    def ranges(self, but: int) -> list[tuple[int, int]]:
+        """Return the claim as ranges, without one port."""
+        ranges = ((self.first, but - 1), (but + 1, self.last)) if self.first <= but <= self.last else self.all
+        return [(first, last) for first, last in ranges if first <= last]
+
+    @property
+    def all(self) -> tuple[tuple[int, int], ...]:
+        """Return the claim as one range."""
+        return ((self.first, self.last),)
 
 
 class PlannedListener:
-    """Listener of a config document with all that its port checks look at, read once: `claims`, its own port first,
-    and `names`, by which it is told apart on a port that it shares."""
+    """Listener of a config document with all that its port checks look at, read once: `claims`, its `own` port among
+    them, and the `shared` address of one that is told apart from others there by names."""
 
     def __init__(self, index: int, mapping: dict[Any, Any]) -> None:
         self.index, self.mapping = index, mapping
         self.bind = _address(mapping.get("bind"))
         self.claims = list(_claims(index, mapping))
-        self.names = {name for name, _ in _names(mapping)} if mapping.get("hosts") else set()
+        self.own = self.claims[0] if self.bind is not None and self.bind.port else None
+        shares = self.bind is not None and self.bind.port != 0 and bool(mapping.get("hosts"))
+        self.shared = self.bind if shares else None
 
-    def shares(self, other: PlannedListener) -> bool:
-        """Return True if two listeners are meant to share a port: their bind is the same, and both have hosts."""
-        same = self.bind is not None and self.bind.port != 0 and self.bind == other.bind
-        return same and bool(self.mapping.get("hosts")) and bool(other.mapping.get("hosts"))
+
+Owner = tuple[PlannedListener, PortClaim]
+"""Listener that has a port, and what it has said to have it."""
+
+
+class HostPorts:
+    """Ports of one host, by whoever claims them first. Ranges are kept in order, and none overlaps with another."""
+
+    __slots__ = ("lasts", "owners", "starts")
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.lasts: list[int] = []
+        self.owners: list[Owner] = []
+
+    def find(self, first: int, last: int) -> Owner | None:
+        """Return who has the lowest port of this range that anybody has."""
+        at = bisect_left(self.lasts, first)
+        return self.owners[at] if at < len(self.starts) and self.starts[at] <= last else None
+
+    def add(self, first: int, last: int, owner: Owner) -> None:
+        """Give the ports of this range to the owner, save for those that somebody has."""
+        at = bisect_left(self.lasts, first)
+        while first <= last:
+            taken = at < len(self.starts) and self.starts[at] <= last
+            end = self.starts[at] - 1 if taken else last
+            if first <= end:
+                self.starts.insert(at, first)
+                self.lasts.insert(at, end)
+                self.owners.insert(at, owner)
+                at += 1
+            if not taken:
+                return
+            first, at = self.lasts[at] + 1, at + 1
+
+
+class AnyPorts:
+    """Ports of many hosts together, by whoever claims each of them first on any of them."""
+
+    __slots__ = ("owners", "taken")
+
+    def __init__(self) -> None:
+        self.taken = 0
+        """Set of ports, as the bits of a number: a range of them is looked at in one step."""
+        self.owners: dict[int, Owner] = {}
+
+    def find(self, first: int, last: int) -> Owner | None:
+        """Return who has the lowest port of this range that anybody has."""
+        found = self.taken >> first & ((1 << last - first + 1) - 1)
+        return self.owners[first + (found & -found).bit_length() - 1] if found else None
+
+    def add(self, first: int, last: int, owner: Owner) -> None:
+        """Give the ports of this range to the owner, save for those that somebody has."""
+        free = ((1 << last - first + 1) - 1) & ~(self.taken >> first)
+        self.taken |= free << first
+        while free:  # each port is met here once
+            lowest = free & -free
+            self.owners[first + lowest.bit_length() - 1] = owner
+            free ^= lowest
 
 
 class ClaimedPorts:
-    """Listeners by the ports that they claim, so that only those with a port in common are compared."""
+    """Ports that listeners claim, so that what one more claims is compared with those few that may be the same."""
 
     def __init__(self) -> None:
-        self.single: dict[int, list[PlannedListener]] = {}
-        self.ranged: list[PlannedListener] = []
+        self.by_host: dict[str, HostPorts] = {}
+        self.every, self.every_v4 = AnyPorts(), AnyPorts()
 
-    def add(self, listener: PlannedListener) -> None:
+    def places(self, host: str) -> list[HostPorts | AnyPorts]:
+        """Return where ports stand that are the same on this host: its own, those of all hosts, and of each host for
+        one that means them all. 0.0.0.0 takes IPv4 only."""
+        found = [self.by_host[one] for one in dict.fromkeys((host, *_wild(host))) if one in self.by_host]
+        if host == "::":
+            return [*found, self.every]
+        return [*found, self.every_v4] if host == "0.0.0.0" else list[HostPorts | AnyPorts](found)
+
+    def find(self, one: PlannedListener, claim: PortClaim) -> Owner | None:
+        """Return who has a port of this claim; the port of listeners that are told apart by names is free for them."""
+        bind, ranges = one.shared, claim.all
+        if bind is not None and claim is not one.own:
+            ranges = tuple(claim.ranges(but=bind.port))
+        places = self.places(claim.host)
+        owners = [owner for first, last in ranges for place in places if (owner := place.find(first, last)) is not None]
+        owners = [(two, other) for two, other in owners if bind is None or two.shared != bind or other is not two.own]
+        return min(owners, key=lambda owner: owner[0].index, default=None)
+
+    def add(self, one: PlannedListener) -> None:
         """Remember the ports of a listener."""
-        for claim in listener.claims:
-            if claim.first == claim.last:
-                self.single.setdefault(claim.first, []).append(listener)
-            elif not self.ranged or self.ranged[-1] is not listener:
-                self.ranged.append(listener)
+        for claim in one.claims:
+            first, last, owner = claim.first, claim.last, (one, claim)
+            self.by_host.setdefault(claim.host, HostPorts()).add(first, last, owner)
+            self.every.add(first, last, owner)
+            if ":" not in claim.host:
+                self.every_v4.add(first, last, owner)
 
-    def near(self, claims: Sequence[PortClaim]) -> list[PlannedListener]:
-        """Return the listeners that may have a port in common with these claims, in the order of the document."""
-        found: dict[int, PlannedListener] = {}
-        for claim in claims:
-            ports: Iterable[int] = range(claim.first, claim.last + 1)
-            if len(self.single) <= claim.last - claim.first:
-                ports = [port for port in self.single if claim.first <= port <= claim.last]
-            for port in ports:
-                found |= {one.index: one for one in self.single.get(port, ())}
-        if claims:
-            found |= {one.index: one for one in self.ranged}
-        return [found[index] for index in sorted(found)]
+
+class SharedPort:
+    """Port that listeners share: who serves each name at it, and how the first of them reads clients' addresses."""
+
+    def __init__(self, first: PlannedListener) -> None:
+        self.first = first
+        self.names: dict[str, PlannedListener] = {}
+
+    def join(self, one: PlannedListener) -> Iterator[Wrong]:
+        """Yield what a listener has in common with others and may not, or not in common and must; it is one of them."""
+        names = list(_names(one.mapping))
+        for name, where in names:
+            if name in self.names:
+                served = f'"{name}" is served by {_who(self.names[name])} on the same port'
+                yield ("listeners", one.index, *where), served
+        if one.mapping.get("proxy_protocol") != self.first.mapping.get("proxy_protocol"):
+            text = f"proxy_protocol is read before the name is known, and differs from that of {_who(self.first)}"
+            place = "proxy_protocol" if "proxy_protocol" in one.mapping else "bind"
+            yield ("listeners", one.index, place), f"{text}, on the same port"
+        for name, _ in names:
+            self.names.setdefault(name, one)
 
 
 def overlaps(entries: Iterable[ListenerEntry], admin: Any) -> Iterator[Wrong]:
-    """Yield a mistake for each port that is wanted twice, at the place that comes later in the document."""
-    earlier = ClaimedPorts()
+    """Yield a mistake for each claim of ports that others have, at the place that comes later in the document."""
+    earlier, shared = ClaimedPorts(), dict[Address, SharedPort]()
     for index, mapping in entries:
         one = PlannedListener(index, mapping)
-        for two in earlier.near(one.claims):
-            claims, taken = one.claims, two.claims
-            if one.shares(two):
-                yield from _sharing(one, two)
-                claims, taken = claims[1:], taken[1:]
-            for claim in claims:
-                yield from _taken(claim, taken, called(two.index, two.mapping))
+        if one.shared is not None:
+            port = shared.get(one.shared)
+            if port is None:
+                port = shared[one.shared] = SharedPort(one)
+            yield from port.join(one)
+        taken = [(claim, earlier.find(one, claim)) for claim in one.claims]
+        yield from (_taken(claim, owner) for claim, owner in taken if owner is not None)
+        one.claims = [claim for claim, owner in taken if owner is None]
         earlier.add(one)
     if isinstance(admin, dict) and (bind := _address(admin.get("bind"))) is not None:
         claim = PortClaim(("admin", "bind"), bind.host, bind.port, bind.port)
-        for two in earlier.near([claim]):
-            yield from _taken(claim, two.claims, called(two.index, two.mapping))
+        if bind.port and (owner := earlier.find(PlannedListener(-1, {}), claim)) is not None:
+            yield _taken(claim, owner)
 
 
 def circles(entries: Iterable[ListenerEntry], clusters: Any) -> Iterator[Wrong]:
     """Yield a mistake for each cluster's server that is a listener of this config: kproxy would connect to itself."""
-    claims = [(called(index, one), claim) for index, one in entries for claim in _claims(index, one)]
+    by_host: dict[str, HostPorts] = {}
+    for index, mapping in entries:
+        one = PlannedListener(index, mapping)
+        for claim in one.claims:
+            ports = by_host.setdefault(_plain_host(claim.host), HostPorts())
+            if ports.find(claim.first, claim.last) is None:
+                ports.add(claim.first, claim.last, (one, claim))
     for name, cluster in clusters.items() if isinstance(clusters, dict) else ():
         if not isinstance(cluster, dict):
             continue
         for where, text in _servers(cluster):
             address = _address(text)
-            for whose, claim in claims:
-                if address is None or not claim.first <= address.port <= claim.last:
-                    continue
-                if _same_machine(claim.host, address.host):
-                    problem = f"{address} is {whose} itself, connections would go round in a circle"
-                    yield ("clusters", name, *where), problem
-                    break
+            if address is None:
+                continue
+            ports_there = [by_host[host] for host in _bound_for(address.host) if host in by_host]
+            owners = [owner for one in ports_there if (owner := one.find(address.port, address.port)) is not None]
+            if owners:
+                whose = _who(min(owners, key=lambda owner: owner[0].index)[0])
+                problem = f"{address} is {whose} itself, connections would go round in a circle"
+                yield ("clusters", name, *where), problem
+
+
+def _who(listener: PlannedListener) -> str:
+    return called(listener.index, listener.mapping)
 
 
 def _servers(cluster: dict[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
@@ -132,27 +232,31 @@ def _servers(cluster: dict[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
         yield ("dial", old), new
 
 
-def _same_machine(bound: str, target: str) -> bool:
-    """Return True if a connection to `target` reaches a listener that is bound to `bound`, judging by the names."""
-    bound, target = bound.lower().rstrip("."), target.lower().rstrip(".")
-    if bound == target:
-        return True
+def _plain_host(host: str) -> str:
+    return host.lower().rstrip(".")
+
+
+def _wild(host: str) -> tuple[str, ...]:
+    """Return the hosts that mean all, this one among them."""
+    return ("::",) if ":" in host and host != "::" else ("0.0.0.0", "::")
+
+
+def _bound_for(target: str) -> Sequence[str]:
+    """Return the hosts to which a listener may be bound that a connection to `target` reaches, judging by the names."""
+    target = _plain_host(target)
     if target == "localhost":
-        return bound in ("127.0.0.1", "0.0.0.0", "::1", "::")
+        return (target, "127.0.0.1", "0.0.0.0", "::1", "::")
     if target.startswith("127."):
-        return bound in ("0.0.0.0", "::")
-    return target == "::1" and bound == "::"
+        return (target, "0.0.0.0", "::")
+    return (target, "::") if target == "::1" else (target,)
 
 
-def _taken(claim: PortClaim, taken: list[PortClaim], whose: str) -> Iterator[Wrong]:
-    for other in taken:
-        if not claim.overlaps(other):
-            continue
-        if (claim.host, str(claim)) == (other.host, str(other)):
-            yield claim.where, f"{claim} of {claim.host} is taken by {whose}"
-        else:
-            yield claim.where, f"{claim} of {claim.host} overlaps with {other} of {other.host}, taken by {whose}"
-        return
+def _taken(claim: PortClaim, owner: Owner) -> Wrong:
+    """Return the mistake that a claim is, of which somebody has a port."""
+    two, other = owner
+    if (claim.host, str(claim)) == (other.host, str(other)):
+        return claim.where, f"{claim} of {claim.host} is taken by {_who(two)}"
+    return claim.where, f"{claim} of {claim.host} overlaps with {other} of {other.host}, taken by {_who(two)}"
 
 
 def _claims(index: int, one: dict[Any, Any]) -> Iterator[PortClaim]:
@@ -184,20 +288,6 @@ def _address(text: Any) -> Address | None:
         return Address.parse(text)
     except ValueError:
         return None
-
-
-# ---- listeners on one port, told apart by names
-
-
-def _sharing(one: PlannedListener, two: PlannedListener) -> Iterator[Wrong]:
-    """Yield what two listeners on one port have in common and may not, or not in common and must."""
-    at, whose = ("listeners", one.index), called(two.index, two.mapping)
-    for name, where in _names(one.mapping):
-        if name in two.names:
-            yield (*at, *where), f'"{name}" is served by {whose} on the same port'
-    if one.mapping.get("proxy_protocol") != two.mapping.get("proxy_protocol"):
-        text = f"proxy_protocol is read before the name is known, and differs from that of {whose}"
-        yield (*at, "proxy_protocol") if "proxy_protocol" in one.mapping else (*at, "bind"), f"{text}, on the same port"
 
 
 def _names(one: dict[Any, Any]) -> Iterator[tuple[str, tuple[Any, ...]]]:

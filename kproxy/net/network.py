@@ -126,7 +126,7 @@ class NetworkChange(ConfigChange):
         self.before = before = server.network
         self.told: None = None
         """Other processes are not told of it: a supervisor tells its workers (process.workers.pool_change)."""
-        upstreams = {name: self.upstream(name) for name in config.clusters}
+        upstreams = {name: self.upstream(name, mark) for name, mark in config.marks().items()}
         transparent = {each.cluster for each in config.listeners if each.transparent is not None}
         locators: dict[str, NodeLocator] = {}
         for name in transparent:
@@ -141,14 +141,14 @@ class NetworkChange(ConfigChange):
             listeners[each.name] = known if known is not None and same else made
         self.after = ServedNetwork(upstreams, locators, listeners)
 
-    def upstream(self, name: str) -> Upstream:
+    def upstream(self, name: str, mark: int) -> Upstream:
         """Return the cluster of this name: the one that there is, if it is reached in the same way."""
         config, server = self.config, self.server
-        cluster, mark = config.clusters[name], config.mark(name)
+        cluster = config.clusters[name]
         known = self.before.upstreams.get(name)
         if known is not None and known.config == cluster and known.mark == mark:
             return known
-        made = make_upstream(name, config, server.reactor, server.counts, server.own)
+        made = make_upstream(name, config, mark, server.reactor, server.counts, server.own)
         if known is not None:
             self.fates[name] = "kept" if is_reached_alike(known.config, made.config) else "forgotten"
         return made
@@ -227,12 +227,12 @@ class Retired:
 
 
 def make_upstream(
-    name: str, config: Config, reactor: Reactor, counts: ConnectionCounts, own: OwnPorts | None
+    name: str, config: Config, mark: int, reactor: Reactor, counts: ConnectionCounts, own: OwnPorts | None
 ) -> Upstream:
     """Return the cluster of this name, as the config has it. Raises UnusableSetting."""
     limits = config.limits
     made = Upstream(name, config.clusters[name], reactor, counts, limits.connect_timeout, limits.handshake_timeout,
-                    config.mark(name), limits.max_nodes)  # fmt: skip
+                    mark, limits.max_nodes)  # fmt: skip
     made.own = own
     return made
 

@@ -104,6 +104,6 @@ def test_the_mark_is_of_clusters_with_a_transparent_listener() -> None:
     clusters["c"]["mark"] = 0
     config = Config.model_validate({"clusters": clusters, "listeners": listeners})
 
-    assert [config.mark(name) for name in "abc"] == [27504, 0, 0]
+    assert config.marks() == {"a": 27504, "b": 0, "c": 0}
     assert [one.advertise is False for one in config.listeners] == [True, False, True]
     assert config.places()["a"].transparent

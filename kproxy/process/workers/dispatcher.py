@@ -203,9 +203,10 @@ def client_of(address: Any) -> HostPort:
 def words_of(config: Config, before: Words) -> Words:
     """Return what clients of each listener are bound to; of one that was the same `before` the object of then."""
     words: dict[str, object] = {}
+    marks = config.marks()
     for one in config.listeners:
         ages = {"max_connection_age": None, "max_connection_age_jitter": None}
-        word = one.model_copy(update=ages), config.clusters[one.cluster], config.mark(one.cluster)
+        word = one.model_copy(update=ages), config.clusters[one.cluster], marks[one.cluster]
         known = before.get(one.name)
         words[one.name] = known if known == word else word
     return words

@@ -33,14 +33,16 @@ class PoolChange(ConfigChange):
         self.network, self.packed = network, pack(config)
         self.words = words_of(config, network.dispatcher.words)
         self.compared: dict[str, tuple[Upstream, Upstream]] = {}
+        before = network.config
+        marks, marks_before = config.marks(), before.marks()
         for name, cluster in config.clusters.items():
-            old = network.config.clusters.get(name)
+            old = before.clusters.get(name)
             if old is None or is_reached_alike(old, cluster):
                 continue
             self.fates[name] = "forgotten"  # unless it is found to be the same
-            new = self.upstream(name, config)
+            new = self.upstream(name, config, marks[name])
             with suppress(UnusableSetting):  # files of before may be gone: it cannot be asked
-                self.compared[name] = self.upstream(name, network.config), new
+                self.compared[name] = self.upstream(name, before, marks_before[name]), new
 
     @property
     def told(self) -> PoolChange:
@@ -54,9 +56,9 @@ class PoolChange(ConfigChange):
     def ends(self) -> Mapping[str, tuple[Upstream, Upstream]]:
         return self.compared
 
-    def upstream(self, name: str, config: Config) -> Upstream:
+    def upstream(self, name: str, config: Config, mark: int) -> Upstream:
         network = self.network
-        return make_upstream(name, config, network.reactor, network.counts, network.port_service.own)
+        return make_upstream(name, config, mark, network.reactor, network.counts, network.port_service.own)
 
     def commit(self) -> None:
         """Put the supervisor's half in force. Workers get no clients until they have done so with theirs."""

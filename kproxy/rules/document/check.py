@@ -14,7 +14,7 @@ from kproxy.rules.kinds.limit_versions import Limit, LimitVersions, Span, spelle
 from kproxy.rules.names.conflicts import check_name_conflicts
 from kproxy.rules.select.selected import keys_of
 
-from .model import unknown
+from .model import ValidWords
 from .parsed_rules import ListenerTraits, ParsedRule
 from .source import counted
 
@@ -26,11 +26,12 @@ def check_alone(parsed_rules: Sequence[ParsedRule], listeners: Mapping[str, List
     """Note what is wrong with each rule where these listeners are; nothing, where they are not known."""
     if listeners is None:
         return
-    clusters = {place.cluster: None for place in listeners.values()}
+    clusters = dict.fromkeys(place.cluster for place in listeners.values())
+    names = {"listener": ValidWords("listener", listeners), "cluster": ValidWords("cluster", clusters)}
     for parsed in parsed_rules:
         if parsed.rule is not None:
             with counted(parsed.source.hints):
-                _check_selectors(parsed, parsed.rule, {"listener": listeners, "cluster": clusters})
+                _check_selectors(parsed, parsed.rule, names)
         if isinstance(parsed.rule, AdvertiseRule):
             _check_tls(parsed, parsed.rule, listeners)
             _check_transparent(parsed, parsed.rule, listeners)
@@ -67,13 +68,13 @@ def _check_first(word: str, rules: Sequence[tuple[ParsedRule, Rule]]) -> None:
             general = rule
 
 
-def _check_selectors(parsed: ParsedRule, rule: Rule, names: Mapping[str, Mapping[str, object]]) -> None:
+def _check_selectors(parsed: ParsedRule, rule: Rule, names: Mapping[str, ValidWords]) -> None:
     for side, match in (("match", rule.match), ("not", rule.not_)):
         for selector, known in names.items():
             texts = getattr(match, selector) or () if match is not None else ()
             for index, text in enumerate(texts):
                 if "*" not in text and not text.startswith("/") and text not in known:
-                    parsed.note((side, selector, index), unknown(selector, text, known))
+                    parsed.note((side, selector, index), known.unknown(text))
 
 
 def _check_tls(parsed: ParsedRule, rule: AdvertiseRule, listeners: Mapping[str, ListenerTraits]) -> None:

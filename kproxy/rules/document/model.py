@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from .source import Source, Where, counted, nearest
+from .source import LONGEST_MESSAGE, Source, Where, counted, nearest
 from .values import WORDS_1_1
 
 KEY = "[key]"
@@ -86,12 +86,38 @@ def wrong(title: str, mistakes: Iterable[Wrong]) -> ValidationError | None:
     return ValidationError.from_exception_data(title, details) if details else None
 
 
+MOST_COMPARED = 1000
+"""Valid words among which the nearest one is looked for: it costs microseconds for each, a hundred times a document."""
+
+
+class ValidWords:
+    """Words that may be written in one place; `what` they are called. There may be thousands, and as many mistakes."""
+
+    def __init__(self, what: str, words: Iterable[str]) -> None:
+        self.what, self.words = what, list(words)
+        self.known = frozenset(self.words)
+        length, self.listed = 0, ""
+        for count, word in enumerate(self.words):
+            length += len(word)
+            if length > LONGEST_MESSAGE:  # a message ends there
+                self.listed = ", ".join(self.words[: count + 1])
+                break
+        else:
+            self.listed = ", ".join(self.words)
+
+    def __contains__(self, word: object) -> bool:
+        return word in self.known
+
+    def unknown(self, word: object) -> str:
+        """Return a message such as `unknown key "topcs", did you mean "topics"? allowed: …`."""
+        close = nearest(word, self.words) if len(self.words) <= MOST_COMPARED else None
+        hint = f', did you mean "{close}"?' if close else ","
+        return f'unknown {self.what} "{word}"{hint} allowed: {self.listed}'[: LONGEST_MESSAGE + 1]
+
+
 def unknown(what: str, word: object, words: Iterable[str]) -> str:
-    """Return a message such as `unknown key "topcs", did you mean "topics"? allowed: …`."""
-    words = list(words)
-    close = nearest(word, words)
-    hint = f', did you mean "{close}"?' if close else ","
-    return f'unknown {what} "{word}"{hint} allowed: {", ".join(words)}'
+    """Return the message about a word that is none of these; `ValidWords` makes many of them."""
+    return ValidWords(what, words).unknown(word)
 
 
 def found(value: Any) -> str:
