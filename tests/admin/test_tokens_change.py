@@ -85,7 +85,7 @@ async def test_a_body_that_ends_after_its_token_changes_nothing(
     tokens, status = CHANGES[change]
     handled: list[OperationCall] = []
 
-    async def handle(backend: Any, call: OperationCall) -> Shown:
+    async def handle(backend: Any, call: OperationCall) -> Any:
         handled.append(call)
         if call.receive is None:
             return Shown()
