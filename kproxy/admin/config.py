@@ -7,10 +7,12 @@ config file again.
 
 from __future__ import annotations
 
+from json import JSONEncoder
 from typing import Any, Literal
 
 import trio
 from pydantic import Field
+from starlette.responses import Response
 
 from kproxy.config.shown import shown
 from kproxy.errors import ConfigRefused
@@ -19,6 +21,8 @@ from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.rules.document.source import Source
 
 from .backend import Backend
+from .guard import JSON
+from .long_answer import CountedResponse, LongAnswer, room_for_answer
 from .models import Shown
 from .operation import Operation, OperationCall
 from .problem import Problem
@@ -87,29 +91,37 @@ def document_of(backend: Backend, call: OperationCall) -> Source | None:
     return call.body
 
 
-def show_change(keeper: ConfigKeeper, checked: CheckedConfig) -> ConfigChangeShown:
-    steps = [
+def show_change(keeper: ConfigKeeper, checked: CheckedConfig) -> LongAnswer:
+    steps = (
         StepShown(kind=step.kind, name=step.name, where=at, fields=list(step.fields), effect=step.effect)
         for step, at in checked.steps
-    ]
-    return ConfigChangeShown(version=keeper.version, steps=steps, not_in_file=checked.not_in_file)
+    )
+    told = ConfigChangeShown(version=keeper.version, steps=[], not_in_file=checked.not_in_file)
+    return LongAnswer(told, "steps", steps)
 
 
-async def get_config(backend: Backend, call: OperationCall) -> ConfigShown:
+async def get_config(backend: Backend, call: OperationCall) -> Response:
+    """Answer with what is in force; a config of thousands of listeners is written beside the loop."""
     keeper = keeper_of(backend)
-    not_in_file = await trio.to_thread.run_sync(keeper.not_in_file, limiter=DOCUMENTS)
-    return ConfigShown(
-        version=keeper.version, origin=keeper.came_by, file=keeper.file, not_in_file=not_in_file,
-        applied=keeper.applied, rejected=keeper.rejected, config=shown(keeper.config),
-    )  # fmt: skip
+    room_for_answer()
+    told = ConfigShown(version=keeper.version, origin=keeper.came_by, file=keeper.file, not_in_file=[],
+                       applied=keeper.applied, rejected=keeper.rejected, config={})  # fmt: skip
+    config = keeper.config
+
+    def written() -> bytes:
+        whole = {**told.model_dump(mode="json"), "not_in_file": keeper.not_in_file(), "config": shown(config)}
+        pieces = JSONEncoder(ensure_ascii=False, separators=(",", ":")).iterencode(whole)
+        return "".join(pieces).encode()  # `json.dumps` lets nobody else run until it is through
+
+    return CountedResponse(await trio.to_thread.run_sync(written, limiter=DOCUMENTS), media_type=JSON)
 
 
-async def check_config(backend: Backend, call: OperationCall) -> ConfigChangeShown:
+async def check_config(backend: Backend, call: OperationCall) -> LongAnswer:
     keeper = keeper_of(backend)
     return show_change(keeper, await keeper.check(document_of(backend, call)))
 
 
-async def apply_config(backend: Backend, call: OperationCall) -> ConfigChangeShown:
+async def apply_config(backend: Backend, call: OperationCall) -> LongAnswer:
     """Answer when the config is in force; connections of what was removed may still end then."""
     keeper, document = keeper_of(backend), document_of(backend, call)
     came_by: Literal["file", "api"] = "file" if document is None else "api"
@@ -117,11 +129,11 @@ async def apply_config(backend: Backend, call: OperationCall) -> ConfigChangeSho
     return show_change(keeper, checked)
 
 
-REFUSALS = ("invalid_document", "too_large", "needs_token", "no_config_file", "fixed_config")
+REFUSALS = ("invalid_document", "too_large", "needs_token", "no_config_file", "fixed_config", "too_many_answers")
 
 OPERATIONS = (
     Operation("GET", "/api/config", "get_config", "The config in force, without secrets.", get_config, ConfigShown,
-              refusals=("fixed_config",)),
+              refusals=("fixed_config", "too_many_answers")),
     Operation("POST", "/api/config/check", "check_config",
               "What another config, or without a body kproxy's own file, would change.",
               check_config, ConfigChangeShown, body="document", refusals=REFUSALS, changes=False),

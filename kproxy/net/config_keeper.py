@@ -62,11 +62,13 @@ class PlacedStep(NamedTuple):
 
 class CheckedConfig(NamedTuple):
     """Config without mistakes, with the steps to it. `document` is as written; `config` is what would be in force if
-    all that needs a restart stayed. `not_in_file`: places of the config in force that its file says otherwise."""
+    all that needs a restart stayed, and `version` is its. `not_in_file`: places of the config in force that its file
+    says otherwise."""
 
     source: Source
     document: Config
     config: Config
+    version: str
     steps: list[PlacedStep]
     not_in_file: list[str]
 
@@ -187,7 +189,7 @@ class ConfigKeeper:
         ]
         documents = self._rules_of(source, config)
         trial.use(config.places(), documents, monotonic())
-        return CheckedConfig(source, document, config, placed, self.not_in_file()), documents
+        return CheckedConfig(source, document, config, version_of(config), placed, self.not_in_file()), documents
 
     def _rules_of(self, source: Source, config: Config) -> list[Document]:
         """Return the documents of the rules of a config. Raises DocumentError for a folder that goes away while it is
@@ -250,7 +252,7 @@ class ConfigKeeper:
 
     def _has_applied(self, checked: CheckedConfig, came_by: ConfigOrigin) -> None:
         before, self.config, self.came_by = self.version, checked.config, came_by
-        self.version = version_of(self.config)
+        self.version = checked.version
         self.applied += 1
         names = [f"{one.step.name} {one.step.kind}" for one in checked.steps if one.step.kind != "restart"]
         self.log.info("config applied", origin=came_by, version=self.version, before=before, steps=names[:MOST],

@@ -149,13 +149,15 @@ def document(count: int = RULES // 2, word: str = "more") -> str:
     return text
 
 
-def config_document(listeners: int = 3_000, **more: Any) -> str:
-    """A config with that many listeners more."""
+def config_document(listeners: int = 3_000, clusters: int = 10_000, **more: Any) -> str:
+    """A config with that many listeners and clusters more."""
     added = [
         {"name": f"more-{at}", "bind": f"127.0.0.1:{10_000 + at}", "cluster": "main", "advertise": False}
         for at in range(listeners)
     ]
-    text = json.dumps({**CONFIG, "listeners": [*CONFIG["listeners"], *added], **more})
+    others = {f"c{at}": {"bootstrap": [f"b{at}:9092"]} for at in range(clusters)}
+    known = {"clusters": CONFIG["clusters"] | others, "listeners": [*CONFIG["listeners"], *added]}
+    text = json.dumps({**CONFIG, **known, **more})
     assert len(text) < LONGEST_BODY
     return text
 
@@ -237,12 +239,21 @@ IN_TURNS = ("list_exchanges", "get_exchange", "get_frame", "save_exchange")
 """What is a turn of its own where a reactor runs: it is put aside wherever it breathes."""
 
 
+@pytest.fixture
+def config(place: Place, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A config with as much in it in force where it is shown."""
+    if name == "get_config":
+        large = Config.model_validate(json.loads(config_document()))
+        monkeypatch.setattr(place.proxy.configs, "config", large)
+
+
 def test_every_operation_has_a_line() -> None:
     assert sorted(CALLS) == sorted(BY_NAME)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", [*CALLS, *OTHERS])
+@pytest.mark.usefixtures("config")
 def test_no_step_is_long(place: Place, name: str) -> None:
     path, body = CALLS.get(name, (name, ""))
     method = BY_NAME[name].method if name in BY_NAME else "GET"
