@@ -99,6 +99,7 @@ SECONDS = {
     "tests/sinks/audit/test_kills.py": 15,
     "tests/test_docs.py": 30,
     "tests/test_howto_pages.py": 25,
+    "tests/test_large_configs.py": 15,
     "tests/test_log_queue.py": 12,
     "tests/test_readme.py": 12,
     "tests/test_release.py": 10,

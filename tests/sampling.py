@@ -38,6 +38,7 @@ PARTS = {
     "tests/pipeline/": (2, 2),
     "tests/quota/": (2, 3),
     "tests/rules/test_large_documents.py": (2, 2),
+    "tests/test_large_configs.py": (2, 3),
     "tests/verify/test_recorded_faults.py": (2, 8),
     "tests/": (12, 6),
 }

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from kproxy.net.rules.keeper import DOCUMENTS, Check, do_nothing
+from kproxy.net.rules.keeper import DOCUMENTS, TurnCheck, do_nothing
 from kproxy.rules.document.json_tree import json_source
 from kproxy.rules.document.model import unknown
 from kproxy.rules.document.source import Source
@@ -57,7 +57,7 @@ class OperationCall:
     body: Any
     may_write: bool = True
     """True if whoever asks may also change something."""
-    check: Check = do_nothing
+    check: TurnCheck = do_nothing
     """Raises Problem if whoever asks may not do so any more: to be called after what takes long, as tokens change."""
     who: str = ""
     """Name in the header `Kproxy-Who`, empty without one. It is for people to read, and proves nothing."""

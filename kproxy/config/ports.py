@@ -58,7 +58,7 @@ class PlannedListener:
         self.shared = self.bind if shares else None
 
 
-Owner = tuple[PlannedListener, PortClaim]
+PortHolder = tuple[PlannedListener, PortClaim]
 """Listener that has a port, and what it has said to have it."""
 
 
@@ -70,14 +70,14 @@ class HostPorts:
     def __init__(self) -> None:
         self.starts: list[int] = []
         self.lasts: list[int] = []
-        self.owners: list[Owner] = []
+        self.owners: list[PortHolder] = []
 
-    def find(self, first: int, last: int) -> Owner | None:
+    def find(self, first: int, last: int) -> PortHolder | None:
         """Return who has the lowest port of this range that anybody has."""
         at = bisect_left(self.lasts, first)
         return self.owners[at] if at < len(self.starts) and self.starts[at] <= last else None
 
-    def add(self, first: int, last: int, owner: Owner) -> None:
+    def add(self, first: int, last: int, owner: PortHolder) -> None:
         """Give the ports of this range to the owner, save for those that somebody has."""
         at = bisect_left(self.lasts, first)
         while first <= last:
@@ -101,14 +101,14 @@ class AnyPorts:
     def __init__(self) -> None:
         self.taken = 0
         """Set of ports, as the bits of a number: a range of them is looked at in one step."""
-        self.owners: dict[int, Owner] = {}
+        self.owners: dict[int, PortHolder] = {}
 
-    def find(self, first: int, last: int) -> Owner | None:
+    def find(self, first: int, last: int) -> PortHolder | None:
         """Return who has the lowest port of this range that anybody has."""
         found = self.taken >> first & ((1 << last - first + 1) - 1)
         return self.owners[first + (found & -found).bit_length() - 1] if found else None
 
-    def add(self, first: int, last: int, owner: Owner) -> None:
+    def add(self, first: int, last: int, owner: PortHolder) -> None:
         """Give the ports of this range to the owner, save for those that somebody has."""
         free = ((1 << last - first + 1) - 1) & ~(self.taken >> first)
         self.taken |= free << first
@@ -133,7 +133,7 @@ class ClaimedPorts:
             return [*found, self.every]
         return [*found, self.every_v4] if host == "0.0.0.0" else list[HostPorts | AnyPorts](found)
 
-    def find(self, one: PlannedListener, claim: PortClaim) -> Owner | None:
+    def find(self, one: PlannedListener, claim: PortClaim) -> PortHolder | None:
         """Return who has a port of this claim; the port of listeners that are told apart by names is free for them."""
         bind, ranges = one.shared, claim.all
         if bind is not None and claim is not one.own:
@@ -251,7 +251,7 @@ def _bound_for(target: str) -> Sequence[str]:
     return (target, "::") if target == "::1" else (target,)
 
 
-def _taken(claim: PortClaim, owner: Owner) -> Wrong:
+def _taken(claim: PortClaim, owner: PortHolder) -> Wrong:
     """Return the mistake that a claim is, of which somebody has a port."""
     two, other = owner
     if (claim.host, str(claim)) == (other.host, str(other)):

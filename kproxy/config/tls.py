@@ -96,9 +96,9 @@ Secret = Annotated[SecretStr, BeforeValidator(_secret, json_schema_input_type=st
 """A secret, which is never shown: not in errors, logs or `repr`."""
 SecretFile = Annotated[SecretStr, BeforeValidator(_secret_file, json_schema_input_type=str)]
 """A secret of which only the file is named, absolute or relative to the document's folder."""
-Token = Annotated[Secret, AfterValidator(_header_token)]
+HeaderToken = Annotated[Secret, AfterValidator(_header_token)]
 """A secret that clients show in a header of HTTP."""
-TokenFile = Annotated[SecretFile, AfterValidator(_header_token)]
+HeaderTokenFile = Annotated[SecretFile, AfterValidator(_header_token)]
 """A token of which only the file is named."""
 TlsVersion = Annotated[Literal["1.2", "1.3"], BeforeValidator(str)]
 """A version of TLS; `1.2` without quotes is a number in YAML, and is taken, too."""

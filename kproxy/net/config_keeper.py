@@ -23,7 +23,7 @@ from kproxy.config.shown import version_of
 from kproxy.errors import ConfigRefused, DocumentError, KproxyError, NotEverywhere, UnusableSetting
 from kproxy.named_file import reason
 from kproxy.net.rules.files import INTERVAL, SETTLE, RuleFiles, file_version, look, read
-from kproxy.net.rules.keeper import DOCUMENTS, MOST_LOGGED, Check, RuleKeeper, ToldConfig, do_nothing
+from kproxy.net.rules.keeper import DOCUMENTS, MOST_LOGGED, RuleKeeper, ToldConfig, TurnCheck, do_nothing
 from kproxy.rules.document.read import Document
 from kproxy.rules.document.source import Source, raise_mistakes
 from kproxy.rules.rule_set import RuleSet
@@ -106,7 +106,7 @@ class ConfigKeeper:
 
     async def apply(
         self, source: Source | None = None, *, came_by: ConfigOrigin = "api", except_restart: bool = False,
-        check: Check = do_nothing,
+        check: TurnCheck = do_nothing,
     ) -> CheckedConfig:  # fmt: skip
         """Put a document, or the config's own file, in force, all of it or nothing. `except_restart`: what needs a
         restart stays as it is. `check`: is called when changes that are under way are done, of which one may refuse

@@ -31,12 +31,12 @@ StoreOperation = Callable[[RuleStore, float], StoreChange]
 ApplyRuleSet = Callable[[RuleSet], Iterable[object] | None]
 """Puts a rule set into force for all connections; one after the other, as the iterable is gone through."""
 
-Check = Callable[[], object]
+TurnCheck = Callable[[], object]
 """Called when the turn of a change has come; raises what refuses it then, and nothing has changed."""
 
 
 def do_nothing() -> None:
-    """Refuse nothing: a `Check` of changes that nobody has to be allowed to make."""
+    """Refuse nothing: a `TurnCheck` of changes that nobody has to be allowed to make."""
 
 
 DOCUMENTS = trio.CapacityLimiter(1)
@@ -147,7 +147,7 @@ class RuleKeeper:
     # ---- the same wherever rules are at work: `workers.crew_keeper` has more processes than this one
 
     async def load_everywhere(
-        self, origin: RuleOrigin, operation: StoreOperation, *, check: Check = do_nothing
+        self, origin: RuleOrigin, operation: StoreOperation, *, check: TurnCheck = do_nothing
     ) -> StoreChange:
         """Do `load` beside the loop, one operation at a time. Raises NotEverywhere and what `check` raises, too."""
         async with self.one_at_a_time(check):
@@ -159,7 +159,7 @@ class RuleKeeper:
 
     async def load_with(
         self, operation: StoreOperation, commit: Callable[[RuleSet], object], ending: Callable[[], bool],
-        told: ToldConfig | None = None, *, check: Check = do_nothing,
+        told: ToldConfig | None = None, *, check: TurnCheck = do_nothing,
     ) -> None:  # fmt: skip
         """Take in rules together with another config, which `commit` puts in force beside them; it cannot fail. Raises
         DocumentError, ConfigRefused when the process is `ending` by now, what `check` raises, and, where other
@@ -175,7 +175,7 @@ class RuleKeeper:
                 self._has_loaded("file", before)
 
     async def do_everywhere(
-        self, what: str, operation: StoreOperation, *, rule: str | None = None, check: Check = do_nothing
+        self, what: str, operation: StoreOperation, *, rule: str | None = None, check: TurnCheck = do_nothing
     ) -> StoreChange:
         """Do `do` beside the loop, one operation at a time. Raises NotEverywhere and what `check` raises, too."""
         async with self.one_at_a_time(check):
@@ -184,7 +184,7 @@ class RuleKeeper:
             self._has_done(what, rule)
             return change
 
-    async def reset_everywhere(self, name: str | None, *, check: Check = do_nothing) -> int:
+    async def reset_everywhere(self, name: str | None, *, check: TurnCheck = do_nothing) -> int:
         """Do `reset` in all processes. Raises NotEverywhere and what `check` raises, too."""
         return self.reset(name)
 
@@ -199,7 +199,7 @@ class RuleKeeper:
     # ---- inside
 
     @asynccontextmanager
-    async def one_at_a_time(self, check: Check = do_nothing) -> AsyncIterator[None]:
+    async def one_at_a_time(self, check: TurnCheck = do_nothing) -> AsyncIterator[None]:
         """Wait for changes that are under way. What has begun is brought to its end, though nobody waits for it. Raises
         what `check` raises."""
         async with self.changing:

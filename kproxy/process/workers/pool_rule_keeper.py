@@ -24,7 +24,15 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.errors import ConfigRefused, KproxyError, NotEverywhere, UnusableSetting
 from kproxy.net.loop.reactor import Reactor
-from kproxy.net.rules.keeper import LOOK_AFTER, ApplyRuleSet, Check, RuleKeeper, StoreOperation, ToldConfig, do_nothing
+from kproxy.net.rules.keeper import (
+    LOOK_AFTER,
+    ApplyRuleSet,
+    RuleKeeper,
+    StoreOperation,
+    ToldConfig,
+    TurnCheck,
+    do_nothing,
+)
 from kproxy.net.rules.waiters import CounterName, RuleWaiters
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import HowGone, Running
@@ -114,7 +122,7 @@ class PoolRuleKeeper(RuleKeeper):
     # ---- operations
 
     async def load_everywhere(
-        self, origin: RuleOrigin, operation: StoreOperation, *, check: Check = do_nothing
+        self, origin: RuleOrigin, operation: StoreOperation, *, check: TurnCheck = do_nothing
     ) -> StoreChange:
         """Take in rules from outside, all or none, in all processes. Raises NotEverywhere and what `check` raises."""
         async with self.one_at_a_time(check):
@@ -132,7 +140,7 @@ class PoolRuleKeeper(RuleKeeper):
 
     async def load_with(
         self, operation: StoreOperation, commit: Callable[[RuleSet], object], ending: Callable[[], bool],
-        told: ToldConfig | None = None, *, check: Check = do_nothing,
+        told: ToldConfig | None = None, *, check: TurnCheck = do_nothing,
     ) -> None:  # fmt: skip
         """Take in rules together with another config, in all processes or in none."""
 
@@ -150,7 +158,7 @@ class PoolRuleKeeper(RuleKeeper):
                 self._has_loaded("file", before)
 
     async def do_everywhere(
-        self, what: str, operation: StoreOperation, *, rule: str | None = None, check: Check = do_nothing
+        self, what: str, operation: StoreOperation, *, rule: str | None = None, check: TurnCheck = do_nothing
     ) -> StoreChange:
         """Turn something on or off in all processes, or in none. Raises NotEverywhere and what `check` raises."""
         async with self.one_at_a_time(check):
@@ -161,7 +169,7 @@ class PoolRuleKeeper(RuleKeeper):
             self._has_done(what, rule)
             return change
 
-    async def reset_everywhere(self, name: str | None, *, check: Check = do_nothing) -> int:
+    async def reset_everywhere(self, name: str | None, *, check: TurnCheck = do_nothing) -> int:
         """Reset in all processes at the same time, as nearly as that is possible."""
         async with self.one_at_a_time(check):
             number = self.store.reset(name, monotonic())

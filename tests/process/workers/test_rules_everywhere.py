@@ -13,7 +13,7 @@ import trio
 
 from kproxy.errors import InternalError, NoSuchRule, NotEverywhere
 from kproxy.net.loop.reactor import Reactor
-from kproxy.net.rules.keeper import Check
+from kproxy.net.rules.keeper import TurnCheck
 from kproxy.process.workers.channel import Channel
 from kproxy.process.workers.messages import Commit, HandedRule, Prepare, RuleNews, RulesState
 from kproxy.process.workers.pool_rule_keeper import PoolRuleKeeper
@@ -411,7 +411,7 @@ async def test_who_asks_during_a_change_is_answered_after_it(quiet_log: Any) -> 
             assert len(pool.versions) == 1
 
 
-CHANGES: dict[str, Callable[[PoolRuleKeeper, Check], Awaitable[object]]] = {
+CHANGES: dict[str, Callable[[PoolRuleKeeper, TurnCheck], Awaitable[object]]] = {
     "load": lambda keeper, check: keeper.load_everywhere(
         "api", lambda store, now: store.put(Source("<api>", NTH), "api", now), check=check
     ),
