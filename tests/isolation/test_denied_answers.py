@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -36,13 +36,25 @@ COORDINATOR_LOAD_IN_PROGRESS = 14
 NOT_DENIED = (17, 18, 36)
 METRICS_ONLY = (74, 0)
 """ListConfigResources 0 lists what belongs to client metrics, which is nothing that rules select."""
+All = Literal["null", "empty", "filter", ""]
+"""How a request asks for all there is; empty: it does not."""
+
+
+def ways_to_ask_all(key: int, version: int) -> list[All]:
+    """Null is tried in each version, also in those that do not have it, and that some brokers take all the same."""
+    form = shape(key, version)
+    if not form.request:
+        return ["filter"]
+    return ["null", "empty"] if form.all in ("empty", "either") else ["null"]
+
+
 CASES = [
     (key, version, role, all_)
     for key in schema.paths()
     for version in schema.load(key).versions
     for role in ROLES
     if list(places(key, version, "response", role)) and (key, version) != METRICS_ONLY
-    for all_ in ((False, True) if can_ask_all(key, version) else (False,))
+    for all_ in (("", *ways_to_ask_all(key, version)) if can_ask_all(key, version) else ("",))
 ]
 
 
@@ -50,12 +62,12 @@ def rules(role: str, more: str = "") -> str:
     return f'rules: [{{name: r, kind: deny, match: {{{role}: "secret*"}}{more}}}]'
 
 
-def asked(key: int, version: int, wanted: Wanted, all_: bool) -> dict[str, Any]:
+def asked(key: int, version: int, wanted: Wanted, all_: All) -> dict[str, Any]:
     """A request for what is open, or for all there is."""
     body: dict[str, Any] = fitting(key, wanted, filled(layout.body(key, version, "request"), wanted))
     form = shape(key, version)
     if all_ and form.request:
-        body[form.request[0].array] = [] if form.all == "empty" else None
+        body[form.request[0].array] = [] if all_ == "empty" else None
     elif all_ and "resource_name_filter" in body:
         body["resource_name_filter"] = None
     for name in body:
@@ -70,7 +82,7 @@ def keyed(key: int, version: int) -> set[str]:
     return {level.path for level in (*form.response, *form.lists)}
 
 
-def answered(key: int, version: int, wanted: Wanted, all_: bool) -> dict[str, Any]:
+def answered(key: int, version: int, wanted: Wanted, all_: All) -> dict[str, Any]:
     """An answer that names what is forbidden wherever nobody asked for it by name."""
     asked_for = set() if all_ else keyed(key, version)
     said = Wanted(wanted.role, lambda path: True, lambda path: path not in asked_for)
@@ -83,7 +95,7 @@ def answered(key: int, version: int, wanted: Wanted, all_: bool) -> dict[str, An
     return body
 
 
-def dialogue(key: int, version: int, role: str, all_: bool, *, known: bool = True, more: str = "") -> Dialogue:
+def dialogue(key: int, version: int, role: str, all_: All, *, known: bool = True, more: str = "") -> Dialogue:
     """The client asks, the broker answers; what reached the client is in the dialogue."""
     wanted = Wanted(role, lambda path: False)
     talk = talking(rules(role, more), known=known)
@@ -104,7 +116,7 @@ def sample(cases: list[Any], most: int) -> list[Any]:
 
 
 @pytest.mark.parametrize(("key", "version", "role", "all_"), sample(CASES, 250))
-def test_an_answer_names_nothing_that_is_denied(key: int, version: int, role: str, all_: bool) -> None:
+def test_an_answer_names_nothing_that_is_denied(key: int, version: int, role: str, all_: All) -> None:
     """Made so that it does in every field that can; what is open is still there."""
     talk = dialogue(key, version, role, all_)
     name = schema.load(key).name
@@ -119,12 +131,37 @@ def test_an_answer_names_nothing_that_is_denied(key: int, version: int, role: st
             assert OPEN.encode() in talk.to_client, f"{name} {version}: {answer.body}"
 
 
+def has_null(key: int, version: int) -> bool:
+    """Return True if the outermost array of what is asked for may be null by the protocol."""
+    slots = {slot.name: slot for slot in layout.body(key, version, "request").slots}
+    return any(slots[level.array].nullable for level in shape(key, version).request[:1])
+
+
+NO_NULL = [
+    case for case in CASES if case[3] == "null" and not has_null(*case[:2]) and len(shape(*case[:2]).request) < 3
+]
+"""Cases in which the protocol has no null."""
+
+
+def test_all_can_be_asked_for_where_there_is_no_null() -> None:
+    assert {(key, version) for key, version, *_ in NO_NULL} == {(3, 0), (9, 0), (9, 1), (75, 0)}
+
+
+@pytest.mark.parametrize(("key", "version", "role", "all_"), NO_NULL)
+def test_a_null_that_the_protocol_has_not_is_no_way_past_a_rule(key: int, version: int, role: str, all_: All) -> None:
+    """A broker may take it for all there is."""
+    talk = dialogue(key, version, role, all_)
+
+    assert talk.to_broker
+    assert SECRET.encode() not in talk.to_client
+
+
 def frame(key: int, version: int, body: dict[str, Any]) -> bytes:
     return response(key, version, 7, **body)
 
 
 @pytest.mark.parametrize(("key", "version", "role", "all_"), [case for case in sample(CASES, 1) if case[2] == "topic"])
-def test_who_only_observes_changes_no_answer(key: int, version: int, role: str, all_: bool) -> None:
+def test_who_only_observes_changes_no_answer(key: int, version: int, role: str, all_: All) -> None:
     """The same answers under a rule in mode observe, byte for byte."""
     talk = dialogue(key, version, role, all_, more=", mode: observe")
     said = answered(key, version, Wanted(role, lambda path: False), all_)
@@ -137,12 +174,12 @@ def test_who_only_observes_changes_no_answer(key: int, version: int, role: str, 
 def test_an_assignment_of_an_unknown_topic_is_asked_for_again(key: int) -> None:
     """An answer that cannot be judged becomes an error upon which a member tries again; then the ids are known."""
     version = schema.load(key).versions.last
-    talk = dialogue(key, version, "topic", False, known=False)
+    talk = dialogue(key, version, "topic", "", known=False)
     (first,) = talk.responses((key, version))
-    body = asked(key, version, Wanted("topic", lambda path: False), False)
+    body = asked(key, version, Wanted("topic", lambda path: False), "")
     talk.client(request(key, version, 8, body))
     assert say_topics(talk)
-    talk.broker(response(key, version, 8, **answered(key, version, Wanted("topic", lambda path: False), False)))
+    talk.broker(response(key, version, 8, **answered(key, version, Wanted("topic", lambda path: False), "")))
     _, second = talk.responses((key, version), (key, version))
 
     assert first.body["error_code"] == COORDINATOR_LOAD_IN_PROGRESS
@@ -155,11 +192,11 @@ def test_the_topics_of_who_joins_are_known_before(key: int) -> None:
     """A member that joins waits until kproxy knows all topics, so that its first assignment can be judged."""
     version = schema.load(key).versions.last
     talk = talking(rules("topic"), known=False)
-    body = asked(key, version, Wanted("topic", lambda path: False), False) | {"member_epoch": 0}
+    body = asked(key, version, Wanted("topic", lambda path: False), "") | {"member_epoch": 0}
     talk.client(request(key, version, 7, body))
     assert not [one for one in talk.requests() if one.header["correlation_id"] == 7]
     assert say_topics(talk)
-    talk.broker(response(key, version, 7, **answered(key, version, Wanted("topic", lambda path: False), False)))
+    talk.broker(response(key, version, 7, **answered(key, version, Wanted("topic", lambda path: False), "")))
     (answer,) = talk.responses((key, version))
 
     assert [one["topic_id"] for one in answer.body["assignment"]["topic_partitions"]] == [OPEN_ID]
