@@ -223,7 +223,7 @@ async def test_one_that_breaks_its_word_begins_anew_with_the_config(
             return never()
 
         worker.its_end.on_question(Commit, fail)
-        monkeypatch.setattr(pool_rule_keeper, "COMMIT_PATIENCE", 0.05)
+        monkeypatch.setattr(pool_rule_keeper, "COMMIT_PATIENCE", 0.5)
         told = await configs.apply(b"new", NEW)
         assert configs.all == [b"new", b"new", b"start"]
         assert told.taken == [0]
