@@ -114,11 +114,21 @@ def make_app(
         Route("/metrics", guarded(guard, backend.log, scrape)),
         Route(DESCRIPTION, guarded(guard, backend.log, openapi)),
     ]
-    if backend.view.enabled:
-        routes += [
-            Route(PAGE.rstrip("/"), guarded(page_guard, backend.log, to_page)),
-            Route(PAGE + "{file:path}", guarded(page_guard, backend.log, page_file)),
-        ]
+
+    def of_view(answer_page: RequestHandler) -> RequestHandler:
+        """Return what answers for the page while the config lets anybody look."""
+
+        async def answered(request: Request) -> Response:
+            if not backend.view.enabled:
+                raise Problem(404, "not_found", f"there is no {request.scope['path']} here")
+            return await answer_page(request)
+
+        return answered
+
+    routes += [
+        Route(PAGE.rstrip("/"), guarded(page_guard, backend.log, of_view(to_page))),
+        Route(PAGE + "{file:path}", guarded(page_guard, backend.log, of_view(page_file))),
+    ]
     by_path: dict[str, dict[str, Operation]] = defaultdict(dict)
     for operation in operations:
         by_path[operation.path][operation.method] = operation

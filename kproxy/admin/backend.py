@@ -13,7 +13,7 @@ from functools import partial
 from itertools import count
 from secrets import token_hex
 from time import monotonic
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -63,9 +63,18 @@ class Backend:
     stream: str = field(default_factory=partial(token_hex, 4))
     """Id of all streams of views: places in them mean something as long as this is the same."""
     totals: TotalsKeeper = field(init=False)
+    streams: dict[Any, trio.CancelScope] = field(default_factory=dict)
+    """Scopes of the streams that go on now."""
 
     def __post_init__(self) -> None:
         self.totals = TotalsKeeper(self)
+
+    def use_view(self, view: ViewConfig) -> None:
+        """Let those who look see and do what this config says. Streams that say or show something else end."""
+        before, self.view = self.view, view
+        for stream, scope in self.streams.items():
+            if not stream.goes_on(before, view):
+                scope.cancel()
 
     async def ask_members(self, ask: Callable[[Member], Awaitable[T]]) -> list[T]:
         """Ask all members at the same time; return their answers, in their order. One whose process ends meanwhile is

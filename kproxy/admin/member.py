@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -167,6 +167,18 @@ class ProcessMember:
         self.held_frames = HeldFrames(server.desk, server.reactor, server.limits.max_frame_bytes, self.records)
         self.news = HeldNews(self.held_frames)
         if view is not None and view.config.enabled and view.config.always:
+            self._kept = self.kept_exchanges
+
+    def use_view(self, view: ViewConfig) -> None:
+        """Have those who look see and do what this config lets them, from now on."""
+        if self.view_terms is None or self.view_terms.config == view:
+            return
+        self.view_terms = replace(self.view_terms, config=view)
+        self.records = self.held_frames.records = view.records
+        if self._kept is not None:
+            self._kept.records = view.records
+            self._kept.watch.keep(view.kept)
+        elif view.enabled and view.always:
             self._kept = self.kept_exchanges
 
     @property

@@ -22,6 +22,7 @@ from pydantic import Field
 from starlette.responses import Response
 from starlette.types import Send
 
+from kproxy.config.view import ViewConfig
 from kproxy.errors import FilterError
 from kproxy.observe.filter.filter import Filter
 
@@ -87,6 +88,13 @@ class Tail(GuardedStream):
             for source in self.sources.values():
                 source.end()
             self.log.info("tail ends", dropped=sum(source.dropped for source in self.sources.values()))
+
+    def goes_on(self, before: ViewConfig, after: ViewConfig) -> bool:
+        """Return False where the filter asks about records, and nobody may any more."""
+        over = self.wanted.needs_records and not after.records
+        if over:
+            self.why = "stream ends, its filter asks about records, and the config lets nobody see them"
+        return not over
 
     async def look(self, nursery: trio.Nursery, into: trio.MemorySendChannel[bytes]) -> None:
         while True:

@@ -25,6 +25,7 @@ from pydantic import Field
 from starlette.responses import Response
 from starlette.types import Send
 
+from kproxy.config.view import ViewConfig
 from kproxy.core.counters import BROKER_BOUNDS
 from kproxy.observe.filter.filter import Filter
 from kproxy.view.parts import UNKNOWN, ViewPart
@@ -151,6 +152,11 @@ class ViewStream(GuardedStream):
             for told in self.told.values():
                 told.source.end()
             self.log.info("view ends")
+
+    def goes_on(self, before: ViewConfig, after: ViewConfig) -> bool:
+        """Return False where what the viewer was told at the beginning is otherwise now: it comes back, if it may."""
+        self.why = "stream ends, the config says something else of the view"
+        return (before.enabled, before.write, before.records) == (after.enabled, after.write, after.records)
 
     async def write(self, send: Send, text: bytes) -> None:
         text = text.replace(b"id: @\n", f"id: {self.place()}\n".encode(), 1)

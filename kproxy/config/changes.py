@@ -46,17 +46,19 @@ RESTART: Mapping[str, str] = {
     "workers": "worker processes are started once",
     "seed": "rules have begun with another seed",
     "audit": "its files are open, and events are numbered",
-    "otlp": "exports have begun",
+    "otlp.logs": "events go where they went from the first one on",
     "captures": "captures are being made",
+    "view.always": "what has passed before was not kept",
     "state": "the file was read at the start",
     "instance": "events carry the name",
-    "view": "those who look have been told what they may see",
-    "metrics": "names have their series",
-    "telemetry": "clients have been told what to send",
-    "log": "lines have been written in one format",
+    "log.format": "lines have been written in one format",
     "admin": "its address is open",
 }
-"""Parts of a config that hold until a restart, and why."""
+"""Parts of a config, and fields of parts, that hold until a restart, and why."""
+
+FROM_NEXT_LOOK = "from the next look on; what was counted stays, what has no series any more is counted as other"
+FROM_NEXT_ASKING = "clients are told when they push or ask next"
+FROM_NEXT_EXPORT = "from the next export on; what waits goes there, too"
 
 AT_ONCE: Mapping[str, Mapping[str, str]] = {
     "log": {"level": "from the next line on"},
@@ -65,25 +67,82 @@ AT_ONCE: Mapping[str, Mapping[str, str]] = {
         "read_token": "from the next request on; streams that were begun with another token end",
         "ready": "from the next probe on",
     },
+    "metrics": {"by": FROM_NEXT_LOOK, "series": FROM_NEXT_LOOK, "only": FROM_NEXT_LOOK},
+    "telemetry": {
+        "serve": "for connections that open from now on; those of clients that are asked no more are told so",
+        "listeners": "for connections that open from now on; those of clients that are asked no more are told so",
+        "metrics": FROM_NEXT_ASKING,
+        "interval": FROM_NEXT_ASKING,
+        "to": "from the next push on",
+        "labels": "from the next push on; what was counted with other labels is told no more",
+    },
+    "otlp": {
+        "endpoint": FROM_NEXT_EXPORT,
+        "headers": FROM_NEXT_EXPORT,
+        "tls": FROM_NEXT_EXPORT,
+        "encoding": FROM_NEXT_EXPORT,
+        "timeout": FROM_NEXT_EXPORT,
+        "metrics": "the next export comes so long after now; where they end, all numbers are sent once more",
+        "traces": "for exchanges from now on; spans that wait are sent",
+    },
+    "view": {
+        "enabled": "from the next request on; streams of views end, and begin again where they may",
+        "write": "from the next request on; streams of views end, and begin again where they may",
+        "records": "from the next request on; streams of views end, and begin again where they may",
+        "kept": "from now on; what does not fit any more is let go, the oldest first",
+    },
 }
-"""Fields of such parts that change at once, and what becomes of them, where nothing else of the part changes: a new
-token is never asked for at an old address, or an old one no more at a new address."""
+"""Fields that change at once, and what becomes of them. Where the part itself is in `RESTART`, only while nothing else
+of it changes: a new token is never asked for at an old address, or an old one no more at a new address."""
+
+COMES_OR_GOES: Mapping[str, tuple[str, str]] = {
+    "telemetry": (
+        "clients are asked on connections that open from now on",
+        "clients that push or ask next are told that nothing is wanted",
+    ),
+    "otlp": ("from now on", "what waits is sent, for some seconds at most, then no more"),
+}
+"""Effects of parts that come and of those that go, where these do so at once."""
+
+PARTS = tuple(dict.fromkeys([*(name.partition(".")[0] for name in RESTART), *AT_ONCE]))
+"""Parts of which all or some hold until a restart, or change by what `AT_ONCE` says."""
 
 
 def with_parts_of_start(config: Config, in_force: Config) -> Config:
     """Return the config with all that needs a restart as it is in force."""
-    return config.model_copy(
-        update={name: getattr(in_force, name) for name in RESTART if not changes_at_once(name, in_force, config)}
-    )
+    return config.model_copy(update={name: _without_restart(name, in_force, config) for name in PARTS})
 
 
-def changes_at_once(name: str, before: Config, after: Config) -> bool:
-    """Return True if all that differs in a part of two configs changes without a restart."""
+def _without_restart(name: str, before: Config, after: Config) -> Any:
+    """Return a part of a config with what of it needs a restart as it was before."""
+    old, new, held = getattr(before, name), getattr(after, name), _held(name, before, after)
+    if name in held:
+        return old
+    return new.model_copy(update={field: getattr(old, field) for field in held}) if held else new
+
+
+def _held(name: str, before: Config, after: Config) -> dict[str, str]:
+    """Return the fields of a part of two configs that differ and need a restart, with the reason; the part's own name
+    stands for all of it."""
     old, new = getattr(before, name), getattr(after, name)
+    if old == new:
+        return {}
+    if name in RESTART:
+        return {} if _is_at_once(name, old, new) else {name: RESTART[name]}
+    fields = {field.partition(".")[2]: why for field, why in RESTART.items() if field.startswith(f"{name}.")}
+    if old is None or new is None:
+        there = new if old is None else old
+        usual = {field: type(there).model_fields[field].get_default(call_default_factory=True) for field in fields}
+        reasons = [why for field, why in fields.items() if getattr(there, field) != usual[field]]
+        return {name: reasons[0]} if reasons else {}
+    return {field: why for field, why in fields.items() if getattr(old, field) != getattr(new, field)}
+
+
+def _is_at_once(name: str, old: Any, new: Any) -> bool:
+    """Return True if all that differs in a part changes without a restart."""
     if name not in AT_ONCE or old is None or new is None:
         return False
-    same: object = old.model_copy(update={field: getattr(new, field) for field in AT_ONCE[name]})
-    return bool(same == new)
+    return bool(old.model_copy(update={field: getattr(new, field) for field in AT_ONCE[name]}) == new)
 
 
 def steps(before: Config, after: Config) -> list[ConfigStep]:
@@ -91,21 +150,42 @@ def steps(before: Config, after: Config) -> list[ConfigStep]:
     found = [*_clusters(before, after), *_listeners(before, after), *_limits(before, after)]
     if before.rules != after.rules:
         found.append(ConfigStep("changed", ("rules",), "rules", (), "the rules of these files, from the next frame on"))
-    for name, why in RESTART.items():
-        if changes_at_once(name, before, after):
+    for name in PARTS:
+        if name not in _held(name, before, after):
             found += _at_once(name, before, after)
-        elif getattr(before, name) != getattr(after, name):
-            fields = tuple(_differences(getattr(before, name), getattr(after, name), name))[:MOST]
-            found.append(ConfigStep("restart", (name,), name, fields, f"needs a restart: {why}"))
+    for name in PARTS:
+        found += _restarts(name, before, after)
     return found
 
 
 def _at_once(name: str, before: Config, after: Config) -> Iterator[ConfigStep]:
     old, new = getattr(before, name), getattr(after, name)
-    for field, effect in AT_ONCE[name].items():
+    if old is None or new is None:
+        if new is not None:
+            yield ConfigStep("added", (name,), name, (), COMES_OR_GOES[name][0])
+        elif old is not None:
+            yield ConfigStep("removed", (), name, (), COMES_OR_GOES[name][1])
+        return
+    for field, effect in AT_ONCE.get(name, {}).items():
         if getattr(old, field) != getattr(new, field):
-            written = type(new).model_fields[field].alias or field
+            written = _written(new, field)
             yield ConfigStep("changed", (name, written), f"{name}.{written}", (), effect)
+
+
+def _restarts(name: str, before: Config, after: Config) -> Iterator[ConfigStep]:
+    old, new = getattr(before, name), getattr(after, name)
+    for field, why in _held(name, before, after).items():
+        effect = f"needs a restart: {why}"
+        if field == name:
+            yield ConfigStep("restart", (name,), name, tuple(_differences(old, new, name))[:MOST], effect)
+        else:
+            written = _written(new, field)
+            yield ConfigStep("restart", (name, written), f"{name}.{written}", (), effect)
+
+
+def _written(part: BaseModel, field: str) -> str:
+    """Return the name of a field as documents have it."""
+    return type(part).model_fields[field].alias or field
 
 
 def _clusters(before: Config, after: Config) -> Iterator[ConfigStep]:

@@ -9,7 +9,8 @@ What a client may push is bounded for its connection: one payload that is not re
 second if it has asked for its subscription in between). The inbox bounds all of them together.
 
     GetTelemetrySubscriptions   sooner than half an interval after the last one ─▶ THROTTLING_QUOTA_EXCEEDED
-                                unless an error of a push has told the client to ask
+                                unless an error of a push has told the client to ask,
+                                or something else is asked for than before
     PushTelemetry               no id, or behind the last one                   ─▶ INVALID_REQUEST
                                 too soon, or no room                            ─▶ THROTTLING_QUOTA_EXCEEDED
                                 of a subscription that is another one           ─▶ UNKNOWN_SUBSCRIPTION_ID
@@ -88,16 +89,24 @@ class TelemetryInbox(Protocol):
         """Take a payload that is to be read; False: there is no room for it now."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class TelemetryTerms:
     """Terms on which clients of a listener tell their metrics. `interval`: seconds between two pushes. `metrics`:
-    prefixes of the names that are asked for, ("",) for all. `new_id` makes the id of a client that has none."""
+    prefixes of the names that are asked for, ("",) for all, none for nothing. `new_id` makes the id of a client that
+    has none.
+
+    They may change while clients are connected, who are told so when they push or ask next.
+    """
 
     serve: ServeTelemetry
     interval: float
     metrics: Sequence[str]
     inbox: TelemetryInbox
     new_id: Callable[[], UUID] = uuid4
+
+    def use(self, interval: float, metrics: Sequence[str]) -> None:
+        """Ask for something else from now on."""
+        self.interval, self.metrics = interval, metrics
 
     @property
     def interval_ms(self) -> int:
@@ -122,6 +131,7 @@ class TelemetryGateway:
         "session",
         "terminated",
         "terms",
+        "told",
         "waived_at",
     )
 
@@ -131,6 +141,7 @@ class TelemetryGateway:
         self.asked_at: float | None = None  # for the last subscription; None: may ask at once
         self.pushed_at: float | None = None
         self.waived_at: float | None = None  # when a push was taken before its time
+        self.told: int | None = None  # id of the subscription that it was told last; None: it is to ask
         self.fresh = False  # it has asked for its subscription since the last push
         self.terminated = False
         self.last: TelemetryPush | None = None
@@ -164,12 +175,14 @@ class TelemetryGateway:
 
     def subscription(self, step: Step, frame: RequestView) -> bytes:
         """Return what the client is to push, unless it has asked a moment ago."""
-        half, asked = self.terms.interval / 2, self.asked_at
-        if asked is not None and frame.now - asked < half:
+        half, asked, others = self.terms.interval / 2, self.asked_at, self.told != self.terms.subscription_id
+        if asked is not None and frame.now - asked < half and not others:
             error = "THROTTLING_QUOTA_EXCEEDED"
             self.count(error)
             return answer_to(step.key, step.version, frame.correlation, error_code=code_of(error))
-        self.asked_at, self.fresh = frame.now, True
+        if others:  # what it pushed before was for something else
+            self.waived_at = None
+        self.asked_at, self.fresh, self.told = frame.now, True, self.terms.subscription_id
         self.session.counters.count("telemetry_subscriptions")
         instance: UUID = decode_request(frame.content()).body["client_instance_id"]
         return answer_to(
@@ -193,6 +206,11 @@ class TelemetryGateway:
         if body["client_instance_id"] in RESERVED or self.terminated:
             return "INVALID_REQUEST"
         self.terminated = bool(body["terminating"])
+        if self.told not in (None, self.terms.subscription_id):  # by its old interval it may come too soon
+            self.told = None
+            if body["subscription_id"] != self.terms.subscription_id:
+                self.asked_at = None
+                return "UNKNOWN_SUBSCRIPTION_ID"
         if not self.is_due(frame.now) and not self.terminated:
             return "THROTTLING_QUOTA_EXCEEDED"
         error = self.refusal(body)
@@ -201,7 +219,9 @@ class TelemetryGateway:
         if error:
             return error
         payload = bytes(body["metrics"] or b"")
-        return "" if not payload or self.hand_over(frame, body, payload) else "THROTTLING_QUOTA_EXCEEDED"
+        if not payload or not self.terms.metrics:  # nobody wants it any more
+            return ""
+        return "" if self.hand_over(frame, body, payload) else "THROTTLING_QUOTA_EXCEEDED"
 
     def is_due(self, now: float) -> bool:
         """Return True if a push may come now, and take note of it."""

@@ -131,7 +131,8 @@ class ConfigKeeper:
             self._reject(error, "file")
             return False
         if checked.restarts:
-            fields = [field for one in checked.steps if one.step.kind == "restart" for field in one.step.fields]
+            restarts = [one.step for one in checked.steps if one.step.kind == "restart"]
+            fields = [field for step in restarts for field in step.fields or (step.name,)]
             self.log.warning(
                 "config has changed, a restart is needed for this", config=self.file, changed=fields[:MOST]
             )

@@ -85,6 +85,8 @@ class ConfigChange:
         self.fates: dict[str, ClusterFate] = {}
         """Fates of the clusters that are in both configs and are reached in another way."""
         self.ports: PreparedPorts | None = None
+        self.follow: Callable[[], object] = lambda: None
+        """Has the parts of the process that are no network follow the config, once it is in force; cannot fail."""
 
     def prepare(self) -> PreparedPorts:
         """Return the ports of the config, none of which is open yet."""

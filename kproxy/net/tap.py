@@ -291,6 +291,9 @@ class Tap:
             if not fanout.steady and not fanout.looking:
                 return
             self.wake()
+        summary = self.summary_for(self.who)
+        if summary is not None:  # else it keeps the one that it has, in which what is in flight may be counted
+            self.observer.summary = summary
         self.observer.refocus(fanout.depth)
         if not fanout.broker_side:
             self.behind = None

@@ -12,6 +12,9 @@ from kproxy.sinks.audit.state_events import Ended
 from kproxy.sinks.fanout import Fanout
 
 if TYPE_CHECKING:
+    from kproxy.observe.exchange import Who
+    from kproxy.observe.summary import Summary
+
     from .connection import Connection
     from .driven import HostPort
     from .tap import JournalFor, SummaryFor, Tap
@@ -48,6 +51,10 @@ class Taps:
             self.watch(connection, connection.since, late=False)
         if self.shut:
             connection.client.mute(RECORDING)
+
+    def summary_of(self, who: Who) -> Summary | None:
+        """Return what `summary_for` does now: who counts may come and go while a connection is watched."""
+        return self.summary_for(who)
 
     def sent(self, connection: Connection, side: int, data: bytes | bytearray | memoryview, now: float) -> None:
         tap = self.by_connection.get(connection)
@@ -114,7 +121,7 @@ class Taps:
         from .tap import Tap  # not before somebody listens: most processes need none of it
 
         fanout = self.fanout.unsampled() if connection.client_address in self.awaited else self.fanout
-        tap = self.by_connection[connection] = Tap(connection, fanout, self.summary_for, self.journal_for, late=late)
+        tap = self.by_connection[connection] = Tap(connection, fanout, self.summary_of, self.journal_for, late=late)
         fanout.opened(tap.who, now)
 
 

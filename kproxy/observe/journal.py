@@ -151,7 +151,7 @@ class JournalRecorder(ExchangeBuilder):
 
     def record_responses(self, buf: Buffer, pos: int, n: int, now: float) -> int:
         """Record the exchanges whose responses at `pos` match templates; return the position behind these."""
-        journal, opened, summary = self.journal, self.open, self.summary
+        journal, opened = self.journal, self.open
         assert journal is not None, "something was learnt"
         standing, count = journal.standing, 0
         batch: list[JournalEntry] = []
@@ -184,7 +184,7 @@ class JournalRecorder(ExchangeBuilder):
             template.learner.misses -= AGAIN
             batch.append((answer[1], begun, request[1], numbers))
             if answer[2] is not None:
-                answer[2].count(summary, begun, request[1], numbers, now)
+                answer[2].count(self.summary, begun, request[1], numbers, now)
             pos = end
             if len(batch) >= MOST_AT_ONCE:
                 journal.write(batch, now)

@@ -200,9 +200,9 @@ class ConnectionObserver(JournalRecorder):
                         response.offset, response.mark = base + delta, mark
                 if not waiting:
                     response.begun = then
-                    summary.waiting.append(response)  # type: ignore[union-attr]  # else nothing is counted
+                    self.summary.waiting.append(response)  # type: ignore[union-attr]  # else nothing is counted
                 elif waiting > FOLD_AT:
-                    summary.fold()  # type: ignore[union-attr]
+                    self.summary.fold()  # type: ignore[union-attr]
             if pos >= n:
                 break
             if pos != tried and self.find_response(buf, pos, n):

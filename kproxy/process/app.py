@@ -14,6 +14,7 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.config.changes import FLAGS, Origin
 from kproxy.config.document import AdminConfig, Config
 from kproxy.config.limits import Limits
+from kproxy.config.view import ViewConfig
 from kproxy.core.counters import ApiTally, Counters, Tallies
 from kproxy.core.holding.desk import HoldingDesk
 from kproxy.core.live.partition_session import Room
@@ -58,18 +59,18 @@ from .main import (
     tokens_of,
     use_at_once,
 )
+from .parts import ProcessParts
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
     from kproxy.admin.backend import Backend
-    from kproxy.admin.member import ViewTerms
+    from kproxy.admin.member import ProcessMember, ViewTerms
     from kproxy.sinks.captures import Captures
     from kproxy.sinks.part_metrics import CertificateSide
     from kproxy.view.watch import ViewWatch
 
     from .exporting import OtlpExport
-    from .labelling import Labelling
     from .measuring import ProcessMetrics
     from .recording import Audit
     from .telemetry import ClientTelemetry
@@ -108,7 +109,7 @@ class ProxyProcess:
         self.server = self.make_server()
         self.server.gate = self.gate
         self.server.desk = self.desk
-        self.desk.judge = RuleFilters(self.server, config.view.records)
+        self.desk.judge = self.judge = RuleFilters(self.server, config.view.records)
         HeldWatch(self.desk, self.reactor)
         self.keeper = RuleKeeper(store or RuleStore(listeners=config.places()), self.swap, self.reactor, log)
         self.files = files or RuleFiles((), log)
@@ -125,32 +126,26 @@ class ProxyProcess:
         self.on_limits: Callable[[Limits], object] = lambda limits: None
         self.captures: Captures | None = None
         self.metrics: ProcessMetrics | None = None
-        self.labelling: Labelling | None = None
-        if config.tells_labels:
-            from .labelling import Labelling
-
-            self.labelling = Labelling(config, self.server)
-        self.telemetry: ClientTelemetry | None = None
-        if config.telemetry is not None:
-            from .telemetry import ClientTelemetry
-
-            totals = None if self.labelling is None else self.labelling.totals
-            self.telemetry = ClientTelemetry(config.telemetry, self.server, self.counters, totals)
-        self.otlp: OtlpExport | None = None
-        if config.otlp is not None:
-            from .exporting import OtlpExport
-
-            self.otlp = OtlpExport(config, config.otlp, log, self.index if self.workers > 1 else None)
+        self.member: ProcessMember | None = None
+        self.parts = ProcessParts(self.server, self.counters, log, worker=self.index if self.workers > 1 else None)
+        self.parts.ready_for(config)()
         self.audit: Audit | None = None
         if config.audit is not None:
             from .recording import Audit
 
-            labels = None if self.labelling is None else self.labelling.sink
+            labels = None if self.parts.labelling is None else self.parts.labelling.sink
             self.audit = Audit(config, config.audit, self.server, lambda: self.rules.live, log, worker=self.index,
                                labels=labels, otlp=None if self.otlp is None else self.otlp.logs)  # fmt: skip
             self.keeper.events = self.audit.rules
-            if self.telemetry is not None and "audit" in self.telemetry.config.to:
-                self.telemetry.also = self.audit.take_push
+            self.parts.record_in(self.audit)
+
+    @property
+    def telemetry(self) -> ClientTelemetry | None:
+        return self.parts.telemetry
+
+    @property
+    def otlp(self) -> OtlpExport | None:
+        return self.parts.otlp
 
     def make_server(self) -> Server:
         """Make the server; called once, when the reactor and the rules are there."""
@@ -161,7 +156,8 @@ class ProxyProcess:
         """Return the session of a new connection, bound to the rules that hold for it."""
         bound = self.bind(facts)
         self.number += 1
-        plan = self.plan_for(listener, bound, bound.live)
+        telemetry = "" if self.telemetry is None else self.telemetry.mode(listener.name)
+        plan = self.plan_for(listener, bound, bound.live, telemetry)
         number = self.number * self.workers + self.index  # unique over all workers, and it tells which one has it
         session = Session(plan, self.shared[facts.cluster], facts, number, bound)
         if listener.terms is not None:
@@ -172,15 +168,17 @@ class ProxyProcess:
             session.telemetry = self.telemetry.serve(session)
         return session
 
-    def plan_for(self, listener: Listener, bound: rule_set.BoundRules, live: tuple[Running, ...]) -> Plan:
+    def plan_for(
+        self, listener: Listener, bound: rule_set.BoundRules, live: tuple[Running, ...], telemetry: str
+    ) -> Plan:
         """Return the plan of a connection that has come in at this listener and is bound to these rules, while these
-        live rules are in force. The listener may be one of an earlier config, whose word still holds for it.
+        live rules are in force. The listener may be one of an earlier config, whose word still holds for it, and so may
+        `telemetry`, how the client's own metrics are taken: it has been told which APIs there are.
 
         Connections for which the same holds share a plan; plans of earlier live rules are forgotten by `swap`.
         """
         advertise = bound.advertise is not None or listener.advertises
         ends_sasl = listener.ends_sasl
-        telemetry = "" if self.telemetry is None else self.telemetry.mode(listener.name)
         key = bound.key, advertise, ends_sasl, telemetry, live
         plan = self.plans.get(key)
         if plan is None:
@@ -213,7 +211,7 @@ class ProxyProcess:
             session = connection.session
             live = self.bind(connection.facts).live
             assert isinstance(connection.listener, Listener), "connections of a server come in at its listeners"
-            connection.use(self.plan_for(connection.listener, session.rules, live))
+            connection.use(self.plan_for(connection.listener, session.rules, live, session.plan.bound.telemetry))
             yield
 
     def advertise(
@@ -285,7 +283,11 @@ class ProxyProcess:
 
     def prepare(self, config: Config) -> NetworkChange:
         """Return the change to another config; blocks. Raises UnusableSetting, and nothing has changed then."""
-        return NetworkChange(self.server, config)
+        follow = self.parts.ready_for(config)
+        self.import_measuring(config)
+        change = NetworkChange(self.server, config)
+        change.follow = follow
+        return change
 
     def put_in_force(self, change: NetworkChange, rules: RuleSet) -> None:
         """Put a change that is ready in force, at once, with the rules that hold beside it. Cannot fail."""
@@ -309,6 +311,9 @@ class ProxyProcess:
                 self.circles[name].start()
         self.on_limits(config.limits)
         self.announce_added(change)
+        change.follow()
+        self.follow_measuring()
+        self.use_view(config.view)
         use_at_once(config, self.backend, self.certificates)
 
     # ---- for the admin address
@@ -352,12 +357,9 @@ class ProxyProcess:
         async with trio.open_nursery(strict_exception_groups=True) as nursery:
             await nursery.start(self.reactor.run)
             await self.start_listening(nursery)
-            if self.labelling is not None:
-                self.labelling.start()
+            self.parts.start()
             if self.audit is not None:
                 self.audit.start(nursery)
-            if self.otlp is not None:
-                self.otlp.start_traces(self.server)
             try:
                 await self.start_measuring(nursery)
                 await self.serve(nursery, task_status)
@@ -381,8 +383,7 @@ class ProxyProcess:
             await self.audit.close()
         if self.otlp is not None:
             await self.otlp.close_traces()
-        if self.otlp is not None and self.metrics is not None:
-            await self.otlp.close(self.metrics.samples, self.find_readiness)
+            await self.otlp.close()
 
     async def serve(self, nursery: trio.Nursery, task_status: trio.TaskStatus[None]) -> None:
         """Accept clients until drained. `nursery` is for the tasks that run beside that."""
@@ -439,22 +440,41 @@ class ProxyProcess:
 
     async def start_measuring(self, nursery: trio.Nursery) -> None:
         """Begin to tell what is counted, over the admin address and to a collector, where the config has one."""
-        if not self.config.measured:
-            return
-        from kproxy.sinks.part_metrics import ConfigCollector, RuleCollector
-
-        from .measuring import ProcessMetrics
-
-        rules = RuleCollector(self.keeper.store, self.keeper.loads, self.config.limits.rule_labels)
-        self.on_limits = lambda limits: setattr(rules, "most", limits.rule_labels)
-        configs = () if self.configs is None else (ConfigCollector(self.configs),)
-        metrics = ProcessMetrics((*self.collectors(), rules, *configs, *self.label_collectors()), self.labelling)
         if self.config.admin is not None:
-            await self.start_admin(nursery, self.config.admin, metrics)
-        if self.otlp is not None:
-            self.metrics = metrics
-            self.otlp.make_metrics()
-            nursery.start_soon(self.otlp.run, metrics.samples, self.find_readiness)
+            await self.start_admin(nursery, self.config.admin, self.measure())
+        self.follow_measuring()
+
+    def import_measuring(self, config: Config) -> None:
+        """Import what tells of what is counted, if this config has it told: that would keep the loop waiting."""
+        if config.measured:
+            import kproxy.process.measuring
+            import kproxy.sinks.part_metrics  # noqa: F401
+
+    def follow_measuring(self) -> None:
+        """Tell a collector what is counted, if the config in force has that."""
+        if self.config.measured and self.otlp is not None and self.parts.begun:
+            self.otlp.start_metrics(self.measure().samples, self.find_readiness)
+
+    def measure(self) -> ProcessMetrics:
+        """Return the metrics of this process, made when somebody is told of them for the first time."""
+        if self.metrics is None:
+            from kproxy.sinks.part_metrics import ConfigCollector, RuleCollector
+
+            from .measuring import ProcessMetrics
+
+            rules = RuleCollector(self.keeper.store, self.keeper.loads, self.config.limits.rule_labels)
+            self.on_limits = lambda limits: setattr(rules, "most", limits.rule_labels)
+            configs = () if self.configs is None else (ConfigCollector(self.configs),)
+            collectors = (*self.collectors(), rules, *configs, *self.parts.collectors)
+            self.metrics = ProcessMetrics(collectors, lambda: self.parts.labelling)
+            self.parts.on_collector = self.metrics.registry.register
+        return self.metrics
+
+    def use_view(self, view: ViewConfig) -> None:
+        """Have those who look see and do what the config in force lets them."""
+        self.judge.use(view.records)
+        if self.member is not None:
+            self.member.use_view(view)
 
     async def find_readiness(self) -> Readiness:
         return self.readiness
@@ -463,13 +483,16 @@ class ProxyProcess:
         """Open the admin address. HTTP is imported only then: it takes a third of the start."""
         from kproxy.admin.api import make_app
         from kproxy.admin.backend import process_backend
+        from kproxy.admin.member import ProcessMember
 
         backend = process_backend(
             self.keeper, self.server, lambda: self.readiness, metrics.scraped, self.log,
             captures=self.make_captures(), need=admin.ready, view=self.view_terms(),
         )  # fmt: skip
         backend.configs, backend.tokens = self.configs, tokens_of(admin)
-        self.backend = backend
+        (member,) = backend.members
+        assert isinstance(member, ProcessMember), "without workers it is of this process"
+        self.backend, self.member = backend, member
         self.certificates.update(certificates_of(self.config))
         app = make_app(backend, admin.bind.host, self.certificates)
         self.admin_url = await open_admin(nursery, app, admin, self.log, self.reactor)
@@ -485,19 +508,7 @@ class ProxyProcess:
             from kproxy.sinks.part_metrics import AuditCollector
 
             found.append(AuditCollector(self.audit.recorder))
-        if self.otlp is not None:
-            found.append(self.otlp.collector)
         return found
-
-    def label_collectors(self) -> list[Collector]:
-        """Return the collector of what is counted by label, if anything is."""
-        if self.labelling is None:
-            return []
-        from kproxy.sinks.labels.label_collector import LabelCollector
-        from kproxy.sinks.labels.telemetry_collector import TelemetryCollector
-
-        totals = self.labelling.totals
-        return [LabelCollector(totals), TelemetryCollector(totals, monotonic)]
 
     def announce(self) -> None:
         self.announce_listeners(self.server.listeners)

@@ -2,11 +2,15 @@
 
 Strategy. Without an `otlp` section nothing of this is imported. Numbers are gathered in the loop, in turns with the
 traffic, by what a scrape gathers them by; putting them together, encoding and sending is the threads' work.
+
+The section may change, come and go. What sends a signal goes on, and what waits goes where the new section says. One
+that is wanted no more sends what waits within some seconds, and ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from time import monotonic
 
 import trio
@@ -15,14 +19,18 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.config.document import Config, UpstreamTls
 from kproxy.config.otlp import OtlpConfig, parse_endpoint
 from kproxy.distribution import own_version
+from kproxy.errors import InternalError, UnusableSetting
+from kproxy.net.loop.background import Background
+from kproxy.net.loop.reactor import Reactor
 from kproxy.net.readiness import Readiness
-from kproxy.net.server import Server
 from kproxy.net.socket.tls import upstream_files
 from kproxy.rules.select.match import text_test
+from kproxy.sinks.fanout import Fanout
 from kproxy.sinks.merged_metrics import MetricSamples, collect_samples
-from kproxy.sinks.otlp.export import OtlpCollector, OtlpCounters, OtlpSettings
+from kproxy.sinks.otlp.export import OtlpCollector, OtlpCounters, OtlpSettings, OtlpWay
 from kproxy.sinks.otlp.http_sender import HttpTarget
 from kproxy.sinks.otlp.metrics_export import MetricsExport
+from kproxy.sinks.otlp.payload import MissingOtlp, RequestEncoder
 from kproxy.sinks.otlp.trace_sink import TraceSink
 from kproxy.sinks.part_metrics import ProcessCollector
 
@@ -31,74 +39,192 @@ from .recording import instance
 
 Gather = Callable[[], Awaitable[list[MetricSamples]]]
 """Gathers what a scrape would, but for what `ProcessCollector` tells."""
+FindReadiness = Callable[[], Awaitable[Readiness]]
+WAYS = ("endpoint", "headers", "tls", "encoding", "timeout")
+"""Fields that say how to get to the collector."""
 
 
 class OtlpExport:
-    """Export of one process. `worker`: its number among several, None for the process that the user has started."""
+    """Export of one process. `worker`: its number among several, None for the process that the user has started.
 
-    def __init__(self, config: Config, otlp: OtlpConfig, log: FilteringBoundLogger, worker: int | None = None) -> None:
-        self.config, self.otlp, self.log = config, otlp, log
+    `fanout`: where exchanges come from of which spans are made, None where none pass. Raises UnusableSetting when it is
+    made.
+    """
+
+    def __init__(
+        self, config: Config, otlp: OtlpConfig, reactor: Reactor, log: FilteringBoundLogger, worker: int | None = None,
+        fanout: Fanout | None = None,
+    ) -> None:  # fmt: skip
+        self.config, self.reactor, self.log, self.fanout = config, reactor, log, fanout
+        self.otlp: OtlpConfig | None = otlp
         self.counters = OtlpCounters()
         self.collector = OtlpCollector(self.counters)
         own = instance(config)
-        self.settings = OtlpSettings(target_of(otlp, log), own if worker is None else f"{own}/{worker}", otlp.encoding)
+        way = way_of(otlp, log)
+        self.settings = OtlpSettings(way.target, own if worker is None else f"{own}/{worker}", way.encoding)
+        self.began = ""
+        """When metrics were exported for the first time, as OTLP has it: whatever begins anew, their numbers do not."""
         self.metrics: MetricsExport | None = None
         self.traces: TraceSink | None = None
         self.process = ProcessCollector(certificates_of(config))
+        self.sources: tuple[Gather, FindReadiness] | None = None
+        """Where numbers come from, in the process that exports them."""
+        self.gathering: Background | None = None
+        self.leaving: set[trio.Event] = set()
+        """Set when those have ended that are wanted no more."""
+        self.started = False
 
     @property
     def logs(self) -> tuple[OtlpSettings, OtlpCounters] | None:
         """Return where the audit's events go; None if they do not."""
-        return None if self.otlp.logs is None else (self.settings, self.counters)
+        return None if self.otlp is None or self.otlp.logs is None else (self.settings, self.counters)
 
-    def make_metrics(self) -> None:
-        """Make the export of metrics, if the config has one; of several processes, one exports all."""
-        if self.otlp.metrics is not None:
-            self.metrics = MetricsExport(self.settings, self.counters, self.log)
+    def ready_for(self, config: Config) -> Callable[[], None]:
+        """Return what exports as this config says from then on, and cannot fail. Raises UnusableSetting."""
+        before, otlp = self.otlp, config.otlp
+        alike = (
+            before is not None and otlp is not None and all(getattr(before, one) == getattr(otlp, one) for one in WAYS)
+        )
+        way = None if otlp is None or alike else way_of(otlp, self.log)
+        tests = [text_test(one) for one in otlp.traces.topics] if otlp is not None and otlp.traces is not None else []
 
-    def start_traces(self, server: Server) -> None:
-        """Make spans of what passes from now on, if the config has that."""
-        traces = self.otlp.traces
-        if traces is not None:
-            tests = [text_test(pattern) for pattern in traces.topics]
-            self.traces = TraceSink(self.settings, self.counters, self.log, tests, traces.sample, traces.links)
+        def follow() -> None:
+            earlier = None if self.otlp is None else self.otlp.metrics
+            self.config, self.otlp = config, otlp
+            self.process.certificates = certificates_of(config)
+            if way is not None:
+                self.settings.use(way)
+            if self.started:
+                self.follow_traces(tests)
+                if earlier != (None if otlp is None else otlp.metrics):
+                    self.follow_metrics()
+
+        return follow
+
+    # ---- traces
+
+    def start_traces(self) -> None:
+        """Make spans of what passes from now on, if the config in force has that."""
+        traces = None if self.otlp is None else self.otlp.traces
+        self.started = True
+        self.follow_traces([] if traces is None else [text_test(pattern) for pattern in traces.topics])
+
+    def follow_traces(self, tests: Sequence[Callable[[str], bool]]) -> None:
+        """Make spans of exchanges of topics that fit, as the config in force says."""
+        wanted = None if self.otlp is None else self.otlp.traces
+        if self.fanout is None:
+            return
+        if wanted is None:
+            if self.traces is not None:
+                self.fanout.remove(self.traces, slowly=True)
+                self.let_go(self.traces.close)
+                self.traces = None
+        elif self.traces is not None:
+            self.traces.use(tests, wanted.sample, wanted.links)
+        else:
+            self.traces = TraceSink(self.settings, self.counters, self.log, tests, wanted.sample, wanted.links)
             self.traces.start()
-            server.taps.fanout.add(self.traces)
+            self.fanout.add(self.traces, slowly=True)
 
     async def close_traces(self) -> None:
         """Send the last spans, for a short time at most."""
         if self.traces is not None:
             await trio.to_thread.run_sync(self.traces.close)
 
-    async def run(self, gather: Gather, readiness: Callable[[], Awaitable[Readiness]]) -> None:
-        """Export metrics again and again, until cancelled."""
-        if self.metrics is None or self.otlp.metrics is None:
+    # ---- metrics
+
+    def start_metrics(self, gather: Gather, readiness: FindReadiness) -> None:
+        """Export these numbers from now on, if the config in force has that; of several processes, one exports all."""
+        if self.sources is None:
+            self.started, self.sources = True, (gather, readiness)
+            self.follow_metrics()
+
+    def follow_metrics(self) -> None:
+        """Export metrics as often as the config in force says, counted from now."""
+        every = None if self.otlp is None else self.otlp.metrics
+        if self.gathering is not None:
+            self.gathering.stop()
+            self.gathering = None
+        if self.sources is None:
             return
-        self.metrics.start()
+        if every is None:
+            if self.metrics is not None:
+                self.let_go_metrics(self.metrics, *self.sources)
+                self.metrics = None
+            return
+        if self.metrics is None:
+            self.metrics = MetricsExport(self.settings, self.counters, self.log)
+            self.began = self.metrics.began = self.began or self.metrics.began
+            self.metrics.start()
+        self.gathering = Background(self.reactor.spawn, partial(self.run, self.metrics, every, *self.sources))
+
+    async def run(self, metrics: MetricsExport, every: float, gather: Gather, readiness: FindReadiness) -> None:
+        """Export metrics again and again, until cancelled."""
         due = monotonic()
         while True:
-            due = max(due + self.otlp.metrics, monotonic())
+            due = max(due + every, monotonic())
             await trio.sleep(due - monotonic())
-            await self.snapshot(gather, readiness)
+            await self.snapshot(metrics, gather, readiness)
 
-    async def snapshot(self, gather: Gather, readiness: Callable[[], Awaitable[Readiness]]) -> None:
+    async def snapshot(self, metrics: MetricsExport, gather: Gather, readiness: FindReadiness) -> None:
         """Have all numbers as they are now sent next."""
-        if self.metrics is None:
-            return
         self.process.ready, self.process.clusters = (await readiness()).flags(need_of(self.config))
-        self.metrics.offer([*await gather(), *collect_samples([self.process])])
+        metrics.offer([*await gather(), *collect_samples([self.process])])
 
-    async def close(self, gather: Gather, readiness: Callable[[], Awaitable[Readiness]]) -> None:
-        """Send the last numbers, for a short time at most."""
-        if self.metrics is not None:
-            await self.snapshot(gather, readiness)
+    # ---- the end
+
+    def let_go(self, close: Callable[[], None]) -> None:
+        """Have what is wanted no more send what waits, beside the loop."""
+
+        async def last() -> None:
+            await trio.to_thread.run_sync(close)
+
+        self._leave(last)
+
+    def _leave(self, last: Callable[[], Awaitable[None]]) -> None:
+        done = trio.Event()
+
+        async def run() -> None:
+            try:
+                await last()
+            finally:
+                done.set()
+                self.leaving.discard(done)
+
+        self.leaving.add(done)
+        self.reactor.spawn(run)
+
+    def let_go_metrics(self, metrics: MetricsExport, gather: Gather, readiness: FindReadiness) -> None:
+        """Send all numbers for the last time, beside the loop."""
+
+        async def last() -> None:
+            await self.snapshot(metrics, gather, readiness)
+            await trio.to_thread.run_sync(metrics.close)
+
+        self._leave(last)
+
+    async def close(self) -> None:
+        """Send the last numbers, for a short time at most, and wait for those who are to end."""
+        if self.metrics is not None and self.sources is not None:
+            await self.snapshot(self.metrics, *self.sources)
             await trio.to_thread.run_sync(self.metrics.close)
+        for done in list(self.leaving):
+            await done.wait()
 
 
-def target_of(otlp: OtlpConfig, log: FilteringBoundLogger) -> HttpTarget:
-    """Return the collector's address. Raises InternalError when TLS files cannot be used."""
+def way_of(otlp: OtlpConfig, log: FilteringBoundLogger) -> OtlpWay:
+    """Return the way to the collector. Blocks. Raises UnusableSetting when TLS files, or what encodes, cannot be
+    used."""
     endpoint, tls = parse_endpoint(otlp.endpoint), otlp.tls or UpstreamTls()
     headers = [("user-agent", f"kproxy/{own_version()}")]
     headers += [(name, value.get_secret_value()) for name, value in otlp.headers.items()]
-    context = upstream_files(tls, log).get if endpoint.tls else None
-    return HttpTarget(endpoint.host, endpoint.port, endpoint.prefix, headers, context, tls.server_name, otlp.timeout)
+    try:
+        context = upstream_files(tls, log).get if endpoint.tls else None
+    except InternalError as error:
+        raise UnusableSetting(("otlp", "tls"), str(error)) from None
+    try:
+        RequestEncoder("metrics", "", otlp.encoding)
+    except MissingOtlp as error:
+        raise UnusableSetting(("otlp", "encoding"), str(error)) from None
+    target = HttpTarget(endpoint.host, endpoint.port, endpoint.prefix, headers, context, tls.server_name, otlp.timeout)
+    return OtlpWay(target, otlp.encoding)

@@ -20,6 +20,12 @@ class RuleFilters:
     def __init__(self, server: Server, records: bool = True) -> None:
         self.server, self.records = server, records
 
+    def use(self, records: bool) -> None:
+        """Let filters ask about records from now on, or no more."""
+        self.records = records
+        if "judge" in self.__dict__:
+            self.judge.records = records
+
     def __call__(self, *given: Any) -> bool:
         return self.judge(*given)
 

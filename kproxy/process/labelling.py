@@ -8,37 +8,82 @@ for each scrape, and every `EVERY` seconds, since names are chosen by what moves
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from time import monotonic, thread_time
+from typing import TYPE_CHECKING
 
 from kproxy.config.document import Config
+from kproxy.config.metrics import MetricsConfig
 from kproxy.net.loop.turns import SLICE, in_turns
 from kproxy.net.server import Server
+from kproxy.observe.exchange import Who
+from kproxy.observe.summary import Summary
 from kproxy.sinks.labels.label_sink import LabelSink
 from kproxy.sinks.labels.shares import LabelShare, share_of
 from kproxy.sinks.labels.totals import LabelTotals
+
+if TYPE_CHECKING:
+    from kproxy.sinks.audit.audit_sink import AuditSink
 
 EVERY = 10.0
 """Seconds from one gathering to the next."""
 
 
 class Labelling:
-    """Counting by label in one process, from `start` on."""
+    """Counting by label in one process, from `start` on. `tells`: this process tells the numbers itself."""
 
-    def __init__(self, config: Config, server: Server) -> None:
+    def __init__(self, server: Server, *, tells: bool) -> None:
         self.server, self.reactor = server, server.reactor
-        self.totals = LabelTotals(config.metrics, config.telemetry)
+        self.totals = LabelTotals(MetricsConfig(), rests=tells)
         self.sink: LabelSink | None = None
-        if config.metrics.by:
-            self.sink = LabelSink(self.totals, monotonic, server.taps.fanout.pictures)
-            server.taps.summary_for = self.sink.summary_for
+        self.audit: AuditSink | None = None
+        """The audit, whose summaries are counted in, if there is one."""
+        self.started = False
+
+    def ready_for(self, config: Config) -> Callable[[], None]:
+        """Return what counts by the labels of this config from then on, and cannot fail."""
+        tells, metrics = config.tells_labels, config.metrics
+        use = self.totals.ready_for(metrics if tells else MetricsConfig(), config.telemetry if tells else None)
+
+        def follow() -> None:
+            use()
+            if self.sink is not None and not (tells and metrics.by):
+                self.leave(self.sink)
+            elif self.sink is not None:
+                self.sink.use_labels()
+                self.server.taps.fanout.look_anew()
+            elif tells and metrics.by:
+                self.sink = LabelSink(self.totals, monotonic, self.server.taps.fanout.pictures)
+                self.count_in(self.sink)
+
+        return follow
 
     def start(self) -> None:
         """Count from now on; connections that have no summary of the audit's get one."""
+        self.started = True
         if self.sink is not None:
             self.server.taps.fanout.add(self.sink)
         self.reactor.call_at(monotonic() + EVERY, self.tick)
+
+    def count_in(self, sink: LabelSink) -> None:
+        """Have what passes counted by this sink, in the audit's summaries where there are some."""
+        if self.audit is not None:
+            self.audit.labels = sink
+        else:
+            self.server.taps.summary_for = sink.summary_for
+        if self.started:
+            self.server.taps.fanout.add(sink, slowly=True)
+
+    def leave(self, sink: LabelSink) -> None:
+        """Count by no label any more."""
+        self.sink = None
+        sink.leave()
+        if self.audit is not None:
+            self.audit.labels = None
+        else:
+            self.server.taps.summary_for = uncounted
+        self.server.taps.fanout.remove(sink, slowly=True)
 
     def tick(self) -> None:
         """Gather what was counted; called every `EVERY` seconds."""
@@ -64,3 +109,8 @@ class Labelling:
         """Return all that was counted so far, for the process that puts the workers' totals together."""
         await in_turns(self.gather())
         return share_of(self.totals, monotonic())
+
+
+def uncounted(who: Who) -> Summary | None:
+    """Return None: nobody counts what passes on a connection."""
+    return None

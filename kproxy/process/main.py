@@ -130,6 +130,7 @@ def use_at_once(config: Config, backend: Backend | None, certificates: dict[tupl
         if backend is not None:
             backend.need = config.admin.ready
             backend.tokens.use(tokens_of(config.admin))
+            backend.use_view(config.view)
 
 
 def need_of(config: Config) -> ClusterNeed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from prometheus_client.registry import Collector
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 
 
 class ProcessMetrics:
-    """Metrics of these collectors and of the process. `labelling`: what is counted by label, if anything."""
+    """Metrics of these collectors and of the process. `find_labelling`: what is counted by label now, if anything."""
 
-    def __init__(self, collectors: Iterable[Collector], labelling: Labelling | None) -> None:
-        self.registry, self.labelling = registry(*collectors), labelling
+    def __init__(self, collectors: Iterable[Collector], find_labelling: Callable[[], Labelling | None]) -> None:
+        self.registry, self.find_labelling = registry(*collectors), find_labelling
 
     def gather(self) -> Iterator[None]:
         """Yield while numbers are gathered that are not kept up to date."""
-        if self.labelling is not None:
-            yield from self.labelling.gather()
+        labelling = self.find_labelling()
+        if labelling is not None:
+            yield from labelling.gather()
 
     def scraped(self) -> Iterator[bytes]:
         """Yield the text that Prometheus reads, in pieces."""

@@ -57,15 +57,15 @@ from .main import (  # fmt: skip
     tokens_of,
     use_at_once,
 )
+from .pool_parts import PoolParts
 
 if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
     from kproxy.admin.backend import Backend
     from kproxy.process.workers.pool_captures import PoolCaptures
     from kproxy.process.workers.pool_members import PoolMetrics
     from kproxy.sinks.part_metrics import CertificateSide, RuleCollector
-
-    from .exporting import OtlpExport
-
 
 READY_PATIENCE = 0.8
 """Seconds in which a worker has to say that it is ready; a probe of Kubernetes waits one second by default."""
@@ -85,8 +85,6 @@ class Supervisor:
         self.reactor = Reactor(log)
         self.table = table = SharedTable.create()
         self.captures: PoolCaptures | None = None
-        self.metrics: PoolMetrics | None = None
-        self.otlp: OtlpExport | None = None
         self.pool = WorkerPool(config.workers, self.reactor, self.start_for, log,
                          descriptors={"lines": lines, "table": table.fd},
                          by_address=bool(config.limits.max_connections_per_address))  # fmt: skip
@@ -103,6 +101,8 @@ class Supervisor:
         self.pool.on_admit = self.keeper.admit
         self.listening = self.draining = False
         self.drained_since = 0.0
+        self.parts = PoolParts(self.keeper, self.pool, self.reactor, log, self.collectors, self.readiness)
+        self.parts.ready_for(config)()
         self.shutdown_delay = ShutdownDelay(config.limits.shutdown_delay, self.reactor, log)
 
     # ---- with workers
@@ -129,7 +129,10 @@ class Supervisor:
 
     def prepare(self, config: Config) -> PoolChange:
         """Return the change to another config; blocks. Raises UnusableSetting, and nothing has changed then."""
-        return PoolChange(self.network, config)
+        follow = self.parts.ready_for(config)
+        change = PoolChange(self.network, config)
+        change.follow = follow
+        return change
 
     def put_in_force(self, change: PoolChange, rules: RuleSet) -> None:
         """Put the supervisor's half of a change in force, at once. Cannot fail."""
@@ -142,6 +145,7 @@ class Supervisor:
         self.announce({
             name: ports for name, ports in self.port_service.by_listener.items() if before.get(name) is not ports
         })  # fmt: skip
+        change.follow()
         use_at_once(config, self.backend, self.certificates)
 
     def swap(self, rules: RuleSet) -> None:
@@ -162,8 +166,7 @@ class Supervisor:
                     nursery.start_soon(self.configs.watch)
                 await self.start_measuring(nursery)
                 await self.serve(nursery)
-                if self.otlp is not None and self.metrics is not None:
-                    await self.otlp.close(self.metrics.samples, self.readiness)
+                await self.parts.close()
                 nursery.cancel_scope.cancel()
         finally:
             self.port_service.close()
@@ -173,13 +176,14 @@ class Supervisor:
 
     async def start_measuring(self, nursery: trio.Nursery) -> None:
         """Begin to tell what all workers count, over the admin address and to a collector, where the config has one."""
-        if not self.config.measured:
-            return
+        self.parts.start(self.config)
+        if self.config.admin is not None:
+            await self.start_admin(nursery, self.config.admin, self.parts.measure())
+
+    def collectors(self) -> list[Collector]:
+        """Return the Prometheus collectors of what the supervisor counts itself."""
         from prometheus_client import PlatformCollector, ProcessCollector
 
-        from kproxy.process.workers.pool_members import PoolMetrics
-        from kproxy.sinks.labels.shares import ToldShares
-        from kproxy.sinks.labels.totals import LabelTotals
         from kproxy.sinks.metrics import LogCollector
         from kproxy.sinks.part_metrics import ConfigCollector, RuleCollector, WorkerCollector
 
@@ -188,22 +192,7 @@ class Supervisor:
                PlatformCollector(registry=None), ProcessCollector(registry=None)]  # fmt: skip
         if self.configs is not None:
             own.append(ConfigCollector(self.configs))
-        labels = None
-        if self.config.tells_labels:
-            labels = ToldShares(LabelTotals(self.config.metrics, self.config.telemetry))
-        if self.config.otlp is not None:
-            from .exporting import OtlpExport
-
-            self.otlp = OtlpExport(self.config, self.config.otlp, self.log)
-            self.otlp.make_metrics()
-            own.append(self.otlp.collector)
-        self.metrics = metrics = PoolMetrics(self.keeper, self.pool, own, labels)
-        self.pool.on_worker.append(metrics.worker_begins)
-        await nursery.start(metrics.follow)
-        if self.config.admin is not None:
-            await self.start_admin(nursery, self.config.admin, metrics)
-        if self.otlp is not None:
-            nursery.start_soon(self.otlp.run, metrics.samples, self.readiness)
+        return own
 
     async def start_admin(self, nursery: trio.Nursery, admin: AdminConfig, metrics: PoolMetrics) -> None:
         """Open one admin API for all workers."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from kproxy.config.telemetry import TelemetryConfig
 from kproxy.core.session_state import SessionState
@@ -38,6 +39,8 @@ EACH = 1024
 """Bytes for which a payload counts beside its own."""
 WIDEST = 4
 """Bytes of a character at most, in memory."""
+ASK_AGAIN = 300.0
+"""Seconds until a client asks again which is told that nothing is wanted of it: Kafka's own."""
 SHARE = 0.25
 """Part of a core that reading payloads takes at most."""
 PushTarget = Callable[[TelemetryPush, PushRead, dict[str, Any]], None]
@@ -45,28 +48,67 @@ PushTarget = Callable[[TelemetryPush, PushRead, dict[str, Any]], None]
 
 class ClientTelemetry:
     """Clients' metrics in one process. `totals`: where they are added up, if they are; `also` gets each payload that
-    could be read."""
+    could be read. `audit`: records payloads, where a config wants that."""
 
     def __init__(self, config: TelemetryConfig, server: Server, counters: Counters, totals: LabelTotals | None) -> None:
         self.config, self.server, self.counters, self.totals = config, server, counters, totals
+        self.on = True
         self.reader = PushReader(config)
-        self.terms = TelemetryTerms(config.serve, config.interval, config.requested, self)
+        self.terms = WeakValueDictionary[str, TelemetryTerms]()
+        """Terms of the clients of a listener, by its name, as long as it has any."""
         self.also: PushTarget | None = None
+        self.audit: PushTarget | None = None
         self.work = SlowWork(server.reactor, SHARE)
         self.waiting = 0
         self.by_network = Counter[str]()
 
+    def record_in(self, audit: PushTarget) -> None:
+        """Give payloads to the audit, too, where the config in force wants that."""
+        self.audit = audit
+        if self.on and "audit" in self.config.to:
+            self.also = audit
+
+    def ready_for(self, config: TelemetryConfig | None, totals: LabelTotals | None) -> Callable[[], None]:
+        """Return what follows this section of the config from then on, and cannot fail; None: nobody is asked for
+        anything any more."""
+        reader = None if config is None else PushReader(config)
+
+        def follow() -> None:
+            self.on, self.totals, self.also = config is not None, totals, None
+            if config is not None and reader is not None:
+                self.config, self.reader = config, reader
+                self.also = self.audit if "audit" in config.to else None
+            for listener, terms in self.terms.items():
+                terms.use(*self.wanted(listener))
+
+        return follow
+
     def mode(self, listener: str) -> str:
         """Return how the clients of this listener are asked; empty where they are not."""
         named = self.config.listeners
-        return self.config.serve if named is None or listener in named else ""
+        return self.config.serve if self.on and (named is None or listener in named) else ""
+
+    def wanted(self, listener: str) -> tuple[float, tuple[str, ...]]:
+        """Return how often the clients of a listener are to push, in seconds, and what. Those that were asked before,
+        and are no more, are told that nothing is wanted: they may not know of another answer."""
+        config = self.config
+        asks = self.mode(listener) in ("auto", "always")
+        return (config.interval, config.requested) if asks else (ASK_AGAIN, ())
 
     def serve(self, session: SessionState) -> TelemetryGateway:
         """Return what takes the metrics of the client of this session."""
-        return TelemetryGateway(session, self.terms)
+        listener = session.facts.listener
+        terms = self.terms.get(listener)
+        if terms is None:
+            terms = self.terms[listener] = TelemetryTerms(self.config.serve, *self.wanted(listener), self)
+        return TelemetryGateway(session, terms)
 
     def put(self, push: TelemetryPush) -> bool:
-        """Have a payload read when its turn has come; False if too many wait."""
+        """Have a payload read when its turn has come; False if too many wait. One that nobody wants any more is thrown
+        away."""
+        if not self.mode(push.listener):
+            push.done, push.payload, push.owner = True, b"", None
+            return True
         size, network = size_of(push), network_of(push.address)
         if self.waiting + size > MOST_WAITING or self.by_network[network] + size > MOST_OF_ONE:
             self.counters.count("telemetry_without_room")
@@ -107,6 +149,8 @@ class ClientTelemetry:
 
     def add(self, read: PushRead) -> None:
         if self.totals is None or self.totals.telemetry is None:
+            return
+        if tuple(self.totals.telemetry.labels) != read.labels:  # read for the config before
             return
         now = monotonic()
         self.totals.tick(now)

@@ -163,14 +163,26 @@ class Worker(ProxyProcess):
 
     async def start_measuring(self, nursery: trio.Nursery) -> None:
         """Answer the supervisor's questions, since the admin address and the export of metrics are its."""
-        if not self.config.measured:
+        self.follow_measuring()
+
+    def import_measuring(self, config: Config) -> None:
+        """Import what answers the supervisor, if this config has it ask: that would keep the loop waiting."""
+        if config.measured:
+            import kproxy.admin.member
+            import kproxy.process.workers.answers  # noqa: F401
+
+    def follow_measuring(self) -> None:
+        """Answer from now on, if the config in force has the supervisor ask."""
+        if not self.config.measured or self.member is not None or not self.parts.begun:
             return
         from kproxy.admin.member import ProcessMember
         from kproxy.process.workers.answers import WorkerAnswers
 
         self.keeper.store.rule_set = self.rules
-        member = ProcessMember(self.server, self.keeper, self.index, self.view_terms())
-        answers = WorkerAnswers(member, self.make_captures(), self.collectors(), self.table, self.labelling)
+        self.member = ProcessMember(self.server, self.keeper, self.index, self.view_terms())
+        collectors = [*self.collectors(), *self.parts.collectors]
+        self.parts.on_collector = collectors.append
+        answers = WorkerAnswers(self.member, self.make_captures(), collectors, self.table, lambda: self.parts.labelling)
         answers.listen(self.channel)
 
     def watch_readiness(self, nursery: trio.Nursery) -> None:

@@ -163,11 +163,17 @@ class Fanout:
         """Return the metadata of a cluster, made when it is first asked for."""
         return self.pictures.setdefault(cluster, ClusterMetadata(cluster))
 
-    def add(self, sink: Sink) -> None:
-        """Attach a sink; it gets what begins from now on."""
+    def add(self, sink: Sink, *, slowly: bool = False) -> None:
+        """Attach a sink; it gets what begins from now on. `slowly`: of open connections some at a time, for a sink that
+        may miss something."""
         self.steady = (*self.steady, sink)
         self._begin_turn()
-        self.changed()
+        (self.changed_samplers if slowly else self.changed)()
+
+    def look_anew(self) -> None:
+        """Have observers look for what sinks want now, which is something else than before, some at a time."""
+        self._begin_turn()
+        self.changed_samplers()
 
     def add_sampler(self, sink: Sink, spend: Callable[[float], None]) -> None:
         """Attach a sink that takes what there is time for, until `look(False)`. `spend` gets the seconds that each call
@@ -176,8 +182,8 @@ class Fanout:
         self._begin_turn()
         self.changed_samplers()
 
-    def remove(self, sink: Sink) -> None:
-        changed = self.changed_samplers if sink in self.samplers else self.changed
+    def remove(self, sink: Sink, *, slowly: bool = False) -> None:
+        changed = self.changed_samplers if slowly or sink in self.samplers else self.changed
         self.steady = tuple(one for one in self.steady if one is not sink)
         self.samplers = tuple(one for one in self.samplers if one is not sink)
         if not self.samplers:

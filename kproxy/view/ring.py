@@ -36,7 +36,7 @@ class ExchangeRing:
     `first`."""
 
     def __init__(self, most_bytes: int, first: int = 1, most: int = MOST_KEPT) -> None:
-        self.most, self.most_bytes = most, most_bytes
+        self.most, self.most_bytes, self.wanted = most, most_bytes, most_bytes
         self.by_number: dict[int, KeptExchange] = {}
         self.first = self.oldest = self.next = first
         self.place = first - 1
@@ -47,6 +47,16 @@ class ExchangeRing:
 
     def __len__(self) -> int:
         return len(self.by_number)
+
+    def use(self, most_bytes: int) -> Iterator[None]:
+        """Keep at most so many bytes, one exchange less in each step until it is so. What comes meanwhile is kept."""
+        self.wanted = most_bytes
+        while self.wanted == most_bytes and self.bytes > most_bytes and len(self.by_number) > 1:
+            self._drop_oldest()
+            self.most_bytes = max(most_bytes, min(self.most_bytes, self.bytes))
+            yield
+        if self.wanted == most_bytes:
+            self.most_bytes = most_bytes
 
     def add(self, seen: ObservedExchange, *, over: bool = True) -> KeptExchange:
         """Keep an exchange, and let go of the oldest ones for which there is no room any more."""

@@ -102,6 +102,10 @@ class ViewWatch:
         self.always, self.budget = True, LookBudget(self.turned, self.clock(), EVERYTHING)
         self.attach()
 
+    def keep(self, most_bytes: int) -> None:
+        """Keep at most so many bytes of frames from now on; what is too much is let go some at a time."""
+        work_through(self.timers, self.ring.use(most_bytes))
+
     def attach(self) -> None:
         now = self.clock()
         self.attached, self.scanned = True, now

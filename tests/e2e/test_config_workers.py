@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -17,7 +18,9 @@ from kproxy.cli.admin_client import Admin, Refused
 from kproxy.errors import DocumentError
 from kproxy.testing.process import free_port
 from kproxy.testing.proxy import Proxy
+from kproxy.wire.table.errors import error_name
 from tests.support.live_proxy import NamedBroker
+from tests.support.otlp_collector import Collector
 from tests.support.raw_client import EndOfStream, RawClient
 from tests.support.wait import until
 
@@ -222,6 +225,65 @@ def test_tokens_and_the_log_change_at_once_in_all_processes(two: Two) -> None:
         two.apply(two.config("a", log=log))
         two.admin = first
     assert first("GET", "/api/config")["not_in_file"] == []
+
+
+def test_metrics_telemetry_and_exports_change_in_all_processes(two: Two) -> None:
+    """Numbers are of both workers, and none falls; a client of either is told of another subscription. What a worker
+    cannot use is a mistake at its place, and a worker that comes back has what is in force."""
+    collectors = Collector(), Collector()
+
+    def otlp(number: int) -> dict[str, Any]:
+        return {"otlp": {"endpoint": collectors[number].endpoint, "metrics": "1s", "traces": {"topics": ["a"]}}}
+
+    def requests(label: str, name: str) -> float:
+        return two.proxy.metric("kproxy_client_requests_total", **{label: name})
+
+    metrics = {"metrics": {"by": ["client_id"]}, "view": {"write": False}}
+    two.apply(two.config("a", **metrics, **otlp(0), telemetry={"interval": "1m"}))
+    try:
+        with ExitStack() as stack:
+            clients = two.opened(stack, "a")
+            subscriptions = [subscription(client) for client in clients]
+            assert len(set(subscriptions)) == 1
+            assert requests("client_id", "raw") == 8
+            until(collectors[0].metrics)
+            chosen = metrics | {"metrics": {"by": ["client_id"], "only": {"client_id": ["x"]}}}
+            two.apply(two.config("a", **chosen, **otlp(1), telemetry={"interval": "2m"}))
+            assert [push(client, subscriptions[0]) for client in clients] == ["UNKNOWN_SUBSCRIPTION_ID"] * 4
+            assert {subscription(client) for client in clients}.isdisjoint(subscriptions)
+            assert (requests("client_id", "raw"), requests("client_id", "other")) == (0, 8)
+            until(collectors[1].metrics)
+            tls = {"ca": str(two.folder / "none.pem")}
+            bad = two.config("a", **metrics, otlp={"endpoint": "https://127.0.0.1:1", "metrics": "1s", "tls": tls})
+            with pytest.raises(DocumentError, match=r"config.*:\d+:\d+: .*none.pem"):
+                two.apply(bad)
+            two.apply(two.config("a", **metrics))
+            assert (requests("client_id", "raw"), requests("client_id", "other")) == (8, 8)
+            for client in clients:
+                client.brokers()
+            assert (requests("client_id", "raw"), requests("client_id", "other")) == (12, 8)
+        two.apply(two.config("a"))
+        assert "kproxy_client_requests_total" not in two.proxy.get("/metrics")[1]
+    finally:
+        for collector in collectors:
+            collector.down()
+    assert [collector.wrong for collector in collectors] == [[], []]
+
+
+ME = UUID(int=8)
+
+
+def subscription(client: RawClient) -> int:
+    """The id of what a client is asked for."""
+    number: int = client.call(71, 0, {"client_instance_id": ME})["subscription_id"]
+    return number
+
+
+def push(client: RawClient, number: int) -> str:
+    """The error of a push for this subscription."""
+    body = {"client_instance_id": ME, "subscription_id": number, "terminating": False, "compression_type": 0,
+            "metrics": b""}  # fmt: skip
+    return error_name(client.call(72, 0, body)["error_code"])
 
 
 def test_sighup_and_what_needs_a_restart(two: Two) -> None:

@@ -7,13 +7,14 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from kproxy.config.changes import AT_ONCE, RESTART, steps, with_parts_of_start
+from kproxy.config.changes import AT_ONCE, COMES_OR_GOES, PARTS, RESTART, steps, with_parts_of_start
 from kproxy.config.document import Config
 from kproxy.errors import ConfigRefused
+from kproxy.rules.document.model import Model
 from kproxy.testing.process import free_port
 from tests.support.certificates import Authority, client_context
 from tests.support.live_proxy import LiveProxy, NamedBroker
@@ -291,8 +292,17 @@ def test_what_needs_a_restart_is_told_and_refused(stack: ExitStack, broker: Name
 
 def test_each_part_of_a_config_is_applied_or_needs_a_restart() -> None:
     """A part that neither list names would be taken over in silence, and change nothing."""
-    assert set(Config.model_fields) == {"clusters", "listeners", "limits", "rules", *RESTART}
-    assert AT_ONCE.keys() <= RESTART.keys()
+    assert set(Config.model_fields) == {"clusters", "listeners", "limits", "rules", *PARTS}
+
+
+@pytest.mark.parametrize("part", [part for part in PARTS if part not in RESTART])
+def test_each_field_of_a_part_changes_at_once_or_needs_a_restart(part: str) -> None:
+    """And none both: where a part as a whole may come or go, it is said what becomes of it."""
+    annotation = Config.model_fields[part].annotation
+    (model,) = [one for one in (annotation, *get_args(annotation)) if isinstance(one, type) and issubclass(one, Model)]
+    restart = [name.removeprefix(f"{part}.") for name in RESTART if name.startswith(f"{part}.")]
+    assert sorted([*AT_ONCE[part], *restart]) == sorted(model.model_fields)
+    assert (part in COMES_OR_GOES) is (type(None) in get_args(annotation))
 
 
 def made(**more: Any) -> Config:
@@ -308,7 +318,6 @@ ADMIN = {"bind": "127.0.0.1:9190", "token": "one"}
     ("before", "after", "told", "holds"),
     [
         ({}, {"log": {"level": "debug"}}, ["log.level changed"], True),
-        ({}, {"log": {"level": "debug", "format": "json"}}, ["log restart"], False),
         ({"admin": ADMIN}, {"admin": ADMIN | {"token": "two"}}, ["admin.token changed"], True),
         ({"admin": ADMIN}, {"admin": ADMIN | {"ready": "all"}}, ["admin.ready changed"], True),
         ({"admin": ADMIN}, {"admin": {"bind": "127.0.0.1:9190"}}, ["admin.token changed"], True),
@@ -328,6 +337,38 @@ def test_parts_of_which_some_fields_change_at_once(
     assert [f"{one.name} {one.kind}" for one in steps(old, new)] == told
     assert (with_parts_of_start(new, old) == new) is holds
     assert (with_parts_of_start(new, old) == old) is not holds
+
+
+AUDITED = {"audit": {"dir": "events"}}
+TO = {"endpoint": "http://127.0.0.1:4318"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told", "stays"),
+    [
+        ({}, {"log": {"level": "debug", "format": "json"}}, ["log.level changed", "log.format restart"], "log.format"),
+        ({}, {"view": {"write": False}}, ["view.write changed"], ""),
+        ({}, {"view": {"write": False, "always": True}}, ["view.write changed", "view.always restart"], "view.always"),
+        ({"admin": ADMIN}, {"admin": ADMIN, "metrics": {"by": ["topic"]}}, ["metrics.by changed"], ""),
+        ({"admin": ADMIN}, {"admin": ADMIN, "telemetry": {}}, ["telemetry added"], ""),
+        ({"otlp": TO | {"metrics": "1s"}}, {}, ["otlp removed"], ""),
+        ({"otlp": TO | {"metrics": "1s"}}, {"otlp": TO | {"metrics": "2s"}}, ["otlp.metrics changed"], ""),
+        (AUDITED, AUDITED | {"otlp": TO | {"logs": "audit"}}, ["otlp restart"], "otlp"),
+        (AUDITED | {"otlp": TO | {"logs": "audit"}}, AUDITED, ["otlp restart"], "otlp"),
+        (AUDITED | {"otlp": TO | {"logs": "audit"}}, AUDITED | {"otlp": TO | {"metrics": "1s"}},
+         ["otlp.metrics changed", "otlp.logs restart"], "otlp.logs"),
+    ],
+)  # fmt: skip
+def test_parts_of_which_each_field_changes_by_itself(
+    before: dict[str, Any], after: dict[str, Any], told: list[str], stays: str
+) -> None:
+    """What needs a restart stays as it was, and all else is as the new config has it."""
+    old, new = made(**before), made(**after)
+    in_force = with_parts_of_start(new, old)
+
+    assert [f"{one.name} {one.kind}" for one in steps(old, new)] == told
+    assert [f"{one.name} {one.kind}" for one in steps(in_force, new)] == [f"{stays} restart"] * bool(stays)
+    assert steps(old, in_force) == [one for one in steps(old, new) if one.kind != "restart"]
 
 
 def test_limits_hold_from_the_next_check_on(stack: ExitStack, broker: NamedBroker) -> None:

@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
 from kproxy.errors import DocumentError
+from kproxy.process.exporting import OtlpExport
 from kproxy.testing.process import free_port
+from kproxy.wire.table.api_keys import GET_TELEMETRY_SUBSCRIPTIONS
 from tests.support.certificates import Authority
 from tests.support.live_proxy import LiveProxy, NamedBroker
 from tests.support.raw_client import RawClient
@@ -36,9 +39,11 @@ class World:
         self.pem = str(authority.issue(*HOSTS, "node1.example.com", "node2.example.com"))
         self.tls = ssl.create_default_context(cafile=str(authority.file))
         self.ports = [room_for_nodes() for _ in range(3)]
+        self.admin = free_port()
 
-    def config(self, choice: list[tuple[int, int, str, str]], limit: int) -> Served:
-        """A config of listeners by (port, cluster, way of advertising, host); names are in the order of the list."""
+    def config(self, choice: list[tuple[int, int, str, str]], limit: int, parts: Served | None = None) -> Served:
+        """A config of listeners by (port, cluster, way of advertising, host); names are in the order of the list.
+        `parts`: others of the config, which have an admin address."""
         listeners = []
         for name, (port, cluster, way, host) in zip(NAMES, choice, strict=False):
             one: Served = {"name": name, "bind": f"127.0.0.1:{self.ports[port]}", "cluster": f"c{cluster}"}
@@ -54,7 +59,10 @@ class World:
             }[way]
             listeners.append(one)
         clusters = {f"c{number}": {"bootstrap": [broker.address]} for number, broker in enumerate(self.brokers)}
-        return {"clusters": clusters, "listeners": listeners, "limits": {"max_connections": limit}}
+        admin = {} if parts is None else {"admin": {"bind": f"127.0.0.1:{self.admin}"}}
+        return (
+            {"clusters": clusters, "listeners": listeners, "limits": {"max_connections": limit}} | admin | (parts or {})
+        )
 
     def served(self) -> Served:
         """What clients find at each port: nobody, or the brokers that they are told of, and what is at these; by the
@@ -111,6 +119,99 @@ listeners = st.tuples(
 configs = st.lists(
     st.tuples(st.lists(listeners, min_size=1, max_size=3), st.sampled_from([50, 60])), min_size=2, max_size=4
 )
+
+
+parts = st.fixed_dictionaries(
+    {},
+    optional={
+        "metrics": st.fixed_dictionaries(
+            {
+                "by": st.lists(st.sampled_from(["topic", "client_id", "principal", "group"]), unique=True, max_size=3),
+                "series": st.sampled_from([1, 5]),
+            }
+        ),
+        "telemetry": st.fixed_dictionaries(
+            {
+                "serve": st.sampled_from(["auto", "never"]),
+                "interval": st.sampled_from(["1m", "2m"]),
+                "metrics": st.sampled_from(["standard", "all", ["org."]]),
+                "labels": st.lists(st.sampled_from(["client_id", "listener"]), unique=True),
+            },
+            optional={"listeners": st.lists(st.sampled_from(NAMES[:1]), max_size=1)},
+        ),
+        "otlp": st.fixed_dictionaries(
+            {
+                "endpoint": st.sampled_from(["http://127.0.0.1:1", "https://127.0.0.1:1/x"]),
+                "metrics": st.sampled_from(["1h", "30m"]),
+                "encoding": st.sampled_from(["json", "protobuf"]),
+            },
+            optional={"traces": st.just({"topics": ["a*"]}), "headers": st.just({"x-a": "b"})},
+        ),
+        "view": st.fixed_dictionaries(
+            {},
+            optional={
+                "enabled": st.booleans(), "write": st.booleans(), "records": st.booleans(),
+                "kept": st.sampled_from(["1MiB", "2MiB"]),
+            },
+        ),
+    },
+)  # fmt: skip
+
+
+def told(world: World, live: LiveProxy) -> Served:
+    """What those are told who look, scrape, tell their metrics or take exports, once a client has asked for brokers."""
+    with RawClient(f"127.0.0.1:{world.ports[0]}", client_id="c") as client:
+        client.brokers()
+        asked: Any = None
+        if live.call(lambda: next(iter(live.proxy.server.connections)).session.plan.takes_telemetry):
+            body = client.call(GET_TELEMETRY_SUBSCRIPTIONS, 0, {"client_instance_id": UUID(int=9)})
+            asked = body["subscription_id"], body["requested_metrics"], body["push_interval_ms"]
+    settled(live)
+    proxy = live.proxy
+
+    def look() -> Served:
+        text = b"".join(proxy.measure().scraped()).decode()
+        lines = {line.partition("{")[0] for line in text.splitlines() if line.startswith("kproxy_")}
+        otlp, member, backend = proxy.otlp, proxy.member, proxy.backend
+        assert member is not None
+        assert backend is not None
+        table = proxy.parts.labelling and proxy.parts.labelling.totals.tables.get("client_id")
+        way = None if otlp is None or otlp.otlp is None else otlp.settings.way
+        return {
+            "telemetry": asked,
+            "lines": sorted(line for line in lines if line.startswith(("kproxy_client_", "kproxy_label_"))),
+            "most": None if table is None else table.most,
+            "sinks": sorted(type(sink).__name__ for sink in proxy.server.taps.fanout.steady),
+            "way": None if way is None else (way.target.port, way.target.path, way.target.headers, way.encoding),
+            "exports": None if way is None or otlp is None else exporting(otlp),
+            "view": (backend.view.enabled, backend.view.write, member.records, member.held_frames.records,
+                     proxy.judge.records, member.view_terms and member.view_terms.config),
+        }  # fmt: skip
+
+    return live.call(look)
+
+
+def exporting(otlp: OtlpExport) -> list[bool]:
+    """Whether numbers are gathered, sent, and spans made."""
+    return [one is not None for one in (otlp.gathering, otlp.metrics, otlp.traces)]
+
+
+@settings(max_examples=6, deadline=None)
+@given(sequence=st.lists(parts, min_size=2, max_size=4))
+def test_what_is_told_equals_a_fresh_start(world: World, sequence: list[Served]) -> None:
+    """Of metrics by label, clients' own metrics, exports and the view, whichever came, changed or went."""
+    wanted = [world.config([(0, 0, "plain", "")], 50, each) for each in sequence]
+    fresh = [started_and_told(world, each) for each in wanted]
+    with LiveProxy(wanted[0]) as live:
+        assert told(world, live) == fresh[0]
+        for config, expected in [*zip(wanted[1:], fresh[1:], strict=True), (wanted[0], fresh[0])]:
+            live.apply(config)
+            assert told(world, live) == expected
+
+
+def started_and_told(world: World, config: Served) -> Served:
+    with LiveProxy(config) as live:
+        return told(world, live)
 
 
 def settled(live: LiveProxy) -> None:

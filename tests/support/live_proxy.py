@@ -101,8 +101,14 @@ class LiveProxy:
                 proxy.listening = True
                 proxy.keeper.started()
                 proxy.watch_clusters()
+                proxy.parts.start()
+                if proxy.audit is not None:
+                    proxy.audit.start(nursery)
+                await proxy.start_measuring(nursery)
                 self.ready.set_result(None)
                 await self.stop.wait()
+                if proxy.audit is not None:
+                    await proxy.audit.close()
                 nursery.cancel_scope.cancel()
         finally:
             proxy.reactor.close()

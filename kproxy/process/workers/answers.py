@@ -55,14 +55,14 @@ NAMES = 1000
 
 class WorkerAnswers:
     """Answers of one worker. `collectors`: of what this process counts, rules and itself apart. `table`: what it
-    shares. `labelling`: what it counts by label, if anything."""
+    shares. `find_labelling`: what it counts by label now, if anything."""
 
     def __init__(
         self, member: ProcessMember, captures: Captures | None, collectors: Sequence[Collector], table: NumberTable,
-        labelling: Labelling | None = None,
+        find_labelling: Callable[[], Labelling | None] = lambda: None,
     ) -> None:  # fmt: skip
         self.member, self.captures, self.collectors, self.table = member, captures, collectors, table
-        self.labelling = labelling
+        self.find_labelling = find_labelling
         shown_captures = ProcessCaptures(captures)
         self.calls: Mapping[str, Callable[..., Awaitable[Any]]] = {
             "connections": member.connections,
@@ -134,7 +134,8 @@ class WorkerAnswers:
         return families
 
     async def measure_labels(self, question: MeasureLabels) -> LabelShare:
-        return LabelShare() if self.labelling is None else await self.labelling.share()
+        labelling = self.find_labelling()
+        return LabelShare() if labelling is None else await labelling.share()
 
     async def begin_tail(self, question: BeginTail) -> None:
         """Begin to keep lines. Raises FilterError, which the supervisor has found before."""

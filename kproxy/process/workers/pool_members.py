@@ -240,7 +240,7 @@ class PoolMetrics:
     def __init__(
         self, keeper: PoolRuleKeeper, pool: Recipients, collectors: Sequence[Collector], labels: ToldShares | None
     ) -> None:
-        self.keeper, self.pool, self.collectors, self.labels = keeper, pool, collectors, labels
+        self.keeper, self.pool, self.collectors, self.labels = keeper, pool, list(collectors), labels
         self.latest: dict[int, list[MetricSamples]] = {}  # by worker
         self.lost: list[MetricSamples] = []  # of workers that have ended
         self.taking = trio.Lock()
@@ -284,7 +284,7 @@ class PoolMetrics:
 
     async def measure_labels(self) -> None:
         """Fetch what workers have counted by label; answers of one worker are taken in the order of its questions."""
-        if self.labels is None:
+        if self.labels is None or not self.labels.totals.tables:
             return
         async with self.taking:
             begun = self.labels.begun.copy()

@@ -111,7 +111,10 @@ class AuditSink:
 
     def summary_for(self, who: Who) -> Summary:
         """Return the summary in which an observer counts what passes on this connection."""
-        return self.account(cast("LiveWho", who)).summary
+        summary = self.account(cast("LiveWho", who)).summary
+        if self.labels is not None:
+            self.labels.join(who, summary, self.counts)
+        return summary
 
     def journal_for(self, who: Who) -> RequestLines:
         """Return what writes the request events of this connection that are like others before them."""

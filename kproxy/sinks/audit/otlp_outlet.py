@@ -33,6 +33,8 @@ INFO = 9
 """SEVERITY_NUMBER_INFO of the proto: an event is a fact, and an alarm only to whoever says so."""
 RETRY = 2.0
 """Seconds to the next attempt after a mistake of kproxy's own."""
+LOOK = 1.0
+"""Seconds between two looks at whether there is another collector to go to, while one asks to wait."""
 LAST_WAIT = 0.5
 """Seconds for the thread to count what is left, after the time to send it."""
 
@@ -57,7 +59,7 @@ class OtlpOutlet:
     ) -> None:  # fmt: skip
         self.exporter = Exporter("logs", settings, counters, log)
         self.counters, self.log, self.flush = OutletCounters(), log, flush
-        counters.dropped["logs"] = lambda: sum(self.counters.dropped.copy().values())
+        counters.begin("logs", lambda: sum(self.counters.dropped.copy().values()))
         self._queue: LineQueue[bytes] = LineQueue(self.counters, when_full, queue, queue_bytes)
         self._tell: PutRecovered
         self._todo: deque[LineBatch[bytes]] = deque()
@@ -127,6 +129,7 @@ class OtlpOutlet:
         left = min(self.exporter.ready_at, self._deadline) - time.monotonic()
         if left <= 0:
             return True
+        left = min(left, LOOK)
         if self._closing.is_set():
             time.sleep(left)
         else:

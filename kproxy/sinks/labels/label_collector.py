@@ -20,6 +20,8 @@ class LabelCollector(Collector):
         self.totals = totals
 
     def collect(self) -> Iterator[Metric]:
+        if not self.totals.tables:  # a config has turned off what another one had told
+            return
         for label, table in self.totals.tables.items():
             for metric in METRICS[label]:
                 yield summary(metric, label, table) if metric.kind == "summary" else counter(metric, label, table)

@@ -75,7 +75,11 @@ class LabelSink:
     ) -> None:
         self.totals, self.clock, self.pictures = totals, clock, pictures
         self.summaries: dict[int, Summary] = {}  # by the connection's number
-        labels = totals.tables.keys()
+        self.use_labels()
+
+    def use_labels(self) -> None:
+        """Count by the labels that the totals have from now on. What is wanted of exchanges may be another depth."""
+        labels = self.totals.tables.keys()
         self.by_topic, self.by_group = "topic" in labels, "group" in labels
         self.whos = [one for one in ("client_id", "principal") if one in labels]
 
@@ -120,6 +124,18 @@ class LabelSink:
             summary = Summary(every_api, wall, who=who, lined=lined or no_api, reader=self.read)
             self.summaries[who.number] = summary
         return summary
+
+    def join(self, who: Who, summary: Summary, lined: Callable[[int, int], bool]) -> None:
+        """Count in a summary that there is already, such as the audit's, which `lined` is for."""
+        if self.summaries.get(who.number) is not summary:
+            summary.wants, summary.lined, summary.reader = every_api, lined, self.read
+            self.summaries[who.number] = summary
+
+    def leave(self) -> None:
+        """Leave all summaries to those who count in them besides."""
+        for summary in self.summaries.values():
+            summary.wants, summary.reader = summary.lined or no_api, None
+        self.summaries.clear()
 
     def gather(self) -> Iterator[None]:
         """Add what connections have counted since the last time to the totals, a connection a step."""

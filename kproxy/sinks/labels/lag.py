@@ -37,10 +37,15 @@ class GroupLags:
     """
 
     def __init__(self, series: int, most: int = MOST_PARTITIONS) -> None:
-        self.most, self.most_pairs = most, TOPICS * series
+        self.most = most
+        self.use(series)
         self.commits: OrderedDict[tuple[str, LaggedPartition], tuple[int, float]] = OrderedDict()
         self.ends: OrderedDict[LaggedPartition, tuple[int, float]] = OrderedDict()
         self.forgotten = 0
+
+    def use(self, series: int) -> None:
+        """Follow another number of groups that can have series."""
+        self.most_pairs = TOPICS * series
 
     def commit(self, group: str, partition: LaggedPartition, offset: int, at: float) -> None:
         """Take note that a group has committed an offset at this time; what is older than what is known is passed."""

@@ -28,7 +28,8 @@ STANDARD_NAMES: Final = frozenset(sample_name(name, grows=grows(name)) for name 
 @dataclass(slots=True)
 class PushRead:
     """Contents of a payload: counters by series, gauges, and how many points were left out. `size`: bytes, unpacked.
-    `names`: how many metrics. `standard`: numbers of the standard metrics, as events tell them."""
+    `names`: how many metrics. `standard`: numbers of the standard metrics, as events tell them. `labels`: those whose
+    values the names of series are made of."""
 
     counters: dict[str, dict[LabelLine, float]] = field(default_factory=dict)
     gauges: list[GaugeRow] = field(default_factory=list)
@@ -36,6 +37,7 @@ class PushRead:
     size: int = 0
     names: int = 0
     standard: dict[str, float] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
 
 
 class PushReader:
@@ -55,6 +57,7 @@ class PushReader:
         except InputError:
             return None
         read = PushRead(left_out=found.left_out, size=len(data), names=len({one.name for one in found.points}))
+        read.labels = tuple(self.config.labels)
         self.add_up(read, push, found.points)
         read.standard = standard_numbers(read)
         return read

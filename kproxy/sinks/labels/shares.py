@@ -35,13 +35,14 @@ class NameShare(msgspec.Struct, frozen=True, array_like=True):
 
 class LabelShare(msgspec.Struct, frozen=True, array_like=True):
     """Totals of one worker: by label, its names and its overflow; offsets of groups, and ends of partitions; what
-    clients tell of how things stand."""
+    clients tell of how things stand. `labels`: those of what clients tell."""
 
     names: dict[str, list[NameShare]] = {}
     overflow: dict[str, float] = {}
     commits: list[CommitRow] = []
     ends: list[EndRow] = []
     gauges: list[GaugeRow] = []
+    labels: list[str] = []
 
 
 def share_of(totals: LabelTotals, now: float = 0.0) -> LabelShare:
@@ -60,6 +61,7 @@ def share_of(totals: LabelTotals, now: float = 0.0) -> LabelShare:
         [] if lags is None else lags.commit_rows(),
         [] if lags is None else lags.end_rows(),
         [] if telemetry is None else telemetry.gauges.rows(now),
+        [] if telemetry is None else telemetry.labels,
     )
 
 
@@ -98,6 +100,8 @@ class ToldShares:
         self.told[worker] = latest
         for label, names in share.names.items():
             for one in names:
+                if label == CLIENT_TELEMETRY and not self.is_alike(share):  # looked at each time: a step may be long
+                    break
                 known = before.get((label, one.name), {})
                 lines = {(sample, second): number for sample, second, number in one.lines}
                 latest[label, one.name] = lines
@@ -106,17 +110,22 @@ class ToldShares:
                     totals.add(label, one.name, new, now)
                 yield
         self.take_overflow(worker, share.overflow)
-        if totals.telemetry is not None:
+        if totals.telemetry is not None and self.is_alike(share):
             totals.telemetry.told[worker] = share.gauges
             for series in {row.series for row in share.gauges}:
                 totals.tables[CLIENT_TELEMETRY].add(series, (), now, weight=0, count=0)
             yield
-        if totals.lags is not None:
-            groups = totals.tables["group"].series
-            for first in range(0, max(len(share.commits), len(share.ends)), MOST_ROWS):
-                rows = slice(first, first + MOST_ROWS)
-                totals.lags.take_rows(share.commits[rows], share.ends[rows], groups)
-                yield
+        for first in range(0, max(len(share.commits), len(share.ends)), MOST_ROWS):
+            if totals.lags is None:
+                break
+            rows = slice(first, first + MOST_ROWS)
+            totals.lags.take_rows(share.commits[rows], share.ends[rows], totals.tables["group"].series)
+            yield
+
+    def is_alike(self, share: LabelShare) -> bool:
+        """Return True if a worker tells of its clients by the labels that are told here, not by those of another
+        config."""
+        return self.totals.telemetry is not None and self.totals.telemetry.labels == share.labels
 
     def take_overflow(self, worker: int, overflow: dict[str, float]) -> None:
         before, self.overflow[worker] = self.overflow.get(worker, {}), overflow

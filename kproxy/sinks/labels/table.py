@@ -4,7 +4,8 @@ Strategy. First come, while there is room. What comes later is counted as `other
 move most. Once a minute at most one of these, which for three minutes in a row moved more than twice as much as the
 series that moved least, takes that one's place; a series that was silent for an hour frees its own. Numbers never move
 from one series to another: what was counted as `other` stays there, and what a series had goes with it, so that no
-counter jumps.
+counter jumps. Where another config has taken its place away, its numbers rest until its name has one again, so that
+no counter of a name begins anew by that.
 
 The names are chosen by clients. They are cut, control characters are escaped, and a name that nobody but its sender has
 confirmed to be one gets no series. The memory for a label depends on the limit alone.
@@ -28,6 +29,8 @@ MINUTES = 3
 """Minutes in a row in which a name has to move more than a series to take its place."""
 TIMES = 2
 """How many times as much as the smallest series it has to move in each of them."""
+MOST_RESTING = 500
+"""Names whose numbers are kept after another config has left no place for them: as many as can have a series."""
 WATCHED = 2
 """Names that are watched for their weight, for each that can have a series."""
 
@@ -49,14 +52,17 @@ class LabelTable:
     """Series of the names of one label, at most `most`.
 
     `chosen(name)`: True if a name may have a series at all; None: all may. `text(name)`: the name as series have it, by
-    default `label_text`. `gone`: called with a series that was given
-    up. `overflow`: what was counted as `other` for want of room, in the unit that whoever adds says.
+    default `label_text`. `gone`: called with a series that was given up. `overflow`: what was counted as `other` for
+    want of room, in the unit that whoever adds says. `rests`: numbers of series that other limits leave no place for
+    are kept, for names that get a series again.
     """
 
     def __init__(
-        self, most: int, chosen: Callable[[str], bool] | None = None, text: Callable[[str], str] | None = None
-    ) -> None:
-        self.most, self.chosen = most, chosen
+        self, most: int, chosen: Callable[[str], bool] | None = None, text: Callable[[str], str] | None = None, *,
+        rests: bool = False,
+    ) -> None:  # fmt: skip
+        self.most, self.chosen, self.rests = most, chosen, rests
+        self.resting: dict[str, LabelSeries] = {}
         self.text = label_text if text is None else text
         self.series: dict[str, LabelSeries] = {}
         self.other = LabelSeries(OTHER, 0.0)
@@ -91,8 +97,7 @@ class LabelTable:
         if label == OTHER or not known or (self.chosen is not None and not self.chosen(label)):
             return self.other
         if len(self.series) < self.most:
-            series = self.series[label] = LabelSeries(label, now)
-            return series
+            return self._give_place(label, now)
         self.overflow += count
         self.heavy.add(label, weight)
         return self.other
@@ -111,12 +116,38 @@ class LabelTable:
                 heaviest = max(ready, key=moved.__getitem__)
                 del self.streaks[heaviest]
                 self._drop(smallest.name)
-                self.series[heaviest] = LabelSeries(heaviest, now)
+                self._give_place(heaviest, now)
         else:
             self.streaks = {}
         self.heavy.clear()
         for series in self.series.values():
             series.weight = 0.0
+
+    def use(self, most: int, chosen: Callable[[str], bool] | None) -> None:
+        """Follow other limits: series for which there is no place any more are given up, those first that move least.
+        What comes of their names is `other` from then on. Those that had to go before and have a place now are
+        back."""
+        if most != self.most:
+            self.heavy, self.streaks = HeavyNames(WATCHED * most), {}
+        self.most, self.chosen = most, chosen
+        left = {name: None for name in self.series if chosen is not None and not chosen(name)}
+        by_weight = sorted((one.weight, one.last, name) for name, one in self.series.items() if name not in left)
+        left |= dict.fromkeys(name for _, _, name in by_weight[: max(0, len(by_weight) - most)])
+        for name in left:
+            if self.rests:
+                self.resting[name] = self.series[name]
+            self._drop(name)
+        for name in [name for name in self.resting if name not in left and (chosen is None or chosen(name))]:
+            if len(self.series) < most:
+                self.series[name] = self.resting.pop(name)
+        while len(self.resting) > MOST_RESTING:
+            del self.resting[next(iter(self.resting))]
+
+    def _give_place(self, name: str, now: float) -> LabelSeries:
+        """Return a series for a name, which goes on where the name had one before another config."""
+        series = self.series[name] = self.resting.pop(name) if name in self.resting else LabelSeries(name, now)
+        series.last, series.weight = now, 0.0
+        return series
 
     def _drop(self, name: str) -> None:
         self.gone(self.series.pop(name))

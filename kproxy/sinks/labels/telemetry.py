@@ -67,6 +67,12 @@ class GaugeTotals:
         self.interval = interval
         self.cells: dict[str, dict[str, GaugeCell]] = {}
 
+    def use(self, interval: float) -> None:
+        """Follow another interval. What was told in the one before is forgotten: each client tells it again."""
+        if interval != self.interval:
+            self.interval = interval
+            self.cells = {}
+
     def period(self, now: float) -> int:
         return int(now / self.interval)
 
@@ -107,7 +113,7 @@ class TelemetryTotals:
     """
 
     def __init__(self, config: TelemetryConfig) -> None:
-        self.labels = list(config.labels)
+        self.labels: list[str] = list(config.labels)
         self.gauges = GaugeTotals(config.interval)
         self.told: dict[int, list[GaugeRow]] = {}
         self.kinds = {sample_name(name, grows=grows(name)): grows(name) for name in STANDARD}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from kproxy.config.metrics import MetricsConfig
@@ -14,6 +15,11 @@ from .table import LabelLine, LabelTable
 from .telemetry import CLIENT_TELEMETRY, GaugeRow, TelemetryTotals
 
 MINUTE = 60.0
+MOST_RESTING = 8
+"""Tables that are kept after a config has said that they are told no more; there are four labels, and sets of labels of
+what clients tell."""
+MOST_KNOWN = 1000
+"""Names of which it is remembered whether they may have a series."""
 
 
 class LabelledMetric(NamedTuple):
@@ -69,33 +75,105 @@ COUNTS = {
 
 
 class LabelTotals:
-    """Tables of one process, by label, the lag of the groups that have series, and what clients tell of themselves."""
+    """Tables of one process, by label, the lag of the groups that have series, and what clients tell of themselves.
 
-    def __init__(self, config: MetricsConfig, telemetry: TelemetryConfig | None = None) -> None:
-        self.tables: dict[str, LabelTable] = {
-            label: LabelTable(config.series, chosen_names(config, label)) for label in config.by
-        }
-        self.lags = GroupLags(config.series) if "group" in config.by else None
-        if self.lags is not None:
-            self.tables["group"].gone = self.lags.forget
+    `rests`: numbers that another config leaves no place for are kept, and go on where they were if one gives them a
+    place again. For the process that tells them; those of workers are added up from what is new.
+    """
+
+    def __init__(self, config: MetricsConfig, telemetry: TelemetryConfig | None = None, *, rests: bool = False) -> None:
+        self.rests = rests
+        self.tables: dict[str, LabelTable] = {}
+        self.lags: GroupLags | None = None
+        self.forgotten = 0
+        """Partitions that were forgotten until the lag was told no more."""
         self.telemetry: TelemetryTotals | None = None
-        if telemetry is not None and "metrics" in telemetry.to:
-            self.telemetry = TelemetryTotals(telemetry)
-            table = self.tables[CLIENT_TELEMETRY] = LabelTable(config.series, text=str)
-            table.gone = self.telemetry.gauges.forget
+        self.resting: dict[tuple[str, ...], tuple[LabelTable, TelemetryTotals | None]] = {}
+        """What is told no more, by its labels."""
         self.minute_ends: float | None = None
+        self.ready_for(config, telemetry)()
+
+    def ready_for(self, config: MetricsConfig, telemetry: TelemetryConfig | None) -> Callable[[], None]:
+        """Return what has these settings followed from then on. Expressions are compiled before that, and asked of the
+        names that there are: it may take longer than the loop should wait."""
+        chosen = {label: chosen_names(config, label) for label in config.by}
+        for label, test in chosen.items():
+            if test is not None and label in self.tables:
+                table = self.tables[label]
+                for name in (*table.series, *table.resting):
+                    test(name)
+        if telemetry is not None and "metrics" not in telemetry.to:
+            telemetry = None
+
+        def use() -> None:
+            before, self.tables = self.tables, {}
+            told = self.telemetry
+            for label in config.by:
+                table = before.pop(label, None) or self._rested(label)[0] or LabelTable(config.series, rests=self.rests)
+                table.use(config.series, chosen[label])
+                self.tables[label] = table
+            self._use_lags(config)
+            self._use_telemetry(config, telemetry, before.get(CLIENT_TELEMETRY))
+            for name, left in before.items():
+                if name != CLIENT_TELEMETRY:
+                    self._rest((name,), left)
+                elif told is not None and told is not self.telemetry:
+                    self._rest((name, *told.labels), left, told)
+
+        return use
+
+    def _use_lags(self, config: MetricsConfig) -> None:
+        table = self.tables.get("group")
+        if table is None:
+            self.forgotten, self.lags = self.forgotten if self.lags is None else self.lags.forgotten, None
+        elif self.lags is None:
+            self.lags = GroupLags(config.series)
+            self.lags.forgotten = self.forgotten if self.rests else 0
+        else:
+            self.lags.use(config.series)
+        if table is not None and self.lags is not None:
+            table.gone = self.lags.forget
+
+    def _use_telemetry(self, config: MetricsConfig, wanted: TelemetryConfig | None, table: LabelTable | None) -> None:
+        """Follow what is told of clients' own metrics; `table`: that in which they were counted so far."""
+        if wanted is None:
+            self.telemetry = None
+            return
+        if self.telemetry is None or table is None or self.telemetry.labels != list(wanted.labels):
+            table, self.telemetry = self._rested(CLIENT_TELEMETRY, *wanted.labels)
+        if table is None or self.telemetry is None:
+            table = LabelTable(config.series, text=str, rests=self.rests)
+            self.telemetry = TelemetryTotals(wanted)
+        table.use(config.series, None)
+        table.gone = self.telemetry.gauges.forget
+        self.telemetry.gauges.use(wanted.interval)
+        self.tables[CLIENT_TELEMETRY] = table
+
+    def _rest(self, labels: tuple[str, ...], table: LabelTable, telemetry: TelemetryTotals | None = None) -> None:
+        if self.rests:
+            if telemetry is not None:
+                telemetry.told.clear()
+            self.resting[labels] = table, telemetry
+            while len(self.resting) > MOST_RESTING:
+                del self.resting[next(iter(self.resting))]
+
+    def _rested(self, *labels: str) -> tuple[LabelTable | None, TelemetryTotals | None]:
+        return self.resting.pop(labels, (None, None))
 
     def add(
         self, label: str, name: str, lines: list[tuple[LabelLine, float]], now: float, *, known: bool = True
     ) -> None:
-        """Add numbers to the lines of a name of this label, which must be one that is told."""
+        """Add numbers to the lines of a name of this label, if that is told."""
+        table = self.tables.get(label)
+        if table is None:
+            return
         if label == CLIENT_TELEMETRY and self.telemetry is not None:
             lines = [line for line in lines if self.telemetry.admits(line[0][0], grows=True)]
             weight = count = float(sum(number > 0 for _, number in lines))  # what a client claims has no weight
         else:
             weight = sum_of(WEIGHTS[label], lines)
             count = weight if WEIGHTS[label] == COUNTS[label] else sum_of(COUNTS[label], lines)
-        self.tables[label].add(name, lines, now, weight=weight, count=count, known=known)
+        table.add(name, lines, now, weight=weight, count=count, known=known)
 
     def add_gauges(self, rows: Iterable[GaugeRow], now: float) -> None:
         """Add what clients tell of how things stand. Rows of names without series count as those of `other`."""
@@ -127,10 +205,14 @@ def chosen_names(config: MetricsConfig, label: str) -> ChosenNames | None:
 
 
 class ChosenNames:
-    """Test of the names that the config chooses for a label."""
+    """Test of the names that the config chooses for a label. Answers are remembered: it may have many patterns."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self.tests = [text_test(one) for one in patterns]
+        self.known = lru_cache(MOST_KNOWN)(self.is_chosen)
 
     def __call__(self, name: str) -> bool:
+        return self.known(name)
+
+    def is_chosen(self, name: str) -> bool:
         return any(test(name) for test in self.tests)

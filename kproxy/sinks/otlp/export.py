@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from random import random
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -30,18 +32,29 @@ LONGEST_MESSAGE = 300
 """Characters of a server's message that are shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class OtlpSettings:
-    """Settings of what goes to a collector. `target`: its address, where the paths of signals are appended."""
+class OtlpWay(NamedTuple):
+    """Way to a collector. `target`: its address, where the paths of signals are appended."""
 
     target: HttpTarget
-    instance: str
-    encoding: Encoding = "json"
+    encoding: Encoding
 
     def to(self, path: str) -> HttpTarget:
         """Return the target of one signal."""
         own = self.target
         return HttpTarget(own.host, own.port, own.path + path, own.headers, own.tls, own.server_name, own.timeout)
+
+
+class OtlpSettings:
+    """Settings of what goes to a collector, shared by all exporters of a process, which ask for the way before each
+    request: another one, set by any thread with `use`, is for all that waits, too."""
+
+    def __init__(self, target: HttpTarget, instance: str, encoding: Encoding = "json") -> None:
+        self.instance = instance
+        self.way = OtlpWay(target, encoding)
+
+    def use(self, way: OtlpWay) -> None:
+        """Send in another way from the next request on."""
+        self.way = way
 
 
 @dataclass
@@ -51,6 +64,27 @@ class OtlpCounters:
     exports: Counter[tuple[Signal, ExportOutcome]] = field(default_factory=Counter)
     dropped: dict[Signal, Callable[[], int]] = field(default_factory=dict)
     """Reads, by signal, how many items were lost: log records, spans; of metrics, how many times all were."""
+    parts: dict[Signal, list[Callable[[], int]]] = field(default_factory=dict)
+    before: Counter[Signal] = field(default_factory=Counter)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self, signal: Signal, lost: Callable[[], int]) -> None:
+        """Count what is lost by one more that sends this signal: `lost` tells how much it is so far."""
+        with self.lock:
+            self.parts.setdefault(signal, []).append(lost)
+        self.dropped[signal] = partial(self.lost, signal)
+
+    def end(self, signal: Signal, lost: Callable[[], int]) -> None:
+        """Keep the number of one that has ended, whose successor counts from zero."""
+        with self.lock:
+            if lost in self.parts[signal]:
+                self.parts[signal].remove(lost)
+                self.before[signal] += lost()
+
+    def lost(self, signal: Signal) -> int:
+        """Return how much of a signal was lost, by all that have sent it."""
+        with self.lock:
+            return self.before[signal] + sum(lost() for lost in self.parts[signal])
 
 
 class OtlpCollector(Collector):
@@ -97,16 +131,37 @@ class Exporter:
         self, signal: Signal, settings: OtlpSettings, counters: OtlpCounters, log: FilteringBoundLogger,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self.signal, self.counters, self.log, self.clock = signal, counters, log, clock
-        self.encoder = RequestEncoder(signal, settings.instance, settings.encoding)
-        self.sender = HttpSender(settings.to(self.encoder.path), clock)
-        self.ready_at = 0.0
-        """Monotonic seconds from which on the collector may be asked again."""
+        self.signal, self.settings, self.counters, self.log, self.clock = signal, settings, counters, log, clock
+        self.way = settings.way
+        self._make()
         self.failing = False
+
+    @property
+    def ready_at(self) -> float:
+        """Return monotonic seconds from which on the collector may be asked again: at once if it is another one."""
+        return self._ready_at if self.settings.way is self.way else 0.0
+
+    @ready_at.setter
+    def ready_at(self, when: float) -> None:
+        self._ready_at = when
+
+    def _make(self) -> None:
+        self.encoder = RequestEncoder(self.signal, self.settings.instance, self.way.encoding)
+        self.sender = HttpSender(self.way.to(self.encoder.path), self.clock)
+        self._ready_at = 0.0
         self._wait = FIRST_WAIT
+
+    def _follow(self) -> None:
+        """Send in the way that holds now."""
+        way = self.settings.way
+        if way is not self.way:
+            self.sender.close()
+            self.way = way
+            self._make()
 
     def send(self, trees: Iterable[Tree], items: int, most: float = math.inf) -> Delivery:
         """Send `items` metrics, log records or spans within `most` seconds, and return what became of them."""
+        self._follow()
         body = self.encoder.encode(trees)
         try:
             delivery = self._judge(self.sender.post(self.encoder.content_type, body, most), items)
@@ -144,7 +199,7 @@ class Exporter:
         """Wait as long as the server says, else longer each time, and never all proxies at the same moment."""
         if wait is None:
             wait, self._wait = self._wait * (0.75 + random() / 2), min(2 * self._wait, LONGEST_WAIT)
-        self.ready_at = self.clock() + wait
+        self._ready_at = self.clock() + wait
 
     def _tell(self, delivery: Delivery) -> None:
         """Log the first failure and its end."""

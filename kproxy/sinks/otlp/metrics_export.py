@@ -26,7 +26,8 @@ class MetricsExport:
         self.began = nanoseconds(time.time())
         self.dropped = 0
         """Snapshots that were not sent, since a newer one came or the collector did not take them."""
-        counters.dropped["metrics"] = lambda: self.dropped
+        self.counters = counters
+        counters.begin("metrics", self.lost)
         self._log = log
         self._next: tuple[float, Sequence[MetricSamples]] | None = None
         self._lock = threading.Lock()
@@ -53,6 +54,10 @@ class MetricsExport:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(LAST_SEND)
+        self.counters.end("metrics", self.lost)
+
+    def lost(self) -> int:
+        return self.dropped
 
     # ---- the thread
 

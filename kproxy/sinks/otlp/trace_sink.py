@@ -51,12 +51,14 @@ class TraceSink:
         tests: Sequence[Callable[[str], bool]], sample: float, links: int,
         flush: float = FLUSH,
     ) -> None:  # fmt: skip
-        self.tests, self.sample, self.links, self.flush = tests, sample, links, flush
+        self.flush = flush
+        self.use(tests, sample, links)
         self.exporter = Exporter("traces", settings, counters, log)
         self.log = log
         self.dropped = 0
         """Exchanges that were not read, of which some would have been spans, and spans that were not taken."""
-        counters.dropped["traces"] = lambda: self.dropped
+        self.counters = counters
+        counters.begin("traces", self.lost)
         self.waiting: deque[tuple[ObservedExchange, int]] = deque()
         self.bytes = 0
         self.spans: deque[Tree] = deque()
@@ -71,6 +73,13 @@ class TraceSink:
         )
 
     # ---- in the loop's thread
+
+    def use(self, tests: Sequence[Callable[[str], bool]], sample: float, links: int) -> None:
+        """Make spans of these topics' exchanges from now on; what waits to be read is looked at so, too."""
+        self.tests, self.sample, self.links = tests, sample, links
+
+    def lost(self) -> int:
+        return self.dropped
 
     def depth(self, key: int, version: int) -> Depth:
         """Return FULL for what has records: their headers may be packed."""
@@ -119,6 +128,7 @@ class TraceSink:
                 thread.join(max(0.0, self._deadline - time.monotonic()))
         with self._lock:
             self.dropped += len(self.waiting) + len(self.spans)
+        self.counters.end("traces", self.lost)
 
     # ---- in threads
 
