@@ -5,7 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from kproxy.config.metrics import MetricsConfig
+from kproxy.config.telemetry import TelemetryConfig
 from kproxy.sinks.labels.shares import LabelShare, ToldShares, share_of
+from kproxy.sinks.labels.telemetry import CLIENT_TELEMETRY, GaugeRow
 from kproxy.sinks.labels.totals import LabelTotals
 
 CONFIG = MetricsConfig(by=["client_id", "group"], series=3)
@@ -88,3 +90,41 @@ def test_lag_of_a_group_whose_commits_and_ends_are_in_two_workers() -> None:
         tell(told, worker, totals)
 
     assert told.totals.lags.lags() == {("g", "t"): 20}
+
+
+def test_labels_that_come_and_go_in_all_processes_make_no_counter_fall() -> None:
+    """Whoever has the other config first: what is told by labels that are not told here is passed over."""
+    told, worker = ToldShares(LabelTotals(CONFIG, rests=True)), LabelTotals(CONFIG)
+    none = MetricsConfig()
+    count(worker, "a", 100)
+    tell(told, 0, worker)
+    told.totals.ready_for(none, None)()
+    tell(told, 0, worker)
+    worker.ready_for(none, None)()
+    tell(told, 0, worker)
+    assert told.totals.tables == {}
+    told.totals.ready_for(CONFIG, None)()
+    assert requests(told) == {"a": 100}
+    worker.ready_for(CONFIG, None)()
+    count(worker, "a", 7)
+    tell(told, 0, worker)
+
+    assert requests(told) == {"a": 107}
+
+
+def test_clients_metrics_by_labels_of_another_config_are_passed_over() -> None:
+    """A series would have too many labels, or too few."""
+    line = ("producer_connection_creation_total", "")
+    one, two = TelemetryConfig(labels=["client_id"]), TelemetryConfig(labels=["client_id", "role"])
+    told, worker = ToldShares(LabelTotals(MetricsConfig(), one, rests=True)), LabelTotals(MetricsConfig(), one)
+    worker.add(CLIENT_TELEMETRY, "c", [(line, 4)], 0.0)
+    worker.add_gauges([GaugeRow("c", "producer_node_request_latency_max", 1, 2.0, 2.0, 2.0)], 0.0)
+    told.totals.ready_for(MetricsConfig(), two)()
+    tell(told, 0, worker)
+    assert told.totals.tables[CLIENT_TELEMETRY].everything() == []
+    assert told.totals.telemetry is not None
+    assert told.totals.telemetry.told == {}
+    told.totals.ready_for(MetricsConfig(), one)()
+    tell(told, 0, worker)
+
+    assert [one.values[line] for one in told.totals.tables[CLIENT_TELEMETRY].everything()] == [4]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.sinks.labels.heavy_names import HeavyNames
-from kproxy.sinks.labels.table import MINUTES, OTHER, SILENCE, LabelTable, label_text
+from kproxy.sinks.labels.table import MINUTES, MOST_RESTING, OTHER, SILENCE, LabelTable, label_text
 
 BYTES = ("bytes", "")
 
@@ -160,3 +160,44 @@ def test_sums_are_exact_whatever_comes_and_goes() -> None:
 
     assert min(lost) >= 0
     assert total(table) == moved - sum(lost)
+
+
+def test_numbers_rest_until_their_name_has_a_place_again() -> None:
+    """Where fewer may have a series, those that moved least go; what comes of them meanwhile is `other`'s."""
+    table = LabelTable(3, rests=True)
+    for number, name in enumerate(("a", "b", "c"), 1):
+        move(table, name, number)
+
+    table.use(1, None)
+    assert sorted(table.series) == ["c"]
+    assert [move(table, name, 10) for name in ("a", "c")] == [OTHER, "c"]
+    table.use(3, lambda name: name != "b")
+    assert {name: one.values[BYTES] for name, one in table.series.items()} == {"c": 13, "a": 1}
+    table.use(3, None)
+    move(table, "b", 1)
+    assert {name: one.values[BYTES] for name, one in table.series.items()} == {"c": 13, "a": 1, "b": 3}
+    assert table.other.values == {BYTES: 10}
+    assert table.resting == {}
+
+
+def test_so_many_names_rest_at_most() -> None:
+    table = LabelTable(MOST_RESTING, rests=True)
+    for turn in range(5):
+        for number in range(MOST_RESTING):
+            move(table, f"{turn}-{number}", 1)
+        table.use(MOST_RESTING, lambda name: False)
+        table.use(MOST_RESTING, lambda name, turn=turn: name.startswith(str(turn + 1)))
+
+    assert len(table.resting) == MOST_RESTING
+    assert table.series == {}
+
+
+def test_without_rest_a_name_begins_anew() -> None:
+    """As workers count: what they tell is added up from what is new."""
+    table = LabelTable(1)
+    move(table, "a", 5)
+    table.use(1, lambda name: False)
+    table.use(1, None)
+    move(table, "a", 1)
+
+    assert table.series["a"].values == {BYTES: 1}
