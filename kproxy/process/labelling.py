@@ -47,12 +47,14 @@ class Labelling:
         use = self.totals.ready_for(metrics if tells else MetricsConfig(), config.telemetry if tells else None)
 
         def follow() -> None:
+            before = set(self.totals.tables)
             use()
             if self.sink is not None and not (tells and metrics.by):
                 self.leave(self.sink)
             elif self.sink is not None:
                 self.sink.use_labels()
-                self.server.taps.fanout.look_anew()
+                if self.totals.tables.keys() != before:  # else observers would forget for nothing what they have learnt
+                    self.server.taps.fanout.look_anew()
             elif tells and metrics.by:
                 self.sink = LabelSink(self.totals, monotonic, self.server.taps.fanout.pictures)
                 self.count_in(self.sink)
