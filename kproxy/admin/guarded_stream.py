@@ -13,9 +13,9 @@ from .backend import Backend
 
 
 class GuardedStream(StreamingResponse):
-    """Response that ends when the token that it was asked for with is no token any more, or when what it shows may not be
-    seen any more: in order, or together with its connection where it has said how long it is. Subclasses send all of it
-    in `stream_response`."""
+    """Response that ends when the token that it was asked for with is no token any more, or when what it shows may not
+    be seen any more: in order, or together with its connection where it has said how long it is. Subclasses send all of
+    it in `stream_response`."""
 
     def __init__(self, backend: Backend, media: str, headers: Mapping[str, str] | None = None) -> None:
         self.backend, self.why = backend, "stream ends, its token is out of force"
