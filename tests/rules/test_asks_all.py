@@ -24,7 +24,10 @@ def asked(api: str, version: int, **body: Any) -> Message:
         (asked("Metadata", 1, topics=[]), False),
         (asked("ListGroups", 4, states_filter=[]), True),
         (asked("ListTransactions", 0), True),
-        (asked("OffsetFetch", 1, group_id="g", topics=None), False),
+        (
+            asked("OffsetFetch", 1, group_id="g", topics=None),
+            True,
+        ),  # no null there by the protocol; see wire/shapes.yaml
         (asked("OffsetFetch", 5, group_id="g", topics=None), True),
         (asked("OffsetFetch", 8, groups=[{"group_id": "g", "topics": []}, {"group_id": "h", "topics": None}]), True),
         (asked("OffsetFetch", 8, groups=[{"group_id": "g", "topics": []}]), False),

@@ -174,7 +174,8 @@ class Engine:
                 return None
             if not candidates and not self.screening.ids:
                 return Watched(bytes(frame.buf[frame.start : frame.end]), came)
-            program = (candidates and program.chosen(candidates)) or program
+            if candidates:
+                program = program.chosen(candidates) or program
         exchange = self.exchange(frame, program, came)
         evaluation = RequestEvaluation(exchange, drawn)
         evaluation.candidates = candidates
