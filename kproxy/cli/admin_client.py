@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import click
 
 from kproxy.errors import DocumentError, InputError, InternalError, KproxyError
-from kproxy.header_token import BYTE_ORDER_MARK, not_for_headers
+from kproxy.header_text import BYTE_ORDER_MARK, not_for_headers
 from kproxy.named_file import reason, text_named
 
 DEFAULT = "http://127.0.0.1:9190"

@@ -35,7 +35,7 @@ from .otlp import OtlpConfig
 from .ports import circles, overlaps
 from .sasl import ListenerSasl, UpstreamSasl
 from .telemetry import TelemetryConfig
-from .tls import FileName, HeaderToken, HeaderTokenFile, ListenerTls, UpstreamTls
+from .tls import FileName, HeaderSecret, HeaderSecretFile, ListenerTls, UpstreamTls
 from .view import ViewConfig
 
 __all__ = [
@@ -178,10 +178,10 @@ class AdminConfig(Model):
     """Settings of the admin address, which serves metrics, health and the API for rules."""
 
     bind: Address = Field(description="host:port; only loopback unless a token is set")
-    token: HeaderToken | None = Field(
+    token: HeaderSecret | None = Field(
         default=None, description="asked for as a bearer token; better as ${VARIABLE} or file:NAME"
     )
-    read_token: HeaderTokenFile | None = Field(
+    read_token: HeaderSecretFile | None = Field(
         default=None,
         alias="read_token_file",
         description="file with a second token, for whoever may look at everything and change nothing",

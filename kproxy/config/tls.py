@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo
 
-from kproxy.header_token import not_for_headers
+from kproxy.header_text import not_for_headers
 from kproxy.named_file import read_named, reason
 from kproxy.rules.document.model import Model, Wrong
 
@@ -81,7 +81,7 @@ def _read_secret(path: Path) -> str:
         raise ValueError(f'the secret\'s file "{path}" is not UTF-8 text') from None
 
 
-def _header_token(secret: SecretStr) -> SecretStr:
+def _header_secret(secret: SecretStr) -> SecretStr:
     problem = not_for_headers(secret.get_secret_value())
     if problem is not None:
         raise ValueError(problem)
@@ -96,10 +96,10 @@ Secret = Annotated[SecretStr, BeforeValidator(_secret, json_schema_input_type=st
 """A secret, which is never shown: not in errors, logs or `repr`."""
 SecretFile = Annotated[SecretStr, BeforeValidator(_secret_file, json_schema_input_type=str)]
 """A secret of which only the file is named, absolute or relative to the document's folder."""
-HeaderToken = Annotated[Secret, AfterValidator(_header_token)]
-"""A secret that clients show in a header of HTTP."""
-HeaderTokenFile = Annotated[SecretFile, AfterValidator(_header_token)]
-"""A token of which only the file is named."""
+HeaderSecret = Annotated[Secret, AfterValidator(_header_secret)]
+"""A secret that stands in a header of HTTP, a client's or kproxy's own."""
+HeaderSecretFile = Annotated[SecretFile, AfterValidator(_header_secret)]
+"""One of which only the file is named."""
 TlsVersion = Annotated[Literal["1.2", "1.3"], BeforeValidator(str)]
 """A version of TLS; `1.2` without quotes is a number in YAML, and is taken, too."""
 

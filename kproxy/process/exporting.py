@@ -68,7 +68,7 @@ class OtlpExport:
         self.traces: TraceSink | None = None
         self.process = ProcessCollector(certificates_of(config))
         self.sources: tuple[Gather, FindReadiness] | None = None
-        """Where numbers come from, in the process that exports them."""
+        """Functions that gather numbers, in the process that exports them."""
         self.gathering: Background | None = None
         self.leaving: set[trio.Event] = set()
         """Set when those have ended that are wanted no more."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from tests.qa import house
 from tests.qa.frame_costs import FIRES, OTHER, WAITS, Case
 
@@ -45,3 +47,18 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 def test_a_name_of_a_class_or_alias_stands_for_one_thing() -> None:
     """Whoever searches for it finds one module that defines it."""
     assert house.shared_names(house.read_modules()) == {}
+
+
+def test_no_object_holds_itself_by_a_cache_of_its_answers() -> None:
+    """Such a cache is of an `unheld` method: else the two stay until the garbage collector comes by."""
+    found = [
+        f"{module.path}:{node.lineno}"
+        for module in house.read_modules().values()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Call)
+        and ast.unparse(node.func.func).endswith("cache")
+        and any(ast.unparse(one).startswith("self.") for one in node.args)
+    ]
+
+    assert found == []

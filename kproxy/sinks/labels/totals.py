@@ -9,6 +9,7 @@ from typing import NamedTuple
 from kproxy.config.metrics import MetricsConfig
 from kproxy.config.telemetry import TelemetryConfig
 from kproxy.rules.select.match import text_test
+from kproxy.unheld import unheld
 
 from .lag import GroupLags
 from .table import LabelLine, LabelTable
@@ -89,7 +90,7 @@ class LabelTotals:
         """Partitions that were forgotten until the lag was told no more."""
         self.telemetry: TelemetryTotals | None = None
         self.resting: dict[tuple[str, ...], tuple[LabelTable, TelemetryTotals | None]] = {}
-        """What is told no more, by its labels."""
+        """Tables that are told no more, by their labels."""
         self.minute_ends: float | None = None
         self.ready_for(config, telemetry)()
 
@@ -209,7 +210,7 @@ class ChosenNames:
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self.tests = [text_test(one) for one in patterns]
-        self.known = lru_cache(MOST_KNOWN)(self.is_chosen)
+        self.known = lru_cache(MOST_KNOWN)(unheld(self.is_chosen))
 
     def __call__(self, name: str) -> bool:
         return self.known(name)
