@@ -30,6 +30,7 @@ from kproxy.net.dial.own_connection import own_connection, send_request
 from kproxy.net.dial.resolve import REASON, OwnPorts
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.loop.background import Background
+from kproxy.net.loop.turns import a_few_at_a_time
 from kproxy.wire import decode_response
 from kproxy.wire.table.api_keys import METADATA
 
@@ -194,18 +195,25 @@ class NetworkChange(ConfigChange):
                 one.gone = "listener_removed", f"listener {name} is no longer there"
             elif self.fates.get(one.upstream.name) == "changed":
                 one.gone = "cluster_changed", f"cluster {one.upstream.name} is another one now"
-        follow_locators(server, after)
+        follow_locators(server)
 
 
-def follow_locators(server: NetworkServer, network: ServedNetwork) -> None:
-    """Stop the locators of clusters that are gone, and run those of new ones."""
+def follow_locators(server: NetworkServer) -> None:
+    """Stop the locators of clusters that are gone, and run those of new ones, a few at a time."""
+    server.reactor.spawn(a_few_at_a_time, locators_in_turns(server))
+
+
+def locators_in_turns(server: NetworkServer) -> Iterator[None]:
+    """Do so one in each step. Another config may come in between."""
     for name, (locator, task) in list(server.locating.items()):
-        if network.locators.get(name) is not locator:
+        if server.network.locators.get(name) is not locator and server.locating.get(name) == (locator, task):
             task.stop()
             del server.locating[name]
-    for name, locator in network.locators.items():
-        if name not in server.locating:
+            yield
+    for name, locator in list(server.network.locators.items()):
+        if name not in server.locating and server.network.locators.get(name) is locator:
             server.locating[name] = locator, Background(server.reactor.spawn, locator.run)
+            yield
 
 
 class Retired:
@@ -253,9 +261,14 @@ async def find_fates(clusters: Mapping[str, tuple[Upstream, Upstream]]) -> dict[
         ids[name, new] = await cluster_id(upstream)
 
     async with trio.open_nursery() as nursery:
-        for name, (old, new) in clusters.items():
-            nursery.start_soon(ask, name, False, old)
-            nursery.start_soon(ask, name, True, new)
+
+        def begin() -> Iterator[None]:
+            for name, ends in clusters.items():
+                for new, upstream in enumerate(ends):
+                    nursery.start_soon(ask, name, bool(new), upstream)
+                    yield
+
+        await a_few_at_a_time(begin())
     for name in clusters:
         old_id, new_id = ids[name, False], ids[name, True]
         fates[name] = "forgotten" if not old_id or not new_id else "kept" if old_id == new_id else "changed"

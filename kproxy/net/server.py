@@ -167,7 +167,7 @@ class Server:
         try:
             await self.port_service.open()
             check_bootstrap(self.upstreams.values(), self.port_service.own.has)
-            follow_locators(self, self.network)
+            follow_locators(self)
             task_status.started()
             await self.finished.wait()
         finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,14 +24,13 @@ from kproxy.core.session import Session
 from kproxy.core.shared import CircleMark, HeldMemory, Shared
 from kproxy.logs.setup import log_of_process, lost_lines
 from kproxy.net.accept.listener import Listener
+from kproxy.net.cluster_watch import ClusterWatch
 from kproxy.net.config_keeper import ConfigKeeper
-from kproxy.net.dial.circle import CircleCheck
 from kproxy.net.drain import drain_on_signal
 from kproxy.net.driven import show
-from kproxy.net.loop.background import Background
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.network import NetworkChange
-from kproxy.net.readiness import DRAINING, GOING_TO_END, Probe, Readiness, tell
+from kproxy.net.readiness import DRAINING, GOING_TO_END, Readiness, tell
 from kproxy.net.reporting import ConnectionCounts
 from kproxy.net.rules.files import RuleFiles
 from kproxy.net.rules.held_watch import HeldWatch
@@ -96,7 +94,6 @@ class ProxyProcess:
         self.take(rules)
         self.counters, self.counts, self.tallies = Counters(), ConnectionCounts(), Tallies()
         self.mark = CircleMark(self.instance_mark)
-        self.mark.on_return = self.leads_back
         limits = config.limits
         self.held = {"request": HeldMemory(limits.held_bytes), "response": HeldMemory(limits.held_bytes)}
         self.room = Room(limits.session_partitions)
@@ -113,11 +110,10 @@ class ProxyProcess:
         HeldWatch(self.desk, self.reactor)
         self.keeper = RuleKeeper(store or RuleStore(listeners=config.places()), self.swap, self.reactor, log)
         self.files = files or RuleFiles((), log)
-        self.circles: dict[str, CircleCheck] = {}
-        self.probes: dict[str, Probe] = {}
-        self.probing: dict[str, Background] = {}
-        self.server.on_growth = self.look_for_circles
-        self.follow_clusters()
+        self.watch = ClusterWatch(self.reactor, self.mark)
+        self.watch.use(self.server.upstreams)
+        self.mark.on_return = self.leads_back
+        self.server.on_growth = self.watch.look_for_circles
         self.listening = False
         self.admin_url = ""
         self.certificates: dict[tuple[CertificateSide, str], str] = {}
@@ -231,13 +227,7 @@ class ProxyProcess:
 
     def leads_back(self, cluster: str) -> None:
         """Note that a request sent to this cluster came back as a client's: its address leads to kproxy itself."""
-        if cluster in self.circles:
-            self.circles[cluster].found()
-
-    def look_for_circles(self) -> None:
-        """Start a check of each cluster for connections to its brokers that lead back to kproxy."""
-        for check in self.circles.values():
-            check.start()
+        self.watch.leads_back(cluster)
 
     # ---- another config
 
@@ -262,19 +252,6 @@ class ProxyProcess:
         for shared in {id(one): one for one in (*before.values(), *self.shared.values())}.values():
             shared.max_frame_bytes, shared.hold_up_to = limits.max_frame_bytes, limits.hold_up_to
             shared.max_in_flight, shared.max_nodes = limits.max_in_flight, limits.max_nodes
-
-    def follow_clusters(self) -> None:
-        """Have a check and a probe for each cluster of the config in force, and none for those that are gone."""
-        upstreams = self.server.upstreams
-        for name, upstream in upstreams.items():
-            if name not in self.probes or self.probes[name].upstream is not upstream:
-                self.circles[name], self.probes[name] = CircleCheck(upstream, self.mark), Probe(upstream)
-                if name in self.probing:
-                    self.probing.pop(name).stop()
-        for name in [name for name in self.probes if name not in upstreams]:
-            del self.circles[name], self.probes[name]
-            if name in self.probing:
-                self.probing.pop(name).stop()
 
     @property
     def ending(self) -> bool:
@@ -302,13 +279,9 @@ class ProxyProcess:
         self.server.put_in_force(change)
         for name in gone:
             self.server.taps.fanout.pictures.pop(name, None)
-        self.follow_clusters()
-        self.watch_clusters()
+        self.watch.follow(self.server.upstreams)
         if self.audit is not None:
             self.audit.follow_clusters(self.server.upstreams)
-        for name in config.clusters:
-            if change.before.upstreams.get(name) is not self.server.upstreams[name]:
-                self.circles[name].start()
         self.on_limits(config.limits)
         self.announce_added(change)
         change.follow()
@@ -342,7 +315,8 @@ class ProxyProcess:
         if self.audit is not None and self.audit.trouble:
             missing.append(self.audit.trouble)
         clusters = {
-            name: [] if each.answered else [f"cluster {name}: {each.reason}"] for name, each in self.probes.items()
+            name: [] if each.answered else [f"cluster {name}: {each.reason}"]
+            for name, each in self.watch.probes.items()
         }
         return Readiness(missing, clusters)
 
@@ -398,7 +372,7 @@ class ProxyProcess:
 
     def started(self) -> None:
         """Log that the proxy serves, and begin what waits for that."""
-        self.look_for_circles()
+        self.watch.look_for_circles()
         self.keeper.started()
         self.announce()
 
@@ -408,11 +382,8 @@ class ProxyProcess:
         nursery.start_soon(tell, self.waiting_for, self.log, self.about())
 
     def watch_clusters(self) -> None:
-        """Probe the clusters that are not probed yet."""
-        for name, probe in self.probes.items():
-            if name not in self.probing:
-                run = partial(probe.run, once=self.config.admin is None)
-                self.probing[name] = Background(self.reactor.spawn, run)
+        """Probe the clusters from now on, until they have answered or, for the admin address, all the time."""
+        self.watch.probe(once=self.config.admin is None)
 
     def about(self) -> Mapping[str, Any]:
         """Return the fields of the log line that says that the proxy serves."""

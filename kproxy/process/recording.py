@@ -22,7 +22,7 @@ from kproxy.events.schema import TELEMETRY_EVENT
 from kproxy.net.dial.metadata_poller import MetadataPoller
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.loop.background import Background
-from kproxy.net.loop.turns import SLICE
+from kproxy.net.loop.turns import SLICE, a_few_at_a_time
 from kproxy.net.server import Server
 from kproxy.rules.running import Running
 from kproxy.sinks.audit.audit_sink import AuditSink
@@ -81,6 +81,8 @@ class Audit:
         self.topology = TopologyEvents(self.gate, fanout.pictures)
         self.every, self.polls = audit.topology_every, not worker
         self.pollers: dict[str, tuple[Upstream, Background]] = {}
+        self.polled: Mapping[str, Upstream] = {}
+        """Clusters whose brokers are to be asked."""
         server.taps.summary_for, server.taps.journal_for = self.sink.summary_for, self.sink.journal_for
 
     def start(self, nursery: trio.Nursery) -> None:
@@ -91,15 +93,23 @@ class Audit:
         self.reactor.call_at(monotonic() + TICK, self.tick)
 
     def follow_clusters(self, upstreams: Mapping[str, Upstream]) -> None:
-        """Ask the brokers of these clusters for their topics now and then, and no others."""
+        """Ask the brokers of these clusters for their topics now and then, and no others; a few begin at a time."""
+        if self.polls:
+            self.reactor.spawn(a_few_at_a_time, self.poll(upstreams))
+
+    def poll(self, upstreams: Mapping[str, Upstream]) -> Iterator[None]:
+        """Stop and start to ask, one cluster in each step, as long as no other config has come."""
+        self.polled = upstreams
         for name, (upstream, task) in list(self.pollers.items()):
-            if upstreams.get(name) is not upstream:
+            if upstreams.get(name) is not upstream and self.polled is upstreams:
                 task.stop()
                 del self.pollers[name]
-        for name, upstream in upstreams.items() if self.polls else ():
-            if name not in self.pollers:
+                yield
+        for name, upstream in upstreams.items():
+            if name not in self.pollers and self.polled is upstreams:
                 poller = MetadataPoller(upstream, self.server.taps.fanout.picture(name), self.every, self.log)
                 self.pollers[name] = upstream, Background(self.reactor.spawn, poller.run)
+                yield
 
     def tick(self) -> None:
         """Follow the wall clock and record what has come up; called once a second."""

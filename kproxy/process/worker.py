@@ -108,8 +108,7 @@ class Worker(ProxyProcess):
 
     def is_circle(self, notice: CircleFound) -> None:
         """Note that a cluster leads back to kproxy, unless the config has it no more."""
-        if notice.cluster in self.circles:
-            self.circles[notice.cluster].found()
+        self.watch.leads_back(notice.cluster)
 
     def changed(self) -> None:
         self.reporter.changed()
@@ -192,7 +191,7 @@ class Worker(ProxyProcess):
 
     def started(self) -> None:
         """Tell the supervisor that connections may come."""
-        self.look_for_circles()
+        self.watch.look_for_circles()
         self.channel.tell(WorkerReady())
         self.reporter.beat()
 

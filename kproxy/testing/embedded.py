@@ -269,7 +269,7 @@ class Embedded:
     async def _ask(self) -> None:
         """Ask the brokers once: if none of them answered, clients would wait for long, and nobody would say for
         what."""
-        (probe,) = self.proxy.probes.values()
+        (probe,) = self.proxy.watch.probes.values()
         try:
             with trio.fail_after(PATIENCE / 2):
                 await probe.ask()

@@ -39,7 +39,7 @@ class FrontProxy(ProxyProcess):
 
     async def ask(self) -> None:
         """Ask the brokers once. Raises NoBroker when none of them answers: clients would only wait for long."""
-        (probe,) = self.probes.values()
+        (probe,) = self.watch.probes.values()
         try:
             with trio.fail_after(PATIENCE / 2):
                 await probe.ask()

@@ -411,4 +411,4 @@ def test_many_applies_leave_no_descriptor_behind(stack: ExitStack, broker: Named
         settled()
     until(lambda: settled() <= before + 4)
     assert live.call(lambda: len(live.proxy.server.retired.listeners)) == 0
-    assert live.call(lambda: len(live.proxy.probing)) == 1
+    assert live.call(lambda: len(live.proxy.watch.probing)) == 1

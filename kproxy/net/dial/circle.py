@@ -9,6 +9,7 @@ import trio
 from kproxy.core.shared import CircleMark
 from kproxy.net.accept.proxy_protocol import greeting
 from kproxy.net.driven import HostPort
+from kproxy.net.loop.background import Background
 from kproxy.net.socket.socket_io import attempt
 
 from .dialler import DialOptions, Race
@@ -27,12 +28,21 @@ class CircleCheck:
         self.upstream, self.mark = upstream, mark
         self.log = upstream.reactor.log.bind(cluster=upstream.name)
         self.asking = self.came_back = False
+        self.task: Background | None = None
+        self.stopped = False
 
     def start(self) -> None:
         """Ask, unless a question is under way."""
-        if not self.asking:
+        if not self.asking and not self.stopped:
             self.asking = True
-            self.upstream.reactor.spawn(self.run)
+            self.task = Background(self.upstream.reactor.spawn, self.run)
+
+    def stop(self) -> None:
+        """Ask no more: no connections are made to this cluster any more. A question to one that led back would be
+        taken for one to the cluster that has its name now."""
+        self.stopped = True
+        if self.task is not None:
+            self.task.stop()
 
     def found(self) -> None:
         """Refuse connections to this cluster: a question to it has come back to kproxy."""
@@ -75,7 +85,8 @@ class CircleCheck:
         race = Race(upstream.reactor, upstream.resolver, upstream.tls, upstream.connect_timeout,
                     list(upstream.bootstrap), won, lost, options)  # fmt: skip
         try:
-            race.start()
+            async with upstream.reactor.step:  # there may be thousands of clusters
+                race.start()
             await settled.wait()
             with trio.move_on_after(PATIENCE):
                 return bool(sockets) and await self.talk(sockets[0])

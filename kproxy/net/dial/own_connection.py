@@ -82,7 +82,8 @@ async def own_connection(
     """
     own = OwnConnection(upstream, node, route, anonymous)
     try:
-        upstream.dial(own)
+        async with upstream.reactor.step:  # kproxy may have thousands of clusters to ask at the same time
+            upstream.dial(own)
         await own.settled.wait()
         if own.sock is None:
             raise OSError(own.reason)

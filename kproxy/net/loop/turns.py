@@ -27,6 +27,8 @@ SLICE = 0.005
 """Seconds that a callback, or one that goes on, may take before others have their turn; CPU seconds of a task."""
 PAUSE = 0.0005
 """Seconds that a task sleeps between two slices: the reactor polls its sockets when no trio task can run."""
+FEW = 16
+"""Tasks that begin or end at once where there may be thousands: a few milliseconds."""
 BATCH_TIME = 0.020
 """Seconds after which those callbacks of one poll that are not short have to wait, so that they do not add up."""
 BUFFER = bytearray(262144)
@@ -318,6 +320,14 @@ async def in_turns(steps: Iterable[object]) -> None:
         if thread_time() > until:
             await trio.sleep(PAUSE)
             until = thread_time() + SLICE
+
+
+async def a_few_at_a_time(steps: Iterable[object]) -> None:
+    """Go through steps each of which has a task begin or end. That takes little; what the task does then takes its
+    time, and trio has all that can run do it in one go."""
+    for number, _ in enumerate(steps, 1):
+        if not number % FEW:
+            await trio.sleep(PAUSE)
 
 
 async def in_a_turn(reactor: TaskReactor, address: str, work: Callable[[], T]) -> T:

@@ -1,0 +1,85 @@
+"""Watch over the clusters of the config in force: whether each leads back to kproxy, and whether its brokers answer.
+
+Strategy. A config may have thousands of clusters, and may bring or take all of them at once. What is known of a
+cluster follows the config in that step; the tasks that ask its brokers begin and end behind it, a few at a time. Each
+step looks at what is in force then, so another config that comes meanwhile needs no order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from kproxy.core.shared import CircleMark
+from kproxy.net.dial.circle import CircleCheck
+from kproxy.net.dial.upstream import Upstream
+from kproxy.net.loop.background import Background
+from kproxy.net.loop.reactor import Reactor
+from kproxy.net.loop.turns import a_few_at_a_time
+
+from .readiness import Probe
+
+
+class ClusterWatch:
+    """Checks and probes of clusters, by name. `probing`: the probes that run."""
+
+    def __init__(self, reactor: Reactor, mark: CircleMark) -> None:
+        self.reactor, self.mark = reactor, mark
+        self.circles: dict[str, CircleCheck] = {}
+        self.probes: dict[str, Probe] = {}
+        self.probing: dict[str, tuple[Probe, Background]] = {}
+        self.new: deque[CircleCheck] = deque()
+        """Checks that have not asked yet."""
+        self.left: deque[CircleCheck] = deque()
+        """Checks of clusters that are gone, or are reached in another way."""
+        self.once: bool | None = None
+        """True if one answer of each cluster is enough; None while none is to be probed."""
+
+    def use(self, upstreams: Mapping[str, Upstream]) -> None:
+        """Have a check and a probe for each of these clusters, and none for those that are gone."""
+        for name in [name for name, probe in self.probes.items() if upstreams.get(name) is not probe.upstream]:
+            self.left.append(self.circles.pop(name))
+            del self.probes[name]
+        for name, upstream in upstreams.items():
+            if name not in self.probes:
+                self.circles[name], self.probes[name] = CircleCheck(upstream, self.mark), Probe(upstream)
+                self.new.append(self.circles[name])
+
+    def follow(self, upstreams: Mapping[str, Upstream]) -> None:
+        """Do the same while kproxy runs, and ask those that are new."""
+        self.use(upstreams)
+        self.reactor.spawn(a_few_at_a_time, self._settle())
+
+    def probe(self, *, once: bool) -> None:
+        """Probe the clusters from now on."""
+        self.once = once
+        self.reactor.spawn(a_few_at_a_time, self._settle())
+
+    def look_for_circles(self) -> None:
+        """Check each cluster for connections to its brokers that lead back to kproxy."""
+        self.new.clear()
+        self.reactor.spawn(a_few_at_a_time, map(CircleCheck.start, list(self.circles.values())))
+
+    def leads_back(self, cluster: str) -> None:
+        """Note that a question to this cluster has come back, unless the config has it no more."""
+        if cluster in self.circles:
+            self.circles[cluster].found()
+
+    def _settle(self) -> Iterator[None]:
+        """End and begin tasks, one in each step, until there are those that there should be."""
+        while self.left:
+            self.left.popleft().stop()
+            yield
+        for name, (probe, task) in list(self.probing.items()):
+            if self.probes.get(name) is not probe and self.probing.get(name) == (probe, task):
+                del self.probing[name]
+                task.stop()
+                yield
+        while self.new:
+            self.new.popleft().start()
+            yield
+        for name, probe in list(self.probes.items()):
+            if self.once is not None and name not in self.probing and self.probes.get(name) is probe:
+                self.probing[name] = probe, Background(self.reactor.spawn, partial(probe.run, once=self.once))
+                yield
