@@ -67,9 +67,9 @@ def shown(value: object) -> str:
     return f'"{text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 1] + "…"}"'
 
 
-def short(name: str) -> str:
+def short(name: str, most: int = MOST_SHOWN) -> str:
     """Return the beginning of a name from a pod, in one line, as a message has it without quotes."""
-    return in_line(name[:MOST_SHOWN])[:MOST_SHOWN]
+    return in_line(name[:most])[:most]
 
 
 def read_truth(text: str) -> bool:

@@ -34,12 +34,13 @@ from kproxy.net.loop.turn_order import Queue
 from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.net.socket.tls import ClientTls
 from kproxy.rules.document.address import Address
-from kproxy.terminal import in_line
 
-from .annotations import SidecarOptions
+from .annotations import SidecarOptions, short
 from .review import AdmissionAnswer, answer_review
 
 PATH = "/inject"
+LONGEST_NAME = 256
+"""Characters of a namespace or a name that the log has: Kubernetes allows 253, and whoever asks may send any text."""
 LONGEST_HANDSHAKE = 10.0
 """Seconds: Kubernetes itself waits that long for an answer, unless its configuration says otherwise."""
 
@@ -121,7 +122,8 @@ def make_webhook(defaults: SidecarOptions, log: FilteringBoundLogger, *, for_cer
 def tell(log: FilteringBoundLogger, answer: AdmissionAnswer) -> None:
     """Log what became of a pod: nobody who looks for a sidecar that is missing has to guess."""
     request, injection = answer.request, answer.injection
-    about = {"namespace": in_line(request.namespace), "pod": in_line(request.name), "uid": in_line(request.uid)}
+    told = {"namespace": request.namespace, "pod": request.name, "uid": request.uid}
+    about = {name: short(text, LONGEST_NAME) for name, text in told.items()}  # to escape a megabyte takes a second
     if injection.reasons:
         log.warning("pod refused", **about, reasons=injection.reasons)
     elif injection.patch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -22,6 +23,7 @@ from kproxy.errors import InternalError
 from kproxy.rules.document.address import Address
 from kproxy.webhook import server
 from kproxy.webhook.annotations import SidecarOptions
+from kproxy.webhook.review import answer_review
 from tests.support.admission import patched, review_of, review_with
 from tests.support.certificates import Authority
 
@@ -105,6 +107,21 @@ async def test_a_review_is_answered_and_told(tmp_path: Path) -> None:
         ("info", "pod left as it is", "shop", "app-7d9c5b6f4d-*"),
         ("warning", "pod refused", "shop", "app-7d9c5b6f4d-*"),
     ]
+
+
+@pytest.mark.parametrize("place", ["namespace", "name"])
+async def test_what_is_told_of_a_pod_has_an_end(place: str) -> None:
+    """It is told in the loop, and each character that is not seen becomes six."""
+    asked = json.loads(REVIEW)
+    asked["request"][place] = "\x7f" * 1_000_000
+    answer = answer_review(json.dumps(asked, ensure_ascii=False).encode(), SidecarOptions("kproxy:0.1.0"))
+    with capture_logs() as logged:
+        began = time.thread_time()
+        server.tell(structlog.get_logger(), answer)
+        assert time.thread_time() - began < 0.05
+    (line,) = logged
+    told = line["namespace" if place == "namespace" else "pod"]
+    assert told == "\\u007f" * 42 + "\\u00"
 
 
 async def test_refusals_have_the_form_of_the_admin_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
