@@ -62,6 +62,8 @@ class OtlpExport:
         own = instance(config)
         way = way_of(otlp, log)
         self.settings = OtlpSettings(way.target, own if worker is None else f"{own}/{worker}", way.encoding)
+        self.tests = topic_tests(otlp)
+        """Tests of the topics whose exchanges get spans."""
         self.began = ""
         """When metrics were exported for the first time, as OTLP has it: whatever begins anew, their numbers do not."""
         self.metrics: MetricsExport | None = None
@@ -86,16 +88,16 @@ class OtlpExport:
             before is not None and otlp is not None and all(getattr(before, one) == getattr(otlp, one) for one in WAYS)
         )
         way = None if otlp is None or alike else way_of(otlp, self.log)
-        tests = [text_test(one) for one in otlp.traces.topics] if otlp is not None and otlp.traces is not None else []
+        tests = topic_tests(otlp)
 
         def follow() -> None:
             earlier = None if self.otlp is None else self.otlp.metrics
-            self.config, self.otlp = config, otlp
+            self.config, self.otlp, self.tests = config, otlp, tests
             self.process.certificates = certificates_of(config)
             if way is not None:
                 self.settings.use(way)
             if self.started:
-                self.follow_traces(tests)
+                self.follow_traces()
                 if earlier != (None if otlp is None else otlp.metrics):
                     self.follow_metrics()
 
@@ -105,11 +107,10 @@ class OtlpExport:
 
     def start_traces(self) -> None:
         """Make spans of what passes from now on, if the config in force has that."""
-        traces = None if self.otlp is None else self.otlp.traces
         self.started = True
-        self.follow_traces([] if traces is None else [text_test(pattern) for pattern in traces.topics])
+        self.follow_traces()
 
-    def follow_traces(self, tests: Sequence[Callable[[str], bool]]) -> None:
+    def follow_traces(self) -> None:
         """Make spans of exchanges of topics that fit, as the config in force says."""
         wanted = None if self.otlp is None else self.otlp.traces
         if self.fanout is None:
@@ -120,9 +121,9 @@ class OtlpExport:
                 self.let_go(self.traces.close)
                 self.traces = None
         elif self.traces is not None:
-            self.traces.use(tests, wanted.sample, wanted.links)
+            self.traces.use(self.tests, wanted.sample, wanted.links)
         else:
-            self.traces = TraceSink(self.settings, self.counters, self.log, tests, wanted.sample, wanted.links)
+            self.traces = TraceSink(self.settings, self.counters, self.log, self.tests, wanted.sample, wanted.links)
             self.traces.start()
             self.fanout.add(self.traces, slowly=True)
 
@@ -210,6 +211,11 @@ class OtlpExport:
             await trio.to_thread.run_sync(self.metrics.close)
         for done in list(self.leaving):
             await done.wait()
+
+
+def topic_tests(otlp: OtlpConfig | None) -> Sequence[Callable[[str], bool]]:
+    """Return the tests of the topics whose exchanges get spans. Blocks: there may be thousands of expressions."""
+    return [] if otlp is None or otlp.traces is None else [text_test(one) for one in otlp.traces.topics]
 
 
 def way_of(otlp: OtlpConfig, log: FilteringBoundLogger) -> OtlpWay:

@@ -126,15 +126,18 @@ class ClientTelemetry:
         if not self.by_network[network]:
             del self.by_network[network]
 
-    def who(self, push: TelemetryPush) -> dict[str, Any]:
-        """Return the columns of an event that say whose connection it is, which may end before the payload is read."""
-        if self.also is None or push.owner is None:
+    def who(self, push: TelemetryPush) -> dict[str, Any] | None:
+        """Return the columns of an event that say whose connection it is, which may end before the payload is read;
+        None: no event is wanted of what comes now."""
+        if self.also is None:
+            return None
+        if push.owner is None:
             return {}
         connection: Connection = push.owner
         return connection_columns(ConnectionWho(connection, self.server.taps.fanout.picture(connection.facts.cluster)))
 
-    def take(self, push: TelemetryPush, read: PushRead | None, who: dict[str, Any]) -> None:
-        """Add up what was read of a payload; None: it could not be read."""
+    def take(self, push: TelemetryPush, read: PushRead | None, who: dict[str, Any] | None) -> None:
+        """Add up what was read of a payload; None: it could not be read. `who`: as when it came."""
         self.leave(push)
         push.done, push.unreadable = True, read is None
         if read is None:
@@ -143,7 +146,7 @@ class ClientTelemetry:
             if read.left_out:
                 self.counters.count("telemetry_points_left_out", read.left_out)
             self.add(read)
-            if self.also is not None:
+            if self.also is not None and who is not None:
                 self.also(push, read, who)
         push.payload, push.owner = b"", None
 
@@ -169,7 +172,7 @@ class PushJob:
 
     closed = False
 
-    def __init__(self, telemetry: ClientTelemetry, push: TelemetryPush, who: dict[str, Any]) -> None:
+    def __init__(self, telemetry: ClientTelemetry, push: TelemetryPush, who: dict[str, Any] | None) -> None:
         self.telemetry, self.push, self.who = telemetry, push, who
 
     def computed(self, result: Any) -> None:

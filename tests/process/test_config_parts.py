@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
@@ -15,6 +15,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kproxy.config.telemetry import KAFKA
+from kproxy.process import exporting
+from kproxy.rules.select.match import text_test
+from kproxy.sinks.labels import totals
 from kproxy.testing.process import free_port
 from kproxy.wire.table.errors import error_name
 from tests.support.live_proxy import LiveProxy, NamedBroker
@@ -132,6 +135,38 @@ def test_labels_come_and_go_and_no_counter_falls(audited: bool, stack: ExitStack
 
 def live_sinks(proxy: Changing) -> int:
     return proxy.live.call(lambda: len(proxy.live.proxy.server.taps.fanout.steady))
+
+
+def test_expressions_are_compiled_and_asked_beside_the_loop(
+    stack: ExitStack, collectors: tuple[Collector, Collector], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of parts that come anew as well: there may be thousands, and each may be long."""
+    threads: set[int] = set()
+
+    def noted(pattern: str) -> Callable[[str], bool]:
+        test = text_test(pattern)
+        threads.add(threading.get_ident())
+
+        def asked(name: str) -> bool:
+            threads.add(threading.get_ident())
+            return test(name)
+
+        return asked
+
+    proxy = Changing(stack, metrics={"by": ["client_id"]})
+    with proxy.connect("one") as client:
+        client.brokers()
+    assert clients(proxy) == {"one": 1}
+    proxy.use()
+    for module in (exporting, totals):
+        monkeypatch.setattr(module, "text_test", noted)
+    otlp = {"endpoint": collectors[0].endpoint, "traces": {"topics": ["/a+/"]}}
+    proxy.use(metrics={"by": ["client_id"], "only": {"client_id": ["/o.e/"]}}, otlp=otlp)
+    assert clients(proxy) == {"one": 1}
+    assert threads
+    assert proxy.live.thread.ident not in threads
+    proxy.use()
+    until(lambda: senders() == [])
 
 
 def test_nobody_is_watched_once_no_label_is_left(stack: ExitStack) -> None:

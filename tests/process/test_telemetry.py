@@ -74,6 +74,21 @@ def test_what_is_read_is_added_up_and_forgotten() -> None:
     assert process.telemetry.waiting == 0
 
 
+def test_what_came_before_events_were_wanted_has_none() -> None:
+    """Nobody has noted whose connection it was: an event that does not say so would be of nobody."""
+    process, seen = Process(), list[PushRead]()
+    process.telemetry.record_in(lambda push, read, who: seen.append(read))
+    process.telemetry.put(process.push())
+    config = TelemetryConfig(labels=[], listeners=["here"], to=["metrics", "audit"])
+    process.telemetry.ready_for(config, process.totals)()
+    process.work.do()
+    assert seen == []
+    process.telemetry.who = lambda push: {}
+    process.telemetry.put(process.push())
+    process.work.do()
+    assert len(seen) == 1
+
+
 def test_what_cannot_be_read_is_counted() -> None:
     """And the push says so, for the next one of its connection."""
     process = Process()

@@ -99,8 +99,8 @@ class LabelTotals:
         names that there are: it may take longer than the loop should wait."""
         chosen = {label: chosen_names(config, label) for label in config.by}
         for label, test in chosen.items():
-            if test is not None and label in self.tables:
-                table = self.tables[label]
+            table = self.tables.get(label) or self.resting.get((label,), (None,))[0]
+            if test is not None and table is not None:
                 for name in (*table.series, *table.resting):
                     test(name)
         if telemetry is not None and "metrics" not in telemetry.to:
