@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Container, Iterable
 
-from .table import OTHER, LabelSeries
+from .table import BIRTHS, OTHER, LabelSeries
 
 MOST_PARTITIONS = 20_000
 """Partitions of groups, and ends, that one process remembers of each: some 10 MB. Kafka clusters have 200,000 at most,
@@ -31,7 +31,8 @@ EndRow = tuple[str, str, int, int, float]
 
 
 class GroupLags:
-    """Committed offsets of groups and ends of partitions. `forgotten`: partitions for which there was no room.
+    """Committed offsets of groups and ends of partitions. `forgotten`: partitions for which there was no room, counted
+    under the number `born`.
 
     `series`: groups that can have series.
     """
@@ -41,7 +42,7 @@ class GroupLags:
         self.use(series)
         self.commits: OrderedDict[tuple[str, LaggedPartition], tuple[int, float]] = OrderedDict()
         self.ends: OrderedDict[LaggedPartition, tuple[int, float]] = OrderedDict()
-        self.forgotten = 0
+        self.forgotten, self.born = 0, next(BIRTHS)
 
     def use(self, series: int) -> None:
         """Follow another number of groups that can have series."""

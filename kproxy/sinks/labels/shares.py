@@ -3,7 +3,8 @@
 Strategy. A worker tells its totals as they stand, with names that it chose itself. Here what is new since it told them
 last is added to tables like its own, so the limit holds once more for all of them together; a name without room here
 counts as `other` from then on. A worker that is started again begins at zero, which makes no counter fall: what was
-told by the process before stays.
+told by the process before stays. A name may lose its series in a worker, too, and get another one that begins at zero:
+series are told apart by numbers, since the second may have counted more than the first by the time it is asked.
 """
 
 from __future__ import annotations
@@ -27,18 +28,20 @@ MOST_ROWS = 1000
 
 
 class NameShare(msgspec.Struct, frozen=True, array_like=True):
-    """Numbers of one name: (name of the sample, its second label, number) each."""
+    """Numbers of one name: (name of the sample, its second label, number) each. `born`: number of the series, which
+    another one of that name does not have."""
 
+    born: int
     name: str
     lines: list[tuple[str, str, float]]
 
 
 class LabelShare(msgspec.Struct, frozen=True, array_like=True):
-    """Totals of one worker: by label, its names and its overflow; offsets of groups, and ends of partitions; what
-    clients tell of how things stand. `labels`: those of what clients tell."""
+    """Totals of one worker: by label, its names and its overflow, with the number of what has counted that; offsets of
+    groups, and ends of partitions; what clients tell of how things stand. `labels`: those of what clients tell."""
 
     names: dict[str, list[NameShare]] = {}
-    overflow: dict[str, float] = {}
+    overflow: dict[str, tuple[int, float]] = {}
     commits: list[CommitRow] = []
     ends: list[EndRow] = []
     gauges: list[GaugeRow] = []
@@ -49,15 +52,18 @@ def share_of(totals: LabelTotals, now: float = 0.0) -> LabelShare:
     """Return the totals of this process in a form that can be sent."""
     names = {
         label: [
-            NameShare(series.name, [(*line, number) for line, number in series.values.items()])
+            NameShare(series.born, series.name, [(*line, number) for line, number in series.values.items()])
             for series in table.everything()
         ]
         for label, table in totals.tables.items()
     }
     lags, telemetry = totals.lags, totals.telemetry
+    births = {label: table.other.born for label, table in totals.tables.items()}
+    if lags is not None:
+        births[PARTITIONS] = lags.born
     return LabelShare(
         names,
-        overflows(totals),
+        {label: (births[label], number) for label, number in overflows(totals).items()},
         [] if lags is None else lags.commit_rows(),
         [] if lags is None else lags.end_rows(),
         [] if telemetry is None else telemetry.gauges.rows(now),
@@ -74,13 +80,13 @@ def overflows(totals: LabelTotals) -> dict[str, float]:
 
 
 class ToldShares:
-    """Totals of all workers. `told`: numbers that each of them told last, by label and name. `begun`: how many
-    processes each of them has been so far."""
+    """Totals of all workers. `told`: numbers that each of them told last, by the number of the series. `begun`: how
+    many processes each of them has been so far."""
 
     def __init__(self, totals: LabelTotals) -> None:
         self.totals = totals
-        self.told: dict[int, dict[tuple[str, str], dict[LabelLine, float]]] = {}
-        self.overflow: dict[int, dict[str, float]] = {}
+        self.told: dict[int, dict[int, dict[LabelLine, float]]] = {}
+        self.overflow: dict[int, dict[str, tuple[int, float]]] = {}
         self.begun: Counter[int] = Counter()
 
     def begins(self, worker: int) -> None:
@@ -96,15 +102,15 @@ class ToldShares:
         totals = self.totals
         totals.tick(now)
         before = self.told.get(worker, {})
-        latest: dict[tuple[str, str], dict[LabelLine, float]] = {}
+        latest: dict[int, dict[LabelLine, float]] = {}
         self.told[worker] = latest
         for label, names in share.names.items():
             for one in names:
                 if label == CLIENT_TELEMETRY and not self.is_alike(share):  # looked at each time: a step may be long
                     break
-                known = before.get((label, one.name), {})
+                known = before.get(one.born, {})
                 lines = {(sample, second): number for sample, second, number in one.lines}
-                latest[label, one.name] = lines
+                latest[one.born] = lines
                 new = [(line, grown(known.get(line, 0.0), number)) for line, number in lines.items()]
                 if any(number for _, number in new):
                     totals.add(label, one.name, new, now)
@@ -127,10 +133,11 @@ class ToldShares:
         config."""
         return self.totals.telemetry is not None and self.totals.telemetry.labels == share.labels
 
-    def take_overflow(self, worker: int, overflow: dict[str, float]) -> None:
+    def take_overflow(self, worker: int, overflow: dict[str, tuple[int, float]]) -> None:
         before, self.overflow[worker] = self.overflow.get(worker, {}), overflow
-        for label, number in overflow.items():
-            new = grown(before.get(label, 0.0), number)
+        for label, (born, number) in overflow.items():
+            known = before.get(label, (0, 0.0))
+            new = grown(known[1] if known[0] == born else 0.0, number)
             if label in self.totals.tables:
                 self.totals.tables[label].overflow += new
             elif label == PARTITIONS and self.totals.lags is not None:

@@ -14,6 +14,7 @@ confirmed to be one gets no series. The memory for a label depends on the limit 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import count
 
 from kproxy.terminal import in_line
 
@@ -34,17 +35,21 @@ MOST_RESTING = 500
 WATCHED = 2
 """Names that are watched for their weight, for each that can have a series."""
 
+BIRTHS = count(1)
+"""Numbers of series, and of whatever else counts from zero: one that has the name of an earlier one has another."""
+
 LabelLine = tuple[str, str]
 """(name of a sample, value of its second label; empty where it has none)"""
 
 
 class LabelSeries:
-    """Numbers of one name by line. `weight`: moved in this minute. `last`: when it moved last."""
+    """Numbers of one name by line. `weight`: moved in this minute. `last`: when it moved last. `born`: its own number
+    in this process."""
 
-    __slots__ = ("last", "name", "values", "weight")
+    __slots__ = ("born", "last", "name", "values", "weight")
 
     def __init__(self, name: str, now: float) -> None:
-        self.name, self.last, self.weight = name, now, 0.0
+        self.name, self.last, self.weight, self.born = name, now, 0.0, next(BIRTHS)
         self.values: dict[LabelLine, float] = {}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from kproxy.config.metrics import MetricsConfig
 from kproxy.config.telemetry import TelemetryConfig
@@ -67,15 +68,38 @@ def test_a_worker_that_begins_anew_makes_no_counter_fall() -> None:
     assert requests(told) == {"a": 220}
 
 
-def test_a_series_that_a_worker_gave_up_and_began_again_is_added() -> None:
+@pytest.mark.parametrize("more", [3, 130])
+def test_a_series_that_a_worker_gave_up_and_began_again_is_added(more: int) -> None:
     told, totals = ToldShares(LabelTotals(CONFIG)), LabelTotals(CONFIG)
     count(totals, "a", 100)
     tell(told, 0, totals)
     del totals.tables["client_id"].series["a"]
-    count(totals, "a", 3)
+    count(totals, "a", more)
     tell(told, 0, totals)
 
-    assert requests(told) == {"a": 103}
+    assert requests(told) == {"a": 100 + more}
+
+
+def test_a_label_that_was_gone_between_two_looks_counts_all_that_came_since() -> None:
+    """What a worker has not room for is another number then, too, and so are the partitions that it has forgotten."""
+    told, worker = ToldShares(LabelTotals(CONFIG, rests=True)), LabelTotals(CONFIG)
+    assert worker.lags is not None
+    worker.lags.forgotten = 5
+    for name in ("a", "b", "c", "d"):
+        count(worker, name, 10)
+    tell(told, 0, worker)
+    for config in (MetricsConfig(), CONFIG):
+        told.totals.ready_for(config, None)()
+        worker.ready_for(config, None)()
+    worker.lags.forgotten = 7
+    for name in ("a", "b", "c", "d"):
+        count(worker, name, 25)
+    tell(told, 0, worker)
+
+    assert requests(told) == {"a": 35, "b": 35, "c": 35, "other": 35}
+    assert told.totals.tables["client_id"].overflow == 35
+    assert told.totals.lags is not None
+    assert told.totals.lags.forgotten == 12
 
 
 def test_lag_of_a_group_whose_commits_and_ends_are_in_two_workers() -> None:
