@@ -97,6 +97,7 @@ def make_app(
     async def scrape(request: Request) -> Response:
         readiness = await backend.readiness()
         process.ready, process.clusters = readiness.flags(backend.need)
+        await trio.to_thread.run_sync(process.look, process.files)
         own = b"".join(exposition(process_registry))
         return Response(await backend.scraped() + own, media_type=OPEN_METRICS)
 

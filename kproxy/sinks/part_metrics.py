@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import platform
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -235,7 +236,8 @@ class Expiry:
 class ProcessCollector(Collector):
     """Collector of `kproxy_build_info`, `kproxy_ready`, `kproxy_cluster_ready` and `kproxy_certificate_expiry_seconds`.
 
-    `ready` and `clusters` are set by whoever asks for a scrape, since workers have to be asked for them.
+    `ready` and `clusters` are set by whoever asks for a scrape, since workers have to be asked for them, and `look` is
+    called before it with the `files` of that moment, in a thread.
     """
 
     def __init__(self, certificates: CertificateFiles) -> None:
@@ -262,21 +264,27 @@ class ProcessCollector(Collector):
             labels=["side", "name"],
         )
         for (side, name), file in self.certificates.items():
-            if (at := self.expiry(file)) is not None:
-                expiry.add_metric([side, name], (at - datetime.now(UTC)).total_seconds())
+            if (read := self.read.get(file)) is not None and read.at is not None:
+                expiry.add_metric([side, name], (read.at - datetime.now(UTC)).total_seconds())
         yield expiry
 
-    def expiry(self, file: str) -> datetime | None:
-        """Return when the first certificate of a PEM file expires; the file is read again only when it has changed."""
-        try:
-            stat = Path(file).stat()
-            stamp = stat.st_mtime_ns, stat.st_size, stat.st_ino
-            known = self.read.get(file)
-            if known is None or known.stamp != stamp:
-                known = self.read[file] = Expiry(stamp, first_expiry(file))
-        except OSError:  # the log says so at the next handshake, which is what users notice
-            return None
-        return known.at
+    @property
+    def files(self) -> Collection[str]:
+        """Return the files of all certificates."""
+        return set(self.certificates.values())
+
+    def look(self, files: Collection[str]) -> None:
+        """Find out when the certificates in these files expire. Blocks. A file is read again only when it has changed; those that cannot
+        be read have no number: the log says so at the next handshake, which is what users notice."""
+        before, found = self.read, dict[str, Expiry]()
+        for file in files:
+            with suppress(OSError):
+                stat = Path(file).stat()
+                stamp, known = (stat.st_mtime_ns, stat.st_size, stat.st_ino), before.get(file)
+                if known is None or known.stamp != stamp:
+                    known = Expiry(stamp, first_expiry(file))
+                found[file] = known
+        self.read = found
 
 
 def first_expiry(file: str) -> datetime | None:

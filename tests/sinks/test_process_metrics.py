@@ -19,6 +19,7 @@ DAY = 86400.0
 
 def samples(collector: ProcessCollector) -> dict[str, float]:
     """Numbers by "name{label values}", labels in the order of their names."""
+    collector.look(collector.files)
     text = b"".join(exposition(registry_of(collector))).decode()
     return {
         f"{sample.name}{{{','.join(value for _, value in sorted(sample.labels.items()))}}}": sample.value
@@ -72,3 +73,22 @@ def test_a_renewed_certificate_is_read_again(tmp_path: Path) -> None:
     assert name not in samples(collector)
     os.remove(file)
     assert name not in samples(collector)
+
+
+def test_a_file_that_no_config_has_any_more_is_forgotten(tmp_path: Path) -> None:
+    certificates = {("client", "a"): certificate(tmp_path / "a.pem", 1)}
+    collector = ProcessCollector(certificates)
+    samples(collector)
+    certificates["client", "a"] = certificate(tmp_path / "b.pem", 2)
+    samples(collector)
+    assert list(collector.read) == [str(tmp_path / "b.pem")]
+
+
+def test_what_is_told_reads_no_file(tmp_path: Path) -> None:
+    """It is told in the loop, and there may be thousands of files."""
+    file = tmp_path / "a.pem"
+    collector = ProcessCollector({("client", "a"): certificate(file, 1)})
+    collector.look(collector.files)
+    os.remove(file)
+    told = {sample.name for metric in collector.collect() for sample in metric.samples}
+    assert "kproxy_certificate_expiry_seconds" in told
