@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from kproxy.core.shared import CircleMark
 from kproxy.net.dial.circle import CircleCheck
@@ -21,14 +22,22 @@ from kproxy.net.loop.turns import a_few_at_a_time
 from .readiness import Probe
 
 
+class Probing(NamedTuple):
+    """Probe at work. `once`: until its cluster has answered."""
+
+    probe: Probe
+    once: bool
+    task: Background
+
+
 class ClusterWatch:
-    """Checks and probes of clusters, by name. `probing`: the probes that run."""
+    """Checks and probes of clusters, by name. `probing`: the probes that run, or have run once."""
 
     def __init__(self, reactor: Reactor, mark: CircleMark) -> None:
         self.reactor, self.mark = reactor, mark
         self.circles: dict[str, CircleCheck] = {}
         self.probes: dict[str, Probe] = {}
-        self.probing: dict[str, tuple[Probe, Background]] = {}
+        self.probing: dict[str, Probing] = {}
         self.new: deque[CircleCheck] = deque()
         """Checks that have not asked yet."""
         self.left: deque[CircleCheck] = deque()
@@ -46,9 +55,11 @@ class ClusterWatch:
                 self.circles[name], self.probes[name] = CircleCheck(upstream, self.mark), Probe(upstream)
                 self.new.append(self.circles[name])
 
-    def follow(self, upstreams: Mapping[str, Upstream]) -> None:
+    def follow(self, upstreams: Mapping[str, Upstream], *, once: bool) -> None:
         """Do the same while kproxy runs, and ask those that are new."""
         self.use(upstreams)
+        if self.once is not None:
+            self.once = once
         self.reactor.spawn(a_few_at_a_time, self._settle())
 
     def probe(self, *, once: bool) -> None:
@@ -71,15 +82,17 @@ class ClusterWatch:
         while self.left:
             self.left.popleft().stop()
             yield
-        for name, (probe, task) in list(self.probing.items()):
-            if self.probes.get(name) is not probe and self.probing.get(name) == (probe, task):
+        for name, one in list(self.probing.items()):
+            wanted = self.probes.get(name) is one.probe and self.once is one.once
+            if not wanted and self.probing.get(name) is one:
                 del self.probing[name]
-                task.stop()
+                one.task.stop()
                 yield
         while self.new:
             self.new.popleft().start()
             yield
         for name, probe in list(self.probes.items()):
             if self.once is not None and name not in self.probing and self.probes.get(name) is probe:
-                self.probing[name] = probe, Background(self.reactor.spawn, partial(probe.run, once=self.once))
+                task = Background(self.reactor.spawn, partial(probe.run, once=self.once))
+                self.probing[name] = Probing(probe, self.once, task)
                 yield

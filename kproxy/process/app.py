@@ -279,7 +279,7 @@ class ProxyProcess:
         self.server.put_in_force(change)
         for name in gone:
             self.server.taps.fanout.pictures.pop(name, None)
-        self.watch.follow(self.server.upstreams)
+        self.watch.follow(self.server.upstreams, once=not config.measured)
         if self.audit is not None:
             self.audit.follow_clusters(self.server.upstreams)
         self.on_limits(config.limits)
@@ -382,8 +382,8 @@ class ProxyProcess:
         nursery.start_soon(tell, self.waiting_for, self.log, self.about())
 
     def watch_clusters(self) -> None:
-        """Probe the clusters from now on, until they have answered or, for the admin address, all the time."""
-        self.watch.probe(once=self.config.admin is None)
+        """Probe the clusters from now on, until they have answered or, where somebody may ask, all the time."""
+        self.watch.probe(once=not self.config.measured)
 
     def about(self) -> Mapping[str, Any]:
         """Return the fields of the log line that says that the proxy serves."""

@@ -93,6 +93,25 @@ def test_a_cluster_that_led_back_is_asked_no_more_when_it_is_gone(
     assert not before.asking
 
 
+def test_readiness_is_followed_as_long_as_somebody_is_told_of_it(stack: ExitStack) -> None:
+    """Without an admin address by the export, from the config on that brings it."""
+    broker, port = NamedBroker("one"), free_port()
+    plain = config(port, broker.address)
+    otlp = {"otlp": {"endpoint": "http://127.0.0.1:1", "metrics": "1h"}}
+    live = stack.enter_context(LiveProxy(plain | otlp))
+
+    def waits() -> bool:
+        return bool(live.call(lambda: live.proxy.readiness.clusters["main"]))
+
+    until(lambda: not waits())
+    live.apply(plain)
+    live.apply(plain | otlp)
+    until(lambda: not waits())
+    broker.close()
+    until(waits)
+    live.apply(plain)
+
+
 class Batches(trio.abc.Instrument):
     """How many tasks begin and end at most while trio gives nobody else a turn."""
 
