@@ -274,8 +274,8 @@ class ProcessCollector(Collector):
         return set(self.certificates.values())
 
     def look(self, files: Collection[str]) -> None:
-        """Find out when the certificates in these files expire. Blocks. A file is read again only when it has changed; those that cannot
-        be read have no number: the log says so at the next handshake, which is what users notice."""
+        """Find out when the certificates in these files expire. Blocks. A file is read again only when it has changed;
+        those that cannot be read have no number: the log says so at the next handshake, which is what users notice."""
         before, found = self.read, dict[str, Expiry]()
         for file in files:
             with suppress(OSError):
