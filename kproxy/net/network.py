@@ -14,6 +14,7 @@ named them again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from time import monotonic
@@ -222,18 +223,24 @@ class Retired:
     def __init__(self, prune: Callable[[str], object]) -> None:
         self.prune = prune
         self.listeners: set[ConnectionListener] = set()
+        self.of_name = Counter[str]()
 
     def add(self, listener: ConnectionListener) -> None:
         """Note that a listener has a successor, or none."""
-        self.listeners.add(listener)
+        if listener not in self.listeners:
+            self.listeners.add(listener)
+            self.of_name[listener.name] += 1
 
     def look(self, listener: ConnectionListener) -> None:
         """Close the ports that only earlier configs of this listener had, unless it has connections that know of
         them."""
-        if not listener.connections:
+        if not listener.connections and listener in self.listeners:
+            name = listener.name
             self.listeners.discard(listener)
-            if all(each.name != listener.name for each in self.listeners):
-                self.prune(listener.name)
+            self.of_name[name] -= 1
+            if not self.of_name[name]:
+                del self.of_name[name]
+                self.prune(name)
 
 
 def make_upstream(

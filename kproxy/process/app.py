@@ -27,7 +27,6 @@ from kproxy.net.accept.listener import Listener
 from kproxy.net.cluster_watch import ClusterWatch
 from kproxy.net.config_keeper import ConfigKeeper
 from kproxy.net.drain import drain_on_signal
-from kproxy.net.driven import show
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.network import NetworkChange
 from kproxy.net.readiness import DRAINING, GOING_TO_END, Readiness, tell
@@ -53,6 +52,7 @@ from .main import (
     read_rules,
     run_all,
     sweep,
+    tell_listeners,
     tell_start,
     tokens_of,
     use_at_once,
@@ -492,10 +492,7 @@ class ProxyProcess:
         self.announce_listeners(one for one in self.server.listeners if one.name in left or one.name not in before)
 
     def announce_listeners(self, listeners: Iterable[Listener]) -> None:
-        for listener in listeners:
-            bind = listener.config.bind
-            self.log.info("listening", listener=listener.name, address=show((bind.host, listener.port)),
-                          cluster=listener.config.cluster, tls=listener.tls is not None)  # fmt: skip
+        tell_listeners([(one.config, one.port) for one in listeners], self.reactor, self.log)
 
 
 def run(config: Config, origin: Origin = FLAGS) -> int:

@@ -4,7 +4,7 @@ and their errors are shown, the admin address is opened."""
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from secrets import randbits
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -13,12 +13,14 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.changes import Origin
-from kproxy.config.document import Config
+from kproxy.config.document import Config, ListenerConfig
 from kproxy.distribution import own_version
 from kproxy.errors import DocumentError, InternalError, KproxyError
 from kproxy.logs.setup import THRESHOLD
 from kproxy.logs.writer import LogQueue
+from kproxy.net.driven import show
 from kproxy.net.loop.reactor import Reactor
+from kproxy.net.loop.turns import work_through
 from kproxy.net.readiness import ClusterNeed
 from kproxy.net.rules.files import RuleFiles
 from kproxy.rules.kinds.advertise import Advertise
@@ -55,6 +57,18 @@ def tell_start(config: Config, origin: Origin, log: FilteringBoundLogger) -> Non
     listeners = [f"{one.name} {one.bind} to {one.cluster}" for one in config.listeners]
     log.info("kproxy starts", version=own_version(), config=origin.name, listeners=listeners,
              workers=config.workers, pid=os.getpid())  # fmt: skip
+
+
+def tell_listeners(opened: Iterable[tuple[ListenerConfig, int]], reactor: Reactor, log: FilteringBoundLogger) -> None:
+    """Log listeners with the ports that they have, the first ones at once: there may be thousands."""
+
+    def lines() -> Iterator[None]:
+        for listener, port in opened:
+            log.info("listening", listener=listener.name, address=show((listener.bind.host, port)),
+                     cluster=listener.cluster, tls=listener.tls is not None)  # fmt: skip
+            yield
+
+    work_through(reactor, lines())
 
 
 def run_all(made: Callable[[], Callable[[], Awaitable[None]]], lines: LogQueue) -> int:

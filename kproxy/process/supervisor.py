@@ -28,7 +28,6 @@ from kproxy.net.accept.listener_ports import ListenerPorts
 from kproxy.net.capacity import find_capacity, log_capacity
 from kproxy.net.config_keeper import ConfigKeeper
 from kproxy.net.drain import ShutdownDelay, drain_on_signal
-from kproxy.net.driven import show
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.readiness import DRAINING, GOING_TO_END, Readiness, tell, together
 from kproxy.net.rules.files import RuleFiles
@@ -53,6 +52,7 @@ from .main import (  # fmt: skip
     read_rules,
     run_all,
     sweep,
+    tell_listeners,
     tell_start,
     tokens_of,
     use_at_once,
@@ -258,10 +258,7 @@ class Supervisor:
 
     def announce(self, opened: Mapping[str, ListenerPorts]) -> None:
         """Log the listeners that are open now."""
-        for ports in opened.values():
-            listener = ports.config
-            self.log.info("listening", listener=listener.name, address=show((listener.bind.host, ports.port)),
-                          cluster=listener.cluster, tls=listener.tls is not None)  # fmt: skip
+        tell_listeners([(ports.config, ports.port) for ports in opened.values()], self.reactor, self.log)
 
     def about(self) -> Mapping[str, Any]:
         """Return the fields of the log line that says that kproxy serves."""

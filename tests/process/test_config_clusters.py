@@ -7,13 +7,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 
 from kproxy.net.dial import circle
+from kproxy.net.loop import turns
 from kproxy.net.loop.turns import FEW
+from kproxy.net.network import Retired
 from kproxy.testing.process import free_port
 from tests.support.live_proxy import LiveProxy, NamedBroker
 from tests.support.raw_client import RawClient
@@ -110,6 +112,50 @@ def test_readiness_is_followed_as_long_as_somebody_is_told_of_it(stack: ExitStac
     broker.close()
     until(waits)
     live.apply(plain)
+
+
+def test_each_retired_listener_is_looked_at_once() -> None:
+    """However many there are: thousands may go at the same time."""
+
+    class Gone:
+        connections, asked = 0, 0
+
+        @property
+        def name(self) -> str:
+            Gone.asked += 1
+            return "same" if self in shared else str(id(self))
+
+    gone = [Gone() for _ in range(200)]
+    shared, pruned = set(gone[:2]), list[str]()
+    retired = Retired(pruned.append)
+    for one in gone:
+        retired.add(cast("Any", one))
+        retired.add(cast("Any", one))
+    for one in gone:
+        retired.look(cast("Any", one))
+        retired.look(cast("Any", one))
+    assert len(pruned) == len(set(pruned)) == len(gone) - 1
+    assert Gone.asked <= 4 * len(gone)
+    assert not retired.listeners
+
+
+def test_thousands_of_listeners_are_told_some_at_a_time(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them, though another config has taken it by then."""
+    monkeypatch.setattr(turns, "SLICE", -1.0)
+    broker, ports = stack.enter_context(NamedBroker("one")), [free_port() for _ in range(8)]
+    few = config(ports[0], broker.address)
+    more = [{"name": f"more-{port}", "bind": f"127.0.0.1:{port}", "cluster": "main"} for port in ports[1:]]
+    live = stack.enter_context(LiveProxy(few))
+    live.apply(few | {"listeners": [*few["listeners"], *more]})
+    live.apply(few)
+
+    def told() -> list[int]:
+        """At which lines."""
+        return [number for number, line in enumerate(live.said.lines) if "listening" in line and "more-" in line]
+
+    until(lambda: len(told()) == len(more))
+    applied = next(number for number, line in enumerate(live.said.lines) if "config applied" in line)
+    assert told()[0] < applied < told()[-1]
 
 
 class Batches(trio.abc.Instrument):
