@@ -30,7 +30,7 @@ from kproxy.sinks.merged_metrics import MetricSamples, collect_samples
 from kproxy.sinks.otlp.export import OtlpCollector, OtlpCounters, OtlpSettings, OtlpWay
 from kproxy.sinks.otlp.http_sender import HttpTarget
 from kproxy.sinks.otlp.metrics_export import MetricsExport
-from kproxy.sinks.otlp.payload import MissingOtlp, RequestEncoder
+from kproxy.sinks.otlp.payload import MissingOtlp, RequestEncoder, Signal
 from kproxy.sinks.otlp.trace_sink import TraceSink
 from kproxy.sinks.part_metrics import ProcessCollector
 
@@ -98,7 +98,8 @@ class OtlpExport:
                 self.settings.use(way)
             if self.started:
                 self.follow_traces()
-                if earlier != (None if otlp is None else otlp.metrics):
+                wanted = None if otlp is None else otlp.metrics
+                if earlier != wanted or (wanted is None) != (self.metrics is None):
                     self.follow_metrics()
 
         return follow
@@ -123,9 +124,10 @@ class OtlpExport:
         elif self.traces is not None:
             self.traces.use(self.tests, wanted.sample, wanted.links)
         else:
-            self.traces = TraceSink(self.settings, self.counters, self.log, self.tests, wanted.sample, wanted.links)
-            self.traces.start()
-            self.fanout.add(self.traces, slowly=True)
+            traces = TraceSink(self.settings, self.counters, self.log, self.tests, wanted.sample, wanted.links)
+            if self.has_begun("traces", traces.start, traces.close):
+                self.traces = traces
+                self.fanout.add(traces, slowly=True)
 
     async def close_traces(self) -> None:
         """Send the last spans, for a short time at most."""
@@ -154,9 +156,11 @@ class OtlpExport:
                 self.metrics = None
             return
         if self.metrics is None:
-            self.metrics = MetricsExport(self.settings, self.counters, self.log)
-            self.began = self.metrics.began = self.began or self.metrics.began
-            self.metrics.start()
+            metrics = MetricsExport(self.settings, self.counters, self.log)
+            self.began = metrics.began = self.began or metrics.began
+            if not self.has_begun("metrics", metrics.start, metrics.close):
+                return
+            self.metrics = metrics
         self.gathering = Background(self.reactor.spawn, partial(self.run, self.metrics, every, *self.sources))
 
     async def run(self, metrics: MetricsExport, every: float, gather: Gather, readiness: FindReadiness) -> None:
@@ -173,7 +177,20 @@ class OtlpExport:
         await trio.to_thread.run_sync(self.process.look, self.process.files)
         metrics.offer([*await gather(), *collect_samples([self.process])])
 
-    # ---- the end
+    # ---- beginning and end
+
+    def has_begun(self, signal: Signal, start: Callable[[], None], close: Callable[[], None]) -> bool:
+        """Start the threads of a signal. Where the system has none left, that is logged: the config is in force
+        already, and all of it but this is followed. The next config tries again."""
+        try:
+            start()
+        except RuntimeError as error:
+            self.log.error(
+                "otlp: nothing is exported, since a thread cannot be started", signal=signal, error=str(error)
+            )
+            self.let_go(close)
+            return False
+        return True
 
     def let_go(self, close: Callable[[], None]) -> None:
         """Have what is wanted no more send what waits, beside the loop."""

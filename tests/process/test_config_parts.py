@@ -316,6 +316,38 @@ def test_exports_go_elsewhere_and_end(stack: ExitStack, collectors: tuple[Collec
     until(lambda: senders() == [])
 
 
+@pytest.mark.parametrize("lacks", ["otlp records", "otlp traces", "otlp metrics"])
+def test_a_config_is_in_force_whole_where_no_thread_can_be_started(
+    lacks: str, stack: ExitStack, collectors: tuple[Collector, Collector], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it says besides the export is followed, the log says what is not, and the next config tries again."""
+    start, otlp = (
+        threading.Thread.start,
+        {"endpoint": collectors[0].endpoint, "metrics": "1s", "traces": {"topics": ["a"]}},
+    )
+
+    def start_some(thread: threading.Thread) -> None:
+        if thread.name == lacks:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    proxy = Changing(stack)
+    before = proxy.live.keeper.version
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start_some)
+        proxy.use(otlp=otlp, view={"enabled": False})
+    assert proxy.live.keeper.version != before
+    assert proxy.get("/api/exchanges").status == 403
+    assert any("a thread cannot be started" in line for line in proxy.live.said.lines)
+    wanted = ["otlp metrics"] if lacks != "otlp metrics" else ["otlp records", "otlp traces"]
+    until(lambda: senders() == wanted)
+    proxy.use(otlp=otlp)
+    until(lambda: senders() == ["otlp metrics", "otlp records", "otlp traces"])
+    until(collectors[0].metrics)
+    proxy.use()
+    until(lambda: senders() == [])
+
+
 def start_of(collector: Collector) -> int:
     """Since when what came last was counted."""
     (point,) = collector.metrics()["kproxy.log.lines.lost"].sum.data_points
