@@ -181,8 +181,8 @@ def endpoint(backend: Backend, guard: Guard, methods: dict[str, Operation]) -> R
             return may_write
 
         check()
-        call = await operation.call(request, check)
-        shown = await operation.handle(backend, call)
+        async with operation.called(request, check) as call:
+            shown = await operation.handle(backend, call)
         if writes:
             tell_change(backend, request, operation, call)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -36,7 +36,8 @@ LONGEST_BODY = 4 << 20
 LONGEST_READ = 10.0
 """Seconds for a body to come; 4 MiB in ten seconds are a slow line, and less is somebody who does not mean it."""
 ALL_BODIES = 32 << 20
-"""Bytes of bodies that are being read at a time: eight of the longest, or thousands of usual ones."""
+"""Bytes of bodies that are there at a time, until what they ask for is done: eight of the longest, or thousands of
+usual ones. What a document is read into has some ten times as many."""
 API = "<api>"
 """Text in place of a file's name where a mistake is in the body of a request."""
 
@@ -127,9 +128,15 @@ class Operation:
         """Return True if it changes something."""
         return self.method != "GET" if self.changes is None else self.changes
 
-    async def call(self, request: Request, check: MayWrite) -> OperationCall:
+    @asynccontextmanager
+    async def called(self, request: Request, check: MayWrite) -> AsyncIterator[OperationCall]:
         """Read the path, query and body of a request that the guard has let in, and `check` once more when all of it is
-        there. Raises Problem."""
+        there. The body counts until the end of the context: what was made of it is larger, and an operation may wait
+        for its turn. Raises Problem."""
+        async with AsyncExitStack() as bodies:
+            yield await self._call(request, check, bodies)
+
+    async def _call(self, request: Request, check: MayWrite, bodies: AsyncExitStack) -> OperationCall:
         path = {name: value.replace(SLASH, "/") for name, value in request.path_params.items()}
         query = self._query(request)
         body: Any = None
@@ -140,12 +147,12 @@ class Operation:
             receive = request.stream
         elif isinstance(self.body, type):
             media_type(request, (JSON,))
-            async with body_of(request) as data:
-                body = await trio.to_thread.run_sync(read_model, self.body, data, limiter=DOCUMENTS)
+            data = await bodies.enter_async_context(body_of(request))
+            body = await trio.to_thread.run_sync(read_model, self.body, data, limiter=DOCUMENTS)
         elif self.body is not None:
             read = json_source if media_type(request, (JSON, YAML)) == JSON else Source
-            async with body_of(request) as data:
-                body = await trio.to_thread.run_sync(read, API, data, limiter=DOCUMENTS)
+            data = await bodies.enter_async_context(body_of(request))
+            body = await trio.to_thread.run_sync(read, API, data, limiter=DOCUMENTS)
         elif self.method in ("POST", "PUT"):
             media_type(request, (JSON,))
             async with body_of(request):
@@ -271,7 +278,7 @@ async def _read(request: Request, data: bytearray, network: str) -> None:
             if len(data) > LONGEST_BODY:
                 raise too_large(len(data), LONGEST_BODY)
             if _bodies.are_too_many(network, ALL_BODIES):
-                raise Problem(429, "too_many_bodies", f"bodies of more than {ALL_BODIES} bytes are being read already",
+                raise Problem(429, "too_many_bodies", f"bodies of more than {ALL_BODIES} bytes are there already",
                               headers={"Connection": "close"})  # fmt: skip
 
 

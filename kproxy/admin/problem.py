@@ -75,7 +75,7 @@ CODES: Mapping[int, Mapping[str, str]] = {
           "invalid_body": "mistakes in the body, each with its field",
           "invalid_edit": "mistakes in an edit, each with its path or byte"},
     429: {"too_many_listeners": "as many listen to what passes as may at a time",
-          "too_many_bodies": "as much is being read of bodies as may at a time",
+          "too_many_bodies": "as much of bodies is there as may be at a time",
           "too_many_sent": "as many requests are being sent again as may at a time",
           "too_many_sources": "as many files are open as may at a time",
           "too_many_answers": "as much is being sent of long lists as may at a time"},

@@ -146,6 +146,27 @@ async def test_all_bodies_together_have_a_limit(api: Any, monkeypatch: pytest.Mo
 
 
 @pytest.mark.trio
+async def test_a_document_counts_until_its_turn_is_over(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes wait for each other, and what a document is read into is ten times as large as its body."""
+    monkeypatch.setattr(operation, "ALL_BODIES", 1000)
+    body, answers = '{"rules": []}' + " " * 500, []
+
+    async def put() -> None:
+        answers.append((await api("PUT", "/api/rules", body)).status)
+
+    async with trio.open_nursery() as nursery, api.proxy.keeper.changing:
+        nursery.start_soon(put)
+        with trio.fail_after(20):
+            while api.proxy.keeper.changing.statistics().tasks_waiting == 0:  # noqa: ASYNC110  # a lock has no event
+                await trio.sleep(0.001)
+        assert (await api("PUT", "/api/rules", body)).code == "too_many_bodies"
+        assert answers == []
+    assert answers == [200]
+    assert operation._bodies.total == 0
+    assert (await api("PUT", "/api/rules", body)).status == 200
+
+
+@pytest.mark.trio
 async def test_a_host_that_is_no_host_is_an_answer(api: Any) -> None:
     """Also where nothing is, and nobody is asked who may."""
     assert (await api("GET", "/nothing", host="[")).status == 404
