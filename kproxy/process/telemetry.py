@@ -53,6 +53,8 @@ class ClientTelemetry:
     def __init__(self, config: TelemetryConfig, server: Server, counters: Counters, totals: LabelTotals | None) -> None:
         self.config, self.server, self.counters, self.totals = config, server, counters, totals
         self.on = True
+        self.listeners = listeners_of(config)
+        """Names of the listeners whose clients are asked; None: all. There may be thousands."""
         self.reader = PushReader(config)
         self.terms = WeakValueDictionary[str, TelemetryTerms]()
         """Terms of the clients of a listener, by its name, as long as it has any."""
@@ -71,12 +73,12 @@ class ClientTelemetry:
     def ready_for(self, config: TelemetryConfig | None, totals: LabelTotals | None) -> Callable[[], None]:
         """Return what follows this section of the config from then on, and cannot fail; None: nobody is asked for
         anything any more."""
-        reader = None if config is None else PushReader(config)
+        reader, listeners = (None, None) if config is None else (PushReader(config), listeners_of(config))
 
         def follow() -> None:
             self.on, self.totals, self.also = config is not None, totals, None
             if config is not None and reader is not None:
-                self.config, self.reader = config, reader
+                self.config, self.reader, self.listeners = config, reader, listeners
                 self.also = self.audit if "audit" in config.to else None
             for listener, terms in self.terms.items():
                 terms.use(*self.wanted(listener))
@@ -85,7 +87,7 @@ class ClientTelemetry:
 
     def mode(self, listener: str) -> str:
         """Return how the clients of this listener are asked; empty where they are not."""
-        named = self.config.listeners
+        named = self.listeners
         return self.config.serve if self.on and (named is None or listener in named) else ""
 
     def wanted(self, listener: str) -> tuple[float, tuple[str, ...]]:
@@ -160,6 +162,11 @@ class ClientTelemetry:
         for series, lines in read.counters.items():
             self.totals.add(CLIENT_TELEMETRY, series, list(lines.items()), now)
         self.totals.add_gauges(read.gauges, now)
+
+
+def listeners_of(config: TelemetryConfig) -> frozenset[str] | None:
+    """Return the names of the listeners whose clients are asked; None for all."""
+    return None if config.listeners is None else frozenset(config.listeners)
 
 
 def size_of(push: TelemetryPush) -> int:

@@ -13,7 +13,7 @@ import pytest
 from kproxy.config.metrics import MetricsConfig
 from kproxy.config.telemetry import KAFKA, TelemetryConfig
 from kproxy.core.counters import Counters
-from kproxy.core.telemetry import LONGEST_PAYLOAD, TelemetryPush
+from kproxy.core.telemetry import LONGEST_PAYLOAD, TelemetryPush, TelemetryTerms
 from kproxy.process.telemetry import MOST_WAITING, ClientTelemetry, PushJob
 from kproxy.sinks.labels.push_reader import PushRead
 from kproxy.sinks.labels.totals import LabelTotals
@@ -87,6 +87,21 @@ def test_what_came_before_events_were_wanted_has_none() -> None:
     process.telemetry.put(process.push())
     process.work.do()
     assert len(seen) == 1
+
+
+def test_names_of_listeners_are_not_searched() -> None:
+    """Each connection asks whether its listener is among them, and so does another config for each listener."""
+
+    class Searched(list[str]):
+        def __contains__(self, name: object) -> bool:
+            raise AssertionError(f"{name} is searched for")
+
+    process = Process()
+    config = TelemetryConfig(labels=[]).model_copy(update={"listeners": Searched(["here", "there"])})
+    process.telemetry.terms["here"] = terms = TelemetryTerms("auto", 1.0, (), process.telemetry)
+    process.telemetry.ready_for(config, process.totals)()
+    assert terms.metrics == config.requested
+    assert [process.telemetry.mode(name) for name in ("here", "there", "else")] == ["auto", "auto", ""]
 
 
 def test_what_cannot_be_read_is_counted() -> None:
