@@ -230,7 +230,7 @@ class ProcessMember:
                     address=show((listener.config.bind.host, listener.port)),
                     cluster=listener.config.cluster,
                     tls=listener.tls is not None,
-                    connections=sum(each.listener is listener for each in server.connections),
+                    connections=listener.connections,
                 )
                 for listener in server.listeners
             },

@@ -25,6 +25,16 @@ async def test_the_topology_names_brokers_whose_ports_are_to_come(api: Any) -> N
 
 
 @pytest.mark.trio
+async def test_the_topology_goes_through_no_connections(api: Any) -> None:
+    """There may be thousands, and as many listeners: each listener knows how many it has."""
+    server = api.proxy.server
+    (listener,) = server.listeners
+    listener.connections, server.connections = 7, None
+
+    assert (await api("GET", "/api/topology")).json["listeners"][listener.name]["connections"] == 7
+
+
+@pytest.mark.trio
 @pytest.mark.parametrize("path", [one.path for one in OPERATIONS if one.method == "GET" and "{" not in one.path])
 async def test_no_question_is_a_mistake_of_kproxy(api: Any, path: str) -> None:
     """Streams have no end, so theirs is a filter that is wrong."""
