@@ -39,25 +39,28 @@ class ClusterWatch:
         self.probes: dict[str, Probe] = {}
         self.probing: dict[str, Probing] = {}
         self.new: deque[CircleCheck] = deque()
-        """Checks that have not asked yet."""
+        """Checks that are to ask for the first time."""
         self.left: deque[CircleCheck] = deque()
         """Checks of clusters that are gone, or are reached in another way."""
         self.once: bool | None = None
         """True if one answer of each cluster is enough; None while none is to be probed."""
 
-    def use(self, upstreams: Mapping[str, Upstream]) -> None:
-        """Have a check and a probe for each of these clusters, and none for those that are gone."""
+    def use(self, upstreams: Mapping[str, Upstream]) -> list[CircleCheck]:
+        """Have a check and a probe for each of these clusters, and none for those that are gone. Return the checks that
+        are new."""
+        new: list[CircleCheck] = []
         for name in [name for name, probe in self.probes.items() if upstreams.get(name) is not probe.upstream]:
             self.left.append(self.circles.pop(name))
             del self.probes[name]
         for name, upstream in upstreams.items():
             if name not in self.probes:
                 self.circles[name], self.probes[name] = CircleCheck(upstream, self.mark), Probe(upstream)
-                self.new.append(self.circles[name])
+                new.append(self.circles[name])
+        return new
 
     def follow(self, upstreams: Mapping[str, Upstream], *, once: bool) -> None:
         """Do the same while kproxy runs, and ask those that are new."""
-        self.use(upstreams)
+        self.new.extend(self.use(upstreams))
         if self.once is not None:
             self.once = once
         self.reactor.spawn(a_few_at_a_time, self._settle())
@@ -69,7 +72,6 @@ class ClusterWatch:
 
     def look_for_circles(self) -> None:
         """Check each cluster for connections to its brokers that lead back to kproxy."""
-        self.new.clear()
         self.reactor.spawn(a_few_at_a_time, map(CircleCheck.start, list(self.circles.values())))
 
     def leads_back(self, cluster: str) -> None:
