@@ -18,9 +18,9 @@ DOCS_READY := .venv/.ready-for-docs
 demo: $(DEMO_READY)  ## show kproxy at work on a mock cluster; no Java needed
 	$(BIN)/kproxy demo
 
-quick: $(READY)  ## style, types and all tests that start no process: no Java and no other program is needed
+quick: $(READY)  ## style, types and a part of each test that starts no process: Java and other programs are not needed
 	@$(MAKE) --no-print-directory -j2 check compiled CHOICE=--in-process
-	$(PYTEST) -n $(WORKERS) --in-process --sample=$(SAMPLE)
+	$(PYTEST) -n $(WORKERS) --in-process --sample=$(SAMPLE) --quick
 
 test: java  ## style, types, imports, and every test in its short form
 	@$(MAKE) --no-print-directory -j2 tools $(READY)

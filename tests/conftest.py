@@ -68,6 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--sample", type=number_of, metavar="NUMBER", help="run a part of sweeps only: that of `today`, or of a number"
     )
+    parser.addoption("--quick", action="store_true", help="with --sample: run a part of that part, for some minutes")
     parser.addoption(
         "--one-waits", action="store_true", help="the last worker takes only tests that wait more than they compute"
     )
@@ -89,7 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.markexpr = "not process"
         config.pluginmanager.register(InProcess(), "in-process")
     if config.option.sample is not None:
-        config.pluginmanager.register(Sample(config.option.sample), "sample")
+        config.pluginmanager.register(Sample(config.option.sample, config.option.quick), "sample")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -1,4 +1,5 @@
-"""The part of the tests that a run with `--sample` takes, which `make quick` and `make test` ask for.
+"""The part of the tests that a run with `--sample` takes, as `make test` does, and with `--quick` a part of that part,
+as `make quick` does.
 
 Strategy. Of a test function with many sets of parameters a run takes one in so many, by the table below, and at least
 one of each function; some functions that take long take turns as a whole. A number decides which: the day's, so that
@@ -62,9 +63,25 @@ TURNS = (
 with what it sets up; behind `::` each function has a turn of its own."""
 
 
-def part_of(function: str, count: int, number: int) -> set[int]:
+QUICK = 4
+"""A quick run takes of sets one in so many of what the table says, from two sets on."""
+QUICK_TURNS = (
+    (4, ("tests/admin/test_api_machine.py::", "tests/admin/test_held_stretches.py::", "tests/admin/test_stretches.py::",
+         "tests/core/test_fetch_isolation.py::", "tests/core/test_session_machine.py::",
+         "tests/net/test_rules_at_work.py::test_a_d", "tests/net/test_taps_turmoil.py::", "tests/net/test_turns.py::",
+         "tests/observe/test_chunks.py::test_random_cuts", "tests/process/test_config_sequences.py::",
+         "tests/rules/test_large_documents.py::", "tests/rules/test_store_machine.py::",
+         "tests/sinks/audit/test_kafka_outlet.py::", "tests/testing/test_injected.py::",
+         "tests/test_large_configs.py::", "tests/verify/test_bounds.py::")),
+)  # fmt: skip
+"""`TURNS` of a quick run, besides those of each sample: functions that take a second or more."""
+
+
+def part_of(function: str, count: int, number: int, quick: bool = False) -> set[int]:
     """Return the places, of `count` sets of parameters, that sample `number` takes of a function with this node id."""
     least, one_in = next(rule for path, rule in PARTS.items() if function.startswith(path))
+    if quick:
+        least, one_in = 2, one_in * QUICK
     if count < least:
         return set(range(count))
     order = list(range(count))
@@ -73,13 +90,13 @@ def part_of(function: str, count: int, number: int) -> set[int]:
     return set(order[number % parts :: parts])
 
 
-def sampled(nodeids: Iterable[str], number: int) -> set[str]:
-    """Return the node ids that sample `number` takes of these."""
+def sampled(nodeids: Iterable[str], number: int, quick: bool = False) -> set[str]:
+    """Return the node ids that sample `number` takes of these; `quick`: in a quick run."""
     functions: dict[str, list[str]] = defaultdict(list)
     numbers: dict[str, int] = {}
     for nodeid in nodeids:
         functions[nodeid.partition("[")[0]].append(nodeid)
-    for one_in, paths in TURNS:
+    for one_in, paths in (*TURNS, *(QUICK_TURNS if quick else ())):
         of_unit: dict[str, list[str]] = defaultdict(list)
         for function in functions:
             for path in paths:
@@ -94,7 +111,7 @@ def sampled(nodeids: Iterable[str], number: int) -> set[str]:
     return {
         sets[place]
         for function, sets in functions.items()
-        for place in part_of(function, len(sets), numbers.get(function, number))
+        for place in part_of(function, len(sets), numbers.get(function, number), quick)
     }
 
 
@@ -106,13 +123,13 @@ def number_of(word: str) -> int:
 class Sample:
     """Plugin of one run of pytest that leaves out what is not in its sample."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self, number: int, quick: bool) -> None:
+        self.number, self.quick = number, quick
         self.left_out = 0
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Take out the tests that are not in the sample."""
-        mine = sampled((item.nodeid for item in items), self.number)
+        mine = sampled((item.nodeid for item in items), self.number, self.quick)
         others = [item for item in items if item.nodeid not in mine]
         if others:
             self.left_out = len(others)

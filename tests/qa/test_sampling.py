@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import core
 
-from tests.sampling import PARTS, TURNS, sampled
+from tests.sampling import PARTS, QUICK, QUICK_TURNS, TURNS, sampled
 
 ROOT = Path(__file__).parents[2]
 SWEEP = [f"tests/wire/test_codec.py::test_it[{number}]" for number in range(101)]
@@ -39,9 +39,20 @@ def test_a_sample_has_a_part_of_each_sweep(number: int) -> None:
     assert mine == sampled(EVERYTHING, number)
 
 
+def test_quick_runs_have_a_part_of_each_sweep_and_some_days_are_everything() -> None:
+    """A quick run is a part of that day's sample or not, but of each function there is something."""
+    days = [sampled(EVERYTHING, 739_943 + day, quick=True) for day in range(3 * 6 * QUICK)]
+
+    assert set().union(*days) == set(EVERYTHING)
+    for mine in days:
+        assert len(mine & set(SWEEP)) in (4, 5)
+        assert len(mine & set(FEW)) in (1, 2)
+        assert mine >= set(ALONE)
+
+
 def test_paths_of_the_tables_are_there() -> None:
     """A file that was renamed would be whole in each sample, unseen."""
-    for path in (*PARTS, *(path for _, paths in TURNS for path in paths)):
+    for path in (*PARTS, *(path for _, paths in (*TURNS, *QUICK_TURNS) for path in paths)):
         file, _, function = path.partition("::")
         assert (ROOT / file).exists() or file == "tests/test_", path
         assert not function or f"def {function}" in (ROOT / file).read_text(), path
@@ -53,4 +64,4 @@ def test_a_run_says_its_sample(pytestconfig: pytest.Config, request: pytest.Fixt
 
     assert (plugin and plugin.number) == pytestconfig.option.sample
     assert plugin is None or str(core.global_force_seed) == pytestconfig.option.hypothesis_seed
-    assert plugin is None or request.node.nodeid in sampled([request.node.nodeid], plugin.number)
+    assert plugin is None or request.node.nodeid in sampled([request.node.nodeid], plugin.number, plugin.quick)

@@ -1,19 +1,26 @@
 """What watching costs: nanoseconds of a `kproxy.observe` watcher for one exchange, both directions, without sockets.
 
-    python -m tests.qa.bench.watch_alone [DEPTH …]
+    python -m tests.qa.bench.watch_alone [--between] [DEPTH …]
 
 Depths: count, rows (as for an audit with detail `summary`; the default), requests (an audit of every request, through
 to the finished line in the queue), sketch, full; labels (metrics by topic, client, principal and group alone),
 rows+labels and requests+labels (beside such an audit). Gathering for a scrape is told apart.
 
 Frames lie in buffers as the driver's, and are shown again and again. The CPU time of the least of many runs is printed.
+
+With `--between` another process has its turn before each call, as a client or a broker has between two frames, and the
+median of many runs is printed. The processor has other things in its caches then, so the same work takes longer: that
+is what a client pays who waits for each answer (the bench's phase `audit`).
 """
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
 import time
 from collections.abc import Callable
+from statistics import median
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -38,6 +45,7 @@ from kproxy.wire.table import schema
 
 BUFFER = 1 << 18
 RUNS, EXCHANGES = 1500, 64
+RUNS_BETWEEN = 150
 TOPIC, OTHER = UUID(int=7), UUID(int=8)
 RECORDS = encode_batch([Record(0, 0, b"key", b"v" * 90)], producer=Producer(1, 0, 0))
 
@@ -112,6 +120,39 @@ def measured(run: Callable[[], None], exchanges: int, after: Callable[[], None])
     return least / exchanges * 1e9
 
 
+class OtherProcess:
+    """Process that answers what it is sent through a pair of sockets."""
+
+    def __init__(self) -> None:
+        self.ours, theirs = socket.socketpair()
+        if os.fork() == 0:
+            self.ours.close()
+            while said := theirs.recv(4096):
+                theirs.send(said)
+            os._exit(0)
+        theirs.close()
+
+    def turn(self) -> None:
+        self.ours.send(b"x" * 200)
+        self.ours.recv(4096)
+
+
+def between(calls: list[Callable[[], object]], other: OtherProcess, rounds: int, after: Callable[[], None]) -> float:
+    """Return nanoseconds of these calls, of which the other process has its turn before each: the median of runs."""
+    found = []
+    for _ in range(RUNS_BETWEEN):
+        taken = 0
+        for _ in range(rounds):
+            for call in calls:
+                other.turn()
+                begun = time.perf_counter_ns()
+                call()
+                taken += time.perf_counter_ns() - begun
+        found.append(taken / rounds)
+        after()
+    return median(found)
+
+
 class Outlet:
     """Outlet of an audit that writes nothing; what is in its queue is taken out between two runs."""
 
@@ -153,7 +194,8 @@ def audited(outlet: Any, detail: Detail | None, labels: LabelSink | None) -> Con
     return ConnectionObserver(CONNECTION, fanout.depth, fanout.take, summary=summary, journal=journal)
 
 
-def cost(word: str, asked: bytes, answered: bytes, together: int) -> float:
+def cost(word: str, asked: bytes, answered: bytes, together: int, other: OtherProcess | None = None) -> float:
+    """Return nanoseconds an exchange; `other`: has its turn between two calls."""
     taken: list[ObservedExchange] = []
     outlet, labels = Outlet(), None
     if word.endswith("labels"):
@@ -174,6 +216,12 @@ def cost(word: str, asked: bytes, answered: bytes, together: int) -> float:
     n, m, now = len(asked) * together, len(answered) * together, 100.0
     rounds = max(EXCHANGES // together, 1)
 
+    def ask() -> None:
+        observer.from_client(come, n, now)
+
+    def answer() -> None:
+        observer.to_client(go, m, now + 0.0023)
+
     def run() -> None:
         for _ in range(rounds):
             observer.from_client(come, n, now)
@@ -184,6 +232,8 @@ def cost(word: str, asked: bytes, answered: bytes, together: int) -> float:
         for _ in () if labels is None else labels.gather():
             pass
 
+    if other is not None:
+        return between([ask, answer], other, rounds, after) / together
     found = measured(run, rounds * together, after)
     assert observer.responses == RUNS * rounds * together
     return found
@@ -209,10 +259,11 @@ def gathering(asked: bytes, answered: bytes) -> float:
 
 
 def main() -> None:
-    words = sys.argv[1:] or ["rows"]
+    words = [word for word in sys.argv[1:] if word != "--between"] or ["rows"]
+    other = OtherProcess() if "--between" in sys.argv else None
     print(f"{'ns an exchange':28}", *(f"{word:>15}" for word in words))
     for name, case in CASES.items():
-        print(f"{name:28}", *(f"{cost(word, *case):15.0f}" for word in words))
+        print(f"{name:28}", *(f"{cost(word, *case, other):15.0f}" for word in words))
     if any(word.endswith("labels") for word in words):
         asked, answered, _ = CASES["Produce 12, lone"]
         print(f"gathering a connection for a scrape: {gathering(asked, answered):.0f} ns")
