@@ -79,6 +79,7 @@ SECONDS = {
     "tests/faults/test_errors.py": 15,
     "tests/faults/test_groups.py": 10,
     "tests/faults/test_lines.py": 13,
+    "tests/process/test_config_clusters.py": 7,
     "tests/process/test_config_parts.py": 12,
     "tests/kafka/test_audit_topic.py": 15,
     "tests/kafka/test_group_renames.py": 15,

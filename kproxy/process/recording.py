@@ -95,18 +95,18 @@ class Audit:
     def follow_clusters(self, upstreams: Mapping[str, Upstream]) -> None:
         """Ask the brokers of these clusters for their topics now and then, and no others; a few begin at a time."""
         if self.polls:
-            self.reactor.spawn(a_few_at_a_time, self.poll(upstreams))
+            self.polled = upstreams
+            self.reactor.spawn(a_few_at_a_time, self.poll())
 
-    def poll(self, upstreams: Mapping[str, Upstream]) -> Iterator[None]:
-        """Stop and start to ask, one cluster in each step, as long as no other config has come."""
-        self.polled = upstreams
+    def poll(self) -> Iterator[None]:
+        """Stop and start to ask, one cluster in each step. Another config may come in between."""
         for name, (upstream, task) in list(self.pollers.items()):
-            if upstreams.get(name) is not upstream and self.polled is upstreams:
+            if self.polled.get(name) is not upstream and self.pollers.get(name) == (upstream, task):
                 task.stop()
                 del self.pollers[name]
                 yield
-        for name, upstream in upstreams.items():
-            if name not in self.pollers and self.polled is upstreams:
+        for name, upstream in list(self.polled.items()):
+            if name not in self.pollers and self.polled.get(name) is upstream:
                 poller = MetadataPoller(upstream, self.server.taps.fanout.picture(name), self.every, self.log)
                 self.pollers[name] = upstream, Background(self.reactor.spawn, poller.run)
                 yield

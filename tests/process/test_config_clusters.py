@@ -196,3 +196,19 @@ def test_thousands_of_clusters_come_and_go_a_few_at_a_time(kind: str, stack: Exi
     assert batches.most <= 4 * FEW
     with RawClient(f"127.0.0.1:{port}") as client:
         assert client.brokers()
+
+
+def test_of_two_configs_at_once_the_last_says_whose_brokers_are_polled(stack: ExitStack, tmp_path: Path) -> None:
+    """Trio begins tasks in any order."""
+    broker, port = stack.enter_context(NamedBroker("one")), free_port()
+    live = stack.enter_context(LiveProxy(config(port, broker.address, audit={"dir": str(tmp_path)})))
+    audit, clusters = cast("Any", live.proxy.audit), dict(live.proxy.server.upstreams)
+
+    def both() -> None:
+        audit.follow_clusters(clusters)
+        audit.follow_clusters({})
+
+    for _ in range(20):
+        live.call(both)
+        trio.from_thread.run(trio.sleep, 0.005, trio_token=live.token)
+        assert not audit.pollers
