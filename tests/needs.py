@@ -64,6 +64,7 @@ PROCESS = (
     "tests/docs/",
     "tests/e2e/",
     "tests/explore/test_explored_commands.py",
+    "tests/explore/test_explored_page.py",
     "tests/explore/test_explored_tests.py",
     "tests/explore/test_fork_runner.py",
     "tests/explore/test_interrupted.py",

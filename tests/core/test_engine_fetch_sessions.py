@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from kproxy.core.cluster import CORRELATION, VERSION
 from kproxy.testing.dialogue import Dialogue, frames, request, response
 from kproxy.wire import Message, decode_request, decode_response
 
-FETCH = 1
+FETCH, METADATA = 1, 3
 TOPICS = ("a", "b", "c")
 ROUNDS = 30
 Part = tuple[str, int]
@@ -127,3 +129,26 @@ def test_sessions_are_never_torn(version: int) -> None:
             answers = frames(talk.to_client)
             assert len(answers) == number + 1, seed
             client.hear(decode_response(answers[-1], FETCH, version).body)
+
+
+@pytest.mark.parametrize("version", [13, 17])
+def test_a_partition_that_is_listed_twice_is_listed_once_in_a_request_made_anew(version: int) -> None:
+    """Ids that have no name while rules go by names: the request leaves without a session. Brokers keep the partitions
+    of a request in a map, so what is said last of one counts, in the place where it was named first."""
+    talk = Dialogue("rules: [{name: secret, kind: error, match: {api: Fetch, topic: secret}, error: 3}]")
+    one, two = UUID(int=1), UUID(int=2)
+
+    def listing(*parts: tuple[UUID, int, int]) -> list[dict[str, Any]]:
+        return [{"topic_id": topic, "partitions": [{"partition": number, "fetch_offset": offset}]}
+                for topic, number, offset in parts]  # fmt: skip
+
+    listed = listing((one, 0, 10), (one, 2, 20), (two, 0, 30), (one, 0, 40))
+    talk.client(request(FETCH, version, 1, session_id=0, session_epoch=0, topics=listed))
+    talk.broker(response(METADATA, VERSION, CORRELATION, topics=[]))  # to kproxy's own question for the names
+    body = next(one.body for one in map(decode_request, frames(talk.to_broker)) if one.api.key == FETCH)
+
+    assert (body["session_id"], body["session_epoch"]) == (0, -1)
+    assert [
+        [(topic["topic_id"], one["partition"], one["fetch_offset"]) for one in topic["partitions"]]
+        for topic in body["topics"]
+    ] == [[(one, 0, 40), (one, 2, 20)], [(two, 0, 30)]]

@@ -588,7 +588,7 @@ class SessionMachine(RuleBasedStateMachine):
             went.body.pop("subscribed_topic_regex", None)
         if self.gets_no_session(came):  # its topics are listed anew, and one without partitions asks for nothing
             came.body.update(session_epoch=CLOSING, forgotten_topics_data=[])
-            came.body["topics"] = [topic for topic in came.body["topics"] if topic["partitions"]]
+            came.body["topics"] = listed_anew(came.body["topics"])
         assert went.header == came.header
         assert (client_named(went.body) if self.bound == "renaming" else went.body) == came.body
 
@@ -681,6 +681,20 @@ def client_named(value: Any) -> Any:
     if isinstance(value, list):
         return [client_named(inner) for inner in value]
     return value.removeprefix(UP) if isinstance(value, str) else value
+
+
+def listed_anew(topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the topics of a Fetch with each partition once, in the place of the first and with what the last says, as
+    brokers take it; neighbours of one topic are one."""
+    partitions = {
+        (topic["topic_id"], one["partition"]): (topic, one) for topic in topics for one in topic["partitions"]
+    }
+    found: list[dict[str, Any]] = []
+    for topic, one in partitions.values():
+        if not found or found[-1]["topic_id"] != topic["topic_id"]:
+            found.append({**topic, "partitions": []})
+        found[-1]["partitions"].append(one)
+    return found
 
 
 @pytest.mark.timeout(3600 if EVERYTHING else 300)
