@@ -63,6 +63,7 @@ def families() -> Iterator[Metric]:
     from kproxy.sinks.metrics import TrafficCollector
     from kproxy.sinks.otlp.export import OtlpCollector, OtlpCounters
     from kproxy.sinks.part_metrics import AuditCollector, ProcessCollector, RuleCollector, WorkerCollector
+    from kproxy.webhook.metrics import WebhookMetrics
 
     nothing = cast("Any", Nothing())
     yield from TrafficCollector(Counters(), nothing, tuple, nothing, nothing).collect()
@@ -71,6 +72,7 @@ def families() -> Iterator[Metric]:
     yield from OtlpCollector(OtlpCounters()).collect()
     yield from WorkerCollector(nothing, nothing).collect()
     yield from ProcessCollector({}).collect()
+    yield from WebhookMetrics("").collect()
 
 
 def endpoints() -> str:

@@ -25,7 +25,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kproxy.net.rules.keeper import DOCUMENTS
-from kproxy.sinks.metrics import exposition, registry_of
+from kproxy.sinks.metrics import OPEN_METRICS, exposition, registry_of
 from kproxy.sinks.part_metrics import CertificateFiles, ProcessCollector
 
 from . import (
@@ -51,7 +51,6 @@ from .operation import SLASH, Operation, OperationCall
 from .problem import Problem, answer
 from .refusals import RequestHandler, SafeAnswers, guarded, no_route
 
-OPEN_METRICS = "text/plain; version=0.0.4; charset=utf-8"
 OPERATIONS: tuple[Operation, ...] = (
     *rules.OPERATIONS,
     *check.OPERATIONS,

@@ -38,6 +38,8 @@ class OpenConnections(Protocol):
         """Return the bytes from clients and from brokers, of open and ended connections together."""
 
 
+OPEN_METRICS = "text/plain; version=0.0.4; charset=utf-8"
+"""Media type of what `exposition` yields."""
 MOST_AT_ONCE = 500
 """Lines that are written in one go: a few milliseconds."""
 

@@ -1,4 +1,5 @@
-"""HTTPS server of the webhook: `POST /inject` answers AdmissionReviews, `/livez` and `/readyz` those who probe.
+"""HTTPS server of the webhook: `POST /inject` answers AdmissionReviews, `/livez` and `/readyz` those who probe, and
+`/metrics` Prometheus.
 
 Strategy: it is the admin address' own server (`kproxy.admin.live`) with TLS, so that connections, bodies, the time that
 they may take and the form of refusals are bounded and made as there. Reviews are answered beside the event loop, one at
@@ -34,8 +35,10 @@ from kproxy.net.loop.turn_order import Queue
 from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.net.socket.tls import ClientTls
 from kproxy.rules.document.address import Address
+from kproxy.sinks.metrics import OPEN_METRICS
 
 from .annotations import SidecarOptions, short
+from .metrics import WebhookMetrics, outcome_of
 from .review import AdmissionAnswer, answer_review
 
 PATH = "/inject"
@@ -87,9 +90,11 @@ class ReviewTurns:
             waiter.turn.set()
 
 
-def make_webhook(defaults: SidecarOptions, log: FilteringBoundLogger, *, for_certified: bool = False) -> Starlette:
+def make_webhook(
+    defaults: SidecarOptions, log: FilteringBoundLogger, metrics: WebhookMetrics, *, for_certified: bool = False
+) -> Starlette:
     """Make the application. `defaults` are the options of pods whose annotations say no others. `for_certified`: only
-    clients with a certificate may ask; those who probe need none."""
+    clients with a certificate may ask; those who probe or scrape need none."""
     turns = ReviewTurns()
 
     def check(request: Request) -> bool:
@@ -99,20 +104,29 @@ def make_webhook(defaults: SidecarOptions, log: FilteringBoundLogger, *, for_cer
         return True
 
     async def review(request: Request) -> Response:
-        media_type(request, (JSON,))
-        async with body_of(request) as data, turns.turn(network_of_peer(request)):
-            answer = await trio.to_thread.run_sync(answer_review, data, defaults, limiter=DOCUMENTS)
+        try:
+            media_type(request, (JSON,))
+            async with body_of(request) as data, turns.turn(network_of_peer(request)):
+                answer = await trio.to_thread.run_sync(answer_review, data, defaults, limiter=DOCUMENTS)
+        except Problem:
+            metrics.count("unreadable")
+            raise
+        metrics.count(outcome_of(answer))
         tell(log, answer)
         return JSONResponse(answer.body())
 
     async def alive(request: Request) -> Response:
         return PlainTextResponse("ok\n")
 
+    async def scrape(request: Request) -> Response:
+        return Response(await metrics.text(), media_type=OPEN_METRICS)
+
     return Starlette(
         routes=[
             Route(PATH, guarded(check, log, review), methods=["POST"]),
             Route("/livez", alive),
             Route("/readyz", alive),
+            Route("/metrics", scrape),
         ],
         middleware=[Middleware(SafeAnswers)],
         exception_handlers={HTTPException: no_route},
@@ -139,7 +153,7 @@ async def serve_webhook(
     """Serve until cancelled. Reports the URL once it listens. Raises InternalError when its certificate cannot be used
     or its address not be bound."""
     secured = ClientTls(tls, LONGEST_HANDSHAKE, trio.Lock(), log)
-    app = make_webhook(defaults, log, for_certified=tls.client_ca is not None)
+    app = make_webhook(defaults, log, WebhookMetrics(tls.cert), for_certified=tls.client_ca is not None)
     polls = count().__next__  # there is no reactor beside it that would want its turn
     try:
         await serve_admin(app, bind.host, bind.port, log, polls, secured, task_status=task_status)

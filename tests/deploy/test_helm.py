@@ -113,6 +113,21 @@ def test_alerts_are_those_of_the_repository(name: str) -> None:
     assert (CHART / "alerts.yaml").resolve() == DEPLOY / "prometheus" / "alerts.yaml"
 
 
+def test_the_webhook_is_monitored_where_it_is_there() -> None:
+    """By its own port, and under a job of its own, of which the alert about certificates knows, too."""
+    path = FOLDER / "values" / "webhook.yaml"
+    objects = rendered("--values", str(path), "--set", "podMonitor.enabled=true,admin.tokenSecret.name=t")
+    own, monitor = named(objects, "PodMonitor")
+    pod = next(one for one in named(objects, "Deployment"))["spec"]["template"]
+    labels, (container,) = pod["metadata"]["labels"], pod["spec"]["containers"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert not own["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert labels[monitor["spec"]["jobLabel"]] == "kproxy-webhook"
+    (asked,) = monitor["spec"]["podMetricsEndpoints"]
+    assert asked["port"] in {one["name"] for one in container["ports"]}
+    assert manifests.follow_custom_schema(objects) == 2
+
+
 def test_the_pod_is_that_of_the_manifests() -> None:
     """What central.yaml and the chart say of a container agrees, but for where rules are mounted and a volume."""
     central = list(yaml.safe_load_all((DEPLOY / "kubernetes" / "central.yaml").read_text()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -107,6 +108,30 @@ async def test_a_review_is_answered_and_told(tmp_path: Path) -> None:
         ("info", "pod left as it is", "shop", "app-7d9c5b6f4d-*"),
         ("warning", "pod refused", "shop", "app-7d9c5b6f4d-*"),
     ]
+
+
+async def test_a_scrape_tells_what_became_of_pods(tmp_path: Path) -> None:
+    """And when the certificate expires that Kubernetes would refuse then; who scrapes needs no certificate."""
+    clients = tmp_path / "clients"
+    clients.mkdir()
+    authority = Authority(clients)
+    async with serving(tmp_path, authority.file) as webhook:
+        _, before = await webhook.ask(b"", method="GET", path="/metrics")
+        assert (await webhook.ask(REVIEW))[0] == 403
+    async with serving(tmp_path) as webhook:
+        for body in (REVIEW, REVIEW, review_with({}), review_with({"inject": "maybe"}), b"{}"):
+            await webhook.ask(body)
+        await webhook.ask(REVIEW, "text/plain")
+        status, after = await webhook.ask(b"", method="GET", path="/metrics")
+
+    def numbers(text: str) -> dict[str, float]:
+        return {name: float(number) for name, number in re.findall(r"^(kproxy_\S+) (\S+)$", text, re.MULTILINE)}
+
+    outcomes = ("injected", "left", "refused", "unreadable")
+    first, last = ([numbers(text)[f'kproxy_webhook_reviews_total{{outcome="{one}"}}'] for one in outcomes]
+                   for text in (before, after))  # fmt: skip
+    assert (status, first, last) == (200, [0, 0, 0, 0], [2, 1, 1, 2])
+    assert numbers(after)['kproxy_certificate_expiry_seconds{name="webhook",side="client"}'] > 0
 
 
 @pytest.mark.parametrize("place", ["namespace", "name"])

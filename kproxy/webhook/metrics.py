@@ -1,0 +1,49 @@
+"""Prometheus metrics of the webhook: what became of reviews, and when its certificate expires."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Literal, get_args
+
+import trio
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from kproxy.sinks.metrics import counter_family, exposition, registry
+from kproxy.sinks.part_metrics import ProcessCollector
+
+from .review import AdmissionAnswer
+
+ReviewOutcome = Literal["injected", "left", "refused", "unreadable"]
+"""What becomes of the pod of a review; unreadable: what came is no AdmissionReview, so Kubernetes does what its
+`failurePolicy` says."""
+
+
+class WebhookMetrics(Collector):
+    """Counters of the webhook's process, which has one certificate."""
+
+    def __init__(self, certificate: str) -> None:
+        self.reviews: Counter[str] = Counter(dict.fromkeys(get_args(ReviewOutcome), 0))
+        self.process = ProcessCollector({("client", "webhook"): certificate})
+        self.process.ready = True
+        self.registry = registry(self, self.process)
+
+    def count(self, outcome: ReviewOutcome) -> None:
+        """Count one review."""
+        self.reviews[outcome] += 1
+
+    def collect(self) -> Iterator[Metric]:
+        text = "Reviews that the webhook has answered, by what became of the pod."
+        yield counter_family("kproxy_webhook_reviews", text, "outcome", self.reviews)
+
+    async def text(self) -> bytes:
+        """Return all metrics as Prometheus reads them."""
+        await trio.to_thread.run_sync(self.process.look, self.process.files)
+        return b"".join(exposition(self.registry))
+
+
+def outcome_of(answer: AdmissionAnswer) -> ReviewOutcome:
+    """Return what became of the pod."""
+    injection = answer.injection
+    return "refused" if injection.reasons else "injected" if injection.patch else "left"
