@@ -16,7 +16,7 @@ from kproxy.sinks.part_metrics import ProcessCollector
 from .review import AdmissionAnswer
 
 ReviewOutcome = Literal["injected", "left", "refused", "unreadable"]
-"""What becomes of the pod of a review; unreadable: what came is no AdmissionReview, so Kubernetes does what its
+"""Outcome of a review for its pod. unreadable: what came is no AdmissionReview, so Kubernetes does what its
 `failurePolicy` says."""
 
 
@@ -30,7 +30,7 @@ class WebhookMetrics(Collector):
         self.registry = registry(self, self.process)
 
     def count(self, outcome: ReviewOutcome) -> None:
-        """Count one review."""
+        """Count one more review with this outcome."""
         self.reviews[outcome] += 1
 
     def collect(self) -> Iterator[Metric]:
@@ -44,6 +44,6 @@ class WebhookMetrics(Collector):
 
 
 def outcome_of(answer: AdmissionAnswer) -> ReviewOutcome:
-    """Return what became of the pod."""
+    """Return what became of the pod of a review."""
     injection = answer.injection
     return "refused" if injection.reasons else "injected" if injection.patch else "left"
