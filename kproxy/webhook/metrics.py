@@ -15,9 +15,9 @@ from kproxy.sinks.part_metrics import ProcessCollector
 
 from .review import AdmissionAnswer
 
-ReviewOutcome = Literal["injected", "left", "refused", "unreadable"]
-"""Outcome of a review for its pod. unreadable: what came is no AdmissionReview, so Kubernetes does what its
-`failurePolicy` says."""
+ReviewOutcome = Literal["injected", "left", "refused", "unreadable", "uncertified"]
+"""Outcome of a review for its pod. unreadable: what came could not be read as an AdmissionReview; uncertified: it came
+without the certificate that --client-ca asks for. Kubernetes does what its `failurePolicy` says of both."""
 
 
 class WebhookMetrics(Collector):

@@ -99,6 +99,7 @@ def make_webhook(
 
     def check(request: Request) -> bool:
         if for_certified and not getattr(request.state, CERTIFIED, False):
+            metrics.count("uncertified")
             text = "a certificate is needed that an authority of --client-ca has signed, and the client has shown none"
             raise Problem(403, "no_certificate", text, headers={"Connection": "close"})
         return True

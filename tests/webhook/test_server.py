@@ -116,8 +116,8 @@ async def test_a_scrape_tells_what_became_of_pods(tmp_path: Path) -> None:
     clients.mkdir()
     authority = Authority(clients)
     async with serving(tmp_path, authority.file) as webhook:
-        _, before = await webhook.ask(b"", method="GET", path="/metrics")
         assert (await webhook.ask(REVIEW))[0] == 403
+        _, before = await webhook.ask(b"", method="GET", path="/metrics")
     async with serving(tmp_path) as webhook:
         for body in (REVIEW, REVIEW, review_with({}), review_with({"inject": "maybe"}), b"{}"):
             await webhook.ask(body)
@@ -127,10 +127,10 @@ async def test_a_scrape_tells_what_became_of_pods(tmp_path: Path) -> None:
     def numbers(text: str) -> dict[str, float]:
         return {name: float(number) for name, number in re.findall(r"^(kproxy_\S+) (\S+)$", text, re.MULTILINE)}
 
-    outcomes = ("injected", "left", "refused", "unreadable")
+    outcomes = ("injected", "left", "refused", "unreadable", "uncertified")
     first, last = ([numbers(text)[f'kproxy_webhook_reviews_total{{outcome="{one}"}}'] for one in outcomes]
                    for text in (before, after))  # fmt: skip
-    assert (status, first, last) == (200, [0, 0, 0, 0], [2, 1, 1, 2])
+    assert (status, first, last) == (200, [0, 0, 0, 0, 1], [2, 1, 1, 2, 0])
     assert numbers(after)['kproxy_certificate_expiry_seconds{name="webhook",side="client"}'] > 0
 
 
