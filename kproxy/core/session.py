@@ -69,6 +69,11 @@ class Session(LanePair):
             if self.responses.blocked == NODES:
                 self.responses.unblock(now)
 
+    @property
+    def has_beginning(self) -> object:
+        """Return something true if `begin` has anything to do."""
+        return self.plan.connecting or self.plan.shaped or self.logins.server
+
     def begin(self, now: float) -> None:
         """Begin when the client has connected and the driver is ready: apply the rules about connections."""
         if self.logins.server is not None:

@@ -70,11 +70,12 @@ def entry(method: EntryMethod) -> EntryMethod:
 
     @wraps(method)
     def enter(self: Connection, *args: Any, **named: Any) -> None:
-        call = partial(method, self, *args, **named)
         if self.frozen:
-            self.put_off.append(call)
+            self.put_off.append(partial(method, self, *args, **named))
+        elif self.reactor.aside.inside(self):
+            method(self, *args, **named)
         else:
-            self.reactor.aside.enter(self, call)
+            self.reactor.aside.enter(self, partial(method, self, *args, **named))
 
     return cast("EntryMethod", enter)
 
@@ -343,9 +344,14 @@ class Connection:
     def wake(self, command: Wake, now: float) -> None:
         self.server.wake(command.sessions, now)
 
-    @entry
     def begin(self) -> None:
-        """Begin the session, the client's socket being attached."""
+        """Begin the session, the client's socket being attached. Most have nothing to do then: a turn of their own for
+        that took as long as making the session."""
+        if self.session.has_beginning:
+            self.begin_session()
+
+    @entry
+    def begin_session(self) -> None:
         now = monotonic()
         self.session.begin(now)
         if self.session.commands:
@@ -490,7 +496,8 @@ class Connection:
             self.listener.upstream.versions.forget(self)
         quiet = client.out is None and broker.out is None and broker.sock is not None
         if side is client and quiet and session.settled and self.phase is ConnectionPhase.OPEN:
-            self.end("client_closed", "client closed")  # the usual end, without the steps that it does not need
+            # The usual end, without the steps that it does not need.
+            self.end("client_closed", "client closed", settled=True)
             return
         session.eof(side.which, now)
         if session.commands:
@@ -581,22 +588,23 @@ class Connection:
     def finish(self) -> None:
         self.end(self.cause, self.message)
 
-    def end(self, cause: str, message: str, reset: bool = False) -> None:
-        """Close both sockets now. The cause and message that were given first stand."""
+    def end(self, cause: str, message: str, reset: bool = False, settled: bool = False) -> None:
+        """Close both sockets now. The cause and message that were given first stand. `settled`: as the session says."""
         if self.phase is ConnectionPhase.CLOSED:
             return
         if self.frozen and self.turn is not None:
             self.frozen = False
             self.turn.give_up()
         self.phase = ConnectionPhase.CLOSED
-        self.ending = ConnectionEnding(self.cause or cause, self.message or message, self.blame)
+        first = self.ending
+        self.ending = ConnectionEnding(first.cause or cause, first.message or message, first.blame)
         if self.race is not None:
             self.race.cancel()
         if self.flow is not None:
             self.flow.end()
         for deadline in self.wakes:
             self.reactor.cancel(deadline)
-        if not reset and not self.session.settled:
+        if not (reset or settled or self.session.settled):
             self.broker.drain_unread()
         self.client.drop(reset)
         self.broker.drop(reset)

@@ -66,7 +66,7 @@ class ConnectionEnd:
         self.client, self.broker, self.node = connection.client_address, connection.broker_address, connection.node
         self.since, self.ended = connection.since, now
         self.read = connection.client.got, connection.broker.got
-        self.cause, self.message, self.blame = connection.cause, connection.message, connection.blame
+        self.cause, self.message, self.blame = connection.ending
 
 
 class ConnectionWho:
@@ -199,7 +199,7 @@ def describe(connection: Connection) -> dict[str, Any]:
 
 def report_end(connection: Connection, now: float, log: FilteringBoundLogger, closes: LogThrottle) -> None:
     """Log the end of a connection; the same end from the same address once in a while only."""
-    cause = connection.cause
+    cause = connection.ending.cause
     if cause in QUIET and not log.is_enabled_for(logging.DEBUG):
         return
     fields = {"cause": cause, "reason": connection.message, **describe(connection)}

@@ -152,16 +152,16 @@ class ProxyProcess:
         """Return the session of a new connection, bound to the rules that hold for it."""
         bound = self.bind(facts)
         self.number += 1
-        telemetry = "" if self.telemetry is None else self.telemetry.mode(listener.name)
-        plan = self.plan_for(listener, bound, bound.live, telemetry)
+        telemetry = self.parts.telemetry
+        plan = self.plan_for(listener, bound, bound.live, "" if telemetry is None else telemetry.mode(listener.name))
         number = self.number * self.workers + self.index  # unique over all workers, and it tells which one has it
         session = Session(plan, self.shared[facts.cluster], facts, number, bound)
         if listener.terms is not None:
             session.logins.serve(SaslServer(session, listener.terms))
         elif listener.ends_sasl:
             session.logins.sasl = NO_SASL
-        if self.telemetry is not None and plan.bound.telemetry:
-            session.telemetry = self.telemetry.serve(session)
+        if telemetry is not None and plan.bound.telemetry:
+            session.telemetry = telemetry.serve(session)
         return session
 
     def plan_for(

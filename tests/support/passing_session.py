@@ -61,6 +61,7 @@ class PassingSession:
         self.requests, self.responses = FrameCount(), FrameCount()
         self.dialled = self.draining = False
         self.number = 0
+        self.has_beginning = True
         self.rules = BoundRules()
 
     @property

@@ -265,11 +265,15 @@ class Turns:
 
     def enter(self, owner: WorkOwner, call: Callable[[], Any]) -> None:
         """Call it as a turn of its own, if it does not come from a turn of this owner. It may not be over on return."""
-        current = getcurrent()
-        if isinstance(current, Turn) and (current.owner or owner_of(self.reactor.current)) is owner:
+        if self.inside(owner):
             call()
-            return
-        Turn(self.reactor, call, owner).switch()
+        else:
+            Turn(self.reactor, call, owner).switch()
+
+    def inside(self, owner: WorkOwner) -> bool:
+        """Return True if the turn at hand is this owner's."""
+        current = getcurrent()
+        return isinstance(current, Turn) and (current.owner or owner_of(self.reactor.current)) is owner
 
     def close(self) -> None:
         """End all turns that wait: none goes on any more."""
