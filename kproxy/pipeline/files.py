@@ -29,8 +29,10 @@ class Files:
     """File system access of one Spark session. Every path may be relative, absolute or a URI."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._jvm: Any = spark.sparkContext._jvm
+        jvm: Any = spark.sparkContext._jvm
+        self._jvm = jvm
         self._conf: Any = spark.sparkContext._jsc.hadoopConfiguration()
+        self._path = jvm.org.apache.hadoop.fs.Path  # each dot is a question to Java
 
     def whole(self, path: str) -> str:
         """Return the path with scheme and all folders: file:/srv/lake for lake."""
@@ -90,7 +92,7 @@ class Files:
     def write(self, path: str, text: str) -> None:
         """Write a small file, whole or not at all, in place of one that may be there."""
         where, system = self._at(path)
-        beside = self._jvm.org.apache.hadoop.fs.Path(where.getParent(), f".{where.getName()}.tmp")
+        beside = self._path(where.getParent(), f".{where.getName()}.tmp")
         stream = system.create(beside, True)
         stream.write(bytearray(text, "utf-8"))
         stream.close()
@@ -99,7 +101,7 @@ class Files:
             raise LakeError(f"{path} could not be written")
 
     def _at(self, path: str) -> tuple[Any, Any]:
-        where = self._jvm.org.apache.hadoop.fs.Path(path)
+        where = self._path(path)
         return where, where.getFileSystem(self._conf)
 
 

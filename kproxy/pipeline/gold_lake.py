@@ -27,6 +27,7 @@ from kproxy.pipeline.transforms.gold.client_says import CLIENT_SAYS
 from kproxy.pipeline.transforms.gold.clients import EMPTY_FETCHES, KAFKA4_READINESS, PRODUCER_HYGIENE
 from kproxy.pipeline.transforms.gold.groups import GROUP_HEALTH, GROUP_LAG
 from kproxy.pipeline.transforms.gold.health import ERRORS_AND_DENIALS, LATENCY, RULES_EFFECT, STORMS
+from kproxy.pipeline.transforms.gold.partial import cast
 from kproxy.pipeline.transforms.gold.topics import PARTITION_SKEW, UNUSED_TOPICS
 from kproxy.pipeline.transforms.gold.use import DORMANT_CLIENTS, TRAFFIC, WHO_READS, WHO_WRITES
 from kproxy.pipeline.transforms.gold.violations import VIOLATIONS
@@ -57,7 +58,7 @@ ANSWER_TRANSFORMS = {
 
 def conform(rows: DataFrame, answer: GoldAnswer) -> DataFrame:
     """Return rows with exactly the columns that the answer declares; Spark's error names a column that is missing."""
-    return rows.select(*[F.col(column.name).cast(spark_type(column)).alias(column.name) for column in answer.columns])
+    return rows.selectExpr(*[cast(column.name, spark_type(column).simpleString()) for column in answer.columns])
 
 
 REVISION = 1
@@ -122,6 +123,20 @@ class GoldLake:
                 marked = [batch if batch in finished else f"{batch} (not finished)" for batch in batches]
                 by_day.setdefault(day.isoformat(), {})[table.name] = marked
         return {day: batches for day, batches in sorted(by_day.items()) if any(batches.values())}
+
+    def size(self) -> int:
+        """Return the bytes of all that is gold."""
+        return self.lake.files.size(f"{self.lake.path}/gold")
+
+    def silver_size(self, days: Iterable[date], enough: int) -> int:
+        """Return the bytes of all silver tables on these days, or of some of them that are `enough`."""
+        size = 0
+        for day in days:
+            for table in TABLES:
+                size += self.lake.files.size(f"{self.lake.table_path(table)}/dt={day}")
+                if size >= enough:
+                    return size
+        return size
 
     def replace_days(self, name: str, partials: DataFrame, days: Iterable[date]) -> None:
         """Replace the partials of these days. Rows of a day are brought together, since they are few."""

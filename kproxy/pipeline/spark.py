@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from kproxy.pipeline.connector import connector_jars
 from kproxy.pipeline.lake import Lake
@@ -28,6 +31,7 @@ RELIED_ON = {
     "spark.sql.maxConcurrentOutputFileWriters": "32",  # days in one task: written side by side, without sorting
     "spark.sql.codegen.maxFields": "1000",  # wide rows are compiled, too
     "spark.sql.streaming.numRecentProgressUpdates": "10",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # each expression would tell Java its line
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
@@ -42,11 +46,30 @@ LOCAL = {
 }
 """Settings that suit one machine; clusters have their own."""
 
-FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
-"""Java without its second compiler, which takes longer than what Java does in a job whose work is Python's."""
+BRIEF_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Java without its second compiler, which takes longer than what it saves where Java has little to do, and with the
+collector that starts no threads."""
 
 MEMORY = "2g"
 """Heap of a local session. The jobs stream; what takes memory are Parquet's row groups, open in each task."""
+
+SMALL = 32 << 20
+"""Bytes of files below which planning and compiling a query takes longer than the query."""
+
+FOR_SMALL_DATA = {
+    "spark.sql.codegen.wholeStage": ("true", "false"),
+    "spark.sql.codegen.factoryMode": ("FALLBACK", "NO_CODEGEN"),
+    "spark.sql.adaptive.enabled": ("true", "false"),
+    "spark.sql.autoBroadcastJoinThreshold": ("10485760b", "-1b"),
+    "spark.sql.shuffle.partitions": (LOCAL["spark.sql.shuffle.partitions"], "1"),
+}
+"""Settings that take less time for small data: (as they usually are, for small data). Others are somebody's wish."""
+
+FUNCTIONS = ("functions", "org.apache.spark.sql.functions", "PythonUtils")
+"""Classes by the names by which PySpark asks for them."""
+
+AT_ONCE = 4
+"""Queries at once: while one is planned, which keeps one core busy, tasks of another run."""
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
@@ -57,18 +80,40 @@ def session(
     *,
     memory: str | None = None,
     kafka: bool = False,
-    in_python: bool = False,
+    brief: bool = False,
 ) -> SparkSession:
     """Return the session: the running one, that of spark-submit, or a new one on `master` (local[*]).
 
     `settings` are Spark's own and go over all others. `kafka`: with the Kafka connector, fetched if need be.
-    `in_python`: nearly all of the job's work is done by Python's workers.
+    `brief`: Java has little to do, as there is little data or the work is done by Python's workers.
     """
     builder = SparkSession.builder.appName("kproxy audit")
-    for name, value in {**RELIED_ON, **_of_local_master(master, memory, kafka, in_python), **(settings or {})}.items():
+    for name, value in {**RELIED_ON, **_of_local_master(master, memory, kafka, brief), **(settings or {})}.items():
         builder = builder.config(name, value)
     started: SparkSession = builder.getOrCreate()
+    remember_functions(started)
     return started
+
+
+class Remembered:
+    """Class of Java's, of which each static method is looked up once."""
+
+    def __init__(self, java_class: Any) -> None:
+        self._java_class = java_class
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._java_class, name)
+        setattr(self, name, found)
+        return found
+
+
+def remember_functions(spark: SparkSession) -> None:
+    """Look Spark's functions up once. PySpark asks Java for the class and the method at each use: half of what it costs
+    to make an expression, and jobs that make hundreds spend most of their time on that where there is little data."""
+    view = vars(spark.sparkContext._jvm)
+    for name in FUNCTIONS:
+        if name not in view:
+            view[name] = Remembered(getattr(spark.sparkContext._jvm, name))
 
 
 def submitted() -> bool:
@@ -76,14 +121,61 @@ def submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _of_local_master(master: str | None, memory: str | None, kafka: bool, in_python: bool) -> dict[str, str]:
+Gather = Callable[[DataFrame], DataFrame]
+"""Reads a table as queries of its size want it."""
+
+
+@contextmanager
+def suited_to(spark: SparkSession, size: int) -> Iterator[Gather]:
+    """Have queries of this block planned for so many bytes of files. Yields what is put around each table that they
+    read: small data is read by one task, and then nothing has to be exchanged between tasks."""
+    changed = {}
+    if size < SMALL:
+        for name, (usual, small) in FOR_SMALL_DATA.items():
+            if spark.conf.get(name) == usual:
+                changed[name] = usual
+                spark.conf.set(name, small)
+    try:
+        yield gathered if size < SMALL else as_it_is
+    finally:
+        for name, usual in changed.items():
+            spark.conf.set(name, usual)
+
+
+def gathered(rows: DataFrame) -> DataFrame:
+    """Return the rows in one partition."""
+    return rows.coalesce(1)
+
+
+def as_it_is(rows: DataFrame) -> DataFrame:
+    """Return the rows as they are."""
+    return rows
+
+
+Given = TypeVar("Given")
+Result = TypeVar("Result")
+
+
+def side_by_side(work: Callable[[Given], Result], things: Sequence[Given]) -> list[Result]:
+    """Do the work for each of the things, some at once, and return the results in the order of the things. Raises what
+    one of them raises; those that have not begun by then are left."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        begun = [pool.submit(work, thing) for thing in things]
+        try:
+            return [one.result() for one in begun]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _of_local_master(master: str | None, memory: str | None, kafka: bool, brief: bool) -> dict[str, str]:
     if submitted():
         return {}
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers of another Python would not have kproxy
     chosen = {"spark.master": master or "local[*]"}
     if chosen["spark.master"].startswith("local"):
         chosen |= LOCAL
-        java = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *([FIRST_COMPILER] if in_python else [])]
+        java = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *([BRIEF_JAVA] if brief else [])]
         chosen |= {
             "spark.driver.extraJavaOptions": " ".join(java),
             "spark.driver.memory": memory or MEMORY,

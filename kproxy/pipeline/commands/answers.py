@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kproxy.pipeline.commands.common import job
+from kproxy.pipeline.report.section import SHOWN
 from kproxy.terminal import console, in_line, say
 
 if TYPE_CHECKING:
+    from kproxy.pipeline.report.report_builder import Period
     from kproxy.pipeline.spark import Run
     from kproxy.pipeline.whatif.job import WhatIf
 
@@ -31,21 +33,27 @@ SAMPLES = ("rule", "time", "client_id", "api", "version", "topics", "capture", "
 )
 @click.option("--from", "first", type=DAY, metavar="DATE", help="First day, UTC.")
 @click.option("--to", "last", type=DAY, metavar="DATE", help="Last day, UTC.")
-@click.option("--rows", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Rows of each table.")
+@click.option("--rows", type=click.IntRange(1, 10_000), default=SHOWN, show_default=True, help="Rows of each table.")
 @job
 def report_command(run: Run, output: Path | None, first: datetime | None, last: datetime | None, rows: int) -> None:
     """Tell what gold knows: headlines here, everything on one HTML page with -o.
 
     The page is one file of some 5 MB that loads nothing: it may be sent, kept and printed.
     """
-
-    from kproxy.pipeline.gold_lake import GoldLake
-    from kproxy.pipeline.report.page import page, show
-    from kproxy.pipeline.report.report_builder import Period, build_report
+    from kproxy.pipeline.report.report_builder import Period
 
     period = Period(first and first.date(), last and last.date())
     if period.first and period.last and period.first > period.last:
         raise click.UsageError(f"--from {period.first} is later than --to {period.last}")
+    tell_report(run, period, output, rows)
+
+
+def tell_report(run: Run, period: Period, output: Path | None, rows: int = SHOWN) -> None:
+    """Print the headlines of a period, and write the page if there is a file for it."""
+    from kproxy.pipeline.gold_lake import GoldLake
+    from kproxy.pipeline.report.page import page, show
+    from kproxy.pipeline.report.report_builder import build_report
+
     report = build_report(GoldLake(run.lake), period, shown=rows)
     show(report, period, console())
     if output is not None:

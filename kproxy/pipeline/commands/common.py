@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +17,9 @@ from kproxy.terminal import say
 if TYPE_CHECKING:
     from kproxy.pipeline.sources import EventSource
     from kproxy.pipeline.spark import Run
+
+LITTLE = 32 << 20
+"""Bytes of files that take Java less time than its second compiler would take to make it faster."""
 
 _RUN_OPTIONS = (
     click.option(
@@ -48,8 +52,9 @@ def job(function: Callable[..., None], *, in_python: bool = False) -> Callable[.
     def command(
         lake: str, master: str | None, memory: str | None, conf: tuple[str, ...], quiet: bool, **options: Any
     ) -> None:
-        kafka = bool(options.get("kafka"))
-        with opened(lake, master, memory, settings(conf), quiet=quiet, kafka=kafka, in_python=in_python) as run:
+        kafka, folder = bool(options.get("kafka")), options.get("folder")
+        brief = in_python or (not kafka and hold_little([lake, *([folder] if folder else [])]))
+        with opened(lake, master, memory, settings(conf), quiet=quiet, kafka=kafka, brief=brief) as run:
             function(run, **options)
 
     for option in reversed(_RUN_OPTIONS):
@@ -66,7 +71,7 @@ def opened(
     *,
     quiet: bool = False,
     kafka: bool = False,
-    in_python: bool = False,
+    brief: bool = False,
 ) -> Iterator[Run]:
     """Yield a run with a session, which ends with the block, and the lake."""
     try:
@@ -76,11 +81,29 @@ def opened(
         if error.name != "pyspark":
             raise
         raise InternalError(f"pyspark is not installed: {how_to_install('pipeline')}") from error
-    spark = session(master, conf, memory=memory, kafka=kafka, in_python=in_python)
+    tell = silent if quiet else to_stderr
+    tell("starting Spark")
+    spark = session(master, conf, memory=memory, kafka=kafka, brief=brief)
     try:
-        yield Run(spark, Lake(spark, lake), silent if quiet else to_stderr)
+        yield Run(spark, Lake(spark, lake), tell)
     finally:
         spark.stop()
+
+
+def hold_little(folders: Sequence[str]) -> bool:
+    """Return True if the files below these folders are less than LITTLE together. What is not on this machine's disks
+    may be large."""
+    size = 0
+    for folder in folders:
+        if "://" in folder:
+            return False
+        for path, _, names in os.walk(folder.removeprefix("file:")):
+            for name in names:
+                with suppress(OSError):  # gone meanwhile
+                    size += os.stat(os.path.join(path, name)).st_size
+                if size >= LITTLE:
+                    return False
+    return True
 
 
 def to_stderr(line: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -61,8 +62,14 @@ def gold_command(run: Run, again: bool) -> None:
 
 @click.command("all")
 @from_source
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Tell the answers, too, and write them on this HTML page, without another start of Spark.",
+)
 @job
-def all_command(run: Run, **given: Any) -> None:
+def all_command(run: Run, report: Path | None, **given: Any) -> None:
     """Take events over, type them, and make the answers, once."""
     from kproxy.pipeline.jobs.bronze import bronze
     from kproxy.pipeline.jobs.gold import gold
@@ -71,6 +78,11 @@ def all_command(run: Run, **given: Any) -> None:
     bronze(run, source_of(given))
     silver(run)
     gold(run)
+    if report is not None:
+        from kproxy.pipeline.commands.answers import tell_report
+        from kproxy.pipeline.report.report_builder import Period
+
+        tell_report(run, Period(), report)
 
 
 @click.command("completeness")

@@ -16,9 +16,10 @@ from typing import Any
 
 from pyspark import StorageLevel
 
+from kproxy.pipeline.answer import GoldAnswer
 from kproxy.pipeline.gold_lake import ANSWER_TRANSFORMS, GoldLake, GoldState, conform, revision
 from kproxy.pipeline.gold_tables import ANSWERS
-from kproxy.pipeline.spark import Run
+from kproxy.pipeline.spark import SMALL, Run, side_by_side, suited_to
 from kproxy.pipeline.tables import TABLES
 from kproxy.pipeline.transforms.gold.bases import Bases, bases
 
@@ -65,18 +66,24 @@ def _in_parts(days: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _make_days(run: Run, lake: GoldLake, days: list[date], done: GoldMade) -> None:
-    silver = {table.name: run.lake.read(table, days) for table in TABLES}
-    with _cached(bases(silver)) as sums:
-        for answer in ANSWERS:
-            with _timed(f"days of {answer.name}", run, done):
-                lake.replace_days(answer.name, ANSWER_TRANSFORMS[answer.name].daily(sums), days)
+    def make(answer: GoldAnswer) -> None:
+        with _timed(f"days of {answer.name}", run, done):
+            lake.replace_days(answer.name, ANSWER_TRANSFORMS[answer.name].daily(sums), days)
+
+    with suited_to(run.spark, lake.silver_size(days, SMALL)) as gather:
+        silver = {table.name: gather(run.lake.read(table, days)) for table in TABLES}
+        with _cached(bases(silver)) as sums:
+            side_by_side(make, ANSWERS)
 
 
 def _combine(run: Run, lake: GoldLake, done: GoldMade) -> None:
-    for answer in ANSWERS:
+    def combine(answer: GoldAnswer) -> None:
         with _timed(answer.name, run, done):
-            rows = ANSWER_TRANSFORMS[answer.name].combine(lake.partials(answer.name))
+            rows = ANSWER_TRANSFORMS[answer.name].combine(gather(lake.partials(answer.name)))
             lake.replace(answer.name, conform(rows, answer))
+
+    with suited_to(run.spark, lake.size()) as gather:
+        side_by_side(combine, ANSWERS)
 
 
 @contextmanager

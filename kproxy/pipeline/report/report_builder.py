@@ -22,6 +22,7 @@ from kproxy.pipeline.gold_lake import ANSWER_TRANSFORMS, GoldLake, conform
 from kproxy.pipeline.gold_tables import ANSWERS
 from kproxy.pipeline.report.charts import CHARTS
 from kproxy.pipeline.report.section import (
+    SHOWN,
     AnswerReport,
     Headline,
     Overview,
@@ -31,11 +32,10 @@ from kproxy.pipeline.report.section import (
     grouped,
     size,
 )
+from kproxy.pipeline.spark import side_by_side, suited_to
 from kproxy.pipeline.tables import IDS
 from kproxy.pipeline.transforms.ids import completeness
 
-SHOWN = 50
-"""Rows of an answer on the page: what somebody reads. The tables have all of them."""
 SHORT = {"traffic": 24}
 """Traffic is for its chart."""
 
@@ -58,15 +58,20 @@ class Period:
 def build_report(gold: GoldLake, period: Period, *, shown: int = SHOWN) -> AnswerReport:
     """Build the report of a period, with at most `shown` rows of each answer."""
     days = tuple(day for day in sorted(gold.state().days) if period.holds(date.fromisoformat(day)))
-    sections, facts = [], dict[str, Row]()
-    for answer in ANSWERS:
+    facts = dict[str, Row]()
+
+    def section(answer: GoldAnswer) -> Section:
         rows = answer_rows(gold, answer, period).cache()
         facts[answer.name] = rows.agg(*_facts(answer)).collect()[0]
         drawn = gold.partials(answer.name, period.first, period.last) if answer is TRAFFIC else rows
         most = min(shown, SHORT.get(answer.name, shown))
-        sections.append(_section(answer, rows, facts[answer.name], most, drawn))
+        made = _section(answer, rows, facts[answer.name], most, drawn)
         rows.unpersist()
-    return AnswerReport(_overview(gold, days, facts, period), tuple(sections))
+        return made
+
+    with suited_to(gold.lake.spark, gold.size()):
+        sections = side_by_side(section, ANSWERS)
+        return AnswerReport(_overview(gold, days, facts, period), tuple(sections))
 
 
 def answer_rows(gold: GoldLake, answer: GoldAnswer, period: Period) -> DataFrame:

@@ -12,6 +12,9 @@ from typing import Any
 from kproxy.events.column import Column
 from kproxy.pipeline.answer import GoldAnswer
 
+SHOWN = 50
+"""Rows of an answer on the page: what somebody reads. The tables have all of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReportCell:

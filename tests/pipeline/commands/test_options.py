@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kproxy.pipeline.commands import JOBS, group
+from kproxy.pipeline.commands import JOBS, common, group
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -59,3 +59,16 @@ def test_the_commands_of_the_pipeline_page_are_right() -> None:
         command = group.get_command(click.Context(group), name)
         assert command is not None
         command.make_context(name, arguments)
+
+
+def test_little_is_told_from_much_by_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all folders together, and whatever is not on this machine's disks may be much."""
+    monkeypatch.setattr(common, "LITTLE", 100)
+    for name, size in (("lake/silver/a", 60), ("audit/b", 39), ("audit/dt=1/c", 1)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(bytes(size))
+    lake, audit = f"{tmp_path}/lake", f"{tmp_path}/audit"
+
+    assert common.hold_little([lake]) and common.hold_little([audit, f"{tmp_path}/nothing"])
+    assert not common.hold_little([lake, audit]) and not common.hold_little([f"file:{lake}", f"file:{audit}"])
+    assert not common.hold_little([lake, "s3a://bucket/audit"])

@@ -15,11 +15,16 @@ from typing import Any
 import pytest
 
 from kproxy.pipeline.commands import JOBS
+from kproxy.pipeline.gold_tables import answer_named
+from kproxy.pipeline.jobs import gold
+from kproxy.pipeline.report import report_builder
 
 PAGE = Path(__file__).parents[3] / "docs" / "pipeline.md"
 NOT_HERE = ("--kafka", "--every", "s3a://")
 """What needs something else, or does not end; such commands have tests of their own."""
 FIRST = 3
+CHART_ID = r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
+"""Plotly gives each drawing another one."""
 
 
 def commands() -> list[list[str]]:
@@ -47,3 +52,22 @@ def test_the_commands_of_the_page_run(
     assert "2 events, 1 missing" in ran["completeness"]
     ranges = audit_command("completeness", "--ranges", "--json", "--lake", tmp_path / "lake")
     assert json.loads(ranges.stdout) == {"source": "kp/boot/0", "first": 2, "last": 2}
+
+
+@pytest.mark.timeout(300)
+def test_all_can_end_with_a_report(
+    audit: Any, audit_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page that `report` would write afterwards, of the same session. A few answers do for that."""
+    some = tuple(answer_named(name) for name in ("traffic", "who_writes", "who_reads", "dormant_clients"))
+    for module in (gold, report_builder):
+        monkeypatch.setattr(module, "ANSWERS", some)
+    audit.publish(audit.event(1, api="Fetch", client_id="shop"))
+    lake, page = tmp_path / "lake", tmp_path / "report.html"
+    done = audit_command("all", "--from", audit.path, "--lake", lake, "--report", page)
+    again = audit_command("report", "-o", tmp_path / "again.html", "--lake", lake)
+
+    assert (done.exit_code, again.exit_code) == (0, 0), f"{done.output} {done.exception!r} {again.output}"
+    first, second = (re.sub(CHART_ID, "", one.read_text()) for one in (page, tmp_path / "again.html"))
+    assert f"{page}: " in done.stdout
+    assert first == second and "shop" in first

@@ -106,7 +106,7 @@ def request_totals(requests: DataFrame) -> DataFrame:
         F.sum(broker_count).alias("broker_count"),
         F.sum(throttled).alias("throttled"),
         F.max("latency_max_ms").alias("latency_max_ms"),
-        *[F.sum(F.get("latency_buckets", F.lit(number))).alias(f"b{number}") for number in range(BUCKETS)],
+        *[F.expr(f"sum(get(latency_buckets, {number})) as b{number}") for number in range(BUCKETS)],
     )
 
 

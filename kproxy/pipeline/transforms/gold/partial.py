@@ -32,8 +32,14 @@ class Merge:
     merge: Callable[[str], Column]
 
 
+def cast(name: str, kind: str, value: str | None = None) -> str:
+    """Return SQL for a column of that name and type: the column as it is, or `value`. Of many columns, text is made
+    ten times as fast as PySpark's expressions, each of which is several questions to Java."""
+    return f"cast({f'`{name}`' if value is None else value} as {kind}) as `{name}`"
+
+
 def _buckets(name: str) -> Column:
-    return F.array(*[F.sum(F.get(F.col(name), F.lit(number))) for number in range(BUCKETS)])
+    return F.expr(f"array({', '.join(f'sum(get(`{name}`, {number}))' for number in range(BUCKETS))})")
 
 
 def first_names(names: Column) -> Column:
@@ -98,7 +104,7 @@ class Partial:
 
     def select(self, rows: DataFrame) -> DataFrame:
         """Select dt and the columns in their order and types: what `daily` ends with."""
-        return rows.select("dt", *[F.col(name).cast(kind).alias(name) for name, kind in self.types.items()])
+        return rows.selectExpr("dt", *[cast(name, kind) for name, kind in self.types.items()])
 
     def gathered(self, *parts: DataFrame) -> DataFrame:
         """Merge parts that have some of the columns each, with dt, into one daily partial."""
@@ -115,8 +121,8 @@ class Partial:
 
     def _with_all_columns(self, part: DataFrame) -> DataFrame:
         there = set(part.columns)
-        columns = [(F.col(name) if name in there else F.lit(None), name, kind) for name, kind in self.types.items()]
-        return part.select("dt", *[value.cast(kind).alias(name) for value, name, kind in columns])
+        columns = [cast(name, kind, None if name in there else "null") for name, kind in self.types.items()]
+        return part.selectExpr("dt", *columns)
 
 
 def latest(time: str, value: str) -> Column:

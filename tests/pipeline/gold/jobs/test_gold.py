@@ -4,10 +4,12 @@ What is about days is tried with some answers, with KPROXY_TEST_ALL=1 with all o
 """
 
 import os
+import re
 from datetime import date
 
 import pytest
 
+from kproxy.pipeline import spark as planning
 from kproxy.pipeline.gold_lake import GoldLake
 from kproxy.pipeline.gold_tables import ANSWERS, answer_named
 from kproxy.pipeline.jobs import gold as job
@@ -21,6 +23,9 @@ from kproxy.pipeline.tables import table_named
 pytestmark = pytest.mark.timeout(600)
 WRITE = {"api": "Produce", "topic": "orders", "partition": 0, "client_id": "shop", "records": 5, "bytes": 500}
 FEW = ("who_writes", "rules_effect")
+CHART_ID = r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
+"""Plotly gives each drawing another one."""
+COMPILED = "spark.sql.codegen.wholeStage"
 OF_THE_REPORT = ("traffic", "who_writes", "who_reads", "dormant_clients", "kafka4_readiness")
 
 
@@ -31,6 +36,17 @@ def few(monkeypatch, request):
         some = tuple(answer_named(name) for name in request.param)
         for module in (job, report_builder):
             monkeypatch.setattr(module, "ANSWERS", some)
+
+
+@pytest.fixture
+def as_usual(spark):
+    """Spark plans as users have it; tests of this folder have it interpret."""
+    before = {name: spark.conf.get(name) for name in planning.FOR_SMALL_DATA}
+    for name, (usual, _) in planning.FOR_SMALL_DATA.items():
+        spark.conf.set(name, usual)
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, value)
 
 
 @pytest.fixture
@@ -132,3 +148,37 @@ def test_a_report_of_a_period_is_of_its_days(run, put):
     assert "<td>later" not in text and "<b>shop" not in text
     heads = {head.text: head.count for section in report.sections for head in section.headlines}
     assert (1, 1) == (heads["clients would break on Kafka 4"], heads["clients write"])
+
+
+@pytest.mark.usefixtures("few", "as_usual")
+@pytest.mark.parametrize("few", [OF_THE_REPORT], indirect=True)
+def test_small_data_is_planned_in_another_way_and_gives_the_same(spark, tmp_path, silver, monkeypatch):
+    """The same days with Spark's compiler and without; afterwards it is as it was."""
+    rows = {
+        "produce_partitions": [{**WRITE, "time": f"2026-11-{day} 10:00:00", "records": day} for day in (18, 19)],
+        "fetch_partitions": [{**WRITE, "api": "Fetch", "client_id": "till", "records": 3}],
+        "requests": [{"api": "Produce", "time": "2026-11-18 10:00:00", "client_id": "shop", "version": 2, "count": 4}],
+    }
+    given = {}
+    for name, limit in (("small", 1 << 30), ("large", 0)):
+        monkeypatch.setattr(planning, "SMALL", limit)
+        seen, told = [], []
+
+        def tell(line, seen=seen, told=told):
+            told.append(line)
+            seen.append(spark.conf.get(COMPILED))
+
+        run = Run(spark, Lake(spark, str(tmp_path / name)), tell)
+        for table, made in silver(**rows).items():
+            if table in rows:
+                run.lake.replace(table_named(table), made.drop("batch"), "b1")
+        BatchLedger(run.lake, "silver").add("b1", {})
+        job.gold(run)
+        gold = GoldLake(run.lake)
+        answers = {one.name: sorted(map(repr, gold.read(one).collect())) for one in map(answer_named, OF_THE_REPORT)}
+        given[name] = answers, re.sub(CHART_ID, "", page(build_report(gold, Period()), Period()))
+        assert {name == "large"} == {value == "true" for value in seen[1:]}  # the first line is said before
+        assert spark.conf.get(COMPILED) == "true"
+
+    assert given["small"] == given["large"]
+    assert all(given["small"][0][name] for name in OF_THE_REPORT)
