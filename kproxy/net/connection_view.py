@@ -199,7 +199,7 @@ def describe(connection: Connection) -> dict[str, Any]:
 
 def report_end(connection: Connection, now: float, log: FilteringBoundLogger, closes: LogThrottle) -> None:
     """Log the end of a connection; the same end from the same address once in a while only."""
-    cause = connection.ending.cause
+    cause = connection.cause
     if cause in QUIET and not log.is_enabled_for(logging.DEBUG):
         return
     fields = {"cause": cause, "reason": connection.message, **describe(connection)}

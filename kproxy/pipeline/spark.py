@@ -95,7 +95,7 @@ def session(
     return started
 
 
-class Remembered:
+class FunctionLookup:
     """Class of Java's, of which each static method is looked up once."""
 
     def __init__(self, java_class: Any) -> None:
@@ -113,7 +113,7 @@ def remember_functions(spark: SparkSession) -> None:
     view = vars(spark.sparkContext._jvm)
     for name in FUNCTIONS:
         if name not in view:
-            view[name] = Remembered(getattr(spark.sparkContext._jvm, name))
+            view[name] = FunctionLookup(getattr(spark.sparkContext._jvm, name))
 
 
 def submitted() -> bool:
@@ -121,12 +121,12 @@ def submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-Gather = Callable[[DataFrame], DataFrame]
+TableGathering = Callable[[DataFrame], DataFrame]
 """Reads a table as queries of its size want it."""
 
 
 @contextmanager
-def suited_to(spark: SparkSession, size: int) -> Iterator[Gather]:
+def suited_to(spark: SparkSession, size: int) -> Iterator[TableGathering]:
     """Have queries of this block planned for so many bytes of files. Yields what is put around each table that they
     read: small data is read by one task, and then nothing has to be exchanged between tasks."""
     changed = {}
@@ -152,11 +152,11 @@ def as_it_is(rows: DataFrame) -> DataFrame:
     return rows
 
 
-Given = TypeVar("Given")
-Result = TypeVar("Result")
+WorkItem = TypeVar("WorkItem")
+WorkResult = TypeVar("WorkResult")
 
 
-def side_by_side(work: Callable[[Given], Result], things: Sequence[Given]) -> list[Result]:
+def side_by_side(work: Callable[[WorkItem], WorkResult], things: Sequence[WorkItem]) -> list[WorkResult]:
     """Do the work for each of the things, some at once, and return the results in the order of the things. Raises what
     one of them raises; those that have not begun by then are left."""
     with ThreadPoolExecutor(AT_ONCE) as pool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.pipeline.spark import AT_ONCE, FOR_SMALL_DATA, SMALL, Remembered, side_by_side, suited_to
+from kproxy.pipeline.spark import AT_ONCE, FOR_SMALL_DATA, SMALL, FunctionLookup, side_by_side, suited_to
 
 USUAL = {name: usual for name, (usual, _) in FOR_SMALL_DATA.items()}
 FOR_FEW = {name: small for name, (_, small) in FOR_SMALL_DATA.items()}
@@ -92,7 +92,7 @@ def test_each_function_is_looked_up_once() -> None:
                 raise AttributeError(name)
             return f"function {name}"
 
-    functions = Remembered(Functions())
+    functions = FunctionLookup(Functions())
     assert [functions.sum, functions.sum, functions.max] == ["function sum", "function sum", "function max"]
     for _ in range(2):
         with pytest.raises(AttributeError):
