@@ -72,10 +72,8 @@ def entry(method: EntryMethod) -> EntryMethod:
     def enter(self: Connection, *args: Any, **named: Any) -> None:
         if self.frozen:
             self.put_off.append(partial(method, self, *args, **named))
-        elif self.reactor.aside.inside(self):
-            method(self, *args, **named)
         else:
-            self.reactor.aside.enter(self, partial(method, self, *args, **named))
+            self.reactor.aside.enter(self, method, self, *args, **named)
 
     return cast("EntryMethod", enter)
 
@@ -345,8 +343,8 @@ class Connection:
         self.server.wake(command.sessions, now)
 
     def begin(self) -> None:
-        """Begin the session, the client's socket being attached. Most have nothing to do then: a turn of their own for
-        that took as long as making the session."""
+        """Begin the session, the client's socket being attached. Most sessions have nothing to do then, for which a
+        turn would take as long as making them."""
         if self.session.has_beginning:
             self.begin_session()
 
@@ -589,7 +587,8 @@ class Connection:
         self.end(self.cause, self.message)
 
     def end(self, cause: str, message: str, reset: bool = False, settled: bool = False) -> None:
-        """Close both sockets now. The cause and message that were given first stand. `settled`: as the session says."""
+        """Close both sockets now. The cause and message that were given first stand. `settled`: the session has been
+        asked, and is."""
         if self.phase is ConnectionPhase.CLOSED:
             return
         if self.frozen and self.turn is not None:

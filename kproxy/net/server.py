@@ -221,7 +221,7 @@ class Server:
 
     def ended(self, connection: Connection) -> None:
         counts = self.counts
-        counts.closed[connection.ending.cause] += 1
+        counts.closed[connection.cause] += 1
         counts.client_bytes += connection.client.got
         counts.broker_bytes += connection.broker.got
         self.connections.discard(connection)

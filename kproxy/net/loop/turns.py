@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import copy_context
+from functools import partial
 from time import monotonic, thread_time
 from typing import Any, Protocol, TypeVar
 
@@ -263,17 +264,13 @@ class Turns:
         self.order.leave(turn)
         self.plan()
 
-    def enter(self, owner: WorkOwner, call: Callable[[], Any]) -> None:
+    def enter(self, owner: WorkOwner, call: Callable[..., Any], *args: Any, **named: Any) -> None:
         """Call it as a turn of its own, if it does not come from a turn of this owner. It may not be over on return."""
-        if self.inside(owner):
-            call()
-        else:
-            Turn(self.reactor, call, owner).switch()
-
-    def inside(self, owner: WorkOwner) -> bool:
-        """Return True if the turn at hand is this owner's."""
         current = getcurrent()
-        return isinstance(current, Turn) and (current.owner or owner_of(self.reactor.current)) is owner
+        if isinstance(current, Turn) and (current.owner or owner_of(self.reactor.current)) is owner:
+            call(*args, **named)
+        else:
+            Turn(self.reactor, partial(call, *args, **named), owner).switch()
 
     def close(self) -> None:
         """End all turns that wait: none goes on any more."""

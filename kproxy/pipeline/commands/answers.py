@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kproxy.pipeline.commands.common import job
+from kproxy.pipeline.commands.common import job, page_option
 from kproxy.pipeline.report.section import SHOWN
 from kproxy.terminal import console, in_line, say
 
@@ -28,9 +28,7 @@ SAMPLES = ("rule", "time", "client_id", "api", "version", "topics", "capture", "
 
 
 @click.command("report")
-@click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write an HTML page."
-)
+@page_option("-o", "--output", text="Write an HTML page.")
 @click.option("--from", "first", type=DAY, metavar="DATE", help="First day, UTC.")
 @click.option("--to", "last", type=DAY, metavar="DATE", help="Last day, UTC.")
 @click.option("--rows", type=click.IntRange(1, 10_000), default=SHOWN, show_default=True, help="Rows of each table.")

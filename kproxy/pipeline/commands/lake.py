@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kproxy.pipeline.commands.common import from_source, job, source_of
+from kproxy.pipeline.commands.common import from_source, job, page_option, source_of
 from kproxy.terminal import say
 
 if TYPE_CHECKING:
@@ -62,12 +62,7 @@ def gold_command(run: Run, again: bool) -> None:
 
 @click.command("all")
 @from_source
-@click.option(
-    "--report",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Tell the answers, too, and write them on this HTML page, without another start of Spark.",
-)
+@page_option("--report", text="Tell the answers, too, and write them on this HTML page, in the same run of Spark.")
 @job
 def all_command(run: Run, report: Path | None, **given: Any) -> None:
     """Take events over, type them, and make the answers, once."""

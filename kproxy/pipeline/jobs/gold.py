@@ -70,8 +70,8 @@ def _make_days(run: Run, lake: GoldLake, days: list[date], done: GoldMade) -> No
         with _timed(f"days of {answer.name}", run, done):
             lake.replace_days(answer.name, ANSWER_TRANSFORMS[answer.name].daily(sums), days)
 
-    with suited_to(run.spark, lake.silver_size(days, SMALL)) as gather:
-        silver = {table.name: gather(run.lake.read(table, days)) for table in TABLES}
+    with suited_to(run.spark, lake.silver_size(days, SMALL)) as read:
+        silver = {table.name: read(run.lake.read(table, days)) for table in TABLES}
         with _cached(bases(silver)) as sums:
             side_by_side(make, ANSWERS)
 
@@ -79,10 +79,10 @@ def _make_days(run: Run, lake: GoldLake, days: list[date], done: GoldMade) -> No
 def _combine(run: Run, lake: GoldLake, done: GoldMade) -> None:
     def combine(answer: GoldAnswer) -> None:
         with _timed(answer.name, run, done):
-            rows = ANSWER_TRANSFORMS[answer.name].combine(gather(lake.partials(answer.name)))
+            rows = ANSWER_TRANSFORMS[answer.name].combine(read(lake.partials(answer.name)))
             lake.replace(answer.name, conform(rows, answer))
 
-    with suited_to(run.spark, lake.size()) as gather:
+    with suited_to(run.spark, lake.size()) as read:
         side_by_side(combine, ANSWERS)
 
 

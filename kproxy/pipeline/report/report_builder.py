@@ -61,7 +61,7 @@ def build_report(gold: GoldLake, period: Period, *, shown: int = SHOWN) -> Answe
     facts = dict[str, Row]()
 
     def section(answer: GoldAnswer) -> Section:
-        rows = answer_rows(gold, answer, period).cache()
+        rows = read(answer_rows(gold, answer, period)).cache()
         facts[answer.name] = rows.agg(*_facts(answer)).collect()[0]
         drawn = gold.partials(answer.name, period.first, period.last) if answer is TRAFFIC else rows
         most = min(shown, SHORT.get(answer.name, shown))
@@ -69,7 +69,7 @@ def build_report(gold: GoldLake, period: Period, *, shown: int = SHOWN) -> Answe
         rows.unpersist()
         return made
 
-    with suited_to(gold.lake.spark, gold.size()):
+    with suited_to(gold.lake.spark, gold.size()) as read:
         sections = side_by_side(section, ANSWERS)
         return AnswerReport(_overview(gold, days, facts, period), tuple(sections))
 

@@ -35,6 +35,9 @@ def test_every_job_explains_itself_without_spark(name: str) -> None:
     ("arguments", "words"),
     [
         ("silver --conf spark.x", "--conf spark.x: name=value is expected"),
+        ("report -o nowhere/report.html", "there is no folder 'nowhere' that can be written to"),
+        ("all --from audit --report nowhere/report.html", "there is no folder 'nowhere' that can be written to"),
+        ("all --from audit --report /", "is a directory"),
         ("bronz", 'unknown command "bronz", did you mean "bronze"?'),
     ],
 )

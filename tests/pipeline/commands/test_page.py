@@ -18,13 +18,12 @@ from kproxy.pipeline.commands import JOBS
 from kproxy.pipeline.gold_tables import answer_named
 from kproxy.pipeline.jobs import gold
 from kproxy.pipeline.report import report_builder
+from tests.support.report_page import without_drawings_ids
 
 PAGE = Path(__file__).parents[3] / "docs" / "pipeline.md"
 NOT_HERE = ("--kafka", "--every", "s3a://")
 """What needs something else, or does not end; such commands have tests of their own."""
 FIRST = 3
-CHART_ID = r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
-"""Plotly gives each drawing another one."""
 
 
 def commands() -> list[list[str]]:
@@ -68,6 +67,6 @@ def test_all_can_end_with_a_report(
     again = audit_command("report", "-o", tmp_path / "again.html", "--lake", lake)
 
     assert (done.exit_code, again.exit_code) == (0, 0), f"{done.output} {done.exception!r} {again.output}"
-    first, second = (re.sub(CHART_ID, "", one.read_text()) for one in (page, tmp_path / "again.html"))
+    first, second = (without_drawings_ids(one.read_text()) for one in (page, tmp_path / "again.html"))
     assert f"{page}: " in done.stdout
     assert first == second and "shop" in first

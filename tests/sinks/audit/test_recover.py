@@ -171,13 +171,15 @@ def test_a_mark_that_never_got_its_name(audit: Make, tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_read_yet(audit: Make, tmp_path: Path) -> None:
-    """Recovery is tried again until it can be."""
-    folder = tmp_path / "audit"
-    folder.write_text("a file where the folder should be")
+    """Recovery is tried again until it can be. The folder appears with all that is in it, as a mounted one does."""
+    folder, file, mounted = tmp_path / "audit", tmp_path / "file", tmp_path / "mounted"
+    file.write_text("a file where the folder should be")
+    folder.symlink_to(file)
     own = audit()
     until(lambda: own.counters.errors.total() >= 3)
-    folder.unlink()
-    leave(folder, {".ndjson.tmp": WHOLE})
+    leave(tmp_path / "left", {".ndjson.tmp": WHOLE})
+    mounted.symlink_to(tmp_path / "left")
+    mounted.replace(folder)
     until(lambda: own.counters.recovered == 1)
     assert own.close()
 
