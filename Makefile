@@ -103,7 +103,7 @@ tools:  # tests that need one of them are left out where they cannot be had, and
 	@tests/bring-tools
 	@tests/bring-axe
 
-programs:  ## what only the whole sweeps need: iptables, and helm and kustomize, built by Go in some minutes
+programs:  ## what only the whole sweeps need: iptables, and helm, kustomize and a collector, built by Go in some minutes
 	@tests/bring-tools iptables
 	@tests/bring-go-tools
 

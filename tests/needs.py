@@ -120,6 +120,7 @@ TOOLS = {
     "tests/deploy/test_prometheus.py": ("promtool",),
     "tests/deploy/test_systemd.py": ("systemd-analyze",),
     "tests/e2e/test_haproxy.py": ("haproxy",),
+    "tests/e2e/test_otlp_collector.py": ("otelcol",),
     "tests/net/test_transparent.py": ("nft", "ip", "unshare"),
     "tests/qa/kits/test_java_kit.py": ("javac",),
     "tests/test_docs.py": ("jq", "tshark"),

@@ -66,6 +66,7 @@ SECONDS = {
     "tests/e2e/test_longest_turn.py": 15,
     "tests/e2e/test_other_systems.py": 20,
     "tests/e2e/test_otlp.py": 10,
+    "tests/e2e/test_otlp_collector.py": 20,
     "tests/e2e/test_reaching_brokers.py": 20,
     "tests/e2e/test_readiness.py": 25,
     "tests/e2e/test_recording_busy.py": 10,

@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from kproxy.testing.cluster import MockCluster
-from tests.support.otlp_collector import Collector, samples_of
+from tests.support.otlp_collector import Collector, TakenTelemetry, samples_of
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
 
@@ -26,15 +26,20 @@ def collector() -> Iterator[Collector]:
     assert made.wrong == []
 
 
-def exported(collector: Collector) -> dict[Any, float]:
+def exported(collector: TakenTelemetry) -> dict[Any, float]:
     """What came last, by name and labels; empty while nothing has come."""
     return {key: value for metric in collector.metrics().values() for key, value in samples_of(metric).items()}
 
 
 def scraped(proxy: Any) -> dict[Any, float]:
+    return samples_in(proxy.get("/metrics")[1])
+
+
+def samples_in(text: str) -> dict[Any, float]:
+    """What Prometheus would read, by name and labels."""
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(proxy.get("/metrics")[1])
+        for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
 

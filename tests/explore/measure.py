@@ -22,20 +22,24 @@ from typing import Any
 
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.plugin import PROXIED
-from tests.explore import test_planted, test_real_kafka
+from tests.explore import test_explored_commands, test_planted, test_real_kafka
 from tests.explore.conftest import Explorations, Told
 
 TRANSACTIONAL = ("--faults=transient", "--limit=40s")
+FEW_PLANS = ("retries_by_hand", "nothing_is_the_end", "looks_away")
+"""Right programs that have fewer plans of one and two faults than runs are wanted: they get three."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Row of the table: a program on a cluster, planted or put right, and the options of its exploration."""
+    """Row of the table: a program on a cluster, planted or put right, and the options of its exploration. `command`:
+    what is explored by `kproxy explore`; if empty, it is a file of tests."""
 
     cluster: str
     form: str
     file: str
     options: tuple[str, ...]
+    command: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -44,24 +48,38 @@ class Measured:
 
 
 def rows(runs: int) -> Iterator[Measured]:
-    """Yield all rows; right programs have so many runs with one fault each."""
+    """Yield all rows; right programs have so many runs, with one fault each, then two, then three."""
     for cluster, planted in (("mock", test_planted.ON_MOCK), ("kafka", test_real_kafka.ON_KAFKA)):
         for one in planted:
             yield Measured(cluster, "planted", one.file, (f"--runs={one.within}", "--for=300s", *one.options))
     for file in test_real_kafka.RIGHT:
-        yield Measured("kafka", "right", file, (f"--runs={runs}", "--for=500s", "--depth=1"))
-    yield Measured("kafka", "right", "no_rewind", (f"--runs={runs}", "--for=500s", "--depth=1", *TRANSACTIONAL))
+        depth = 3 if file in FEW_PLANS else 2
+        yield Measured("kafka", "right", file, (f"--runs={runs}", "--for=900s", f"--depth={depth}"))
+    yield Measured("kafka", "right", "no_rewind", (f"--runs={runs}", "--for=900s", *TRANSACTIONAL))
+    copy = (*test_explored_commands.COPIER, "copy")
+    before, check = test_explored_commands.JUDGED
+    crashes = ("--faults=crash", "--depth=1", "--jobs=4")
+    yield Measured("mock", "planted", "copier", (before, f"{check}-once", *crashes, "--runs=8", "--first"), copy)
+    yield Measured("mock", "right", "copier", (before, check, *crashes, f"--runs={runs}", "--for=500s"), copy)
+    seed = f"--before={sys.executable} seed.py"
+    java = (seed, "--jobs=2", "--depth=1", "--faults=transient", "--only=api=Heartbeat", "--runs=12", "--for=400s")
+    yield Measured("kafka", "planted", "Revoked.java", (*java, "--first"), ("planted",))
+    yield Measured("kafka", "right", "Revoked.java", java, ("right",))
 
 
-def explored(row: Measured, bootstrap: str) -> Told:
-    """Explore the program of a row, and return what was told."""
-    with tempfile.TemporaryDirectory(prefix="kproxy-measure-") as folder:
-        explorations = Explorations(Path(folder))
-        if row.cluster == "kafka":
-            fixture = f"@pytest.fixture(scope='session')\ndef kproxy_upstream():\n    return {bootstrap!r}\n"
-            explorations.write("conftest.py", f"import pytest\n\n{fixture}")
-        test = "test_planted" if row.form == "planted" else "test_right"
-        return explorations.explore(f"{row.file}.py::{test}", *row.options)
+def explored(row: Measured, kafka: Kafka | None, folder: Path) -> Told:
+    """Explore the program of a row in a folder, and return what was told."""
+    explorations = Explorations(folder)
+    if row.command:
+        command = row.command
+        if kafka is not None:
+            command = (*test_real_kafka.revoked_in(folder), *command)
+            return explorations.explore_command(f"--upstream={kafka.bootstrap('DIRECT')}", *row.options, "--", *command)
+        return explorations.explore_command(*row.options, "--", *command)
+    if kafka is not None:
+        explorations.write("conftest.py", test_real_kafka.conftest(kafka))
+    test = "test_planted" if row.form == "planted" else "test_right"
+    return explorations.explore(f"{row.file}.py::{test}", *row.options)
 
 
 def shown(row: Measured, told: Told) -> str:
@@ -98,12 +116,13 @@ def main() -> int:
     chosen = [row for row in rows(given.runs) if not given.words or any(word in row.name for word in given.words)]
     bad = 0
     with ExitStack() as stack:
-        bootstrap = ""
+        kafka = None
         if any(row.cluster == "kafka" for row in chosen):
-            bootstrap = stack.enter_context(Kafka(1, listeners=[PROXIED])).bootstrap("PROXIED")
+            kafka = stack.enter_context(Kafka(1, listeners=[PROXIED]))
         for row in chosen:
             began = time.monotonic()
-            told = explored(row, bootstrap)
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kproxy-measure-")))
+            told = explored(row, kafka if row.cluster == "kafka" else None, folder)
             if len(told.tests) != 1 or told.tests[0]["problem"]:
                 bad += 1
                 print(f"{row.name}: nothing was told:\n{told.text}", flush=True)

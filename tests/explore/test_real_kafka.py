@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -79,8 +80,12 @@ def test_nothing_is_found_in_what_is_right(explorations: Explorations, kafka: Ka
 
 @pytest.fixture(scope="module")
 def revoked(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The command of a Java consumer that is told how it is to commit."""
-    libs, classes = kafka_libs(), tmp_path_factory.mktemp("java")
+    return revoked_in(tmp_path_factory.mktemp("java"))
+
+
+def revoked_in(classes: Path) -> list[str]:
+    """The command of a Java consumer, compiled into a folder, that is told how it is to commit."""
+    libs = kafka_libs()
     compile_java([PLANTED / "java" / "Revoked.java"], libs, classes)
     return [java(), *archive_options(libs), *JVM, "-cp", f"{libs}/*:{classes}", "Revoked"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kproxy.jars import cache_folder
 
-BUILT = ("helm", "kustomize", "crds")
+BUILT = ("helm", "kustomize", "crds", "otelcol")
 """What it brings; `crds` is the folder of schemas of custom resources."""
 
 

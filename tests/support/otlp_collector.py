@@ -6,8 +6,9 @@ import json
 import socket
 import ssl
 import threading
+from abc import ABC, abstractmethod
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -51,7 +52,36 @@ class QuietServer(ThreadingHTTPServer):
         """Say nothing."""
 
 
-class Collector:
+class TakenTelemetry(ABC):
+    """What a collector has taken, by what it is."""
+
+    @abstractmethod
+    def messages(self) -> Sequence[Any]:
+        """Return the messages of OTLP, those of each signal in order."""
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        """All messages of a class that were taken."""
+        return [one for one in self.messages() if isinstance(one, kind)]
+
+    def log_lines(self) -> list[dict[str, Any]]:
+        """The events in the log records that were taken."""
+        return [json.loads(record.body.string_value) for record in self.log_records()]
+
+    def log_records(self) -> list[Any]:
+        return [record for one in self.of(ExportLogsServiceRequest) for resource in one.resource_logs
+                for scope in resource.scope_logs for record in scope.log_records]  # fmt: skip
+
+    def metrics(self) -> dict[str, Any]:
+        """The metrics that came last, by name; those of one snapshot may be in several requests."""
+        return {metric.name: metric for one in self.of(ExportMetricsServiceRequest) for resource in one.resource_metrics
+                for scope in resource.scope_metrics for metric in scope.metrics}  # fmt: skip
+
+    def spans(self) -> list[Any]:
+        return [span for one in self.of(ExportTraceServiceRequest) for resource in one.resource_spans
+                for scope in resource.scope_spans for span in scope.spans]  # fmt: skip
+
+
+class Collector(TakenTelemetry):
     """Collector at a port of its own. `replies` are given to the next requests; afterwards all are taken."""
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
@@ -60,7 +90,6 @@ class Collector:
         self.paths: list[str] = []
         self.headers: list[dict[str, str]] = []
         self.taken: list[Any] = []
-        """Messages that were answered with success, in order."""
         self.raw: list[bytes] = []
         self.wrong: list[str] = []
         """Requests that the proto does not allow."""
@@ -86,30 +115,12 @@ class Collector:
             with suppress(OSError):
                 connection.connection.shutdown(socket.SHUT_RDWR)  # its thread reads the end, and closes it
 
+    def messages(self) -> Sequence[Any]:
+        return self.taken
+
     @property
     def endpoint(self) -> str:
         return f"{'http' if self.context is None else 'https'}://127.0.0.1:{self.port}"
-
-    def of(self, kind: type[Any]) -> list[Any]:
-        """All messages of a class that were taken."""
-        return [one for one in self.taken if isinstance(one, kind)]
-
-    def log_lines(self) -> list[dict[str, Any]]:
-        """The events in the log records that were taken."""
-        return [json.loads(record.body.string_value) for record in self.log_records()]
-
-    def log_records(self) -> list[Any]:
-        return [record for one in self.of(ExportLogsServiceRequest) for resource in one.resource_logs
-                for scope in resource.scope_logs for record in scope.log_records]  # fmt: skip
-
-    def metrics(self) -> dict[str, Any]:
-        """The metrics that came last, by name; those of one snapshot may be in several requests."""
-        return {metric.name: metric for one in self.of(ExportMetricsServiceRequest) for resource in one.resource_metrics
-                for scope in resource.scope_metrics for metric in scope.metrics}  # fmt: skip
-
-    def spans(self) -> list[Any]:
-        return [span for one in self.of(ExportTraceServiceRequest) for resource in one.resource_spans
-                for scope in resource.scope_spans for span in scope.spans]  # fmt: skip
 
     def _take(self, path: str, kind: str, body: bytes) -> bytes:
         """Read a request strictly: fields that the proto does not have are mistakes. Returns the answer."""
@@ -118,7 +129,7 @@ class Collector:
             self.taken.append(request.FromString(body))
             return bytes(response().SerializeToString())
         assert kind == "application/json", kind
-        self.taken.append(Parse(json.dumps(_base64_ids(json.loads(body))), request()))
+        self.taken.append(message_of(request, body))
         return MessageToJson(response()).encode()
 
     def _handler(outer) -> type[BaseHTTPRequestHandler]:  # noqa: N805
@@ -185,6 +196,11 @@ def samples_of(metric: Any) -> dict[tuple[str, tuple[tuple[str, str], ...]], flo
                 total += number
                 add("_bucket", total, le="+Inf" if bound is None else repr(bound))
     return found
+
+
+def message_of(kind: type[Any], text: bytes) -> Any:
+    """Return a message of OTLP from its JSON. Raises ParseError where the proto has no such field."""
+    return Parse(json.dumps(_base64_ids(json.loads(text))), kind())
 
 
 def _base64_ids(value: Any) -> Any:

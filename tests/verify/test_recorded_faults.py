@@ -86,6 +86,24 @@ WORKLOADS: dict[str, Workload] = {
     "rebalances-by-the-broker": Workload(together="consumer"),
 }
 PARTITIONS = 3
+PAGE = Path(__file__).parents[2] / "docs" / "verify.md"
+
+
+def row(workload: Workload) -> str:
+    """Return what the page says of a workload: the rule, how the client writes and reads, what is found."""
+    rule = {name: value for name, value in (workload.rule or {}).items() if name not in ("match", "when")}
+    text = ", ".join(f"{name}: {value}" for name, value in rule.items())
+    how = ["idempotent"] * workload.idempotent + ["transactions, one aborted"] * workload.transactions
+    how += [f"one member, two, one; protocol `{workload.together}`"] * bool(workload.together)
+    found = [f"`{check}`" + (f", {level}" if level != "proved" else "") for check, level in workload.found.items()]
+    return f"| {f'`{{{text}}}`' if text else 'none'} | {'; '.join(how)} | {'; '.join(sorted(found)) or 'nothing'} |"
+
+
+def test_the_page_says_what_is_found() -> None:
+    """Each workload is a row of its table, and there are no others."""
+    _, _, rest = PAGE.read_text().partition("| rule | the client | found |\n|---|---|---|\n")
+    table, _, _ = rest.partition("\n\n")
+    assert table.splitlines() == [row(workload) for workload in WORKLOADS.values()]
 
 
 class Client:
