@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import Any
 
+import yaml
+from click.testing import CliRunner
 from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
+from kproxy.cli import main
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.plugin import Proxies
 from kproxy.testing.process import free_port
@@ -103,3 +108,57 @@ def test_librdkafka(kafka3: Kafka, kproxy_process: Proxies) -> None:
         producer.close()
     until(lambda: pushes() >= before + 2)
     assert not proxy.metric("kproxy_events_total", event="telemetry_unreadable")
+
+
+def test_a_subscription_that_changes(kafka3: Kafka, java: JavaProgram, kproxy_process: Proxies) -> None:
+    """Clients that are asked for something else by another config tell that, on the connections that they have, and
+    nothing any more once nobody asks."""
+    middle, most = [
+        [f"org.apache.kafka.{role}.node.request.latency.{what}" for role in ("producer", "consumer")]
+        for what in ("avg", "max")
+    ]
+    proxy = asking(kafka3, kproxy_process, metrics=middle, labels=["client_id"])
+    create_topics(kafka3.bootstrap("DIRECT"), "told-anew", partitions=1, replicas=1)
+    base = {"bootstrap.servers": proxy.bootstrap}
+    java(
+        "traffic_start", name="told-anew", topic="told-anew", producer=base | {"client.id": "writer"},
+        consumer=base | {"client.id": "reader", "group.id": "told-anew", "auto.offset.reset": "earliest"},
+    )  # fmt: skip
+    shop = Producer(base | {"client.id": "shop"})
+
+    def who_told(what: str) -> set[str]:
+        """The clients that told something of that kind, after one of them has written once more."""
+        shop.produce("told-anew", b"one")
+        assert shop.flush(30) == 0
+        return {values[0] for name, *values in told(proxy) if name.endswith(f"_latency_{what}")}
+
+    try:
+        until(lambda: who_told("avg") == {"writer", "reader", "shop"}, seconds=30)
+        assert who_told("max") == set()
+        reconfigured(proxy, {"interval": "1s", "metrics": most, "labels": ["client_id"]})
+        until(lambda: who_told("max") == {"writer", "reader", "shop"}, seconds=30)
+        reconfigured(proxy, None)
+        until(lambda: pushes_within(proxy, 3) == 0, seconds=60)
+        assert told(proxy) == {}
+        closed = proxy.samples("kproxy_connections_closed_total")
+        assert not [labels for labels, value in closed if value and labels["cause"] != "client_closed"]
+    finally:
+        report = java("traffic_stop", name="told-anew")
+    assert report["errors"] == []
+    assert not proxy.metric("kproxy_events_total", event="telemetry_invalid")
+
+
+def reconfigured(proxy: Proxy, telemetry: dict[str, Any] | None) -> None:
+    """Have the proxy go on with another `telemetry` section, or without one."""
+    file = Path(proxy.said("kproxy starts")[0]["config"])
+    document = {name: value for name, value in yaml.safe_load(file.read_text()).items() if name != "telemetry"}
+    file.write_text(yaml.safe_dump(document if telemetry is None else document | {"telemetry": telemetry}))
+    ran = CliRunner().invoke(main, ["config", "apply"], env={"KPROXY_ADMIN": f"http://{proxy.admin}"})
+    assert ran.exit_code == 0, ran.output
+
+
+def pushes_within(proxy: Proxy, seconds: float) -> float:
+    """Return how many payloads come in the next seconds."""
+    before = proxy.metric("kproxy_events_total", event="telemetry_pushes")
+    time.sleep(seconds)
+    return proxy.metric("kproxy_events_total", event="telemetry_pushes") - before
