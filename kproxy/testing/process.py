@@ -13,7 +13,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -124,11 +124,15 @@ def process_tree(pid: int) -> list[int]:
     return found
 
 
-def children_of(pid: int) -> Iterator[int]:
-    """Yield the ids of the processes that this one has started, by any of its threads."""
-    for file in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            yield from map(int, file.read_text().split())
+def children_of(pid: int) -> list[int]:
+    """Return the ids of the processes that this one has started and that live, by any of its threads, in ascending
+    order; none if it is gone."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError):  # of the process
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError):  # of the thread
+                found.update(map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split()))
+    return sorted(found)
 
 
 def _in_main_thread() -> bool:

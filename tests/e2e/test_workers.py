@@ -17,12 +17,12 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.process import free_port, free_port_with_room
+from kproxy.testing.process import children_of, free_port, free_port_with_room
 from kproxy.testing.proxy import Proxy
 from kproxy.wire import decode_response
 from tests.support.certificates import Authority, client_context
 from tests.support.fake_broker import FakeBroker, silence
-from tests.support.processes import children_of, connections_to, sockets_of
+from tests.support.processes import connections_to, sockets_of
 from tests.support.raw_client import EndOfStream, RawClient
 from tests.support.wait import until
 

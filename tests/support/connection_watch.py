@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
-from tests.support.processes import children_of, connections_to, sockets_of
+from kproxy.testing.process import children_of
+from tests.support.processes import connections_to, sockets_of
 
 _INTERVAL = 0.02  # seconds; clients keep a broker connection for minutes, so even a busy machine sees each
 

@@ -1,18 +1,8 @@
-"""Facts about processes as Linux tells them: their children, their sockets, the connections to a port."""
+"""Facts about processes as Linux tells them: their sockets, the connections to a port."""
 
 from __future__ import annotations
 
 from pathlib import Path
-
-
-def children_of(pid: int) -> list[int]:
-    """Return the ids of the live processes that this one has started, in ascending order, such as a proxy's workers; an
-    empty list when it is gone."""
-    try:
-        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    except OSError:
-        return []
-    return sorted(map(int, listed.split()))
 
 
 def connections_to(ports: set[int]) -> dict[int, int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.errors import InternalError
-from kproxy.testing.process import Child
+from kproxy.testing.process import Child, children_of
 
 
 def python(code: str, log: Path) -> Child:
@@ -70,3 +70,13 @@ def ends(pid: int) -> bool:
         return bool(select.select([handle], [], [], 10)[0])
     finally:
         os.close(handle)
+
+
+def test_children_of_what_ends_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the threads that are left; of a process that is gone, none."""
+    with subprocess.Popen(["sleep", "60"]) as child:
+        listed = os.listdir
+        monkeypatch.setattr(os, "listdir", lambda path: [*listed(path), "999999999"])
+        assert child.pid in children_of(os.getpid())
+        child.kill()
+    assert children_of(child.pid) == []

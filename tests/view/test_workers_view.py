@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.process import free_port_with_room
+from kproxy.testing.process import children_of, free_port_with_room
 from kproxy.testing.proxy import Proxy
-from tests.support.processes import children_of
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
 

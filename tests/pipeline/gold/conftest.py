@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql.classic.window import WindowSpec
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kproxy.pipeline.gold_lake import ANSWER_TRANSFORMS, conform
@@ -45,6 +46,23 @@ def interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
             conf.unset(name)
         else:
             conf.set(name, was)
+
+
+@pytest.fixture(autouse=True)
+def linear_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No window ends with all that follows a row, over which Spark goes for each row: quadratic work."""
+    for name in ("rowsBetween", "rangeBetween"):
+        monkeypatch.setattr(WindowSpec, name, checked(getattr(WindowSpec, name)))
+
+
+def checked(frame: Callable[[WindowSpec, int, int], Any]) -> Callable[[WindowSpec, int, int], Any]:
+    """Return the method, which takes no frame from near a row to all that follows it."""
+
+    def between(spec: WindowSpec, start: int, end: int) -> Any:
+        assert end < Window.unboundedFollowing or start <= Window.unboundedPreceding, "turn the order round"
+        return frame(spec, start, end)
+
+    return between
 
 
 @pytest.fixture

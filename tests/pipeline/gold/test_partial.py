@@ -5,6 +5,7 @@ import random
 from datetime import date
 
 import pytest
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from kproxy.pipeline.gold_lake import ANSWER_TRANSFORMS, conform
@@ -84,3 +85,13 @@ def test_partials_on_disk_have_the_declared_columns(silver):
         declared = [part.split("`")[1] for part in how.partial.ddl.split(", ")]
         assert ["dt", *declared[:-1]] == schema.names, name
         assert declared[-1] == "dt"
+
+
+def test_windows_over_all_that_follows_are_seen(spark):
+    """The other way round they cost a step a row."""
+    order = Window.partitionBy("a").orderBy("b")
+    order.rowsBetween(Window.unboundedPreceding, -1)
+    order.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    for start in (1, Window.currentRow):
+        with pytest.raises(AssertionError, match="turn the order round"):
+            order.rowsBetween(start, Window.unboundedFollowing)

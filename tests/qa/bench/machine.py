@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from kproxy.testing.process import process_tree
 from tests.support.processes import connections_to, sockets_of
 
 PATIENCE = 60.0
@@ -26,18 +27,10 @@ def cpu(pid: int) -> float:
     """Seconds of CPU of all threads that there are, of the process and of its children (a proxy's workers), by the
     scheduler's own clock, which is finer than ticks."""
     total = 0
-    for member in family(pid):
+    for member in process_tree(pid):
         for task in Path(f"/proc/{member}/task").iterdir():
             total += int((task / "schedstat").read_text().split()[0])
     return total / 1e9
-
-
-def family(pid: int) -> list[int]:
-    """The process and all that it has started, and they have, as far as they live."""
-    found = [pid]
-    for member in found:
-        found += map(int, Path(f"/proc/{member}/task/{member}/children").read_text().split())
-    return found
 
 
 def rss(pid: int) -> float:
@@ -70,7 +63,7 @@ class Meter:
         return cpu(self.proxy) if self.proxy else 0.0
 
     def _not_ours(self) -> float:
-        return busy() - gone() - sum(cpu_in_ticks(member) for pid in self.ours for member in family(pid))
+        return busy() - gone() - sum(cpu_in_ticks(member) for pid in self.ours for member in process_tree(pid))
 
 
 def cpu_in_ticks(pid: int) -> float:

@@ -22,7 +22,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -34,6 +33,7 @@ from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.testing.dialogue import request, response
+from kproxy.testing.process import process_tree
 from kproxy.wire.records import Record, encode_batch
 from tests.support.synthetic_events import write_events
 
@@ -85,7 +85,7 @@ def watched(*words: object) -> tuple[float, float, float, float]:
         reader = threading.Thread(target=lambda: output.append(said.read()))
         reader.start()
         while process.poll() is None:
-            there = set(family(process.pid))
+            there = set(process_tree(process.pid))
             worst = max(worst, sum(map(resident, there)))
             cpu |= {pid: used for pid in there if (used := cpu_of(pid))}
             time.sleep(0.1)
@@ -113,18 +113,6 @@ def told_by(folder: Path) -> tuple[float, float]:
             elif line.startswith('{"Event":"SparkListenerExecutorAdded"'):
                 up = json.loads(line)["Timestamp"] / 1e3
     return up, tasks / 1e9
-
-
-def family(pid: int) -> Iterator[int]:
-    """A process and all below it."""
-    yield pid
-    for thread in Path(f"/proc/{pid}/task").glob("*"):  # Java starts Python's workers from whichever thread
-        try:
-            below = (thread / "children").read_text().split()
-        except OSError:
-            continue
-        for child in below:
-            yield from family(int(child))
 
 
 def resident(pid: int) -> float:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.testing.cluster import MockCluster
+from kproxy.testing.process import process_tree
 from kproxy.wire import decode_request, decode_response
 from tests.support.wait import until
 
@@ -140,10 +141,10 @@ def test_the_cpu_of_a_proxy_is_that_of_its_workers_too() -> None:
     code = "import os, time; os.fork(); [None for _ in iter(lambda: time.process_time() > 0.3, True)]; time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code]) as parent:
         try:
-            until(lambda: len(machine.family(parent.pid)) == 2)
+            until(lambda: len(process_tree(parent.pid)) == 2)
             until(lambda: machine.cpu(parent.pid) > 0.55)
         finally:
-            for pid in reversed(machine.family(parent.pid)):
+            for pid in reversed(process_tree(parent.pid)):
                 os.kill(pid, signal.SIGKILL)
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from tests.support.processes import children_of
+from kproxy.testing.process import children_of
 from tests.support.wait import until
 
 from .faults import FAULTS

@@ -8,7 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.support.processes import children_of, connections_to, sockets_of
+from kproxy.testing.process import children_of
+from tests.support.processes import connections_to, sockets_of
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
 

@@ -65,7 +65,8 @@ def offset_findings(facts: DataFrame, *by: str) -> Iterator[DataFrame]:
     rows = facts.select("*", at.alias("at"), rank.alias("rank"), earlier.alias("earlier"))
     before = Window.partitionBy(*keys).orderBy("at", "rank")
     passed = before.rowsBetween(Window.unboundedPreceding, -1)
-    to_come = before.rowsBetween(1, Window.unboundedFollowing)
+    backwards = Window.partitionBy(*keys).orderBy(F.col("at").desc(), F.col("rank").desc())
+    to_come = backwards.rowsBetween(Window.unboundedPreceding, -1)  # in order, Spark goes over all of them for each row
     is_commit, is_told = F.col("what") == COMMIT, F.col("what") == TOLD
     overlapping = F.when(F.col("earlier.seen.ended") >= F.col("seen.began"), F.col("earlier.value"))
     last = F.when(is_commit, F.struct("value", overlapping.alias("other"), "seen"))
