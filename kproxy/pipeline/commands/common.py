@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from kproxy.pipeline.spark import Run
 
 LITTLE = 4 << 20
-"""Bytes of files that take Java less time than its second compiler needs: gold of 60,000 events, 4 MB, was made sooner
-without it, of 300,000 much later."""
+"""Bytes of files that take Java less time than its second compiler needs: of 60,000 events, 4 MB of event files, gold
+was made sooner without it, of 300,000 much later."""
 
 _RUN_OPTIONS = (
     click.option(
