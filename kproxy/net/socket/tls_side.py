@@ -22,12 +22,17 @@ from .tls import reason
 
 RECORD = 16384  # RFC 8446 §5.1: the longest plain text of a record
 ROOM = len(BUFFER) - RECORD
+MOST_SKIPPED = 15
+"""Looks for more behind a short record that are left out at most, after several in vain."""
 
 
 class TlsSide(Side):
     """Side on an `ssl.SSLSocket` whose handshake is done."""
 
     plain = False
+
+    skipped = to_skip = 0
+    """Looks for more behind a short record: how many were last left out at once, how many are yet to be left out."""
 
     def open(self, sock: socket.SocketType) -> None:
         tls = cast("ssl.SSLSocket", sock)
@@ -38,19 +43,30 @@ class TlsSide(Side):
             self.conn.reactor.soon(self.again)
 
     def read_records(self, buffer: bytearray | memoryview) -> int:
-        """Read as many records as are here and fit. After it, epoll sees what is left, or `again` is set."""
+        """Read as many records as are here and fit. After it, epoll sees what is left, or `again` is set.
+
+        Whether more is behind a short record only another read can tell. Without it, records that wait would be passed
+        on one by one, and whoever reads them next would see as many short ones. A client that sends one request at a
+        time never has more: the looks are left out for longer and longer while they find nothing.
+        """
         n: int = 0
+        records = 0
         try:
             while True:
                 got = self.tls_recv(VIEW[n:])
-                n += got
-                if n > ROOM or (0 < got < RECORD and not self.held()):
-                    return n
                 if not got:
                     break
+                n += got
+                records += 1
+                if n > ROOM:
+                    return n
+                if got < RECORD and self.to_skip and not self.held():
+                    self.to_skip -= 1
+                    return n
         except ssl.SSLWantReadError:
             if not n:
                 raise BlockingIOError from None
+            self.to_skip = self.skipped = 0 if records > 1 else min(2 * self.skipped + 1, MOST_SKIPPED)
             return n
         except ssl.SSLWantWriteError:  # a key update wants to be answered first (RFC 8446 §4.6.3)
             self.mute(TLS_WRITE)
