@@ -26,8 +26,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 from uuid import UUID, uuid4
 
-import crc32c
-
 from kproxy.core.lanes.frame import RequestView
 from kproxy.core.sasl.lane_logins import answer_to
 from kproxy.core.session_state import SessionState
@@ -115,8 +113,10 @@ class TelemetryTerms:
     @property
     def subscription_id(self) -> int:
         """Return the number of these settings, the same in all processes and after a restart."""
+        from crc32c import crc32c  # 8 ms, and few listeners have telemetry
+
         settings = "\0".join((str(self.interval_ms), *self.metrics)).encode()
-        return int.from_bytes(crc32c.crc32c(settings).to_bytes(4, "big"), "big", signed=True)
+        return int.from_bytes(crc32c(settings).to_bytes(4, "big"), "big", signed=True)
 
 
 class TelemetryGateway:

@@ -15,8 +15,6 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, NamedTuple
 
-import crc32c
-
 from kproxy.config.network import ProxyProtocol, ProxyVersion
 from kproxy.errors import InputError
 from kproxy.net.driven import AddressPair, HostPort, host_port
@@ -152,9 +150,11 @@ def _check_more(header: bytes, at: int) -> None:
         if at + 3 > len(header) or end > len(header):
             raise BadHeader(f"a PROXY header of {len(header)} bytes, in which a value from byte {at} ends behind it")
         if header[at] == CRC:
+            from crc32c import crc32c  # 8 ms, and few headers have a checksum
+
             checksum = header[at + 3 : end]
             zeroed = header[: at + 3] + bytes(len(checksum)) + header[end:]
-            right = crc32c.crc32c(zeroed).to_bytes(4, "big")
+            right = crc32c(zeroed).to_bytes(4, "big")
             if checksum != right:
                 raise BadHeader(f"a PROXY header with the checksum {checksum.hex()}, expected {right.hex()}")
         at = end

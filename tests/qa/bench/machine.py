@@ -129,7 +129,7 @@ class Processes:
     def start(self, name: str, *command: object, **more: Any) -> subprocess.Popen[Any]:
         log = (self.folder / f"{name}.log").open("wb")
         self.logs.append(log)
-        more = {"stdout": log, "stderr": subprocess.STDOUT, "cwd": self.folder} | more
+        more = {"stdout": log, "stderr": subprocess.STDOUT, "cwd": self.folder, "env": as_installed()} | more
         process = subprocess.Popen([str(word) for word in command], **more)
         self.running.append(process)
         return process
@@ -142,6 +142,14 @@ class Processes:
     def tail(self, name: str, lines: int = 15) -> str:
         text = (self.folder / f"{name}.log").read_text(errors="replace")
         return "\n".join(text.splitlines()[-lines:])
+
+
+def as_installed() -> dict[str, str]:
+    """Return this process' environment, in which bytecode may be written: pip writes it for an installed kproxy.
+
+    A checkout that may not would compile all of kproxy at each start, which doubles its time.
+    """
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def first_answer(port: int, request: bytes) -> None:

@@ -37,7 +37,7 @@ from kproxy.testing.process import process_tree
 from kproxy.wire.records import Record, encode_batch
 from tests.support.synthetic_events import write_events
 
-from .machine import description
+from .machine import as_installed, description
 
 RESULTS = Path(__file__).parent / "PIPELINE.md"
 KPROXY = Path(sys.executable).with_name("kproxy")
@@ -78,7 +78,8 @@ def watched(*words: object) -> tuple[float, float, float, float]:
     """When the process began and ended, its CPU seconds and its most MB, those of its children included."""
     worst, cpu = 0.0, dict[int, float]()
     begun = time.time()
-    with subprocess.Popen([str(KPROXY), *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+    command, pipe = [str(KPROXY), *map(str, words)], subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=subprocess.STDOUT, env=as_installed()) as process:
         assert process.stdout is not None
         said = process.stdout
         output: list[bytes] = []
