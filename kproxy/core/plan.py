@@ -14,7 +14,7 @@ from kproxy.core.live.rule_program import compile_rules, unread
 from kproxy.core.rewrite.addresses import address_rewrite, carries_addresses, newest_rewritable
 from kproxy.core.rewrite.config_addresses import config_addresses
 from kproxy.core.rewrite.fetch_racks import FetchRacks
-from kproxy.core.rewrite.names import by_id, name_rewrite, single_topic_rewriter
+from kproxy.core.rewrite.names import by_id, known_heads, name_rewrite, single_topic_rewriter
 from kproxy.core.rewrite.racks import rack_rewrite
 from kproxy.core.rewrite.rewriter import Rewrite, Rewriter, Splicer
 from kproxy.core.rewrite.versions import HIDDEN, VersionsAnswers
@@ -268,6 +268,7 @@ class Plan(dict[int, Step]):
                 step.splice_request = step.racks = FetchRacks(step.version, self.bound.rack)
             else:
                 step.splice_request = self.single_topic(step, "request")
+                step.request_heads = known_heads(step.splice_request)
 
     def look_at_response(self, step: Step) -> None:
         rewrites = self.rewrites(step, "response")
@@ -277,6 +278,7 @@ class Plan(dict[int, Step]):
         addresses = address_rewrite(step.key, step.version)
         step.response = WHOLE
         step.splice_response = self.single_topic(step, "response")
+        step.response_heads = known_heads(step.splice_response)
         alone = len(rewrites) == 1
         step.by_id = self.bound.names is not None and by_id(step.key, step.version, self.bound.names)
         step.only_ids = step.by_id and alone

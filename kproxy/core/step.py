@@ -7,6 +7,7 @@ from typing import Final
 
 from kproxy.core.live.rule_program import RuleProgram
 from kproxy.core.rewrite.fetch_racks import FetchRacks
+from kproxy.core.rewrite.names.single_topic import SingleTopicRewriter
 from kproxy.core.rewrite.rewriter import Rewriter, Splicer
 from kproxy.wire.primitives import Buffer
 
@@ -47,7 +48,9 @@ class Step:
         "program",
         "racks",
         "request",
+        "request_heads",
         "response",
+        "response_heads",
         "rewrite_request",
         "rewrite_response",
         "splice_request",
@@ -68,6 +71,8 @@ class Step:
         self.rewrite_response: Rewriter | None = None
         self.splice_request: Splicer | None = None  # what has one place that changes need not be held or copied
         self.splice_response: Splicer | None = None
+        self.request_heads: SingleTopicRewriter | None = None  # the same splicers, where frames are mostly alike
+        self.response_heads: SingleTopicRewriter | None = None
         self.no_nodes: Clean | None = (
             None  # tells if a whole response names no broker, where names are to be changed, too
         )

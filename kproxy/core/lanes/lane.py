@@ -21,11 +21,13 @@ from kproxy.core.rewrite.rewriter import Splicer
 from kproxy.core.sasl.identity import LONGEST_TOKEN
 from kproxy.core.shared import HeldMemory
 from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.names.namespace import TOPIC
 from kproxy.wire.primitives import Buffer
 
 from .assembler import Assembler
 from .frame import PASS, Disposition, FrameView, LongFrame, Need, Pass, Reject, Replace, Streaming, Wait
 from .host import LaneHost
+from .new_heads import NewHeads
 
 LONE_HEAD = 1024
 """Bytes in which the only name of a frame stands, if ids are not far longer than people make them."""
@@ -123,6 +125,11 @@ class Lane(Assembler):
         """Have the scan stop at the frame at `pos`, of which this is the disposition; return `pos`."""
         self.disposition = disposition
         return pos
+
+    def stop_at_new(self, new: NewHeads, pos: int) -> int:
+        """Have the scan stop at the first frame with another head; those up to `pos` are dealt with."""
+        self.session.context.rewrote(TOPIC.changed, new.changes)
+        return self.stop(new.replace(pos), new.first)
 
     def treat_tail(self, stream: LongFrame, tail: bytearray, now: float) -> Disposition:
         """Return the disposition of the tail of a streamed frame."""

@@ -17,6 +17,7 @@ from .frame import PASS, Disposition, Need, Reject, RequestView
 from .frame_templates import CLIENT_ID, FrameTemplate
 from .host import LaneHost
 from .lane import Lane
+from .new_heads import NewHeads
 
 HEADER = REQUEST_HEAD.unpack_from
 HEADER_BYTES = 14
@@ -60,9 +61,12 @@ class RequestScan(Lane):
     ) -> int:
         plan, fifo, most = self.plan, self.fifo, self.most
         last = n - HEADER_BYTES
+        new: NewHeads | None = None
         while pos <= last:
             size, code, correlation, id_length = HEADER(buf, pos)
             if not SMALLEST <= size <= most:
+                if new is not None:
+                    break
                 return self.stop(self.bad_size(buf, pos, size), pos)
             step = plan[code]
             how = step.request
@@ -78,6 +82,8 @@ class RequestScan(Lane):
                     end = min(n, pos + 4 + size)  # the next frame's bytes say nothing of this one
                     acks = step.acks(buf, pos + 4, end, id_length)  # type: ignore[misc]  # HEAD steps have it
                     if acks is None:
+                        if new is not None:
+                            break
                         return self.stop(self.need_more_head(size, end - pos), pos)
                 if acks:
                     fifo.append((correlation, step, now, None))
@@ -97,6 +103,22 @@ class RequestScan(Lane):
                     self.session.inflight.note_unanswered(correlation)
             elif (
                 how == WHOLE
+                and (heads := step.request_heads) is not None
+                and (met := heads.met_before(buf, pos + HEADER_BYTES + max(id_length, 0), min(n, pos + 4 + size)))
+            ):
+                stop, head = met
+                if head.answered:
+                    fifo.append((correlation, step, now, None))
+                else:
+                    self.session.inflight.note_unanswered(correlation)
+                if head.changes:
+                    if new is None:
+                        new = NewHeads(pos)
+                    new.write(buf, pos, size, stop, head)
+            elif new is not None:
+                break  # before anything is done with this frame, those before it go on
+            elif (
+                how == WHOLE
                 and step.racks is not None
                 and (end := step.racks.fill(buf, pos, n, size, id_length, self.session.commands, self.session.context))
             ):
@@ -112,6 +134,8 @@ class RequestScan(Lane):
             pos += size + 4
         if len(fifo) > self.limit:
             self.session.full()
+        if new is not None:
+            return self.stop_at_new(new, pos)
         if pos >= n:
             self.skip = pos - n
             return n

@@ -20,6 +20,7 @@ from kproxy.wire.table.api_keys import API_VERSIONS
 from .frame import PASS, Disposition, Need, Reject, Replace, ResponseView, Wait
 from .host import LaneHost
 from .lane import Lane
+from .new_heads import NewHeads
 
 HEADER = RESPONSE_BEGINS.unpack_from
 HEADER_BYTES = 8
@@ -49,25 +50,42 @@ class ResponseScan(Lane):
         """Return the disposition of a response that is not opaque; the scan takes one that passes off the FIFO."""
         raise NotImplementedError
 
-    def scan_frames(self, buf: Buffer, pos: int, n: int, now: float) -> int:
+    def scan_frames(  # noqa: C901, PLR0912  # in one piece, for every call costs
+        self, buf: Buffer, pos: int, n: int, now: float
+    ) -> int:
         fifo = self.fifo
         last = n - HEADER_BYTES
         counted, since, run = None, now, 0  # responses to requests of one step and one read are counted together
+        new: NewHeads | None = None
         try:
             while pos <= last:
                 size, correlation = HEADER(buf, pos)
-                if not fifo or size < SMALLEST:
+                if not fifo or size < SMALLEST or correlation != fifo[0][0]:
+                    if new is not None:
+                        break
                     return self.stop(self.unexpected(buf, pos, n, size, correlation), pos)
                 entry = fifo[0]
-                expected, step, then, _ = entry
-                if correlation != expected:
-                    return self.stop(self.unexpected(buf, pos, n, size, correlation), pos)
+                _, step, then, note = entry
                 after = pos + size + 4
                 if step.response is not None and (step.clean is None or after > n or not step.clean(buf, pos, after)):
-                    disposition = self.handle(ResponseView(entry, buf, pos, n, size, now))
-                    if disposition is not PASS:
-                        self.disposition = disposition
-                        return pos
+                    if (
+                        (heads := step.response_heads) is not None
+                        and note is None
+                        and (step.no_nodes is None or (after <= n and step.no_nodes(buf, pos, after)))
+                        and (met := heads.met_before(buf, pos + HEADER_BYTES, min(n, after)))
+                    ):
+                        stop, head = met
+                        if head.changes:
+                            if new is None:
+                                new = NewHeads(pos)
+                            new.write(buf, pos, size, stop, head)
+                    elif new is not None:
+                        break  # before anything is done with this frame, those before it go on
+                    else:
+                        disposition = self.handle(ResponseView(entry, buf, pos, n, size, now))
+                        if disposition is not PASS:
+                            self.disposition = disposition
+                            return pos
                 fifo.popleft()
                 if step is counted and then == since:
                     run += 1
@@ -79,6 +97,8 @@ class ResponseScan(Lane):
         finally:
             if counted is not None:
                 counted.latency.add(now - since, run)
+        if new is not None:
+            return self.stop_at_new(new, pos)
         if pos >= n:
             self.skip = pos - n
             return n

@@ -25,7 +25,7 @@ broker answers that there is no such thing.
 from .fetch_owner import OPENS, learn_session
 from .ids import DISGUISED, by_id
 from .rewrites import NameRewrite, name_rewrite
-from .single_topic import SingleTopicRewriter, single_topic_rewriter
+from .single_topic import SingleTopicRewriter, known_heads, single_topic_rewriter
 
 __all__ = [
     "DISGUISED",
@@ -33,6 +33,7 @@ __all__ = [
     "NameRewrite",
     "SingleTopicRewriter",
     "by_id",
+    "known_heads",
     "learn_session",
     "name_rewrite",
     "single_topic_rewriter",

@@ -8,10 +8,12 @@ to be the client's own are left to those who look at whole frames.
 
 from __future__ import annotations
 
-from kproxy.core.rewrite.rewriter import Context, Splice
+from typing import NamedTuple
+
+from kproxy.core.rewrite.rewriter import Context, Splice, Splicer
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.head import PlainHead, body_start, plain_head, single_topic
+from kproxy.wire.scan.head import acks_of, body_start, plain_head, single_topic
 from kproxy.wire.scan.walk import read_string, write_string
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import FETCH, PRODUCE
@@ -21,23 +23,38 @@ from .translator import NameTranslator
 
 BY_ID_FROM = 13  # Produce and Fetch name topics by id from this version on (KIP-516)
 
-MOST_KNOWN, LONGEST_KNOWN = 1000, 256
-"""Names whose other spelling is remembered, and bytes of one; topics have at most 249."""
+MOST_KNOWN, LONGEST_KNOWN = 1000, 300
+"""Heads of which is remembered how they are written on the other side, and bytes of one; topics have at most 249."""
 REQUEST_HEAD, RESPONSE_HEAD = 14, 8
 """Bytes up to the client id, whose length ends there, and up to the end of a response's header, but for tags."""
+
+
+class KnownHead(NamedTuple):
+    """Beginning of frames that are alike, from behind the client id, or the correlation id, to the end of the topic's
+    name, `length` bytes: `written` is what stands there on the other side, the same if `changes` is false."""
+
+    length: int
+    written: bytes
+    changes: bool
+    answered: bool
+    """Whether a response is due, where the frame is a request."""
 
 
 class SingleTopicRewriter:
     """Rewriter of the only topic of a message; `splice` gives where the name stands and the bytes to put there instead.
 
     `leading` spells the string in front, the transactional id of a Produce request; `topics` is None when topics have
-    the same names on both sides, or are told by ids that need no check. `known`: how topics that were met are written.
+    the same names on both sides, or are told by ids that need no check. `known`: heads that were met, of clients with
+    whatever id. `name_at`: where the name's length stands in a head with nothing optional, as nearly all are.
     """
 
-    __slots__ = ("compact", "direction", "find", "header_version", "known", "leading", "plain", "topic", "visible")
+    __slots__ = (
+        "compact", "direction", "find", "header_version", "known", "leading", "name_at", "topic",
+        "version", "visible",
+    )  # fmt: skip
 
     def __init__(self, key: int, version: int, direction: str, topics: NameMap | None, leading: NameMap | None) -> None:
-        self.direction = direction
+        self.direction, self.version = direction, version
         self.find = single_topic(key, version, direction)
         self.header_version = schema.load(key).header_version(direction, version)
         self.compact = layout.body(key, version, direction).flexible
@@ -45,16 +62,21 @@ class SingleTopicRewriter:
         self.leading = None if leading is None else NameTranslator(leading, direction)
         self.topic = None if topics is None or by_id else NameTranslator(topics, direction)
         self.visible = VisibleIds(frozenset(), topics) if topics is not None and by_id else None
-        self.plain = None if self.topic is None else plain_head(key, version, direction)
-        self.known: dict[bytes, bytes] = {}
+        plain = plain_head(key, version, direction)
+        self.name_at = plain.size - plain.width
+        self.known: dict[bytes, KnownHead] = {}
 
     def splice(self, buf: Buffer, pos: int, end: int, context: Context) -> Splice | None:
         """Return (start, stop, bytes) for the frame whose size is at `pos` and of which buf[pos:end] is here.
 
         None: the name is not all here, or there are more of them, or the topic is hidden.
         """
-        if self.plain is not None and (found := self.met_before(self.plain, buf, pos, end, context)) is not None:
-            return found
+        at = self.head_start(buf, pos)
+        met = self.met_before(buf, at, end)
+        if met is not None:
+            stop, head = met
+            self.count(context, int(head.changes))
+            return at, stop, head.written
         body = body_start(buf, pos + 4, end, self.header_version, self.direction)
         spans = None if body is None else self.find(buf, body, end)
         if spans is None:
@@ -67,46 +89,57 @@ class SingleTopicRewriter:
             other = self.other(buf, start, stop, self.topic, context)
             if other is None:
                 return None
-            self.remember(name, other, self.topic)
             name = other
-        if self.leading is None or not strings:
+        if self.leading is None or not strings or read_string(buf, *strings[0], self.compact) is None:
+            self.remember(buf, pos, at, (start, stop), name)
             return start, stop, name
         first, after = strings[0]
         leading = self.other(buf, first, after, self.leading, context)
         return None if leading is None else (first, stop, leading + bytes(buf[after:start]) + name)
 
-    def met_before(self, plain: PlainHead, buf: Buffer, pos: int, end: int, context: Context) -> Splice | None:
-        """Return what `splice` does for a topic that was met before, in a frame with a plain head, as nearly all
-        have."""
-        at = pos + RESPONSE_HEAD
-        if self.direction == "request":
-            at = pos + REQUEST_HEAD
-            length = buf[at - 2] << 8 | buf[at - 1]
-            at += length if length < 0x8000 else 0
-        span = plain.topic(buf, at, end)
-        if span is None:
-            return None
-        start, stop = span
-        name = bytes(buf[start:stop])
-        other = self.known.get(name)
-        if other is None:
-            return None
-        if other != name:
-            assert self.topic is not None
-            context.rewrote(self.topic.space.changed)
-        return start, stop, other
+    def head_start(self, buf: Buffer, pos: int) -> int:
+        """Return where the frame at `pos` begins to be the same for all clients; it may be behind what is here."""
+        if self.direction == "response":
+            return pos + RESPONSE_HEAD
+        at = pos + REQUEST_HEAD
+        length = int.from_bytes(buf[at - 2 : at], "big", signed=True)
+        return at + max(length, 0)
 
-    def remember(self, name: bytes, other: bytes, translator: NameTranslator) -> None:
-        """Remember how a topic is written on the other side, unless that is counted each time, or takes too much
-        memory."""
-        if name in self.known or len(name) > LONGEST_KNOWN:
+    def met_before(self, buf: Buffer, at: int, end: int) -> tuple[int, KnownHead] | None:
+        """Return where the head ends that begins at `at`, and how it is written on the other side; None: it was not met
+        before, or is not all in front of `end`, which is not behind the frame's end.
+
+        A head that was met was read to its end, and what it is does not depend on what follows.
+        """
+        start = at + self.name_at
+        if start + 2 > end:
+            return None
+        stop = start + (buf[start] if self.compact else 2 + (buf[start] << 8 | buf[start + 1]))
+        if stop > end:
+            return None
+        head = self.known.get(bytes(buf[at:stop]))
+        return None if head is None else (stop, head)
+
+    def remember(self, buf: Buffer, pos: int, at: int, name: tuple[int, int], other: bytes) -> None:
+        """Remember how the head at `at` is written on the other side, unless something in it is optional, the name is
+        long or counted each time, or it takes too much memory."""
+        start, stop = name
+        if self.topic is None or start != at + self.name_at or stop - at > LONGEST_KNOWN:
             return
-        old = read_string(name, 0, len(name), self.compact)
-        if old is None or translator.escapes(old):
+        old = read_string(buf, start, stop, self.compact)
+        if old is None or self.topic.escapes(old) or (self.compact and buf[start] != stop - start):
             return
         if len(self.known) >= MOST_KNOWN:
             self.known.clear()
-        self.known[name] = other
+        head, as_it_is = bytes(buf[at:stop]), bytes(buf[start:stop])
+        acks = acks_of(buf[pos + 4 : stop], self.version) if self.direction == "request" else None
+        self.known[head] = KnownHead(len(head), head[: start - at] + other, other != as_it_is, acks != 0)
+
+    def count(self, context: Context, n: int) -> None:
+        """Count so many changes of topics' names."""
+        if n:
+            assert self.topic is not None
+            context.rewrote(self.topic.space.changed, n)
 
     def other(self, buf: Buffer, start: int, stop: int, translator: NameTranslator, context: Context) -> bytes | None:
         """Return the encoded name of the other side. None: it is hidden."""
@@ -117,6 +150,11 @@ class SingleTopicRewriter:
         if new != old:
             context.rewrote(translator.space.changed)
         return write_string(new, self.compact)
+
+
+def known_heads(splicer: Splicer | None) -> SingleTopicRewriter | None:
+    """Return the splicer if it remembers heads: it is one of topics that are told by name."""
+    return splicer if isinstance(splicer, SingleTopicRewriter) and splicer.topic is not None else None
 
 
 def single_topic_rewriter(key: int, version: int, direction: str, names: NameMaps) -> SingleTopicRewriter | None:
