@@ -31,13 +31,13 @@ REQUEST_HEAD, RESPONSE_HEAD = 14, 8
 
 class KnownHead(NamedTuple):
     """Beginning of frames that are alike, from behind the client id, or the correlation id, to the end of the topic's
-    name, `length` bytes: `written` is what stands there on the other side, the same if `changes` is false."""
+    name, `length` bytes: `written` is what stands there on the other side, the same if `changes` is false. `answered`:
+    a response is due, where it is a request's."""
 
     length: int
     written: bytes
     changes: bool
     answered: bool
-    """Whether a response is due, where the frame is a request."""
 
 
 class SingleTopicRewriter:
