@@ -25,7 +25,10 @@ from kproxy.pipeline.transforms.gold.bases import Bases, bases
 
 DAYS_AT_ONCE = 31
 """Days whose sums are cached together: what a kill loses at most, and what bounds the cache."""
-CACHED = ("requests", "minutes", "ruled", "writes", "reads", "memberships", "log_writes", "log_answers", "log_batches")
+CACHED = (
+    *("requests", "minutes", "ruled", "writes", "reads", "memberships", "commit_names"),
+    *("log_writes", "log_answers", "log_batches"),
+)
 
 
 @dataclass(slots=True)

@@ -42,6 +42,8 @@ class Bases:
     """`membership_totals`"""
     connections: DataFrame
     commits: DataFrame
+    commit_names: DataFrame
+    """`offset_names` of commits"""
     rules: DataFrame
     topology: DataFrame
     telemetry: DataFrame
@@ -77,6 +79,7 @@ def bases(silver: Mapping[str, DataFrame]) -> Bases:
         writes=write_totals(silver["produce_partitions"]),
         reads=read_totals(silver["fetch_partitions"]),
         memberships=membership_totals(silver["groups"]),
+        commit_names=offset_names(silver["commits"]),
         **{name: silver[name] for name in ("connections", "commits", "rules", "topology", "telemetry")},
         log_writes=writes,
         log_answers=answers,
@@ -171,6 +174,13 @@ def membership_totals(groups: DataFrame) -> DataFrame:
         F.count(F.lit(1)).alias("count"),
         F.max("members").alias("members"),
     )
+
+
+def offset_names(commits: DataFrame) -> DataFrame:
+    """Return by day the names of groups and partitions, as clients and brokers have them. They are few, and joined to
+    what is found by their hash, so that what is sorted needs no names."""
+    names = ("cluster", "group", "broker_group", "topic", "broker_topic", "topic_id", "partition")
+    return commits.select("dt", *names).distinct()
 
 
 def failed(amount: str) -> Column:

@@ -193,29 +193,30 @@ GROUP_LAG_PARTIAL = Partial(
 def group_lag_daily(bases: Bases) -> DataFrame:
     """Sum the commits of a day, and find the ends of logs."""
     ends = log_ends(bases.writes).unionByName(log_ends(bases.reads))
-    return GROUP_LAG_PARTIAL.gathered(commit_steps(bases.commits), ends)
+    return GROUP_LAG_PARTIAL.gathered(commit_steps(bases.commits, bases.commit_names), ends)
 
 
-def commit_steps(rows: DataFrame) -> DataFrame:
+def commit_steps(rows: DataFrame, names: DataFrame) -> DataFrame:
     """Sum commits by group and partition.
 
     Commits must be sorted by time for this, and they are many: what is sorted is narrow, a hash of the names and
     numbers; the names of each hash are few, and joined to the sums.
     """
     taken = rows.where(F.col("error").isNull() & F.col("committed_offset").isNotNull())
-    named = taken.select(
-        *("dt", "time", "source", "event_id", "row", "cluster", "group", "topic", "partition", "committed_offset"),
-        F.coalesce("broker_group", "group").alias("broker_group"),
-        F.coalesce("broker_topic", "topic").alias("broker_topic"),
-    )
-    hashed = named.select("*", place_of("dt", *GROUP_LAG_PARTIAL.keys).alias("hash"))
-    names = hashed.select("hash", "dt", *GROUP_LAG_PARTIAL.keys).distinct()
     summed = _steps(
-        hashed.select("hash", "time", place_of("source").alias("origin"), "event_id", "row", "committed_offset")
+        _hashed(taken).select(
+            *("hash", "time", place_of("source").alias("origin"), "event_id", "row", "committed_offset")
+        )
     )
-    return names.join(summed, on="hash", how="inner").select(
+    of_hashes = _hashed(names).select("hash", "dt", *GROUP_LAG_PARTIAL.keys).distinct()
+    return of_hashes.join(summed, on="hash", how="inner").select(
         "dt", *GROUP_LAG_PARTIAL.keys, *summed.drop("hash").columns
     )
+
+
+def _hashed(rows: DataFrame) -> DataFrame:
+    known = {"broker_group": F.coalesce("broker_group", "group"), "broker_topic": F.coalesce("broker_topic", "topic")}
+    return rows.withColumns(known).withColumn("hash", place_of("dt", *GROUP_LAG_PARTIAL.keys))
 
 
 def _steps(hashed: DataFrame) -> DataFrame:

@@ -38,7 +38,7 @@ def log_findings(batches: DataFrame, gaps: DataFrame, steps: DataFrame, *by: str
 
 
 def finding(
-    rows: DataFrame, check: str, level: Column | str, text: Column, *events: str, by_time: bool = False
+    rows: DataFrame, check: Column | str, level: Column | str, text: Column, *events: str, by_time: bool = False
 ) -> DataFrame:
     """Return findings of a check. `events`: columns with the exchanges, the last of which it was found with.
 
@@ -50,7 +50,7 @@ def finding(
     return rows.select(
         "day",
         "place",
-        F.lit(check).alias("check"),
+        (F.lit(check) if isinstance(check, str) else check).alias("check"),
         (F.lit(level) if isinstance(level, str) else level).alias("level"),
         text.alias("text"),
         F.array_distinct(F.array(*told)).alias("events"),
@@ -81,7 +81,7 @@ def overlaps(batches: DataFrame, *by: str) -> Iterator[DataFrame]:
     batches anew, or put their own time into them, change the checksum and say so in the attributes; compaction leaves
     the offsets and takes records. Neither is another batch.
     """
-    before = Window.partitionBy(*by, "place").orderBy("first", "last", "seen")
+    before = Window.partitionBy("place", *by).orderBy("first", "last", "seen")
     names = ("last", "first", "records", "crc", "attributes", "written", "loose", "seen", "day")
     met = F.max(F.struct(*names)).over(before.rowsBetween(Window.unboundedPreceding, -1))
     rows = later_day(batches.withColumn("met", met).where(F.col("first") <= F.col("met.last")), "met")
@@ -164,7 +164,7 @@ def sequences(batches: DataFrame, *by: str) -> Iterator[DataFrame]:
         "low.seen",
         "high.seen",
     )
-    order = Window.partitionBy(*by, *keys).orderBy("low.first")
+    order = Window.partitionBy(*keys, *by).orderBy("low.first")
     stepped = once.withColumn("before", F.lag(F.struct("sequence", "low", "loose")).over(order))
     back = F.col("before.sequence") - F.col("sequence")
     yield finding(
@@ -190,7 +190,7 @@ def lost_writes(batches: DataFrame, gaps: DataFrame, *by: str) -> DataFrame:
         *shared, F.lit(None).cast("bigint").alias("value"), "seen", F.lit(ENDS).alias("step")
     )
     rows = written.unionByName(gaps.select(*shared, "value", "seen", F.lit(STARTS).alias("step")))
-    before = Window.partitionBy(*by, "place").orderBy("first", "step")
+    before = Window.partitionBy("place", *by).orderBy("first", "step")
     gap = F.when(F.col("step") == STARTS, F.struct("last", "seen", "value", "day"))
     found = rows.withColumn("gap", F.max(gap).over(before.rowsBetween(Window.unboundedPreceding, Window.currentRow)))
     passed = (F.col("step") == ENDS) & (F.col("gap.last") >= F.col("last"))
@@ -208,13 +208,13 @@ def aborted_reads(batches: DataFrame, *by: str) -> DataFrame:
     Nothing is said where not all batches up to the marker are known: another marker may be in between; nor of a batch
     without records, which a cleaner leaves for its sequence.
     """
-    before = Window.partitionBy(*by, "place").orderBy("first", "last", "seen")
+    before = Window.partitionBy("place", *by).orderBy("first", "last", "seen")
     passed = before.rowsBetween(Window.unboundedPreceding, -1)
     torn = F.coalesce(F.col("first") > F.max("last").over(passed) + 1, F.lit(True))
     stretch = F.sum(F.col("torn").cast("bigint")).over(before.rowsBetween(Window.unboundedPreceding, 0))
     known = batches.withColumn("torn", torn).withColumn("stretch", stretch).drop("torn")
     rows = known.where(F.col("producer_id").isNotNull() & (F.col("reader").isNotNull() | is_control()))
-    behind = Window.partitionBy(*by, "place", "producer_id").orderBy(F.col("first").desc())
+    behind = Window.partitionBy("place", "producer_id", *by).orderBy(F.col("first").desc())
     marker = F.when(
         is_control(), F.struct("first", F.coalesce("marker", F.lit("")).alias("says"), "seen", "day", "stretch")
     )
@@ -255,7 +255,7 @@ def disorder(steps: DataFrame, *by: str) -> DataFrame:
 
 def running(steps: DataFrame, key: str, *by: str) -> DataFrame:
     """Return the steps that start, each with the largest value of those that had ended before, as `top`."""
-    before = Window.partitionBy(*by, key).orderBy("at", "step")
+    before = Window.partitionBy(key, *by).orderBy("at", "step")
     ended = F.when(F.col("step") == ENDS, F.struct("value", "seen", "loose"))
     top = F.max(ended).over(before.rowsBetween(Window.unboundedPreceding, Window.currentRow))
     return steps.withColumn("top", top).where(F.col("step") == STARTS)

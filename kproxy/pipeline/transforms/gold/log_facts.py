@@ -201,7 +201,7 @@ def clocks(requests: DataFrame) -> DataFrame:
     little by little.
     """
     told = requests.where((F.col("detail") == "request") & F.col("response_out").isNotNull())
-    before = Window.partitionBy("dt", "source").orderBy("event_id", "response_out")
+    before = Window.partitionBy(place_of("dt", "source")).orderBy("event_id", "response_out")  # names sort slowly
     newest = F.max("response_out").over(before.rowsBetween(Window.unboundedPreceding, -1))
     back = F.unix_micros(newest) - F.unix_micros("response_out")
     rows = told.select(F.col("dt").alias("day"), instance_of("source").alias("instance"), back.alias("back"))

@@ -7,8 +7,6 @@ epoch that was `granted`, one that was `used` in an accepted Produce. Before mea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -55,66 +53,75 @@ def _facts(rows: DataFrame, what: Column) -> DataFrame:
     )
 
 
-def offset_findings(facts: DataFrame, *by: str) -> Iterator[DataFrame]:
-    """Yield what is found about commits: those that were lost, and those that go back."""
-    keys = (*by, "place")
-    at = F.when(F.col("what") == COMMIT, F.col("seen.ended")).otherwise(F.col("seen.began"))
-    rank = F.when(F.col("what") == TOLD, 0).when(F.col("what") == DOUBT, 1).otherwise(2)
-    commits = Window.partitionBy(*keys, "what").orderBy("seen.ended", "seen")
-    earlier = F.lag(F.struct("value", "epoch", "seen")).over(commits)
-    rows = facts.select("*", at.alias("at"), rank.alias("rank"), earlier.alias("earlier"))
-    before = Window.partitionBy(*keys).orderBy("at", "rank")
-    passed = before.rowsBetween(Window.unboundedPreceding, -1)
-    backwards = Window.partitionBy(*keys).orderBy(F.col("at").desc(), F.col("rank").desc())
-    to_come = backwards.rowsBetween(Window.unboundedPreceding, -1)  # in order, Spark goes over all of them for each row
+def offset_findings(facts: DataFrame, *by: str) -> DataFrame:
+    """Return what is found about commits: those that were lost, and those that go back.
+
+    All is seen in one sort, from the last fact back to the first: what was before a fact lies ahead of it there, and
+    what came after it has been passed.
+    """
     is_commit, is_told = F.col("what") == COMMIT, F.col("what") == TOLD
-    overlapping = F.when(F.col("earlier.seen.ended") >= F.col("seen.began"), F.col("earlier.value"))
-    last = F.when(is_commit, F.struct("value", overlapping.alias("other"), "seen"))
-    known = rows.select(
+    at = F.when(is_commit, F.col("seen.ended")).otherwise(F.col("seen.began"))
+    rank = F.when(is_told, 0).when(F.col("what") == DOUBT, 1).otherwise(2)
+    rows = facts.select(
         "*",
-        F.last(last, ignorenulls=True).over(passed).alias("commit"),
-        F.max(F.when(F.col("what") == DOUBT, F.col("at"))).over(passed).alias("doubted"),
-        F.min(F.when(~is_told, F.col("seen.began"))).over(to_come).alias("next"),
-        F.last(F.when(is_told, F.struct("value", "at")), ignorenulls=True).over(passed).alias("heard"),
+        at.alias("at"),
+        rank.alias("rank"),
+        F.when(is_commit, F.struct("value", "epoch", "seen")).alias("commit"),
+        F.when(F.col("what") == DOUBT, at).alias("doubt"),
+        F.when(is_told, F.struct("value", at.alias("at"))).alias("hearing"),
     )
-    yield lost_commits(known.where(is_told & F.col("commit").isNotNull()))
-    yield commits_back(known.where(is_commit & (F.col("value") < F.col("earlier.value"))))
+    order = [F.col(name).desc() for name in ("at", "rank", "seen")]
+    backwards = Window.partitionBy("place", *by).orderBy(*order)
+    to_come = backwards.rowsBetween(Window.unboundedPreceding, -1)
+    known = rows.select(
+        *("day", "place", "what", "value", "epoch", "seen"),
+        F.expr("lead(commit, 1) ignore nulls").over(backwards).alias("before"),
+        F.expr("lead(commit, 2) ignore nulls").over(backwards).alias("earlier"),
+        F.expr("lead(doubt, 1) ignore nulls").over(backwards).alias("doubted"),
+        F.expr("lead(hearing, 1) ignore nulls").over(backwards).alias("heard"),
+        F.min(F.when(~is_told, F.col("seen.began"))).over(to_come).alias("next"),
+    )
+    text = F.when(
+        is_told,
+        F.format_string("offset %d was committed, and %d is told (-1: none)", "before.value", _told_value()),
+    ).otherwise(F.format_string("offset %d was committed after %d", "value", "before.value"))
+    return finding(
+        known.where((is_told & is_lost()) | (is_commit & goes_back())),
+        F.when(is_told, "lost-commit").otherwise("commit-goes-back"),
+        F.when(is_told | goes_back_late(), SUSPECT).otherwise(NOTE),
+        text,
+        "before.seen",
+        "seen",
+    )
 
 
-def lost_commits(told: DataFrame) -> DataFrame:
-    """Return what OffsetFetch told if it is not the last commit, nor one that may have been later.
+def _told_value() -> Column:
+    return F.coalesce("value", F.lit(-1))
+
+
+def is_lost() -> Column:
+    """Return true where OffsetFetch told another offset than the last commit, and than one that may have been later.
 
     A suspicion only: somebody may commit past kproxy, or have deleted the group.
     """
-    ended = F.col("commit.seen.ended")
-    value = F.coalesce("value", F.lit(-1))
-    other = (value != F.col("commit.value")) & ~value.eqNullSafe(F.col("commit.other"))
+    ended = F.col("before.seen.ended")
+    overlapping = F.when(F.col("earlier.seen.ended") >= F.col("before.seen.began"), F.col("earlier.value"))
+    other = (_told_value() != F.col("before.value")) & ~_told_value().eqNullSafe(overlapping)
     doubtful = F.col("doubted").isNotNull() & (F.col("doubted") >= ended - F.expr(IN_FLIGHT))
     under_way = F.col("next").isNotNull() & (F.col("next") <= F.col("seen.ended"))
     expired = F.col("value").isNull() & (F.col("seen.ended") >= ended + F.expr(EXPIRES))
-    return finding(
-        told.where(other & ~doubtful & ~under_way & ~expired),
-        "lost-commit",
-        SUSPECT,
-        F.format_string("offset %d was committed, and %d is told (-1: none)", "commit.value", value),
-        "commit.seen",
-        "seen",
-    )
+    return F.col("before").isNotNull() & other & ~doubtful & ~under_way & ~expired
 
 
-def commits_back(commits: DataFrame) -> DataFrame:
-    """Return commits of less than the one before. In a later generation that was told more, that is a suspicion."""
-    after = F.col("earlier.seen.ended") < F.col("seen.began")
-    told_more = (F.col("heard.value") > F.col("value")) & (F.col("heard.at") > F.col("earlier.seen.ended"))
-    later = (F.col("epoch") > F.col("earlier.epoch")) & told_more
-    return finding(
-        commits.where(after),
-        "commit-goes-back",
-        F.when(later, SUSPECT).otherwise(NOTE),
-        F.format_string("offset %d was committed after %d", "value", "earlier.value"),
-        "earlier.seen",
-        "seen",
-    )
+def goes_back() -> Column:
+    """Return true where a commit is of less than the one before it, which was over when it began."""
+    return (F.col("value") < F.col("before.value")) & (F.col("before.seen.ended") < F.col("seen.began"))
+
+
+def goes_back_late() -> Column:
+    """Return true where a commit that goes back is of a later generation, which was told more: that is a suspicion."""
+    told_more = (F.col("heard.value") > F.col("value")) & (F.col("heard.at") > F.col("before.seen.ended"))
+    return (F.col("epoch") > F.col("before.epoch")) & told_more
 
 
 def producer_facts(requests: DataFrame, writes: DataFrame) -> DataFrame:
@@ -143,7 +150,7 @@ def zombie_writes(facts: DataFrame, *by: str) -> DataFrame:
     """
     at = F.when(F.col("what") == GRANTED, F.col("seen.ended")).otherwise(F.col("seen.began"))
     rank = F.when(F.col("what") == USED, 0).otherwise(1)
-    before = Window.partitionBy(*by, "place").orderBy("at", "rank").rowsBetween(
+    before = Window.partitionBy("place", *by).orderBy("at", "rank").rowsBetween(
         Window.unboundedPreceding, Window.currentRow
     )  # fmt: skip
     grant = F.max(F.when(F.col("what") == GRANTED, F.struct("epoch", "seen"))).over(before)

@@ -15,7 +15,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from kproxy.pipeline.transforms.gold.bases import AnswerTransforms, Bases
+from kproxy.pipeline.transforms.gold.bases import AnswerTransforms, Bases, offset_names
 from kproxy.pipeline.transforms.gold.log_checks import (
     ENDS,
     NOTE,
@@ -99,7 +99,7 @@ class HistoryFacts:
         found = [
             log_findings(self.batches, self.gaps, self.steps, *by),
             zombie_writes(self.epochs, *by),
-            *offset_findings(self.offsets, *by),
+            offset_findings(self.offsets, *by),
         ]
         return reduce(DataFrame.unionByName, found)
 
@@ -123,7 +123,7 @@ def violations_daily(bases: Bases) -> DataFrame:
     went_back = clocks(silver["requests"])
     found = doubted(found, went_back, "day", "instance")
     names = log_names(written, told).withColumn("group", F.lit(None).cast("string"))
-    names = _union(names, _group_names(bases.commits.unionByName(silver["offsets_told"])))
+    names = _union(names, _group_names(bases.commit_names, offset_names(silver["offsets_told"])))
     names = _union(names, _producer_names(_union(silver["requests"], written)))
     names = names.select(F.col("day").alias("named"), F.col("place").alias("named_place"), *NAMED)
     rows = _union(
@@ -139,15 +139,8 @@ def violations_daily(bases: Bases) -> DataFrame:
 
 def kept(facts: HistoryFacts) -> list[DataFrame]:
     """Return what later days, or earlier ones that come late, need of a day's facts."""
-    epochs = Window.partitionBy("day", "place", "what").orderBy(
+    epochs = Window.partitionBy("place", "day", "what").orderBy(
         F.when(F.col("what") == GRANTED, -F.col("epoch")).otherwise(F.col("epoch"))
-    )
-    first = Window.partitionBy("day", "place", "what").orderBy("seen.began", "seen")
-    last = Window.partitionBy("day", "place", "what").orderBy(F.col("seen.ended").desc_nulls_last(), F.col("seen"))
-    earliest, latest = F.row_number().over(first) == 1, F.row_number().over(last) == 1
-    offsets = facts.offsets.withColumn(
-        "keep",
-        F.when(F.col("what") == COMMIT, earliest | latest).when(F.col("what") == TOLD, earliest).otherwise(latest),
     )
     highest = F.when(F.col("step") == ENDS, -F.col("value")).otherwise(F.col("value"))
     return [
@@ -155,8 +148,24 @@ def kept(facts: HistoryFacts) -> list[DataFrame]:
         _of_kind(_first_ones(facts.gaps, (), "seen.ended", MOST_KEPT), GAPS),
         _of_kind(_first_ones(facts.steps, ("step",), highest, 1), STEPS),
         _of_kind(facts.epochs.withColumn("n", F.row_number().over(epochs)).where("n = 1"), EPOCHS),
-        _of_kind(offsets.where("keep"), OFFSETS),
+        _of_kind(_first_and_last(facts.offsets), OFFSETS),
     ]
+
+
+def _first_and_last(offsets: DataFrame) -> DataFrame:
+    """Return of each group's partition the first and the last commit, what was told first, and the last doubt.
+
+    They are the least by other columns, so no fact is sorted or leaves its task but these.
+    """
+    newest_first = F.coalesce(-F.unix_micros("seen.ended"), F.lit((1 << 63) - 1))
+    ends = offsets.groupBy("day", "place", "what").agg(
+        F.min(F.struct("seen.began", "seen", "value", "epoch")).alias("first"),
+        F.min(F.struct(newest_first.alias("order"), "seen", "value", "epoch")).alias("last"),
+    )
+    first, last = [F.struct(f"{end}.seen", f"{end}.value", f"{end}.epoch") for end in ("first", "last")]
+    both = F.array_distinct(F.array(first, last))
+    fact = F.when(F.col("what") == COMMIT, both).when(F.col("what") == TOLD, F.array(first)).otherwise(F.array(last))
+    return ends.select("day", "place", "what", F.inline(fact))
 
 
 def _open(batches: DataFrame) -> DataFrame:
@@ -171,7 +180,7 @@ def _open(batches: DataFrame) -> DataFrame:
 
 
 def _first_ones(rows: DataFrame, keys: tuple[str, ...], order: str | Column, most: int) -> DataFrame:
-    number = F.row_number().over(Window.partitionBy("day", "place", *keys).orderBy(order, "seen"))
+    number = F.row_number().over(Window.partitionBy("place", "day", *keys).orderBy(order, "seen"))
     return rows.withColumn("n", number).where(F.col("n") <= most).drop("n")
 
 
@@ -216,7 +225,7 @@ def violations_combine(partials: DataFrame) -> DataFrame:
     by_day = placed.where(F.col("kind") == FOUND).withColumn("overnight", F.lit(False))
     columns = ("day", "place", "check", "level", "count", "text", "events", "time", "producer_id", "overnight")
     both = by_day.select(*columns).unionByName(overnight.select(*columns))
-    first = Window.partitionBy("day", "place", "check").orderBy("overnight")
+    first = Window.partitionBy("place", "day", "check").orderBy("overnight")
     found = both.withColumn("n", F.row_number().over(first)).where("n = 1")
     named = found.join(names, on=F.col("place") == F.col("named_place"), how="inner")
     return _union(named.select("*", _sure().alias("sure")), *_counted(placed)).select(
@@ -281,9 +290,9 @@ def _blind() -> list[Column]:
     ]
 
 
-def _group_names(rows: DataFrame) -> DataFrame:
-    names = ("place", "cluster", "group", "topic", "partition")
-    return named_offsets(rows).select(F.col("dt").alias("day"), *names).distinct()
+def _group_names(*names: DataFrame) -> DataFrame:
+    columns = ("place", "cluster", "group", "topic", "partition")
+    return named_offsets(_union(*names)).select(F.col("dt").alias("day"), *columns).distinct()
 
 
 def _producer_names(rows: DataFrame) -> DataFrame:
