@@ -115,7 +115,10 @@ class RequestEncoder:
         if not body:
             return 0, ""
         if self.encoding == "json":
-            answer = msgspec.json.decode(body)
+            try:
+                answer = msgspec.json.decode(body)
+            except RecursionError:
+                raise ValueError("it is too deep") from None
             partial = answer.get("partialSuccess") or {} if isinstance(answer, dict) else None
             if not isinstance(partial, dict):
                 raise ValueError("it is no answer of OTLP")

@@ -188,11 +188,12 @@ def test_a_partial_success_is_not_sent_again(collector: Collector) -> None:
     assert own.totals.exports["logs", "partial"] == 1
 
 
-def test_a_web_server_at_the_address_is_no_collector(collector: Collector) -> None:
+@pytest.mark.parametrize("said", [b"<html>", b"[" * 60_000], ids=["html", "deep"])
+def test_a_web_server_at_the_address_is_no_collector(collector: Collector, said: bytes) -> None:
     """A success that is no answer of OTLP takes nothing away: the events are kept for who does understand them."""
     own = Audit(collector.port, when_full="block")
     own.impatient()
-    collector.replies = [Reply(200, {}, b"<html>") for _ in range(2)]
+    collector.replies = [Reply(200, {}, said) for _ in range(2)]
     own.put(2)
     assert own.recorder.close(20)
 
