@@ -196,8 +196,9 @@ class Exporter:
         return Delivery("ok")
 
     def _back_off(self, wait: float | None) -> None:
-        """Wait as long as the server says, else longer each time, and never all proxies at the same moment."""
-        if wait is None:
+        """Wait as long as the server says, else longer each time, and never all proxies at the same moment. A server
+        that says no time, or one that is over, would be asked again and again without a pause."""
+        if wait is None or wait < FIRST_WAIT:
             wait, self._wait = self._wait * (0.75 + random() / 2), min(2 * self._wait, LONGEST_WAIT)
         self._ready_at = self.clock() + wait
 

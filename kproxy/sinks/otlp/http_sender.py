@@ -87,7 +87,7 @@ class HttpSender:
         except TimeoutError:
             self.close()
             raise Undelivered(f"no answer within {self.target.timeout:g} s") from None
-        except (OSError, h11.ProtocolError) as error:
+        except (OSError, UnicodeError, h11.ProtocolError) as error:  # UnicodeError: the host can be no name
             self.close()
             raise Undelivered(_told(error)) from error
 
@@ -194,4 +194,6 @@ def _told(error: Exception) -> str:
         return f"its certificate is not believed: {error.verify_message}"
     if isinstance(error, OSError):
         return error.strerror or str(error) or type(error).__name__
+    if isinstance(error, UnicodeError):
+        return f"its host is no name of one: {error}"
     return f"what answers does not speak HTTP: {error}"

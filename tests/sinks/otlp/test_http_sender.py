@@ -87,6 +87,13 @@ def test_nobody_listens(collector: Collector, sender_to: Make) -> None:
     collector.up()
 
 
+@pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example"])
+def test_a_host_that_can_be_none(host: str) -> None:
+    """Such as of a name whose middle is missing: what Python says of it is no error of the system's."""
+    with pytest.raises(Undelivered, match=r"^its host is no name of one: "):
+        HttpSender(HttpTarget(host, 4318, "/v1/logs")).post("application/json", EMPTY)
+
+
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [
