@@ -41,6 +41,8 @@ class GroupLags:
         self.most = most
         self.use(series)
         self.commits: OrderedDict[tuple[str, LaggedPartition], tuple[int, float]] = OrderedDict()
+        self.of_group: dict[str, set[LaggedPartition]] = {}
+        """Partitions for which each group has an offset: hundreds of groups may go at once."""
         self.ends: OrderedDict[LaggedPartition, tuple[int, float]] = OrderedDict()
         self.forgotten, self.born = 0, next(BIRTHS)
 
@@ -55,8 +57,13 @@ class GroupLags:
         if known is None or known[1] <= at:
             self.commits[key] = offset, at
             self.commits.move_to_end(key)
+            if known is None:
+                self.of_group.setdefault(group, set()).add(partition)
             if len(self.commits) > self.most:
-                self.commits.popitem(last=False)
+                (first, place), _ = self.commits.popitem(last=False)
+                self.of_group[first].discard(place)
+                if not self.of_group[first]:
+                    del self.of_group[first]
                 self.forgotten += 1
 
     def end(self, partition: LaggedPartition, offset: int, at: float) -> None:
@@ -71,8 +78,8 @@ class GroupLags:
 
     def forget(self, group: LabelSeries) -> None:
         """Forget the offsets of a group, whose series was given up."""
-        for key in [key for key in self.commits if key[0] == group.name]:
-            del self.commits[key]
+        for partition in self.of_group.pop(group.name, ()):
+            del self.commits[group.name, partition]
 
     def lags(self) -> dict[tuple[str, str], int]:
         """Return records between what was committed and the end, by group and topic.

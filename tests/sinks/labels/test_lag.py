@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
+from time import thread_time
+
 import pytest
 
 from kproxy.sinks.labels.lag import GroupLags
 from kproxy.sinks.labels.table import LabelSeries
+from tests.support.pace import within
 
 
 def test_lag_is_the_sum_over_the_partitions_that_a_group_commits() -> None:
@@ -68,6 +72,32 @@ def test_a_group_without_series_is_forgotten() -> None:
     lags.forget(LabelSeries("a", 0.0))
 
     assert lags.lags() == {("b", "t"): 9}
+
+
+def test_what_is_known_of_groups_is_what_was_committed() -> None:
+    """Whatever was driven out, forgotten and committed again."""
+    lags, random = GroupLags(10, most=20), Random(1)
+    for at in range(2000):
+        lags.commit(f"g{random.randrange(5)}", ("main", "t", random.randrange(10)), 1, float(at))
+        if not random.randrange(20):
+            lags.forget(LabelSeries(f"g{random.randrange(5)}", 0.0))
+        known = {(group, place) for group, places in lags.of_group.items() for place in places}
+        assert known == lags.commits.keys()
+        assert all(lags.of_group.values())
+
+
+def test_groups_that_go_at_once_hold_nobody_up() -> None:
+    """All that can have series, with all that is remembered of them: such as after an hour's silence."""
+    lags = GroupLags(500)
+    for number in range(20_000):
+        lags.commit(f"g{number % 500}", ("main", "t", number), 1, 1.0)
+    began = thread_time()
+    for number in range(500):
+        lags.forget(LabelSeries(f"g{number}", 0.0))
+
+    assert within(thread_time() - began, 0.05)
+    assert not lags.commits
+    assert not lags.of_group
 
 
 def test_what_workers_remember_comes_together() -> None:
