@@ -194,6 +194,7 @@ class LabelSink:
         if key not in ROWS:
             return
         name = topic_name(topic, who)
+        label = OTHER if name is None else label_text(name)
         if self.by_topic:
             lines: list[tuple[LabelLine, float]]
             if code:
@@ -202,10 +203,10 @@ class LabelSink:
                 sizes = TOPIC_LINES["produce" if key == PRODUCE else "fetch"]
                 lines = [(sizes[0], numbers[1] - before[1]), (sizes[1], numbers[2] - before[2])]
             known = name is not None and not code and (acks != 0 or self.is_known(who.cluster, name))
-            self.totals.add("topic", OTHER if name is None else name, lines, now, known=known)
+            self.totals.add("topic", label, lines, now, known=known)
         lags = self.totals.lags
         if lags is not None and not code and partition is not None and name is not None and who.cluster is not None:
-            place = who.cluster, label_text(name), partition
+            place = who.cluster, label, partition
             if key == PRODUCE and cell.last_offset >= 0:
                 lags.end(place, cell.last_offset + 1, cell.offset_at)
             elif key == FETCH and cell.high_watermark >= 0:

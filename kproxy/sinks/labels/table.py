@@ -24,6 +24,8 @@ OTHER = "other"
 """Name of what has no series. A name that is the same is counted here, too, so that it means one thing only."""
 LONGEST_NAME = 100
 """Characters of a name that a label has."""
+PIECE = 17
+"""Characters of a name that are looked at in one go: where each is escaped, they fill the label."""
 SILENCE = 3600.0
 """Seconds without a movement after which a series is given up."""
 MINUTES = 3
@@ -164,4 +166,10 @@ class LabelTable:
 
 def label_text(name: str) -> str:
     """Return a name as the value of a label: without characters that command anything, and of bounded length."""
-    return in_line(name[:LONGEST_NAME])[:LONGEST_NAME]
+    if name.isascii() and name.isprintable():
+        return name[:LONGEST_NAME]
+    text, at = "", 0
+    while len(text) < LONGEST_NAME and at < min(len(name), LONGEST_NAME):  # what is cut need not be escaped
+        text += in_line(name[at : at + PIECE])
+        at += PIECE
+    return text[:LONGEST_NAME]

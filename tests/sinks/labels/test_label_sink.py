@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from time import thread_time
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from kproxy.config.metrics import MetricsConfig
+from kproxy.observe.summary import MOST_APIS, MOST_CELLS, MOST_FOLDED
+from kproxy.observe.summary_rows import Ending
 from kproxy.sinks.labels.label_collector import LabelCollector
 from kproxy.sinks.labels.totals import LabelTotals
 from kproxy.sinks.metrics import MOST_AT_ONCE, exposition, registry_of
 from kproxy.testing.dialogue import request, response
 from kproxy.wire.records import Record, encode_batch
 from tests.observe.watching import BROKER, CLIENT
+from tests.support.pace import within
 
 from .test_counts_agree import EVERYTHING, Labelled, Numbers
 
@@ -173,6 +177,23 @@ def test_a_thousand_topics_and_clients_are_bounded_and_written_in_pieces() -> No
     assert [one.value for one in families["kproxy_label_overflow"].samples if one.labels["label"] == "client_id"] == [
         9600
     ]
+
+
+def test_a_connection_of_hostile_names_is_read_in_one_go_that_is_short() -> None:
+    """As many cells as a summary has, each of another name whose characters are all escaped."""
+    labelled = Labelled("none")
+    write(labelled, "first")
+    labelled.gather()
+    (summary,) = labelled.sink.summaries.values()
+    for number in range(MOST_APIS + MOST_CELLS + MOST_FOLDED):
+        rows = [(f"{number}" + "\x01" * 240, number, 0, 10, 1, 1, "", False, 10, None)]
+        client = f"{number % MOST_APIS}" + "\x01" * 480
+        summary.count((PRODUCE, 9, client, Ending("answered", "broker"), -1), 1.0, 2.0, 1, 1, 0.1, rows)
+    assert len(summary.parts) == MOST_CELLS + MOST_FOLDED
+    began = thread_time()
+    labelled.sink.read(summary)
+
+    assert within(thread_time() - began, 0.06)
 
 
 def test_an_exchange_that_is_like_those_before_is_not_looked_at() -> None:

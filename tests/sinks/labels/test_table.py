@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kproxy import terminal
 from kproxy.sinks.labels.heavy_names import HeavyNames
-from kproxy.sinks.labels.table import MINUTES, MOST_RESTING, OTHER, SILENCE, LabelTable, label_text
+from kproxy.sinks.labels.table import LONGEST_NAME, MINUTES, MOST_RESTING, OTHER, SILENCE, LabelTable, label_text
+from kproxy.terminal import in_line
 
 BYTES = ("bytes", "")
 
@@ -201,3 +205,17 @@ def test_without_rest_a_name_begins_anew() -> None:
     move(table, "a", 1)
 
     assert table.series["a"].values == {BYTES: 1}
+
+
+@given(st.text(st.sampled_from("ab\\\x00\t\n\u200b\U000e0001é\ud800"), max_size=3 * LONGEST_NAME))
+def test_a_label_is_the_beginning_of_the_name_escaped(name: str) -> None:
+    assert label_text(name) == in_line(name[:LONGEST_NAME])[:LONGEST_NAME]
+
+
+def test_what_a_label_cuts_off_is_not_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection may name thousands of topics in a minute, all of them of characters that are not seen."""
+    escaped: list[Any] = []
+    escape = terminal._escaped
+    monkeypatch.setattr(terminal, "_escaped", lambda found: escaped.append(found) or escape(found))
+    assert len(label_text("\x01" * 500)) == LONGEST_NAME
+    assert len(escaped) < LONGEST_NAME / 5
