@@ -20,7 +20,7 @@ from kproxy.net.server import Server
 from kproxy.observe.exchange import Who
 from kproxy.observe.summary import Summary
 from kproxy.sinks.labels.label_sink import LabelSink
-from kproxy.sinks.labels.shares import LabelShare, share_of
+from kproxy.sinks.labels.shares import LabelShare, make_share
 from kproxy.sinks.labels.totals import LabelTotals
 
 if TYPE_CHECKING:
@@ -109,8 +109,10 @@ class Labelling:
 
     async def share(self) -> LabelShare:
         """Return all that was counted so far, for the process that puts the workers' totals together."""
+        made: list[LabelShare] = []
         await in_turns(self.gather())
-        return share_of(self.totals, monotonic())
+        await in_turns(make_share(self.totals, monotonic(), made))
+        return made[0]
 
 
 def uncounted(who: Who) -> Summary | None:

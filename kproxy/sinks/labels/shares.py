@@ -21,6 +21,8 @@ from .totals import LabelTotals
 
 PARTITIONS = "partition"
 """Word for the partitions of groups that were forgotten, where overflow is told by label."""
+POINTS = "point"
+"""Word for the numbers of clients that were not taken, where workers tell their overflow."""
 
 
 MOST_ROWS = 1000
@@ -50,24 +52,43 @@ class LabelShare(msgspec.Struct, frozen=True, array_like=True):
 
 def share_of(totals: LabelTotals, now: float = 0.0) -> LabelShare:
     """Return the totals of this process in a form that can be sent."""
-    names = {
-        label: [
-            NameShare(series.born, series.name, [(*line, number) for line, number in series.values.items()])
-            for series in table.everything()
-        ]
-        for label, table in totals.tables.items()
-    }
+    made: list[LabelShare] = []
+    for _ in make_share(totals, now, made):
+        pass
+    return made[0]
+
+
+def make_share(totals: LabelTotals, now: float, into: list[LabelShare]) -> Iterator[None]:
+    """Put the totals of this process into a list, in a form that can be sent; a name or a gauge a step, since clients
+    may have named a hundred thousand numbers."""
     lags, telemetry = totals.lags, totals.telemetry
     births = {label: table.other.born for label, table in totals.tables.items()}
     if lags is not None:
         births[PARTITIONS] = lags.born
-    return LabelShare(
-        names,
-        {label: (births[label], number) for label, number in overflows(totals).items()},
-        [] if lags is None else lags.commit_rows(),
-        [] if lags is None else lags.end_rows(),
-        [] if telemetry is None else telemetry.gauges.rows(now),
-        [] if telemetry is None else telemetry.labels,
+    overflow = {label: (births[label], number) for label, number in overflows(totals).items()}
+    if telemetry is not None:
+        overflow[POINTS] = telemetry.born, float(telemetry.refused)
+    names: dict[str, list[NameShare]] = {}
+    for label, table in list(totals.tables.items()):
+        found = names[label] = []
+        for series in table.everything():
+            lines = [(*line, number) for line, number in series.values.items()]
+            found.append(NameShare(series.born, series.name, lines))
+            yield
+    gauges: list[GaugeRow] = []
+    for metric in [] if telemetry is None else list(telemetry.gauges.cells):
+        assert telemetry is not None
+        gauges += telemetry.gauges.rows_of(metric, now)
+        yield
+    into.append(
+        LabelShare(
+            names,
+            overflow,
+            [] if lags is None else lags.commit_rows(),
+            [] if lags is None else lags.end_rows(),
+            gauges,
+            [] if telemetry is None else telemetry.labels,
+        )
     )
 
 
@@ -95,7 +116,7 @@ class ToldShares:
         self.told.pop(worker, None)
         self.overflow.pop(worker, None)
         if self.totals.telemetry is not None:
-            self.totals.telemetry.told.pop(worker, None)
+            self.totals.telemetry.forget_worker(worker)
 
     def take(self, worker: int, share: LabelShare, now: float) -> Iterator[None]:
         """Add what a worker has counted since it told last, a name or some partitions a step."""
@@ -116,9 +137,10 @@ class ToldShares:
                     totals.add(label, one.name, new, now)
                 yield
         self.take_overflow(worker, share.overflow)
-        if totals.telemetry is not None and self.is_alike(share):
-            totals.telemetry.told[worker] = share.gauges
-            for series in {row.series for row in share.gauges}:
+        telemetry = totals.telemetry
+        if telemetry is not None and self.is_alike(share):
+            yield from telemetry.take_rows(worker, share.gauges)
+            for series in {row.series for row in share.gauges} if telemetry is totals.telemetry else ():
                 totals.tables[CLIENT_TELEMETRY].add(series, (), now, weight=0, count=0)
             yield
         for first in range(0, max(len(share.commits), len(share.ends)), MOST_ROWS):
@@ -142,6 +164,8 @@ class ToldShares:
                 self.totals.tables[label].overflow += new
             elif label == PARTITIONS and self.totals.lags is not None:
                 self.totals.lags.forgotten += int(new)
+            elif label == POINTS and self.totals.telemetry is not None:
+                self.totals.telemetry.refused += int(new)
 
 
 def grown(before: float, number: float) -> float:

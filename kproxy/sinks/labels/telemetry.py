@@ -12,20 +12,22 @@ a counter or a gauge for good.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from kproxy.config.telemetry import KAFKA, STANDARD, TelemetryConfig
 
-from .table import OTHER, LabelSeries, label_text
+from .table import BIRTHS, OTHER, LabelSeries, label_text
 
 CLIENT_TELEMETRY: Final = "client_telemetry"
 """Label under which it is told how many series there are."""
 PREFIX: Final = "kproxy_client_telemetry_"
 MOST_NAMES: Final = 300
 """Names of metrics beside the standard ones: Java's clients have some 110 each, of which most are the same."""
+MOST_ROWS: Final = 1000
+"""Gauges that are taken in one step: a millisecond."""
 BETWEEN: Final = "\x1f"
 """Stands between the values of labels in the name of a series; no value has it."""
 
@@ -61,7 +63,8 @@ class GaugeCell:
 
 
 class GaugeTotals:
-    """Gauges of one process by series and metric. `interval`: seconds in which each client tells them once."""
+    """Gauges of one process by metric and series: what is told is told a metric at a time, since there may be a hundred
+    thousand cells. `interval`: seconds in which each client tells them once."""
 
     def __init__(self, interval: float) -> None:
         self.interval = interval
@@ -78,48 +81,58 @@ class GaugeTotals:
 
     def add(self, row: GaugeRow, series: str, now: float) -> None:
         """Add a row to the series of this name."""
-        cells, period = self.cells.setdefault(series, {}), self.period(now)
-        cell = cells.get(row.metric)
+        cells, period = self.cells.setdefault(row.metric, {}), self.period(now)
+        cell = cells.get(series)
         if cell is None:
-            cell = cells[row.metric] = GaugeCell(period)
+            cell = cells[series] = GaugeCell(period)
         cell.move_to(period)
         cell.now = joined_rows(cell.now, row, series)
 
-    def rows(self, now: float) -> list[GaugeRow]:
-        """Return the numbers of the interval under way and the one before, a row for each gauge and series."""
-        period, found = self.period(now), []
-        for series, cells in list(self.cells.items()):
-            for metric, cell in list(cells.items()):
-                cell.move_to(period)
-                if cell.now is None and cell.before is None:
-                    del cells[metric]
-                elif cell.now is None or cell.before is None:
-                    found.append(cell.now or cell.before)
-                else:
-                    found.append(joined_rows(cell.before, cell.now, series))
-            if not cells:
-                del self.cells[series]
+    def rows_of(self, metric: str, now: float) -> list[GaugeRow]:
+        """Return the numbers of one gauge in the interval under way and the one before, a row for each series."""
+        cells, period, found = self.cells.get(metric, {}), self.period(now), []
+        for series, cell in list(cells.items()):
+            cell.move_to(period)
+            if cell.now is None and cell.before is None:
+                del cells[series]
+            elif cell.now is None or cell.before is None:
+                found.append(cell.now or cell.before)
+            else:
+                found.append(joined_rows(cell.before, cell.now, series))
+        if not cells:
+            self.cells.pop(metric, None)
         return [row for row in found if row is not None]
 
     def forget(self, series: LabelSeries) -> None:
         """Forget a series that was given up."""
-        self.cells.pop(series.name, None)
+        for cells in self.cells.values():
+            cells.pop(series.name, None)
 
 
 class TelemetryTotals:
     """Names and gauges of the clients' own metrics in one process; counters are in the table.
 
-    `told`: the gauges of each worker, where several are put together.
+    `told`: the gauges of each worker by metric, where several are put together. `refused`: numbers that were not taken,
+    counted under the number `born`.
     """
 
     def __init__(self, config: TelemetryConfig) -> None:
         self.labels: list[str] = list(config.labels)
         self.gauges = GaugeTotals(config.interval)
-        self.told: dict[int, list[GaugeRow]] = {}
+        self.told: dict[int, dict[str, list[GaugeRow]]] = {}
+        self.refused_rows: dict[int, int] = {}
+        """Gauges that each worker told last and that were not taken here."""
         self.kinds = {sample_name(name, grows=grows(name)): grows(name) for name in STANDARD}
-        self.refused = 0
+        self.refused, self.born = 0, next(BIRTHS)
 
     def admits(self, metric: str, *, grows: bool) -> bool:
+        """Return True if a number of this metric is taken, as a counter if it `grows`, else as a gauge; count it if it
+        is not."""
+        told = self.is_told(metric, grows=grows)
+        self.refused += not told
+        return told
+
+    def is_told(self, metric: str, *, grows: bool) -> bool:
         """Return True if a metric of this name is told, as a counter if it `grows`, else as a gauge."""
         kind = self.kinds.get(metric)
         if kind is None and len(self.kinds) < MOST_NAMES + len(STANDARD):
@@ -128,21 +141,40 @@ class TelemetryTotals:
                 kind = not grows  # it would be taken for the other one
             else:
                 kind = self.kinds[metric] = grows
-        if kind is not grows:
-            self.refused += 1
         return kind is grows
 
-    def all_rows(self, known: Iterable[str], now: float) -> dict[str, dict[str, GaugeRow]]:
-        """Return the rows of all workers or of this process, by metric and series; those of series that are not `known`
-        are `other`'s."""
-        names, found = frozenset(known), dict[str, dict[str, GaugeRow]]()
-        for rows in (self.gauges.rows(now), *self.told.values()):
+    def rows_of(self, metric: str, known: Container[str], now: float) -> dict[str, GaugeRow]:
+        """Return the rows of one gauge of all workers or of this process, by series; those of series that are not
+        `known` are `other`'s."""
+        found: dict[str, GaugeRow] = {}
+        for rows in (self.gauges.rows_of(metric, now), *(told.get(metric, ()) for told in self.told.values())):
             for row in rows:
-                if self.admits(row.metric, grows=False):
-                    series = row.series if row.series in names else OTHER
-                    of_metric = found.setdefault(row.metric, {})
-                    of_metric[series] = joined_rows(of_metric.get(series), row, series)
+                series = row.series if row.series in known else OTHER
+                found[series] = joined_rows(found.get(series), row, series)
         return found
+
+    def take_rows(self, worker: int, rows: Sequence[GaugeRow]) -> Iterator[None]:
+        """Take the gauges that a worker tells in place of those that it told before, some of them a step."""
+        found, refused = dict[str, list[GaugeRow]](), 0
+        for first in range(0, len(rows), MOST_ROWS):
+            for row in rows[first : first + MOST_ROWS]:
+                if self.is_told(row.metric, grows=False):
+                    found.setdefault(row.metric, []).append(row)
+                else:
+                    refused += 1
+            yield
+        self.refused += max(0, refused - self.refused_rows.get(worker, 0))  # it tells the same ones again and again
+        self.told[worker], self.refused_rows[worker] = found, refused
+
+    def forget_worker(self, worker: int) -> None:
+        """Forget the gauges of a worker whose process has ended."""
+        self.told.pop(worker, None)
+        self.refused_rows.pop(worker, None)
+
+    def forget_workers(self) -> None:
+        """Forget the gauges of all workers, which tell others now."""
+        self.told.clear()
+        self.refused_rows.clear()
 
 
 def joined_rows(one: GaugeRow | None, other: GaugeRow, series: str) -> GaugeRow:

@@ -25,7 +25,7 @@ class TelemetryCollector(Collector):
         if telemetry is None:
             return
         series = totals.tables[CLIENT_TELEMETRY].everything()
-        rows = telemetry.all_rows(totals.tables[CLIENT_TELEMETRY].series, self.clock())
+        known = totals.tables[CLIENT_TELEMETRY].series
         for metric, grows in sorted(telemetry.kinds.items()):
             family: CounterMetricFamily | GaugeMetricFamily
             if grows:
@@ -38,7 +38,8 @@ class TelemetryCollector(Collector):
                 family = GaugeMetricFamily(
                     PREFIX + metric, f"As clients tell it of themselves (KIP-714), {how}.", labels=telemetry.labels
                 )
-                numbers = {name: gauge_value(row) for name, row in rows.get(metric, {}).items()}
+                rows = telemetry.rows_of(metric, known, self.clock())
+                numbers = {name: gauge_value(row) for name, row in rows.items()}
             for name, number in numbers.items():
                 if number is not None:
                     family.add_metric(label_values(name, len(telemetry.labels)), number)

@@ -153,7 +153,7 @@ class LabelTotals:
     def _rest(self, labels: tuple[str, ...], table: LabelTable, telemetry: TelemetryTotals | None = None) -> None:
         if self.rests:
             if telemetry is not None:
-                telemetry.told.clear()
+                telemetry.forget_workers()
             self.resting[labels] = table, telemetry
             while len(self.resting) > MOST_RESTING:
                 del self.resting[next(iter(self.resting))]
@@ -169,7 +169,7 @@ class LabelTotals:
         if table is None:
             return
         if label == CLIENT_TELEMETRY and self.telemetry is not None:
-            lines = [line for line in lines if self.telemetry.admits(line[0][0], grows=True)]
+            lines = [line for line in lines if line[1] and self.telemetry.admits(line[0][0], grows=True)]
             weight = count = float(sum(number > 0 for _, number in lines))  # what a client claims has no weight
         else:
             weight = sum_of(WEIGHTS[label], lines)

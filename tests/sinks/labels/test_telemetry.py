@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from time import thread_time
 from typing import Any
 from uuid import UUID
 
@@ -16,13 +18,15 @@ from kproxy.config.telemetry import KAFKA, STANDARD, TelemetryConfig
 from kproxy.core.telemetry import TelemetryPush
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.sinks.labels.push_reader import MOST_CELLS, MOST_UNPACKED, PushRead, PushReader
-from kproxy.sinks.labels.shares import LabelShare, ToldShares, share_of
-from kproxy.sinks.labels.telemetry import CLIENT_TELEMETRY, MOST_NAMES, sample_name
+from kproxy.sinks.labels.shares import LabelShare, ToldShares, make_share, share_of
+from kproxy.sinks.labels.telemetry import CLIENT_TELEMETRY, MOST_NAMES, GaugeRow, sample_name
 from kproxy.sinks.labels.telemetry_collector import TelemetryCollector
 from kproxy.sinks.labels.totals import LabelTotals
+from kproxy.sinks.merged_metrics import collect_into
 from kproxy.sinks.metrics import registry_of
 from kproxy.wire.records.compression import compress
 from tests.support.otlp_metrics import counted, gauge, metrics_data, point
+from tests.support.pace import within
 
 MADE = f"{KAFKA}producer.connection.creation.total"
 WAIT_AVG, WAIT_MAX = f"{KAFKA}producer.record.queue.time.avg", f"{KAFKA}producer.record.queue.time.max"
@@ -184,7 +188,7 @@ def test_many_clients_have_as_many_series_as_there_may_be() -> None:
     assert found[MAX, "other"] == 999
     assert len(found) == 42
     assert told.totals.telemetry is not None
-    assert len(told.totals.telemetry.gauges.cells) == 21
+    assert sum(map(len, told.totals.telemetry.gauges.cells.values())) == 21
 
 
 def test_a_series_that_goes_takes_its_gauges_along() -> None:
@@ -262,6 +266,54 @@ def test_workers_are_put_together() -> None:
     shares.begins(1)
     tell(shares, 1, told, told.new())
     assert told.samples(both) == {(TOTAL, "a"): 5, (AVG, "a"): 1}
+
+
+def test_what_workers_refuse_is_told_once() -> None:
+    """However often workers tell what they have, and whoever asks; also what only meets here."""
+    told = Told(metrics="all", labels=[])
+    shares, workers = ToldShares(told.new()), [told.new(), told.new()]
+    told.take(push(counted("a", point(1)), gauge("b", point(1))), workers[0])
+    told.take(push(gauge("a", point(1)), counted("b", point(1))), workers[0])  # refused there
+    told.take(push(gauge("a", point(1))), workers[1])  # refused here
+    for _ in range(3):
+        for worker, totals in enumerate(workers):
+            tell(shares, worker, told, totals)
+        assert "kproxy_telemetry_points_refused_total 3.0" in told.text(shares.totals)
+    told.take(push(gauge("a", point(1))), workers[0])
+    tell(shares, 0, told, workers[0])
+
+    assert "kproxy_telemetry_points_refused_total 4.0" in told.text(shares.totals)
+    assert set(told.samples(shares.totals)) == {
+        ("kproxy_client_telemetry_a_total",), ("kproxy_client_telemetry_b",)
+    }  # fmt: skip
+
+
+def test_all_gauges_that_there_may_be_are_told_in_short_steps() -> None:
+    """By the process that a scraper asks, to it, and by a worker to the process that puts them together."""
+    told = Told(series=500, metrics="all", labels=["client_id"])
+    rows = [GaugeRow("", f"n{number}_avg", 1, 1.0, 1.0, 1.0) for number in range(MOST_NAMES)]
+    for number in range(500):
+        told.totals.add_gauges([msgspec.structs.replace(row, series=f"c{number}") for row in rows], told.now)
+    made: list[LabelShare] = []
+    both = told.new(500)
+    steps = {
+        "share": make_share(told.totals, told.now, made),
+        "take": (step for share in made for step in ToldShares(both).take(0, share, told.now)),
+        "own": collect_into([], TelemetryCollector(told.totals, lambda: told.now)),
+        "all": collect_into([], TelemetryCollector(both, lambda: told.now)),
+    }
+    gc.disable()  # it does not come by in a process that carries traffic, but every ten minutes
+    try:
+        for name, work in steps.items():
+            longest, began = 0.0, thread_time()
+            for _ in work:
+                longest, began = max(longest, thread_time() - began), thread_time()
+            assert within(max(longest, thread_time() - began), 0.03), name
+    finally:
+        gc.enable()
+    assert len(made[0].gauges) == 500 * MOST_NAMES
+    assert both.telemetry is not None
+    assert sum(map(len, both.telemetry.told[0].values())) == 500 * MOST_NAMES
 
 
 @pytest.mark.parametrize("labels", [["client_id"], ["client_id", "software"], ["client_id", "topic", "listener"]])
