@@ -28,6 +28,8 @@ WRONG_DATA = frozenset((400, 413, 422))
 """Statuses that are about what was sent: the same would be refused for ever."""
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
 """Seconds to the next attempt, doubled with each that fails, if the server does not say how long."""
+TELL_EVERY = 60.0
+"""Seconds between two log lines about what a collector throws away, which may be some of each request."""
 LONGEST_MESSAGE = 300
 """Characters of a server's message that are shown."""
 
@@ -135,6 +137,8 @@ class Exporter:
         self.way = settings.way
         self._make()
         self.failing = False
+        self.thrown_away_told = -math.inf
+        """When it was logged last that the collector throws something away."""
 
     @property
     def ready_at(self) -> float:
@@ -203,7 +207,11 @@ class Exporter:
         self._ready_at = self.clock() + wait
 
     def _tell(self, delivery: Delivery) -> None:
-        """Log the first failure and its end."""
+        """Log the first failure and its end, and now and then what the collector says of what it throws away."""
+        if delivery.rejected and self.clock() - self.thrown_away_told >= TELL_EVERY:
+            self.thrown_away_told = self.clock()
+            self.log.warning("otlp: the collector takes what is sent, and throws some of it away", signal=self.signal,
+                             rejected=delivery.rejected, error=delivery.message)  # fmt: skip
         if delivery.taken == self.failing:
             self.failing = not delivery.taken
             if self.failing:

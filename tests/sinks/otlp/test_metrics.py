@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector as MetricsCollector
 
 from kproxy.sinks.merged_metrics import MetricSamples, collect_samples
 from kproxy.sinks.metrics import exposition, registry_of
-from kproxy.sinks.otlp.export import OtlpCollector, OtlpCounters, OtlpSettings
+from kproxy.sinks.otlp.export import Exporter, OtlpCollector, OtlpCounters, OtlpSettings
 from kproxy.sinks.otlp.metric_points import in_requests
 from kproxy.sinks.otlp.metrics_export import MetricsExport
 from tests.sinks.audit.conftest import Log
@@ -194,6 +194,24 @@ def test_what_becomes_of_an_answer(collector: Collector, export: Any, reply: Rep
     assert dict(own.exporter.counters.exports) == {("metrics", outcome): 1}
     left = max(0.0, own.exporter.ready_at - own.exporter.clock())
     assert left == pytest.approx(waits, rel=0.3, abs=0.3)
+
+
+def test_why_some_is_thrown_away_is_told_once_a_minute(collector: Collector, settings: Settings) -> None:
+    """Else nobody would know: counters say only that it was."""
+    log, now = Log(), [0.0]
+    exporter = Exporter("metrics", settings(), OtlpCounters(), log, lambda: now[0])
+    body = b'{"partialSuccess": {"rejectedDataPoints": "2", "errorMessage": "too many series"}}'
+    collector.replies = [Reply(200, {}, body) for _ in range(3)]
+    told = []
+    for second in (0.0, 59.0, 61.0):
+        now[0] = second
+        assert exporter.send([], 5).outcome == "partial"
+        told.append(len(log.lines))
+    exporter.close()
+
+    assert told == [1, 1, 2]
+    level, _, words = log.lines[0]
+    assert (level, words) == ("warning", {"signal": "metrics", "rejected": 2, "error": "too many series"})
 
 
 def test_the_last_numbers_are_sent(collector: Collector, export: Any) -> None:
