@@ -92,9 +92,9 @@ def command(
     upstream = in_front["upstream"]
     if admin is None and (given := [name for name, value in in_front.items() if value not in (None, ())]):
         raise click.UsageError(f"--{given[0]} is for kproxy in front, which needs --admin")
-    if upstream and (topics or ctx.get_parameter_source("brokers") is not ParameterSource.DEFAULT):
+    if upstream is not None and (topics or ctx.get_parameter_source("brokers") is not ParameterSource.DEFAULT):
         raise click.UsageError("--upstream has brokers and topics of its own")
-    if upstream:
+    if upstream is not None:  # "" is a variable that is not set, and no wish for a mock
         upstream = checked_servers(upstream)
     with ExitStack() as stack:
         end = stack.enter_context(awaited_end())

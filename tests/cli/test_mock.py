@@ -178,6 +178,8 @@ def test_rules_with_a_mistake_are_told_at_the_start(tmp_path: Path) -> None:
         (["--admin", "127.0.0.1"], "--admin"),
         (["--admin", "0.0.0.0:0"], "--admin"),
         (["--admin", "127.0.0.1:0", "--upstream", "a b"], "--upstream"),
+        (["--admin", "127.0.0.1:0", "--upstream", ""], "--upstream"),
+        (["--admin", "127.0.0.1:0", "--upstream", "", "--topic", "a"], "--upstream has brokers and topics of its own"),
         (["--admin", "127.0.0.1:0", "--upstream", "a:1", "--brokers", "3"], "--upstream has brokers and topics of its"),
         (["--admin", "127.0.0.1:0", "--upstream", "a:1", "--topic", "a"], "--upstream has brokers and topics of its"),
     ],
