@@ -215,6 +215,9 @@ def tell_change(backend: Backend, request: Request, operation: Operation, call: 
     backend.log.info("admin change", operation=operation.name, of=of, peer=peer, who=call.who or None)
 
 
+NO_CHARACTER = quote("\N{REPLACEMENT CHARACTER}")
+
+
 class KeepSlashes:
     """Middleware for names with slashes: `%2F` in a path is part of a parameter, not of the path. Bytes of a query that
     are not ASCII, which HTTP does not allow, are taken as if they were written as they should be."""
@@ -227,7 +230,7 @@ class KeepSlashes:
         if not query.isascii():
             scope = {**scope, "query_string": quote(query, safe=printable).encode()}
         raw = scope.get("raw_path", b"")
-        if scope["type"] == "http" and b"%2" in raw:
-            path = raw.partition(b"?")[0].decode("ascii", "replace")
+        if scope["type"] == "http" and (b"%2" in raw or b"%00" in raw):
+            path = raw.partition(b"?")[0].decode("ascii", "replace").replace("%00", NO_CHARACTER)
             scope = {**scope, "path": unquote(path.replace("%2F", SLASH).replace("%2f", SLASH))}
         await self.app(scope, receive, send)

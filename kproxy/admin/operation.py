@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
@@ -164,8 +165,10 @@ class Operation:
 
     def _query(self, request: Request) -> BaseModel:
         given = dict(request.query_params)
+        counts = Counter(name for name, _ in request.query_params.multi_items())
         names = {info.alias or name for name, info in self.query.model_fields.items()}
         wrong = [f"{name}: {_unknown(name, names)}" for name in given if name not in names]
+        wrong += [f"{name}: given {counts[name]} times" for name in given if name in names and counts[name] > 1]
         try:
             query = self.query.model_validate({name: value for name, value in given.items() if name in names})
         except ValidationError as error:
@@ -231,7 +234,8 @@ def text_end(data: bytes, at: int) -> int:
 
 
 SLASH = "\x00"
-"""Stands for a slash within a path parameter, %2F, which is none of the path's own. No name has this character."""
+"""Stands for a slash within a path parameter, %2F, which is none of the path's own. A name that has this character itself gets
+another one for it."""
 
 
 async def until_gone(request: Request) -> None:

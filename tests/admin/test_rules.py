@@ -103,6 +103,24 @@ async def test_names_with_slashes_spaces_and_letters_of_all_sorts(api: Any) -> N
 
 
 @pytest.mark.trio
+async def test_no_other_name_is_one_with_a_slash(api: Any) -> None:
+    """Whatever a client writes between its letters."""
+    await api("PUT", "/api/rules/a%2Fb", TINY)
+    for other in ("a%00b", "a%00b%2F", "a%ffb", "a%252Fb"):
+        assert (await api("DELETE", f"/api/rules/{other}")).code == "no_such_rule"
+    assert (await api("GET", "/api/rules/a%2Fb")).json["name"] == "a/b"
+
+
+@pytest.mark.trio
+async def test_a_parameter_that_is_there_twice_is_a_mistake(api: Any) -> None:
+    """Else one of its values would be left out in silence."""
+    await api("PUT", "/api/rules/x", TINY)
+    refused = await api("POST", "/api/rules/x/wait?hits=1&hits=2&timeout=0s")
+    assert (refused.status, refused.code) == (422, "invalid_query")
+    assert "hits: given 2 times" in refused.json["error"]["message"]
+
+
+@pytest.mark.trio
 async def test_all_the_apis_rules_are_replaced_at_once(api: Any) -> None:
     """Those of files stay; unchanged ones go on counting."""
     await api("POST", "/api/rules", "rules:\n  - {name: x, kind: tiny}\n  - {name: y, kind: tiny}\n", kind=YAML)
