@@ -78,10 +78,10 @@ def keeper_of(backend: Backend) -> ConfigKeeper:
 
 
 def document_of(backend: Backend, call: OperationCall) -> Source | None:
-    """Return the document in the body; None if there is none, which stands for kproxy's own file. Raises
-    ConfigRefused."""
+    """Return the document in the body; None if there is no body, which stands for kproxy's own file: one with comments
+    only is a document, of whoever meant to send a config. Raises ConfigRefused."""
     assert isinstance(call.body, Source), "the operation has such a body"
-    if call.body.is_yaml and call.body.root is None:
+    if call.body.is_yaml and not call.body.has_text:
         return None
     if not call.may_write:
         raise Problem(403, "read_only", "the token is for reading, and a config in the body may name any file")

@@ -71,22 +71,21 @@ def _send(admin: Admin, path: str, file: str | None, query: dict[str, Any] | Non
     """Send a document, or none, and return the answer. Raises DocumentError with places in the file."""
     if file is None:
         return admin("POST", path, b"", kind=YAML, query=query)
+    where = "<stdin>" if file == "-" else file
     data = sys.stdin.buffer.read(MOST_BYTES + 1) if file == "-" else _read(file)
+    if not data.strip():  # without a body the proxy would read its own file
+        raise InputError(f"{where} is empty")
     try:
         return admin("POST", path, data, kind=JSON if file.endswith(".json") else YAML, query=query)
     except DocumentError as error:
-        where = "<stdin>" if file == "-" else file
         raise DocumentError([line.replace("<api>", where, 1) for line in error.mistakes]) from None
 
 
 def _read(file: str) -> bytes:
     try:
-        data = read_named(file)
+        return read_named(file)
     except OSError as error:
         raise InputError(f"{file} cannot be read: {reason(error)}") from None
-    if not data.strip():
-        raise InputError(f"{file} is empty")
-    return data
 
 
 def _print_steps(found: dict[str, Any], as_json: bool, nothing: str) -> None:

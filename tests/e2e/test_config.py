@@ -46,9 +46,9 @@ class Configured:
         with urllib.request.urlopen(request, timeout=10) as answer:
             return set(answer.read().decode().splitlines())
 
-    def __call__(self, *words: str, code: int = 0, token: str = TOKEN) -> str:
+    def __call__(self, *words: str, code: int = 0, token: str = TOKEN, stdin: str = "") -> str:
         env = {"KPROXY_ADMIN": f"http://{self.proxy.admin}", "KPROXY_TOKEN": token}
-        ran = CliRunner().invoke(main, ["config", *words], env=env)
+        ran = CliRunner().invoke(main, ["config", *words], env=env, input=stdin)
         self.errors = ran.stderr
         assert ran.exit_code == code, ran.output
         return ran.stdout
@@ -136,9 +136,31 @@ def test_without_a_token_kproxy_reads_its_own_file_only(configured: Callable[...
     run("apply", str(other), code=1)
     assert "only where the admin address asks for a token" in run.errors
     run.write(listeners=listeners)
+    for text in ("# what a template made of nothing\n", "---\n"):
+        other.write_text(text)  # a config, though one without anything
+        run("apply", str(other), code=1)
+        assert "only where the admin address asks for a token" in run.errors
     assert "added\tlisteners.b" in run("apply")
     with RawClient(listeners[1]["bind"]) as client:
         assert client.brokers()
+
+
+def test_a_config_without_anything_is_not_kproxys_own(configured: Callable[..., Any], tmp_path: Path) -> None:
+    """A program that should have written it, and has not, does not get what is in the own file."""
+    run = configured()
+    run.write(listeners=run.listeners("b"))
+    other = tmp_path / "other.yaml"
+    for text, says in (
+        ("", "is empty"),
+        (" \n", "is empty"),
+        ("# none\n", "found nothing"),
+        ("---\n", "found nothing"),
+    ):
+        other.write_text(text)
+        for words in (("diff", str(other)), ("apply", str(other)), ("diff", "-"), ("apply", "-")):
+            run(*words, code=1, stdin=text)
+            assert says in run.errors, (text, words, run.errors)
+    assert json.loads(run("show", "--json"))["applied"] == 0
 
 
 def test_sighup_reads_config_and_rules_together(configured: Callable[..., Any], tmp_path: Path) -> None:

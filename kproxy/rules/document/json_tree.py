@@ -29,6 +29,7 @@ def json_source(file: str, data: bytes) -> Source:
     """Return the source of a JSON document. One that is no JSON is a source with that mistake, and `is_yaml` is
     False."""
     source = Source(file, "")
+    source.has_text = len(data) > 0
     try:
         text = data.decode()
         _measure(text)

@@ -74,10 +74,12 @@ LONGEST_MESSAGE = 600
 
 
 class Source:
-    """Tree of one file, and its mistakes; `root` is None when the file is empty or no YAML."""
+    """Tree of one file, and its mistakes; `root` is None when the file has no value or is no YAML. `has_text`: it is
+    not of zero bytes, though all of it may be comments."""
 
     def __init__(self, file: str, data: str | bytes) -> None:
         self.file = file
+        self.has_text = len(data) > 0
         self.root: YamlNode | None = None
         self._mistakes: dict[tuple[int, int, str], None] = {}
         self._untold: set[int] = set()  # hashes of mistakes beyond those
