@@ -123,9 +123,9 @@ def read(answer: GoldAnswer, lake: str) -> pa.Table:
             place = f"{path}/gold/{answer.name}"
             there = system.get_file_info(f"{path}/gold").type == fs.FileType.Directory
             if system.get_file_info(place).type == fs.FileType.Directory:
-                return ds.dataset(place, format="parquet", filesystem=system).to_table(
-                    columns=[column.name for column in answer.columns]
-                )
+                rows = ds.dataset(place, format="parquet", filesystem=system)
+                check_columns(answer, lake, rows.schema.names, files=bool(rows.files))
+                return rows.to_table(columns=[column.name for column in answer.columns])
         except FileNotFoundError:  # it is being replaced
             there = True
         except (OSError, ValueError, KeyError) as error:
@@ -135,6 +135,15 @@ def read(answer: GoldAnswer, lake: str) -> pa.Table:
         if time.monotonic() > until:
             raise InternalError(f"{lake}: {answer.name} is not there; kproxy audit gold makes it")
         time.sleep(0.1)
+
+
+def check_columns(answer: GoldAnswer, lake: str, there: Iterable[str], *, files: bool) -> None:
+    """Raise InternalError for a table without the columns that it has: one of no files, or of another kproxy."""
+    if not files:
+        raise InternalError(f"{lake}: {answer.name} has no files; kproxy audit gold --again makes it anew")
+    if missing := {column.name for column in answer.columns}.difference(there):
+        what = f"lacks {', '.join(sorted(missing))}: another version of kproxy has made it"
+        raise InternalError(f"{lake}: {answer.name} {what}; kproxy audit gold --again makes it anew")
 
 
 def holds(rows: pa.Table, column: Column, texts: list[str]) -> Any:
@@ -193,10 +202,15 @@ def text_of(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.0f}"
     if isinstance(value, list):
         return "; ".join(map(text_of, value))
     return str(value)
+
+
+def csv_text_of(value: object) -> str:
+    """Return a value as CSV has it: a number with all of its digits, as JSON has it: programs go on from there."""
+    return repr(value) if isinstance(value, float) else text_of(value)
 
 
 def as_csv(answer: GoldAnswer, rows: Iterable[dict[str, Any]]) -> str:
@@ -204,7 +218,7 @@ def as_csv(answer: GoldAnswer, rows: Iterable[dict[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(column.name for column in answer.columns)
-    writer.writerows([text_of(row[column.name]) for column in answer.columns] for row in rows)
+    writer.writerows([csv_text_of(row[column.name]) for column in answer.columns] for row in rows)
     return text.getvalue()
 
 

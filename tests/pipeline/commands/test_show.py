@@ -55,7 +55,7 @@ def made_up(random: Random, column: Column, answer: GoldAnswer, number: int) -> 
         "string": lambda: random.choice([*NAMES, None]),
         "int": lambda: random.choice((None, -1, 0, 7, 2**31 - 1)),
         "long": lambda: number,
-        "double": lambda: random.choice((None, 0.0, 1.5, 1e9)),
+        "double": lambda: random.choice((None, 0.0, 1.5, 1e9, 1234567.875, 0.1234567)),
         "boolean": lambda: random.choice((True, False, None)),
         "timestamp": lambda: datetime(2026, 11, random.randrange(1, 28), tzinfo=UTC),
     }
@@ -161,6 +161,18 @@ def test_other_forms(lake: Path) -> None:
     assert "\u202e" not in show(lake, "who_writes").stdout
 
 
+@pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: answer.name)
+def test_csv_has_the_numbers_that_json_has(lake: Path, answer: GoldAnswer) -> None:
+    """With all of their digits; the table has no exponents."""
+    names = [column.name for column in answer.columns if column.type in ("int", "long", "double") and not column.array]
+    rows = told(show(lake, answer.name, "-o", "json"))
+    read = list(csv.DictReader(io.StringIO(show(lake, answer.name, "-o", "csv").stdout)))
+    assert [[row[name] and float(row[name]) for name in names] for row in read] == [
+        ["" if row[name] is None else row[name] for name in names] for row in rows
+    ]
+    assert not re.search(r"\de\+\d", show(lake, answer.name).stdout)
+
+
 def test_it_needs_no_spark(lake: Path) -> None:
     """Nor Java; in a process of its own it takes a second or so."""
     code = (
@@ -222,6 +234,11 @@ def test_a_lake_without_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (gold / "traffic" / "a.parquet").write_bytes(b"no table")
     done = show(tmp_path, "traffic")
     assert f"{tmp_path}: traffic cannot be read: " in done.output
+    (gold / "traffic" / "a.parquet").unlink()
+    assert f"{tmp_path}: traffic has no files; kproxy audit gold --again makes it" in show(tmp_path, "traffic").output
+    pq.write_table(pa.table({"cluster": ["main"]}), gold / "traffic" / "a.parquet")
+    done = show(tmp_path, "traffic")
+    assert f"{tmp_path}: traffic lacks api, " in done.output and "another version of kproxy has made it" in done.output
     done = CliRunner().invoke(group, ["show", "traffic", "--lake", "nothing://there"])
     assert "nothing://there: traffic cannot be read: " in done.output
 
