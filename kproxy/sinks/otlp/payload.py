@@ -50,7 +50,7 @@ def attributes(values: Mapping[str, str | int | float | bool | list[str] | None]
 def any_value(value: str | float | bool | list[str]) -> Tree:
     """Return a value in the form that tells its type."""
     if isinstance(value, str):
-        return {"stringValue": value if value.isascii() else value.encode("utf-8", "replace").decode()}
+        return {"stringValue": sendable(value)}
     if isinstance(value, bool):
         return {"boolValue": value}
     if isinstance(value, int):
@@ -58,6 +58,11 @@ def any_value(value: str | float | bool | list[str]) -> Tree:
     if isinstance(value, list):
         return {"arrayValue": {"values": [any_value(one) for one in value]}}
     return {"doubleValue": number(value)}
+
+
+def sendable(text: str) -> str:
+    """Return a text as it can be sent: bytes of a name that were not UTF-8 become question marks."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def number(value: float) -> float | str:

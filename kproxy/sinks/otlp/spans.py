@@ -18,7 +18,7 @@ from kproxy.observe.response_errors import errors_of
 from kproxy.wire.table.api_keys import PRODUCE
 from kproxy.wire.table.errors import error_name
 
-from .payload import Tree, attributes, nanoseconds
+from .payload import Tree, attributes, nanoseconds, sendable
 from .trace_context import TraceContext, context_in, is_chosen
 
 CLIENT, ERROR = 3, 2  # SPAN_KIND_CLIENT and STATUS_CODE_ERROR of the proto
@@ -67,7 +67,7 @@ def span_of(seen: ObservedExchange, found: TracedRecords, wall: Callable[[float]
         "traceId": contexts[0].trace_id if len(contexts) == 1 else urandom(16).hex(),
         "spanId": urandom(8).hex(),
         "flags": 1,
-        "name": operation if topic is None else f"{operation} {short(topic)}",
+        "name": operation if topic is None else f"{operation} {sendable(short(topic))}",
         "kind": CLIENT,
         "startTimeUnixNano": nanoseconds(wall(request.first)),
         "endTimeUnixNano": nanoseconds(wall(max(end, request.first))),

@@ -139,7 +139,6 @@ class TraceSink:
             try:
                 work()
             except Exception as error:
-                self.dropped += 1
                 self.log.error("otlp: spans cannot be made or sent, which is a mistake in kproxy", exc_info=error)
                 self._closing.wait(self.flush)
             if closing:
@@ -162,6 +161,9 @@ class TraceSink:
         began, spent = time.monotonic(), time.thread_time()
         try:
             self._trace(seen)
+        except Exception:
+            self.dropped += 1
+            raise
         finally:
             used = time.thread_time() - spent
             self._left = min(BURST, self._left + SHARE * (time.monotonic() - began)) - used
@@ -197,10 +199,18 @@ class TraceSink:
         self._send.clear()
         while self.spans and self.exporter.ready_at <= time.monotonic() < self._deadline:
             batch = [self.spans[index] for index in range(min(BATCH, len(self.spans)))]
-            delivery = self.exporter.send(batch, len(batch), self._deadline - time.monotonic())
+            try:
+                delivery = self.exporter.send(batch, len(batch), self._deadline - time.monotonic())
+            except Exception:  # such as of one that cannot be encoded: they would keep all others for ever
+                self._leave(batch, len(batch))
+                raise
             if not delivery.taken and not delivery.wrong:
                 return
-            with self._lock:
-                for _ in batch:
-                    self.spans.popleft()
-                self.dropped += len(batch) if delivery.wrong else delivery.rejected
+            self._leave(batch, len(batch) if delivery.wrong else delivery.rejected)
+
+    def _leave(self, batch: Sequence[Tree], lost: int) -> None:
+        """Keep the first spans no longer, of which so many are lost."""
+        with self._lock:
+            for _ in batch:
+                self.spans.popleft()
+            self.dropped += lost

@@ -10,6 +10,8 @@ import pytest
 from kproxy.rules.select.match import text_test
 from kproxy.sinks.otlp import trace_sink
 from kproxy.sinks.otlp.export import OtlpCounters, OtlpSettings
+from kproxy.sinks.otlp.payload import Tree
+from kproxy.sinks.otlp.spans import span_of
 from kproxy.sinks.otlp.trace_sink import TraceSink
 from kproxy.wire.records import Record, encode_batch
 from tests.sinks.audit.conftest import Log
@@ -115,6 +117,38 @@ def test_reads_and_failures(collector: Collector, sink: Any) -> None:
     assert (read.name, of(read)["messaging.operation.type"], read.status.code) == ("receive orders", "receive", 0)
     assert (refused.status.code, of(refused)["error.type"]) == (2, "NOT_LEADER_OR_FOLLOWER")
     assert (unanswered.status.code, of(unanswered)["error.type"], len(unanswered.events)) == (2, "unanswered", 0)
+
+
+@pytest.mark.parametrize("encoding", ["json", "protobuf"])
+def test_a_topic_whose_name_is_no_text(collector: Collector, sink: Any, encoding: str) -> None:
+    """Clients may ask for any bytes; the spans behind that one are sent as well."""
+    own = sink(encoding=encoding)
+    for number, topic in enumerate(("orders\udcff", "orders"), 1):
+        own.take(produce(record(number), topic=topic))
+    own.close()
+
+    assert [span.name for span in collector.spans()] == ["send orders?", "send orders"]
+    assert own.dropped == 0
+
+
+def test_what_cannot_be_encoded_keeps_nothing_else(
+    collector: Collector, sink: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such spans would be a mistake of kproxy's own: they are dropped and counted, not tried for ever."""
+    own, errors = sink(), Log()
+    own.log = errors
+
+    def odd(seen: Any, *rest: Any) -> Tree:
+        return span_of(seen, *rest) | ({"name": "\udcff"} if seen.key == 1 else {})
+
+    monkeypatch.setattr(trace_sink, "span_of", odd)
+    own.take(fetch(record(1)))
+    until(lambda: own.dropped == 1)
+    own.take(produce(record(2)))
+    until(collector.spans)
+
+    assert [span.trace_id.hex() for span in collector.spans()] == [trace(2)]
+    assert len(errors.texts("error")) == 1
 
 
 def test_records_of_several_traces(collector: Collector, sink: Any) -> None:
