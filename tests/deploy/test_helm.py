@@ -6,6 +6,7 @@ import copy
 import functools
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ from jsonschema import Draft7Validator, ValidationError
 
 from kproxy.config.limits import Limits
 from tests.support import manifests
-from tests.support.helm import CHART, FOLDER, SETS, helm, rendered
+from tests.support.helm import BROKERS, CHART, EVERYTHING, FOLDER, SETS, helm, rendered
 from tests.support.manifests import named
 
 DEPLOY = FOLDER.parent
-BROKERS = {"cluster": {"bootstrap": ["kafka:9092"]}}
 ALERTS = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text())
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 every_set = pytest.mark.parametrize("path", SETS, ids=lambda path: path.stem)
 
 
@@ -186,6 +187,87 @@ def test_rules_may_come_as_text(tmp_path: Path) -> None:
     file.write_text("# what teams call them\nrules:\n  - {name: one, kind: delay, delay: 1ms}\n")
     objects = rendered("--set-file", rf"rules.names\.yaml={file}", values=BROKERS)
     assert config_map(objects, "kproxy-rules") == {"names.yaml": file.read_text()}
+
+
+def test_text_of_rules_arrives_as_it_is() -> None:
+    """However its first line is indented, and whatever it ends with."""
+    for text in ("  # indented\nrules: []\n", "\n\n   rules: []", "# \t\rü\nrules: []", "--- |\n x"):
+        objects = rendered(values={**BROKERS, "rules": {"a.yaml": text}})
+        assert config_map(objects, "kproxy-rules") == {"a.yaml": text}
+
+
+WORDS = (
+    "123",
+    "1e3",
+    "true",
+    "null",
+    "~",
+    "0x1f",
+    "0o17",
+    "2026-01-01",
+    "on",
+    'a"b',
+    "a: b #c",
+    "x}\n  y: z",
+    "{{ .Values }}",
+)
+NAMES_ONLY = ("123", "1e3", "0x1f", "true", "null", "on", "007", "2026-01-01")
+
+
+def texts(schema: dict[str, Any], place: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield where the chart's own values are text."""
+    for name, below in schema.get("properties", {}).items():
+        if below.get("type") == "string":
+            yield (*place, name)
+        yield from texts(below, (*place, name))
+
+
+def shape(value: Any) -> Any:
+    """Return what there is of a document's values without the values of its text."""
+    if isinstance(value, dict):
+        return {key: shape(below) for key, below in value.items()}
+    return [shape(below) for below in value] if isinstance(value, list) else type(value)
+
+
+@pytest.mark.parametrize("place", list(texts(SCHEMA)), ids=".".join)
+def test_text_stays_text(place: tuple[str, ...]) -> None:
+    """Kubernetes takes no number for a name, and takes `null` for none at all: what the schema lets pass makes objects
+    of the same shape, whatever YAML would make of it."""
+
+    def made(text: str) -> Any:
+        values: dict[str, Any] = copy.deepcopy(EVERYTHING)
+        values["advertise"]["mode"] = "sni" if place[:2] == ("advertise", "sni") else "nodes"
+        if place[0] == "service":
+            values["service"] = {"type": "LoadBalancer"}
+        if place[-1] == "certManager":
+            del values["webhook"]["caBundle"]
+        if place[0] == "advertise" and place[-1] in ("namespace", "sectionName"):
+            values["advertise"]["sni"]["gateway"] = {"name": "a"}
+        below = values
+        for key in place[:-1]:
+            below = below.setdefault(key, {})
+        below[place[-1]] = text
+        done = helm("template", "kproxy", str(CHART), "--values", "-", stdin=json.dumps(values))
+        if "the specifications of the schema" in done.stderr or "values are wrong" in done.stderr:
+            return None
+        assert done.returncode == 0, (text, done.stderr)
+        return [shape(one) for one in yaml.load_all(done.stdout, yaml.CSafeLoader) if one]
+
+    shapes = [(text, found) for text in ("abc", *WORDS) if (found := made(text)) is not None]
+    for text, found in shapes:
+        assert found == shapes[0][1], text
+
+
+@pytest.mark.parametrize("release", NAMES_ONLY)
+def test_a_release_may_be_called_what_yaml_takes_for_something_else(release: str) -> None:
+    """And a namespace."""
+    values = {**EVERYTHING, "fullnameOverride": "kproxy"}
+    made = [
+        helm("template", name, str(CHART), "--namespace", name, "--values", "-", stdin=json.dumps(values)).stdout
+        for name in ("abc", release)
+    ]
+    plain, other = ([shape(one) for one in yaml.load_all(text, yaml.CSafeLoader) if one] for text in made)
+    assert plain == other
 
 
 def test_a_dollar_that_is_meant_asks_for_no_variable() -> None:

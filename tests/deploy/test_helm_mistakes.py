@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -13,9 +14,10 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from kproxy.config.document import ClusterConfig, Config, ListenerConfig
-from tests.support.helm import refused
+from tests.support.helm import BROKERS, CHART, EVERYTHING, helm, refused
 
 MISTAKES = yaml.safe_load((Path(__file__).parent / "helm_mistakes.yaml").read_text())
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 NOT_HERE = "a secret does not belong into values, write file:/etc/kproxy-secrets/NAME/KEY with NAME in `secrets`"
 
 
@@ -44,6 +46,42 @@ def test_all_mistakes_are_told_at_once() -> None:
     beyond = {"advertise": {"mode": "sni"}, "autoscaling": {"enabled": True, "min": 9, "max": 1}}
     for each in ("advertise.sni.domain", "listener.tls", "autoscaling"):
         assert f"\n{each}: " in refused(whole(beyond))
+
+
+def keys(values: dict[str, Any], place: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield where a value has a default."""
+    for key, value in values.items():
+        yield (*place, key)
+        if isinstance(value, dict):
+            yield from keys(value, (*place, key))
+
+
+@pytest.mark.parametrize("place", list(keys(VALUES)), ids=".".join)
+def test_a_key_without_a_value_is_none_or_a_mistake(place: tuple[str, ...]) -> None:
+    """People write `config:` and make all below it a comment, which takes the default away. What the chart cannot do
+    without is named by the schema, and no template stumbles over it."""
+    for mode in ("ports", "nodes", "sni"):
+        values: dict[str, Any] = copy.deepcopy(EVERYTHING)
+        values["advertise"]["mode"] = mode
+        below = values
+        for key in place[:-1]:
+            below = below.setdefault(key, {})
+        below[place[-1]] = None
+        done = helm("template", "kproxy", str(CHART), "--values", "-", stdin=json.dumps(values))
+        if done.returncode:
+            assert "meet the specifications of the schema" in done.stderr or "values are wrong:" in done.stderr
+            assert "<nil>" not in done.stderr and "nil pointer" not in done.stderr
+        else:
+            assert "<nil>" not in done.stdout
+
+
+@pytest.mark.parametrize("release", ["1kproxy", "my.kproxy", "2026"])
+def test_a_release_whose_service_could_not_be_made_is_told(release: str) -> None:
+    """Before anything of it is made."""
+    done = helm("template", release, str(CHART), "--values", "-", stdin=json.dumps(BROKERS))
+    assert "fullnameOverride: missing, a service cannot be called" in done.stderr
+    named = {**BROKERS, "fullnameOverride": "kproxy"}
+    assert helm("template", release, str(CHART), "--values", "-", stdin=json.dumps(named)).returncode == 0
 
 
 def secret_places(model: type[BaseModel], place: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

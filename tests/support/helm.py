@@ -15,6 +15,19 @@ FOLDER = Path(__file__).parents[2] / "deploy" / "helm"
 CHART = FOLDER / "kproxy"
 SETS = sorted((FOLDER / "values").glob("*.yaml"))
 """The documented sets of values."""
+BROKERS = {"cluster": {"bootstrap": ["kafka:9092"]}}
+EVERYTHING = {
+    **BROKERS,
+    "listener": {"tls": {"cert": "/etc/kproxy-secrets/tls/tls.crt", "key": "/etc/kproxy-secrets/tls/tls.key"}},
+    "secrets": {"tls": "tls"},
+    "advertise": {"nodes": {"host": "a.b", "ports": {"0": 9093}}, "sni": {"domain": "a.b"}},
+    **{
+        name: {"enabled": True}
+        for name in ("persistence", "autoscaling", "networkPolicy", "podMonitor", "prometheusRule")
+    },
+    "webhook": {"enabled": True, "certSecret": "tls", "caBundle": "YQ=="},
+}
+"""All that the chart can make, but for the ways to reach brokers."""
 
 
 def helm(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:

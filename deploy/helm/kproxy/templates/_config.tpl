@@ -32,11 +32,9 @@ sni: {{ printf "%s.%s:%d" $way.sni.broker $way.sni.domain (int $way.sni.port) | 
 
 {{/* Files of rules, as ConfigMaps have them. */}}
 {{- define "kproxy.rules" -}}
-{{- range $name, $document := .Values.rules }}
-{{ $name }}: |
-  {{- (kindIs "string" $document | ternary $document (toYaml $document)) | nindent 2 }}
-{{- else }}
-rules.yaml: |
-  rules: []
-{{- end }}
+{{- $files := dict -}}
+{{- range $name, $document := .Values.rules -}}
+{{- $_ := set $files $name (kindIs "string" $document | ternary $document (toYaml $document)) -}}
+{{- end -}}
+{{- toYaml (default (dict "rules.yaml" "rules: []\n") $files) -}}
 {{- end -}}

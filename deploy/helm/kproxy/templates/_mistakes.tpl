@@ -4,6 +4,11 @@ schema, since what that refuses it prints. */}}
 {{- $way := .Values.advertise -}}
 {{- $mistakes := list -}}
 {{- $ports := list -}}
+{{- with include "kproxy.fullname" . -}}
+  {{- if not (regexMatch "^[a-z]([a-z0-9-]*[a-z0-9])?$" .) -}}
+    {{- $mistakes = append $mistakes (printf "fullnameOverride: missing, a service cannot be called %q, as release and application are; its name has small letters, digits and -, and begins with a letter" .) -}}
+  {{- end -}}
+{{- end -}}
 {{- if eq $way.mode "ports" -}}
   {{- if gt (int $way.ports.first) (int $way.ports.last) -}}
     {{- $mistakes = append $mistakes "advertise.ports: first comes after last" -}}
@@ -104,7 +109,7 @@ schema, since what that refuses it prints. */}}
   {{- end -}}
 {{- end -}}
 {{- $config := include "kproxy.config" . -}}
-{{- range $folder, $known := dict "secrets" .Values.secrets "files" .Values.configMaps -}}
+{{- range $folder, $known := dict "secrets" (default dict .Values.secrets) "files" (default dict .Values.configMaps) -}}
   {{- range regexFindAll (printf "/etc/kproxy-%s/[^/\\s\"']+" $folder) $config -1 | uniq -}}
     {{- if not (hasKey $known (base .)) -}}
       {{- $mistakes = append $mistakes (printf "%s: the config names %s, and there is no %q here" (eq $folder "files" | ternary "configMaps" "secrets") . (base .)) -}}
@@ -113,7 +118,7 @@ schema, since what that refuses it prints. */}}
 {{- end -}}
 {{- range regexFindAll "\\$\\{\\w+\\}" (replace "$${" "" $config) -1 | uniq -}}
   {{- $variable := . | trimPrefix "${" | trimSuffix "}" -}}
-  {{- if not (or (hasKey $.Values.secretEnv $variable) (has $variable (list "POD_NAME" "POD_NAMESPACE"))) -}}
+  {{- if not (or (hasKey (default dict $.Values.secretEnv) $variable) (has $variable (list "POD_NAME" "POD_NAMESPACE"))) -}}
     {{- $mistakes = append $mistakes (printf "secretEnv: the config names %s, and there is no %q here" . $variable) -}}
   {{- end -}}
 {{- end -}}
