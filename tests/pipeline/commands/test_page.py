@@ -21,6 +21,7 @@ from kproxy.pipeline.report import report_builder
 from tests.support.report_page import without_drawings_ids
 
 PAGE = Path(__file__).parents[3] / "docs" / "pipeline.md"
+EVENTS = PAGE.with_name("events.md")
 NOT_HERE = ("--kafka", "--every", "s3a://")
 """What needs something else, or does not end; such commands have tests of their own."""
 FIRST = 3
@@ -70,3 +71,30 @@ def test_all_can_end_with_a_report(
     first, second = (without_drawings_ids(one.read_text()) for one in (page, tmp_path / "again.html"))
     assert f"{page}: " in done.stdout
     assert first == second and "shop" in first
+
+
+@pytest.mark.timeout(300)
+def test_a_report_has_what_clients_say_and_where_bytes_go(
+    audit: Any, audit_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recorded events become sections of the page, with the client's own figures, its network and its broker's rack."""
+    some = tuple(answer_named(name) for name in ("client_says", "zones"))
+    for module in (gold, report_builder):
+        monkeypatch.setattr(module, "ANSWERS", some)
+    [line] = re.findall(r'^\{.*"type":"kproxy.telemetry.v1".*\}$', EVENTS.read_text(), re.MULTILINE)
+    said = json.loads(line)["data"]
+    rack = {"node": said["node"], "host": "h", "port": 9092, "rack": "rack-seven"}
+    audit.publish(
+        audit.event(1, short="topology", cluster="main", nodes=[rack], topics=[], part=0, parts=1),
+        audit.event(2, short="telemetry", **said),
+        audit.event(3, api="Produce", cluster="main", node=said["node"], client_id="shop", client_address="10.7.7.9",
+                    request_bytes=4321, response_bytes=17),
+    )  # fmt: skip
+    lake, page = tmp_path / "lake", tmp_path / "report.html"
+    done = audit_command("all", "--from", audit.path, "--lake", lake, "--report", page)
+
+    assert done.exit_code == 0, f"{done.output} {done.exception!r}"
+    text = page.read_text()
+    assert [answer.title for answer in some if answer.title not in text] == []
+    shown = ("confluent-kafka-python", "157.7", "10.7.7.0/24", "rack-seven")
+    assert [one for one in shown if one not in text] == []
