@@ -234,7 +234,7 @@ def text_end(data: bytes, at: int) -> int:
 
 
 SLASH = "\x00"
-"""Stands for a slash within a path parameter, %2F, which is none of the path's own. A name that has this character itself gets
+"""Stands for a slash within a path parameter, %2F, which is none of the path's own. A name that has this character gets
 another one for it."""
 
 
