@@ -25,6 +25,8 @@ EVENTS = PAGE.with_name("events.md")
 NOT_HERE = ("--kafka", "--every", "s3a://")
 """What needs something else, or does not end; such commands have tests of their own."""
 FIRST = 3
+HEADED = ("traffic", "who_writes", "who_reads", "dormant_clients")
+"""Answers that the head of a report's page is made of."""
 
 
 def commands() -> list[list[str]]:
@@ -59,7 +61,7 @@ def test_all_can_end_with_a_report(
     audit: Any, audit_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page that `report` would write afterwards, of the same session. A few answers do for that."""
-    some = tuple(answer_named(name) for name in ("traffic", "who_writes", "who_reads", "dormant_clients"))
+    some = tuple(map(answer_named, HEADED))
     for module in (gold, report_builder):
         monkeypatch.setattr(module, "ANSWERS", some)
     audit.publish(audit.event(1, api="Fetch", client_id="shop"))
@@ -78,7 +80,8 @@ def test_a_report_has_what_clients_say_and_where_bytes_go(
     audit: Any, audit_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Recorded events become sections of the page, with the client's own figures, its network and its broker's rack."""
-    some = tuple(answer_named(name) for name in ("client_says", "zones"))
+    asked = tuple(map(answer_named, ("client_says", "zones")))
+    some = (*map(answer_named, HEADED), *asked)
     for module in (gold, report_builder):
         monkeypatch.setattr(module, "ANSWERS", some)
     [line] = re.findall(r'^\{.*"type":"kproxy.telemetry.v1".*\}$', EVENTS.read_text(), re.MULTILINE)
@@ -95,6 +98,6 @@ def test_a_report_has_what_clients_say_and_where_bytes_go(
 
     assert done.exit_code == 0, f"{done.output} {done.exception!r}"
     text = page.read_text()
-    assert [answer.title for answer in some if answer.title not in text] == []
+    assert [answer.title for answer in asked if answer.title not in text] == []
     shown = ("confluent-kafka-python", "157.7", "10.7.7.0/24", "rack-seven")
     assert [one for one in shown if one not in text] == []
