@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 
 import click
@@ -29,6 +30,7 @@ UNSEEN = re.compile(
 """Characters that are escaped: control characters except for line ends and tabs, formats (direction, no width, tags),
 half surrogates, separators of lines, and letters without ink. These are the categories Cc, Cf, Cs, Zl and Zp of
 Unicode, and what is taken for blank (UTS #39)."""
+UNSEEN_IN_LINE = re.compile(f"{UNSEEN.pattern}|[\t\n]")
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the API's answer as JSON.")
 """Decorator that adds the option --json; the command gets the argument `as_json`."""
@@ -42,11 +44,17 @@ def printable(value: object) -> str:
 
 def in_line(value: object) -> str:
     r"""Return the text as by `printable`, with tabs and line ends escaped, too: `\u0009` and `\u000a`."""
-    return re.sub("[\t\n]", _escaped, printable(value))
+    text = value if isinstance(value, str) else str(value)
+    return UNSEEN_IN_LINE.sub(_escaped, text)
 
 
 def _escaped(found: re.Match[str]) -> str:
-    code = ord(found[0])
+    return _escape(found[0])
+
+
+@lru_cache(maxsize=1024)  # names that are nothing else come by the thousand
+def _escape(char: str) -> str:
+    code = ord(char)
     if code < 0x10000:
         return f"\\u{code:04x}"
     high, low = divmod(code - 0x10000, 0x400)

@@ -193,7 +193,7 @@ def test_a_connection_of_hostile_names_is_read_in_one_go_that_is_short() -> None
     began = thread_time()
     labelled.sink.read(summary)
 
-    assert within(thread_time() - began, 0.06)
+    assert within(thread_time() - began, 0.05)
 
 
 def test_an_exchange_that_is_like_those_before_is_not_looked_at() -> None:
