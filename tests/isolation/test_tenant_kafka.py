@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+from time import monotonic, sleep
 from typing import Any
 from uuid import UUID
 
@@ -28,7 +29,9 @@ from tests.support.topics import create_topics
 from tests.support.wait import until
 
 PRODUCE, FETCH, METADATA, DELETE_TOPICS, SHARE_FETCH = 0, 1, 3, 20, 78
-UNKNOWN_TOPIC_ID, SESSION_NOT_FOUND = 100, 70
+NOT_LEADER, UNKNOWN_TOPIC_ID, SESSION_NOT_FOUND = 6, 100, 70
+PATIENCE = 20.0
+"""Seconds until a broker leads a topic that was made just now."""
 MAGIC = b"very-secret-record"
 
 
@@ -57,7 +60,9 @@ def sides() -> Iterator[Sides]:
             next(iter(ask.brokers(one).values())) for one in (a.bootstrap, b.bootstrap, kafka.bootstrap("DIRECT"))
         )
         ids = {one["name"]: one["topic_id"] for one in metadata(direct)["topics"]}
-        written = produce(through_b, ids["b.secret"], MAGIC)
+        end = monotonic() + PATIENCE
+        while (written := produce(through_b, ids["b.secret"], MAGIC))["error_code"] == NOT_LEADER and monotonic() < end:
+            sleep(0.05)  # the topic is there, and its broker may not know yet that it leads it
         assert written["error_code"] == 0
         yield Sides(through_a, through_b, direct, ids["a.mine"], ids["b.secret"])
 
