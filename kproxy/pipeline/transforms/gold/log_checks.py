@@ -1,8 +1,10 @@
 """Checks of logs: each takes facts and gives findings, as rows (day, place, check, level, text, events).
 
 Strategy: each check is a window over a place, in the order of offsets or of time, that carries the largest of what came
-before. `by` tells apart what must not meet: ("day",) within days, nothing for facts of several days. Names and levels
-are those of the checks of `kproxy verify`; what nothing in the lake can rule out makes *suspect* of *proved*.
+before. `by` tells apart what must not meet: ("day",) within days, nothing for facts of several days. The place stands
+first in each window, since Spark compares whole rows only where the first column is alike, as the day is of nearly all.
+Names and levels are those of the checks of `kproxy verify`; what nothing in the lake can rule out makes *suspect* of
+*proved*.
 """
 
 from __future__ import annotations
