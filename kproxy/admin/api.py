@@ -216,6 +216,7 @@ def tell_change(backend: Backend, request: Request, operation: Operation, call: 
 
 
 NO_CHARACTER = quote("\N{REPLACEMENT CHARACTER}")
+"""Stands for %00 in a path, which is the sign for a slash here: no name that has it is another name with a slash."""
 
 
 class KeepSlashes:

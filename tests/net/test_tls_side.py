@@ -12,7 +12,7 @@ import pytest
 import trustme
 
 from kproxy.net.loop.turns import BUFFER
-from kproxy.net.socket.tls_side import MOST_SKIPPED, RECORD, TlsSide
+from kproxy.net.socket.tls_side import MOST_RECORDS, MOST_SKIPPED, RECORD, TlsSide
 
 
 class Pair:
@@ -75,15 +75,27 @@ def test_records_are_read_together_again_soon_after_lone_ones(pair: Pair) -> Non
     for _ in range(10 * MOST_SKIPPED):
         pair.peer.send(b"lone")
         assert pair.read() == 4
-    for _ in range(100):
+    sent = 4 * MOST_RECORDS
+    for _ in range(MOST_RECORDS):
         pair.peer.send(b"many")
     reads = [pair.read()]
-    while sum(reads) < 400:
+    while sum(reads) < sent:
         reads.append(pair.read())
     assert len(reads) <= MOST_SKIPPED + 1
-    for _ in range(100):
+    for _ in range(MOST_RECORDS):
         pair.peer.send(b"many")
-    assert pair.read() == 400
+    assert pair.read() == sent
+
+
+def test_many_records_of_one_byte_keep_nobody_waiting(pair: Pair) -> None:
+    """A read ends after some, however little is in them; the next one goes on."""
+    many = 4 * MOST_RECORDS
+    for _ in range(many):
+        pair.peer.send(b"1")
+    reads = []
+    while sum(reads) < many:
+        reads.append(pair.read())
+    assert max(reads) <= MOST_RECORDS
 
 
 def test_behind_lone_records_nobody_looks_for_more(pair: Pair) -> None:

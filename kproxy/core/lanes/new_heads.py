@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kproxy.core.rewrite.names.single_topic import KnownHead
 from kproxy.core.rewrite.rewriter import Pieces
+from kproxy.wire.breath import breathe
 from kproxy.wire.primitives import Buffer
 
 from .frame import Replace
@@ -24,7 +25,9 @@ class NewHeads:
         self.changes = 0
 
     def write(self, buf: Buffer, pos: int, size: int, stop: int, head: KnownHead) -> None:
-        """Write the head up to `stop` of the frame of `size` bytes at `pos`."""
+        """Write the head up to `stop` of the frame of `size` bytes at `pos`. Others have turns: a read may have ten
+        thousand of them."""
+        breathe()
         if pos > self.done:
             self.pieces.append(buf[self.done : pos])
         start = stop - head.length

@@ -104,10 +104,11 @@ class RequestScan(Lane):
             elif (
                 how == WHOLE
                 and (heads := step.request_heads) is not None
-                and (met := heads.met_before(buf, pos + HEADER_BYTES + max(id_length, 0), min(n, pos + 4 + size)))
+                and (met := heads.met_before(buf, at := pos + HEADER_BYTES + max(id_length, 0), min(n, pos + 4 + size)))
             ):
                 stop, head = met
-                if head.answered:
+                acks_at = at + len(heads.front)
+                if buf[acks_at] or buf[acks_at + 1]:
                     fifo.append((correlation, step, now, None))
                 else:
                     self.session.inflight.note_unanswered(correlation)

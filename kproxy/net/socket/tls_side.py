@@ -22,6 +22,8 @@ from .tls import reason
 
 RECORD = 16384  # RFC 8446 §5.1: the longest plain text of a record
 ROOM = len(BUFFER) - RECORD
+MOST_RECORDS = 64
+"""Records that are read in one go: each costs as much as its bytes are few, and a peer may send one byte in each."""
 MOST_SKIPPED = 15
 """Looks for more behind a short record that are left out at most, after several in vain."""
 
@@ -58,7 +60,7 @@ class TlsSide(Side):
                     break
                 n += got
                 records += 1
-                if n > ROOM:
+                if n > ROOM or records == MOST_RECORDS:
                     return n
                 if got < RECORD and self.to_skip and not self.held():
                     self.to_skip -= 1

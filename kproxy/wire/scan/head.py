@@ -184,9 +184,10 @@ NOT_SHORT = 0x80
 class PlainHead:
     """Bytes from the client id, or the correlation id, to the only topic where nothing optional stands, as in most
     frames: no tags in the header, null for every string. `expected`: what `read` gives then, before the length of the
-    topic's name, if it has one."""
+    topic's name, if it has one. `front`: the tags and strings, which stand first; `count_at`: where the number of
+    topics stands, behind fields of fixed size."""
 
-    __slots__ = ("compact", "counts", "expected", "long", "read", "size", "width")
+    __slots__ = ("compact", "count_at", "counts", "expected", "front", "long", "read", "size", "width")
 
     def __init__(self, key: int, version: int, direction: str) -> None:
         struct = layout.body(key, version, direction)
@@ -197,12 +198,16 @@ class PlainHead:
         self.compact = compact
         tagged = schema.load(key).header_version(direction, version) >= (2 if direction == "request" else 1)
         form, expected = (">B", [0]) if tagged else (">", [])
+        self.front = b"\0" if tagged else b""
         for slot in struct.slots[:at]:
             if slot.type in FIXED:
                 form += f"{FIXED[slot.type][1]}x"
             else:
+                assert not form.endswith("x"), "strings stand before fields of fixed size"
                 form += "B" if compact else "h"
                 expected.append(0 if compact else -1)
+                self.front += b"\0" if compact else b"\xff\xff"
+        self.count_at = Struct(form).size
         form += "B" if compact else "i"
         self.expected = (*expected, 2 if compact else 1)
         self.long = FIXED[first.type][1] if first.type in FIXED else 0  # bytes of a topic id

@@ -17,6 +17,7 @@ from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import NAMESPACES, TRANSACTIONAL_ID
 from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.wire import breath
 
 PRODUCE, FETCH, HEARTBEAT = 0, 1, 12
 RENAMES = NameMaps(
@@ -89,3 +90,17 @@ def test_a_read_is_as_its_frames_alone(version: int, names: NameMaps, monkeypatc
                 for frame in said:
                     alone.broker(frame)
         assert state(together) == state(alone), seed
+
+
+def test_others_have_turns_in_a_read_of_many() -> None:
+    """Ten thousand small frames whose topic is renamed take a while: others run in between, and nothing is lost."""
+    frame = request(PRODUCE, 9, 1, None, acks=0, topic_data=[{"name": "orders", "partition_data": []}])
+    talk = Dialogue(bound=Bound(names=RENAMES)).client(frame)
+    once, turns = talk.to_broker, list[int]()
+    before = breath.use(lambda: turns.append(1))
+    try:
+        talk.client(frame * 5000)
+    finally:
+        breath.use(before)
+    assert len(turns) > 50
+    assert talk.to_broker == once * 5001

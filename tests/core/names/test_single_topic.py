@@ -96,6 +96,20 @@ def test_a_topic_that_was_met_before(key: int, version: int, direction: str) -> 
     assert len(rewriter.known) >= 2
 
 
+@pytest.mark.parametrize(("version", "fields"), [(1, ["throttle_time_ms"]), (12, ["throttle_time_ms", "session_id"])])
+def test_a_topic_is_remembered_once_for_all_sessions(version: int, fields: list[str]) -> None:
+    """What stands in front of it and is another number in each frame does not matter."""
+    rewriter = single_topic_rewriter(FETCH, version, "response", NameMaps(topics=TOPICS))
+    assert rewriter is not None
+    for number in range(3):
+        told = dict.fromkeys(fields, number)
+        frame = response(FETCH, version, 7, responses=[{"topic": "prod.orders", "partitions": []}], **told)
+        context = Context(Counters(), {})
+        assert rewriter.splice(frame, 0, len(frame), context) is not None
+        assert context.counters.rewritten["topic_names"] == 1
+    assert len(rewriter.known) == 1
+
+
 def test_no_more_topics_are_remembered_than_some() -> None:
     """A client that writes to ever new ones fills no memory."""
     rewriter = single_topic_rewriter(PRODUCE, 9, "request", NameMaps(topics=NameMap.of({"*": "prod.*"})))

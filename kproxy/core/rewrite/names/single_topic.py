@@ -13,7 +13,7 @@ from typing import NamedTuple
 from kproxy.core.rewrite.rewriter import Context, Splice, Splicer
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.head import acks_of, body_start, plain_head, single_topic
+from kproxy.wire.scan.head import body_start, plain_head, single_topic
 from kproxy.wire.scan.walk import read_string, write_string
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import FETCH, PRODUCE
@@ -23,38 +23,38 @@ from .translator import NameTranslator
 
 BY_ID_FROM = 13  # Produce and Fetch name topics by id from this version on (KIP-516)
 
-MOST_KNOWN, LONGEST_KNOWN = 1000, 300
-"""Heads of which is remembered how they are written on the other side, and bytes of one; topics have at most 249."""
+MOST_KNOWN, LONGEST_KNOWN = 1000, 256
+"""Heads of which is remembered how they are written on the other side, and bytes of a name; topics have at most 249."""
 REQUEST_HEAD, RESPONSE_HEAD = 14, 8
 """Bytes up to the client id, whose length ends there, and up to the end of a response's header, but for tags."""
 
 
 class KnownHead(NamedTuple):
-    """Beginning of frames that are alike, from behind the client id, or the correlation id, to the end of the topic's
-    name, `length` bytes: `written` is what stands there on the other side, the same if `changes` is false. `answered`:
-    a response is due, where it is a request's."""
+    """Number of topics, which is one, and name of the topic, `length` bytes: `written` is what stands there on the
+    other side, the same if `changes` is false."""
 
     length: int
     written: bytes
     changes: bool
-    answered: bool
 
 
 class SingleTopicRewriter:
     """Rewriter of the only topic of a message; `splice` gives where the name stands and the bytes to put there instead.
 
     `leading` spells the string in front, the transactional id of a Produce request; `topics` is None when topics have
-    the same names on both sides, or are told by ids that need no check. `known`: heads that were met, of clients with
-    whatever id. `name_at`: where the name's length stands in a head with nothing optional, as nearly all are.
+    the same names on both sides, or are told by ids that need no check. `known`: heads that were met, in frames that
+    begin with `front`, as nearly all do: they have nothing optional there. The name's length stands `name_at` bytes
+    behind that beginning, the number of topics `count_at`; what is between, such as time-outs and ids of sessions, does
+    not matter.
     """
 
     __slots__ = (
-        "compact", "direction", "find", "header_version", "known", "leading", "name_at", "topic",
-        "version", "visible",
+        "compact", "count_at", "direction", "find", "front", "header_version", "known", "leading", "name_at", "topic",
+        "visible",
     )  # fmt: skip
 
     def __init__(self, key: int, version: int, direction: str, topics: NameMap | None, leading: NameMap | None) -> None:
-        self.direction, self.version = direction, version
+        self.direction = direction
         self.find = single_topic(key, version, direction)
         self.header_version = schema.load(key).header_version(direction, version)
         self.compact = layout.body(key, version, direction).flexible
@@ -63,7 +63,7 @@ class SingleTopicRewriter:
         self.topic = None if topics is None or by_id else NameTranslator(topics, direction)
         self.visible = VisibleIds(frozenset(), topics) if topics is not None and by_id else None
         plain = plain_head(key, version, direction)
-        self.name_at = plain.size - plain.width
+        self.front, self.count_at, self.name_at = plain.front, plain.count_at, plain.size - plain.width
         self.known: dict[bytes, KnownHead] = {}
 
     def splice(self, buf: Buffer, pos: int, end: int, context: Context) -> Splice | None:
@@ -76,7 +76,7 @@ class SingleTopicRewriter:
         if met is not None:
             stop, head = met
             self.count(context, int(head.changes))
-            return at, stop, head.written
+            return stop - head.length, stop, head.written
         body = body_start(buf, pos + 4, end, self.header_version, self.direction)
         spans = None if body is None else self.find(buf, body, end)
         if spans is None:
@@ -91,7 +91,7 @@ class SingleTopicRewriter:
                 return None
             name = other
         if self.leading is None or not strings or read_string(buf, *strings[0], self.compact) is None:
-            self.remember(buf, pos, at, (start, stop), name)
+            self.remember(buf, at, (start, stop), name)
             return start, stop, name
         first, after = strings[0]
         leading = self.other(buf, first, after, self.leading, context)
@@ -106,34 +106,34 @@ class SingleTopicRewriter:
         return at + max(length, 0)
 
     def met_before(self, buf: Buffer, at: int, end: int) -> tuple[int, KnownHead] | None:
-        """Return where the head ends that begins at `at`, and how it is written on the other side; None: it was not met
-        before, or is not all in front of `end`, which is not behind the frame's end.
+        """Return where the head of the frame that begins at `at` ends, and how it is written on the other side; None:
+        it was not met before, or is not all in front of `end`, which is not behind the frame's end.
 
         A head that was met was read to its end, and what it is does not depend on what follows.
         """
         start = at + self.name_at
-        if start + 2 > end:
+        if start + 2 > end or buf[at : at + len(self.front)] != self.front:
             return None
         stop = start + (buf[start] if self.compact else 2 + (buf[start] << 8 | buf[start + 1]))
         if stop > end:
             return None
-        head = self.known.get(bytes(buf[at:stop]))
+        head = self.known.get(bytes(buf[at + self.count_at : stop]))
         return None if head is None else (stop, head)
 
-    def remember(self, buf: Buffer, pos: int, at: int, name: tuple[int, int], other: bytes) -> None:
-        """Remember how the head at `at` is written on the other side, unless something in it is optional, the name is
-        long or counted each time, or it takes too much memory."""
+    def remember(self, buf: Buffer, at: int, name: tuple[int, int], other: bytes) -> None:
+        """Remember how the head of the frame that begins at `at` is written on the other side, unless something in
+        front of it is optional, the name is long or counted each time, or it takes too much memory."""
         start, stop = name
-        if self.topic is None or start != at + self.name_at or stop - at > LONGEST_KNOWN:
+        if self.topic is None or start != at + self.name_at or stop - start > LONGEST_KNOWN:
             return
         old = read_string(buf, start, stop, self.compact)
         if old is None or self.topic.escapes(old) or (self.compact and buf[start] != stop - start):
             return
         if len(self.known) >= MOST_KNOWN:
             self.known.clear()
-        head, as_it_is = bytes(buf[at:stop]), bytes(buf[start:stop])
-        acks = acks_of(buf[pos + 4 : stop], self.version) if self.direction == "request" else None
-        self.known[head] = KnownHead(len(head), head[: start - at] + other, other != as_it_is, acks != 0)
+        count, as_it_is = bytes(buf[at + self.count_at : start]), bytes(buf[start:stop])
+        head = count + as_it_is
+        self.known[head] = KnownHead(len(head), count + other, other != as_it_is)
 
     def count(self, context: Context, n: int) -> None:
         """Count so many changes of topics' names."""
