@@ -8,13 +8,20 @@ for each scrape, and every `EVERY` seconds, since names are chosen by what moves
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from time import monotonic, thread_time
 from typing import TYPE_CHECKING
 
+import trio
+
 from kproxy.config.document import Config
 from kproxy.config.metrics import MetricsConfig
+from kproxy.core.cluster import BY_ID_VERSION, named_topics_request
+from kproxy.errors import DecodeError
+from kproxy.net.dial.metadata_poller import ask_metadata
+from kproxy.net.dial.upstream import Upstream
 from kproxy.net.loop.turns import SLICE, in_turns
 from kproxy.net.server import Server
 from kproxy.observe.exchange import Who
@@ -97,6 +104,21 @@ class Labelling:
             self.totals.tick(monotonic())
         else:
             yield from self.sink.gather()
+            self.ask_names(self.sink)
+
+    def ask_names(self, sink: LabelSink) -> None:
+        """Ask brokers for the names of topics of which only the ids are known."""
+        for name, topic_ids in sink.unnamed.to_ask().items():
+            upstream = self.server.upstreams.get(name)
+            if upstream is not None:
+                self.reactor.spawn(self.learn_names, upstream, topic_ids)
+
+    async def learn_names(self, upstream: Upstream, topic_ids: Sequence[bytes]) -> None:
+        """Learn names from a broker. From one that does not talk to kproxy nothing is learnt: then what clients are
+        shown has to do."""
+        with suppress(OSError, DecodeError), trio.move_on_after(EVERY):
+            body = await ask_metadata(upstream, named_topics_request(topic_ids), BY_ID_VERSION)
+            self.server.taps.fanout.picture(upstream.name).learn(body, lambda name: None)
 
     def go_on(self, steps: Iterator[None]) -> None:
         """Gather a few milliseconds at a time, so that traffic goes on in between."""

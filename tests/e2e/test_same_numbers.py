@@ -11,13 +11,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from confluent_kafka import Consumer, Producer
 
 from kproxy.cli.admin_client import Admin
 from kproxy.testing.cluster import MockCluster
+from kproxy.wire import decode_response
+from tests.support.raw_client import RawClient
 from tests.support.wait import until
 
+FETCH, METADATA = 1, 3
 RECORDS, SIZE = 3000, 100
 FOREVER = ("Fetch", "Heartbeat")
 """APIs of which some exchange may be under way when the others end."""
@@ -99,3 +103,27 @@ def test_tail_events_and_a_capture_agree(proxy_with: Callable[..., Any], tmp_pat
     assert of_events["topics"] == of_capture["topics"]
     assert sum(topic["written_records"] for topic in of_events["topics"]) == 3 * RECORDS
     assert {one["api"]: one["requests"] for one in of_events["apis"]} == by_audit[0]
+
+
+def test_topics_read_by_id_have_their_names(proxy_with: Callable[..., Any]) -> None:
+    """Also by a client that has asked for no Metadata here: it knew the id before. kproxy asks by itself."""
+    with MockCluster(1) as cluster:
+        cluster.create_topic("orders", 1)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap})
+        for number in range(30):
+            producer.produce("orders", str(number), partition=0)
+        assert producer.flush(30) == 0
+        asked = {"topics": [{"topic_id": UUID(int=0), "name": "orders"}], "allow_auto_topic_creation": False}
+        with RawClient(cluster.bootstrap) as direct:
+            direct.send(direct.request(METADATA, 12, asked))
+            answer = decode_response(direct.frame(), METADATA, 12, trailing=True)  # librdkafka's mock: a byte too many
+            (topic,) = answer.body["topics"]
+        proxy = proxy_with(cluster.bootstrap, metrics={"by": ["topic"]})
+        part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+        body = {"max_wait_ms": 500, "min_bytes": 1, "topics": [{"topic_id": topic["topic_id"], "partitions": [part]}]}
+        with RawClient(proxy.bootstrap) as client:
+            (answered,) = client.call(FETCH, 13, body)["responses"]
+            assert answered["partitions"][0]["records"]
+
+        until(lambda: proxy.metric("kproxy_topic_records_total", direction="fetch", topic="orders") == 30)
+        assert proxy.metric("kproxy_topic_records_total", direction="fetch", topic="other") == 0

@@ -74,11 +74,18 @@ class MetadataPoller:
 
     async def ask(self) -> None:
         """Ask one question on a connection of its own. Raises OSError and DecodeError."""
-        async with own_connection(self.upstream) as sock:
-            frame = await send_request(sock, self.request(), LONGEST)
-        # In a thread: of a large cluster it takes seconds. librdkafka's mock sends a byte too many.
-        answer = await trio.to_thread.run_sync(partial(decode_response, frame, METADATA, VERSION, trailing=True))
-        self.picture.learn(answer.body, lambda name: None, own=True)
+        body = await ask_metadata(self.upstream, self.request(), VERSION)
+        self.picture.learn(body, lambda name: None, own=True)
+
+
+async def ask_metadata(upstream: Upstream, request: bytes, version: int) -> Mapping[str, Any]:
+    """Ask any broker this Metadata request, of that version, on a connection of its own; return the answer's body.
+    Raises OSError and DecodeError."""
+    async with own_connection(upstream) as sock:
+        frame = await send_request(sock, request, LONGEST)
+    # In a thread: of a large cluster it takes seconds. librdkafka's mock sends a byte too many.
+    answer = await trio.to_thread.run_sync(partial(decode_response, frame, METADATA, version, trailing=True))
+    return answer.body
 
 
 class NodeLocator(MetadataPoller):

@@ -37,6 +37,7 @@ from kproxy.wire.table.errors import error_name, numbers
 from .lag import GroupLags
 from .table import OTHER, LabelLine, label_text
 from .totals import LabelTotals
+from .unnamed import UnnamedTopics
 
 COMMITS = frozenset((OFFSET_COMMIT, TXN_OFFSET_COMMIT))
 JOINS = NEW_HEARTBEATS | {JOIN_GROUP}
@@ -74,6 +75,7 @@ class LabelSink:
         self, totals: LabelTotals, clock: Callable[[], float], pictures: Mapping[str, ClusterMetadata]
     ) -> None:
         self.totals, self.clock, self.pictures = totals, clock, pictures
+        self.unnamed = UnnamedTopics(totals, pictures)
         self.summaries: dict[int, Summary] = {}  # by the connection's number
         self.use_labels()
 
@@ -145,6 +147,7 @@ class LabelSink:
                 summary.fold()
                 self.read(summary)
             yield
+        self.unnamed.settle(self.clock())
 
     def read(self, summary: Summary) -> None:
         """Add what the cells of a summary have not told yet to the totals."""
@@ -203,7 +206,10 @@ class LabelSink:
                 sizes = TOPIC_LINES["produce" if key == PRODUCE else "fetch"]
                 lines = [(sizes[0], numbers[1] - before[1]), (sizes[1], numbers[2] - before[2])]
             known = name is not None and not code and (acks != 0 or self.is_known(who.cluster, name))
-            self.totals.add("topic", label, lines, now, known=known)
+            if isinstance(topic, bytes) and name is None and not code and who.cluster is not None:
+                self.unnamed.add(who.cluster, topic, lines, now)
+            else:
+                self.totals.add("topic", label, lines, now, known=known)
         lags = self.totals.lags
         if lags is not None and not code and partition is not None and name is not None and who.cluster is not None:
             place = who.cluster, label, partition
@@ -255,7 +261,9 @@ class LabelSink:
             if (place, part.number) not in stored or who.cluster is None:
                 continue
             topic = topic_name(place.bytes if isinstance(place, UUID) else place or "", who)
-            if topic is not None:
+            if topic is None and isinstance(place, UUID):
+                self.unnamed.add(who.cluster, place.bytes, [], self.clock())  # the next commit has the name, then
+            elif topic is not None:
                 lags.commit(group, (who.cluster, label_text(topic), part.number), part.fields["committed_offset"], at)
 
 
