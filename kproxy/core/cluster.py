@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
+from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.names.ids import ZERO, is_nobodys, learn
 from kproxy.core.rewrite.names.remembered import (
     ASKED_IDS,
@@ -20,7 +21,6 @@ from kproxy.core.rewrite.names.remembered import (
     recall,
     remember,
 )
-from kproxy.core.rewrite.rewriter import Context
 from kproxy.errors import DecodeError
 from kproxy.rules.names.composed import NameMap
 from kproxy.wire import Message, encode

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from kproxy.core.rewrite.rewriter import GONE
+from kproxy.core.rewrite.context import GONE
 
 from .cluster import CORRELATION, all_topics_request, named_topics_request, remember_named, remember_topics
 from .commands import BROKER, EnsureNodes, Send

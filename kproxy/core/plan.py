@@ -34,6 +34,7 @@ from kproxy.wire.table.api_keys import (
     API_VERSIONS,
     ENVELOPE,
     FETCH,
+    METADATA,
     PRODUCE,
     REMOVE_RAFT_VOTER,
     SHARE_FETCH,
@@ -274,7 +275,8 @@ class Plan(dict[int, Step]):
         rewrites = self.rewrites(step, "response")
         if not rewrites:
             return
-        step.rewrite_response = Rewriter(step.key, step.version, "response", rewrites)
+        repeats = step.key == METADATA and not self.isolates  # else ids of topics are learnt, and given other forms
+        step.rewrite_response = Rewriter(step.key, step.version, "response", rewrites, repeats=repeats)
         addresses = address_rewrite(step.key, step.version)
         step.response = WHOLE
         step.splice_response = self.single_topic(step, "response")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.core.rewrite.rewriter import Context
+from kproxy.core.rewrite.context import Context
 from kproxy.core.sasl.identity import Identity
 from kproxy.rules.decision import How
 from kproxy.rules.exchange import Facts
@@ -86,7 +86,7 @@ class SessionState:
         self.flow = FlowControl(self.commands)
         self.has_pending = False
         self.identity = Identity(facts.certificate, shared.counters)
-        self.context = Context(shared.counters, shared.cluster_memory, shared.max_nodes, self.identity)
+        self.context = Context(shared.counters, shared.cluster_memory, shared.max_nodes, self.identity, shared.answers)
 
     @property
     def timers(self) -> Timers:

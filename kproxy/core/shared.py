@@ -24,7 +24,8 @@ from typing import Any, Protocol
 
 from kproxy.core.holding.desk import HoldingDesk
 from kproxy.core.live.partition_session import Room
-from kproxy.core.rewrite.rewriter import MOST_NODES
+from kproxy.core.rewrite.context import MOST_NODES
+from kproxy.core.rewrite.kept_answers import KeptAnswers
 from kproxy.wire.scan.frames import framed
 from kproxy.wire.table.api_keys import API_VERSIONS
 
@@ -124,3 +125,4 @@ class Shared:
     mark: CircleMark = field(default_factory=CircleMark)
     room: Room = field(default_factory=Room)
     desk: HoldingDesk = field(default_factory=HoldingDesk)
+    answers: KeptAnswers = field(default_factory=KeptAnswers)

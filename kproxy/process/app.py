@@ -18,6 +18,7 @@ from kproxy.core.counters import ApiTally, Counters, Tallies
 from kproxy.core.holding.desk import HoldingDesk
 from kproxy.core.live.partition_session import Room
 from kproxy.core.plan import Bound, Plan
+from kproxy.core.rewrite.kept_answers import KeptAnswers
 from kproxy.core.sasl.lane_logins import NO_SASL
 from kproxy.core.sasl.server import SaslServer
 from kproxy.core.session import Session
@@ -98,6 +99,7 @@ class ProxyProcess:
         self.held = {"request": HeldMemory(limits.held_bytes), "response": HeldMemory(limits.held_bytes)}
         self.room = Room(limits.session_partitions)
         self.desk = HoldingDesk(limits.held_bytes)
+        self.answers = KeptAnswers()
         self.shared: dict[str, Shared] = {}
         self.share()
         self.plans: dict[tuple[str, bool, bool, str, tuple[Running, ...]], Plan] = {}
@@ -247,7 +249,7 @@ class ProxyProcess:
             shared = None if name in forgotten else before.get(name)
             if shared is None:
                 shared = Shared(self.counters, self.held["request"], self.held["response"], mark=self.mark,
-                                room=self.room, desk=self.desk)  # fmt: skip
+                                room=self.room, desk=self.desk, answers=self.answers)  # fmt: skip
             self.shared[name] = shared
         for shared in {id(one): one for one in (*before.values(), *self.shared.values())}.values():
             shared.max_frame_bytes, shared.hold_up_to = limits.max_frame_bytes, limits.hold_up_to

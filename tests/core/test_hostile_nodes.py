@@ -9,7 +9,7 @@ import pytest
 from kproxy.core.commands import EnsureNodes
 from kproxy.core.plan import Bound
 from kproxy.core.rewrite.addresses import PLACES, carries_addresses
-from kproxy.core.rewrite.rewriter import LAST_PORT, LONGEST_HOST
+from kproxy.core.rewrite.context import LAST_PORT, LONGEST_HOST
 from kproxy.core.shared import Shared
 from kproxy.testing.dialogue import request, response
 from kproxy.wire import decode_response

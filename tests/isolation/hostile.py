@@ -13,8 +13,8 @@ from uuid import UUID
 import re2
 
 from kproxy.core.counters import Counters
+from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.names.disguise import OURS, disguise, version_of
-from kproxy.core.rewrite.rewriter import Context
 from kproxy.errors import DecodeError
 from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID
 from kproxy.testing.dialogue import sized

@@ -13,8 +13,8 @@ import pytest
 from crc32c import crc32c
 
 from kproxy.core.counters import Counters
+from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.names.disguise import disguise
-from kproxy.core.rewrite.rewriter import Context
 from kproxy.testing import ask
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.plugin import PROXIED

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kproxy.core.counters import Counters
 from kproxy.core.plan import Plan
+from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.names.disguise import OURS, disguise, version_of
-from kproxy.core.rewrite.rewriter import Context
 from kproxy.core.step import STOP
 from kproxy.testing.dialogue import defaults, sized
 from kproxy.wire.table import layout, schema

@@ -17,7 +17,8 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from kproxy.core.inflight import FifoEntry
-from kproxy.core.rewrite.rewriter import Context, Pieces
+from kproxy.core.rewrite.context import Context
+from kproxy.core.rewrite.rewriter import Pieces
 from kproxy.core.step import Step
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.head import body_start

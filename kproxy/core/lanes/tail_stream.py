@@ -14,7 +14,8 @@ from itertools import count
 
 from kproxy.core.commands import LONG
 from kproxy.core.rewrite.addresses import address_rewrite
-from kproxy.core.rewrite.rewriter import Apply, Context
+from kproxy.core.rewrite.context import Context
+from kproxy.core.rewrite.rewriter import Apply
 from kproxy.core.step import Step
 from kproxy.errors import DecodeError
 from kproxy.wire.edit import Edits

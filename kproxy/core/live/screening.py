@@ -12,8 +12,8 @@ from uuid import UUID
 
 from kproxy.core.cluster import Cluster, fresh_topics
 from kproxy.core.respond.tree import Failure
+from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.names.remembered import ASKED_IDS, recall, remember
-from kproxy.core.rewrite.rewriter import Context
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.wire.codec.message import Message
 from kproxy.wire.table.api_keys import DESCRIBE_TOPIC_PARTITIONS, JOIN_GROUP, SYNC_GROUP

@@ -7,6 +7,7 @@ table by the kind `host`, so that an API added to the table is stopped until som
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +18,8 @@ from kproxy.wire.scan.walk import Hits, Walk, read_string, write_string
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import DESCRIBE_CLUSTER, DESCRIBE_QUORUM, FIND_COORDINATOR, METADATA
 
-from .rewriter import GONE, Apply, Context, too_many_nodes
+from .context import GONE, Context, too_many_nodes
+from .rewriter import Apply
 
 CONTROLLERS = 2  # DescribeCluster's endpoint_type (KIP-919)
 ENDPOINT_TYPE = "endpoint_type"
@@ -114,6 +116,7 @@ class AddressRewrite:
                 if role:
                     replacing.take(role, place, hit)
             replacing.flush()
+            replacing.count()
 
         return apply
 
@@ -126,8 +129,10 @@ class Replacing:
         self.buf, self.edits, self.context, self.compact = buf, edits, context, compact
         self.spans: dict[str, tuple[int, int]] = {}
         self.place: Place | None = None
-        self.count: tuple[int, int, int] = (0, 0, 0)
+        self.list_count: tuple[int, int, int] = (0, 0, 0)
         self.listed = 0  # elements of lists that have each node once
+        self.changed: Counter[str] = Counter()  # addresses, by what metrics count them as
+        self.hidden = 0  # nodes
         self.controllers = False
 
     def take(self, role: str, place: Place | None, hit: tuple[int, int, int]) -> None:
@@ -135,7 +140,7 @@ class Replacing:
         if role == ENDPOINT_TYPE:
             self.controllers = self.buf[start] == CONTROLLERS
         elif role == "count":
-            self.count = hit
+            self.list_count = hit
         elif role == "element":
             self.flush((start, end))
         else:
@@ -162,19 +167,28 @@ class Replacing:
         self.spans = {}
         if given is None:
             return
-        self.context.rewrote(self.place.what)
+        self.changed[self.place.what] += 1
         if given != GONE:
             self.put(spans, given)
         elif self.place.optional and element is not None:
-            self.edits.remove(*element, self.count)
+            self.edits.remove(*element, self.list_count)
             if not self.place.never:
-                self.context.count("nodes_hidden")
+                self.hidden += 1
         else:
             self.put(spans, given)
             self.edits.replace(*spans["node"], (-1).to_bytes(4, "big", signed=True))
             if "error" in spans:
                 self.edits.replace(*spans["error"], COORDINATOR_NOT_AVAILABLE.to_bytes(2, "big"))
-            self.context.count("nodes_hidden")
+            self.hidden += 1
+
+    def count(self) -> None:
+        """Count what was changed, unless something has to be found out first: then all is done once more."""
+        if self.context.incomplete:
+            return
+        for what, number in self.changed.items():
+            self.context.rewrote(what, number)
+        if self.hidden:
+            self.context.count("nodes_hidden", self.hidden)
 
     def put(self, spans: Mapping[str, tuple[int, int]], given: tuple[str, int]) -> None:
         self.edits.replace(*spans["host"], write_string(given[0].encode(), self.compact))

@@ -18,7 +18,8 @@ from kproxy.wire.scan.walk import Hits, Walk, compile_walk, read_string
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import DESCRIBE_CONFIGS
 
-from .rewriter import Apply, Context
+from .context import Context
+from .rewriter import Apply
 
 BROKER = 4
 """org.apache.kafka.common.config.ConfigResource.Type; the name may be empty, for all brokers."""

@@ -22,8 +22,9 @@ from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import FETCH
 from kproxy.wire.table.layout import FIXED
 
+from .context import Context
 from .racks import COUNTED, LENGTH, RACK
-from .rewriter import Context, Splice
+from .rewriter import Splice
 
 LONGEST = 1024
 """Bytes of a body that a template is made of: some thirty partitions. Numbers that are much longer take as long to

@@ -26,7 +26,8 @@ from kproxy.wire.scan.walk import Hits, Walk, compile_walk, read_string, write_s
 from kproxy.wire.table import layout
 from kproxy.wire.table.api_keys import FETCH, JOIN_GROUP, NEW_HEARTBEATS
 
-from .rewriter import Apply, Context, Rewrite
+from .context import Context
+from .rewriter import Apply, Rewrite
 
 RACK, EPOCH = "rack_id", "member_epoch"
 PROTOCOL_TYPE, SUBSCRIPTIONS = "protocol_type", "protocols[].metadata"

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Mapping
 from typing import Protocol
 
-from kproxy.core.rewrite.rewriter import MOST_NODES
+from kproxy.core.rewrite.context import MOST_NODES
 from kproxy.core.sasl.login import LoggedIn
 from kproxy.net.driven import AddressPair, HostPort
 from kproxy.net.loop.reactor import Reactor

@@ -21,7 +21,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.core.cluster import VERSION, all_topics_request, brokers_request
-from kproxy.core.rewrite.rewriter import is_reachable
+from kproxy.core.rewrite.context import is_reachable
 from kproxy.errors import DecodeError
 from kproxy.net.driven import HostPort, host_port
 from kproxy.wire import decode_response

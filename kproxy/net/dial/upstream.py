@@ -8,7 +8,7 @@ from errno import EINPROGRESS
 from time import monotonic
 
 from kproxy.config.document import ClusterConfig
-from kproxy.core.rewrite.rewriter import MOST_NODES
+from kproxy.core.rewrite.context import MOST_NODES
 from kproxy.errors import InternalError, UnusableSetting
 from kproxy.net.accept.proxy_protocol import greeting
 from kproxy.net.driven import HostPort, show

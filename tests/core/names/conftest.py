@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kproxy.core.counters import Counters
+from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.names import name_rewrite
-from kproxy.core.rewrite.rewriter import Context
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.wire.codec.structs import decode, encode
 from kproxy.wire.edit import Edits

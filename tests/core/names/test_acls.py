@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.core.rewrite.rewriter import Context
+from kproxy.core.rewrite.context import Context
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.namespace import GROUP, TRANSACTIONAL_ID
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.core.rewrite.rewriter import Context
+from kproxy.core.rewrite.context import Context
 
 Through = Callable[..., Any]
 PARTITION = {

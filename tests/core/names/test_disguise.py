@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kproxy.core.counters import Counters
+from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.names.disguise import OURS, disguise, undisguised, version_of
 from kproxy.core.rewrite.names.remembered import DISGUISES, MAX_DISGUISES
-from kproxy.core.rewrite.rewriter import Context
 
 IDS = st.binary(min_size=16, max_size=16)
 RESERVED = UUID(int=1).bytes  # of the topic __cluster_metadata

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kproxy.core.counters import Counters
+from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.names import name_rewrite
 from kproxy.core.rewrite.names.translator import SPACES
-from kproxy.core.rewrite.rewriter import Context
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.names.remembered import MAX_PROTOCOLS, PROTOCOLS
-from kproxy.core.rewrite.rewriter import Context
 from kproxy.wire.codec.structs import encode
 from kproxy.wire.table import layout
 

@@ -10,9 +10,9 @@ import pytest
 
 from kproxy.core.counters import Counters
 from kproxy.core.plan import Bound, Plan
+from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.names.disguise import disguise
 from kproxy.core.rewrite.names.ids import ANSWERS_BY_ID
-from kproxy.core.rewrite.rewriter import Context
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID

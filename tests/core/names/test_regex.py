@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import re2
 
+from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.names import patterns
 from kproxy.core.rewrite.names.patterns import Matcher, compiled
 from kproxy.core.rewrite.names.regex import MAX_NAME, HeartbeatRegex
 from kproxy.core.rewrite.names.remembered import MAX_REGEXES, REGEXES
-from kproxy.core.rewrite.rewriter import Context
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import GROUP, TOPIC

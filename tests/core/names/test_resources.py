@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.core.rewrite.rewriter import Context
+from kproxy.core.rewrite.context import Context
 
 Through = Callable[..., Any]
 TOPIC, GROUP, BROKER, ANY = 2, 3, 4, 1

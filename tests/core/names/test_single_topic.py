@@ -9,8 +9,8 @@ import pytest
 
 from kproxy.core.counters import Counters
 from kproxy.core.plan import Bound, Plan
+from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.names.single_topic import MOST_KNOWN, SingleTopicRewriter, single_topic_rewriter
-from kproxy.core.rewrite.rewriter import Context
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import NAMESPACES, TRANSACTIONAL_ID

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.names import name_rewrite
-from kproxy.core.rewrite.rewriter import Context
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import Layer, PrefixLayer
 from kproxy.rules.names.namespace import GROUP, NAMESPACES

@@ -20,7 +20,8 @@ from functools import cached_property
 from secrets import token_hex
 from typing import Any
 
-from kproxy.core.rewrite.rewriter import Apply, Context
+from kproxy.core.rewrite.context import Context
+from kproxy.core.rewrite.rewriter import Apply
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import MAX_STRING, Buffer, read_uvarint
 from kproxy.wire.scan.walk import Hit, Hits, Walk, compile_walk, read_string, write_string

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kproxy.core.rewrite.rewriter import Apply, Context
+from kproxy.core.rewrite.context import Context
+from kproxy.core.rewrite.rewriter import Apply
 from kproxy.rules.names.namespace import GROUP, TRANSACTIONAL_ID, Namespace
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import MAX_STRING, Buffer

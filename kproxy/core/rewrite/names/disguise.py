@@ -13,7 +13,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from secrets import token_bytes
 
-from kproxy.core.rewrite.rewriter import Context
+from kproxy.core.rewrite.context import Context
 
 from .remembered import DISGUISES, MAX_DISGUISES, recall, remember
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from kproxy.core.rewrite.rewriter import Apply, Context
+from kproxy.core.rewrite.context import Context
+from kproxy.core.rewrite.rewriter import Apply
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.head import body_start

@@ -14,7 +14,8 @@ from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
-from kproxy.core.rewrite.rewriter import Apply, Context
+from kproxy.core.rewrite.context import Context
+from kproxy.core.rewrite.rewriter import Apply
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.wire.breath import each
 from kproxy.wire.edit import Edits

@@ -20,7 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from kproxy.core.rewrite.rewriter import Apply, Context
+from kproxy.core.rewrite.context import Context
+from kproxy.core.rewrite.rewriter import Apply
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import Buffer, read_uvarint
 from kproxy.wire.scan.walk import Hits, Walk, read_string, write_string

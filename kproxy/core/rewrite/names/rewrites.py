@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from kproxy.core.rewrite.rewriter import Apply, Context, Rewrite
+from kproxy.core.rewrite.context import Context
+from kproxy.core.rewrite.rewriter import Apply, Rewrite
 from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID
 from kproxy.wire.edit import Edits

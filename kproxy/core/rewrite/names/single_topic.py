@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kproxy.core.rewrite.rewriter import Context, Splice, Splicer
+from kproxy.core.rewrite.context import Context
+from kproxy.core.rewrite.rewriter import Splice, Splicer
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.head import body_start, plain_head, single_topic

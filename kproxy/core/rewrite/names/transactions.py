@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kproxy.core.rewrite.rewriter import Apply, Context
+from kproxy.core.rewrite.context import Context
+from kproxy.core.rewrite.rewriter import Apply
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import MAX_STRING, Buffer
 from kproxy.wire.scan.walk import Hit, Hits, Walk, read_string, write_string

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kproxy.core.rewrite.rewriter import Context
+from kproxy.core.rewrite.context import Context
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
 from kproxy.wire.primitives import MAX_STRING
