@@ -14,7 +14,7 @@ from kproxy.rules.running import Running
 from .commands import CLIENT, Command, Send
 from .flow import FlowControl, Timers
 from .inflight import InFlight
-from .observer import Observer
+from .observer import NO_ANSWER, Observer
 from .phase import SessionPhase
 from .plan import Plan
 from .shared import Shared
@@ -105,6 +105,15 @@ class SessionState:
         if acted:
             self.marks.acted[side].extend(acted)
             self.has_pending = True
+
+    def counted(self, running: Running, correlation: int, *, fired: bool, answered: bool | None) -> None:
+        """Count that a rule's selectors held for an exchange, and perhaps its trigger (`fired`); tell the observer if
+        it fired. `answered`: a request is at hand, and an answer to it is due or not; None: its response is."""
+        running.count(fired=fired)
+        observer = self.observer
+        if fired and observer is not None:
+            older = 0 if answered is None else self.inflight.count(correlation) if answered else NO_ANSWER
+            observer.acted(correlation, (running.name,), older=older)
 
     def full(self) -> None:
         """Stop reading the client, as more requests are in flight than there may be."""

@@ -5,8 +5,9 @@ decide together (`common`)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
+from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.shared_numbers import SharedNumbers
 from kproxy.rules.trigger import Trigger
@@ -81,6 +82,18 @@ class Running:
         """Count an error that the effect raised, and remember it."""
         self.raised += 1
         self.said = f"{type(error).__name__}: {error}"
+
+    def terms(self, exchange: Exchange) -> Any:
+        """Return the terms on which requests of this connection that begin like this one pass the rule, so that it
+        fires and nothing comes of it; None: each of them has to be evaluated."""
+        return () if self.observes else self.effect.terms(exchange)
+
+    def passes(self, terms: Any, size: int, now: float) -> bool:
+        """Have the effect take note of such a request, and return True if nothing comes of it."""
+        try:
+            return self.observes or self.effect.passes(terms, size, now)
+        except Exception:  # noqa: BLE001  # it is evaluated then, where an effect that raises is named
+            return False
 
     def restart(self, began: float, common: SharedNumbers | None = None) -> None:
         """Begin anew, as if the rule were new: its trigger and its effect. Counters go on."""

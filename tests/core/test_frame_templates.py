@@ -26,6 +26,7 @@ RULES: dict[str, dict[str, Any]] = {
     "corrupt": {"kind": "corrupt", "at": "request"},
     "error": {"kind": "error", "error": 29, "at": "request"},
     "observed": {"kind": "delay", "delay": "10ms", "mode": "observe"},
+    "quota": {"kind": "quota", "per": ["client_id"], "produce": "300B/s", "requests": "30/s"},
 }
 
 
@@ -77,6 +78,33 @@ def test_a_trigger_is_asked_once_wherever_the_request_is_cut(kind: str, match: d
     assert spoken(rules, whole) == expected
     for cut in range(1, 60):
         assert spoken(rules, [*whole[:2], whole[2][:cut], whole[2][cut:], *whole[3:]]) == expected, cut
+
+
+@pytest.mark.parametrize("acks", [1, 0])
+@pytest.mark.parametrize("others", [(), ("error",), ("observed",)])
+def test_a_quota_passes_what_it_does_not_reach_by_its_beginning(others: tuple[str, ...], acks: int) -> None:
+    """Counted and told as when each is evaluated; only those are that come to something: the first request of the
+    connection, and those beyond the limit."""
+    rules = [{"kind": "quota", "produce": "1kB/s", "requests": "100/s"}, *(RULES[one] for one in others)]
+    for rule in rules[1:]:
+        rule["when"] = {"every": 7}
+    whole, evaluated = [write(number, acks=acks) for number in range(1, 31)], 0
+    request_of = engine.Engine.request
+
+    def counting(self: engine.Engine, *arguments: Any) -> Any:
+        nonlocal evaluated
+        evaluated += 1
+        return request_of(self, *arguments)
+
+    with patch.object(frame_templates, "beginning", lambda *arguments: None):
+        expected = spoken(text(*rules), whole)
+    with patch.object(engine.Engine, "request", counting):
+        assert spoken(text(*rules), whole) == expected
+    matched, _, applied = expected[2][0]
+    ends = "error" in others and not acks  # of which a client without answers learns by the end of its connection
+    assert matched == len(expected[4]) == (7 if ends else 30)
+    assert ends or 0 < applied < 15
+    assert evaluated <= 1 + applied + (matched // 7 if "error" in others else 0)
 
 
 def test_a_held_request_is_released_as_itself() -> None:

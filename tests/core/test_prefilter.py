@@ -115,7 +115,14 @@ KINDS = st.one_of(
     st.fixed_dictionaries({"kind": st.just("delay"), "delay": st.just("10ms")}),
     st.fixed_dictionaries({"kind": st.just("drop"), "what": st.just("request"), "then": st.just("continue")}),
     st.fixed_dictionaries({"kind": st.just("error"), "error": st.just(29), "at": st.sampled_from(("request", None))}),
-    st.fixed_dictionaries({"kind": st.just("quota"), "per": st.just(["client_id"]), "produce": st.just("1kB/s")}),
+    st.fixed_dictionaries(
+        {
+            "kind": st.just("quota"),
+            "per": st.sampled_from(([], ["client_id"], ["connection", "api"], ["topic"])),
+            "produce": st.sampled_from(("1kB/s", "100kB/s")),
+        },
+        optional={"requests": st.sampled_from(("5/s", "100/s")), "max_throttle": st.just("100ms")},
+    ),
     st.fixed_dictionaries({"kind": st.sampled_from(("deny", "read_only", "no_leader"))}),
     st.fixed_dictionaries({"kind": st.just("rewind_offset"), "to": st.just(3)}),
 )

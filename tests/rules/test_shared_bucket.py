@@ -18,6 +18,9 @@ def test_who_charges_does_not_matter() -> None:
         now, amount = number * 0.1, random.random() * 20
         assert random.choice(together).ahead(amount, now) == alone.ahead(amount, now)
         assert random.choice(together).charge(amount, now) == alone.charge(amount, now)
+        assert random.choice(together).covers(amount, now, 0.5) == alone.covers(amount, now, 0.5)
+        random.choice(together).give_back(1.0, now)
+        alone.give_back(1.0, now)
 
 
 def test_fetches_are_allowed_what_others_have_not_been_promised() -> None:

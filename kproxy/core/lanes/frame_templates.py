@@ -9,7 +9,7 @@ is to pass. All are forgotten when something is heard of who the client is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import count
 from struct import Struct
@@ -35,6 +35,7 @@ MOST_SELECTIONS = 32
 ONE_PARTITION, ONE_PARTITION_CLASSIC = b"\x02", b"\0\0\0\1"
 """How the beginning of a Produce for one partition ends, in flexible versions and in others."""
 NUMBERS = count()
+NO_TERMS: Mapping[Running, Any] = {}
 OF_ONE_TOPIC = frozenset((PRODUCE, FETCH))
 """Produce, Fetch: whose first array is one of topics that begin with their name or id, then the array of partitions."""
 
@@ -50,7 +51,8 @@ class FrameTemplate:
     `read(buf, pos + CLIENT_ID)` gives the bytes to be compared with `head`, once `end` bytes of the frame are there,
     size included. `answered` is False for acks=0, `passes` True if the request needs no second look, `applies` True if
     a rule can apply to it, by `candidates` those with these numbers. `waiting` are the rules in file order that match
-    it, and whose triggers are all that has to be asked; it is empty where more has to be.
+    it, and whose triggers are all that has to be asked; it is empty where more has to be. `terms` has those of them of
+    which nothing may come although they fire, with what their effects are to know of such a request.
 
     `selections` are those of all templates of the connection: the entities of requests about one partition. None where
     requests may be about more. `number` is no other template's: one that takes the place of this one knows nothing of
@@ -59,7 +61,7 @@ class FrameTemplate:
 
     __slots__ = (
         "answered", "applies", "candidates", "client_id", "end", "head", "number", "passes", "read", "selections",
-        "step", "waiting",
+        "step", "terms", "waiting",
     )  # fmt: skip
 
     def __init__(self, step: Step, head: bytes, answered: bool, selections: Selections) -> None:
@@ -68,6 +70,7 @@ class FrameTemplate:
         self.read = reader(len(head))
         self.passes = step.plain.request in (None, HEAD)
         self.waiting: tuple[Running, ...] = ()
+        self.terms: Mapping[Running, Any] = NO_TERMS
         self.client_id: str | None = None
         self.applies = False
         self.candidates: frozenset[int] | None = None
@@ -142,8 +145,9 @@ class FrameTemplates(dict[tuple[Step, bytes], FrameTemplate]):
         return template
 
     def learn_rules(
-        self, frame: RequestView, candidates: frozenset[int] | None, waiting: tuple[Running, ...]
-    ) -> FrameTemplate | None:
+        self, frame: RequestView, candidates: frozenset[int] | None, waiting: tuple[Running, ...],
+        terms: Mapping[Running, Any],
+    ) -> FrameTemplate | None:  # fmt: skip
         """Return a new template for requests to which some of `candidates` can apply (None: any rule), or None as for
         `learn`.
 
@@ -154,7 +158,7 @@ class FrameTemplates(dict[tuple[Step, bytes], FrameTemplate]):
         if template is not None:
             template.applies, template.candidates, template.client_id = True, candidates, frame.client_id
             if template.passes:
-                template.waiting = waiting
+                template.waiting, template.terms = waiting, terms
         return template
 
 

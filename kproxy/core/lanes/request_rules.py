@@ -122,15 +122,17 @@ class RequestRules:
         else:
             tells_more = bool(made.waiting) and known.may_wait
         if tells_more:
-            self.templates.learn_rules(frame, made.candidates, made.waiting)
+            self.templates.learn_rules(frame, made.candidates, made.waiting, made.terms)
             session.identity.on_change = self.forget
         if made.to_hold:
             self.lane.begin_hold(made, "request", made.exchange.request_size, frame.now)
         return made
 
     def none_fires(self, rules: tuple[Running, ...], known: FrameTemplate, frame: RequestView) -> bool:
-        """Ask the triggers of these rules, which match a frame of this template; return True if it is nobody's turn."""
-        return self.lane.first_to_fire(rules, known.client_id, frame.now) is None
+        """Ask the triggers of these rules, which match a frame of this template; return True if it is nobody's turn, or
+        nothing comes of it."""
+        size = frame.end - frame.start - 4
+        return self.lane.first_to_fire(rules, known, size, frame.correlation, frame.now) is None
 
     def fires_again(self, settled: SettledAnswer, known: FrameTemplate, frame: RequestView) -> bool:
         """Ask the triggers that led to this answer, if none was asked yet; return True if they say the same as then.

@@ -95,7 +95,7 @@ class RequestScan(Lane):
                 and known.step is step
                 and pos + known.end <= n
                 and known.read(buf, pos + CLIENT_ID)[0] == known.head
-                and (not known.waiting or self.first_to_fire(known.waiting, known.client_id, now) is None)
+                and (not known.waiting or self.first_to_fire(known.waiting, known, size, correlation, now) is None)
             ):
                 if known.answered:
                     fifo.append((correlation, step.plain, now, None))
@@ -142,14 +142,20 @@ class RequestScan(Lane):
             return n
         return self.stop(Need(HEADER_BYTES), pos)
 
-    def first_to_fire(self, rules: tuple[Running, ...], client_id: str | None, now: float) -> Running | None:
-        """Ask the triggers of these rules, which match the frame at hand, in turn; return the first rule that fires.
+    def first_to_fire(
+        self, rules: tuple[Running, ...], known: FrameTemplate, size: int, correlation: int, now: float
+    ) -> Running | None:
+        """Ask the triggers of these rules, which match the frame at hand, in turn; return the first rule that fires,
+        and of which something comes.
 
         Then the frame is to be evaluated, with what the triggers have said in `drawn`: each is asked once a frame.
         """
         since, number = self.since(now), self.session.number
         for running in rules:
-            if running.trigger.fires(since, number, client_id):
+            if running.trigger.fires(since, number, known.client_id):
+                if (terms := known.terms.get(running)) is not None and running.passes(terms, size, since):
+                    self.session.counted(running, correlation, fired=True, answered=known.answered)
+                    continue
                 before = rules[: rules.index(running)]
                 self.drawn = dict.fromkeys(before, False) | {running: True}
                 self.template = None

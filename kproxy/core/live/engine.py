@@ -7,15 +7,15 @@ Rules that act on the response are remembered with the exchange, and have their 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from kproxy.core.cluster import Cluster
 from kproxy.core.commands import CLIENT, Reshape
 from kproxy.core.holding.admission import may_hold, passes_filter
 from kproxy.core.lanes.frame import RequestView, Wait
 from kproxy.core.lanes.frame_templates import FrameTemplate
-from kproxy.core.observer import NO_ANSWER
 from kproxy.core.respond.answer import fail, fail_each
 from kproxy.core.respond.merge import without
 from kproxy.core.respond.tree import Failure
@@ -190,7 +190,10 @@ class Engine:
         if self.consider_all(exchange, selection, evaluation, came) and (
             candidates is not None or every.told_by_header
         ):
-            evaluation.waiting = program.waiting((*evaluation.drawn, *evaluation.asked))
+            asked = (*evaluation.drawn, *evaluation.asked)
+            if template is None or template.may_wait:
+                evaluation.terms = terms_of(asked, exchange)
+            evaluation.waiting = program.waiting(asked, evaluation.terms)
         if evaluation.final:
             return evaluation
         self.conclude(evaluation, exchange, selection)
@@ -362,11 +365,8 @@ class Engine:
     def counted(self, running: Running, exchange: EvaluatedExchange, fired: bool, *, response: bool) -> None:
         """Count that the rule's selectors held for this exchange, and perhaps its trigger (`fired`), at its request or
         at its response; tell the observer if it fired."""
-        running.count(fired=fired)
-        observer, correlation = self.session.observer, exchange.correlation_id
-        if fired and observer is not None:
-            older = 0 if response else NO_ANSWER if exchange.acks == 0 else self.session.inflight.count(correlation)
-            observer.acted(correlation, (running.name,), older=older)
+        answered = None if response else exchange.acks != 0
+        self.session.counted(running, exchange.correlation_id, fired=fired, answered=answered)
 
     def asked(
         self, running: Running, method: str, exchange: EvaluatedExchange, matched: Sequence[Entity], now: float
@@ -536,6 +536,15 @@ class Engine:
             evaluation.frame = b""  # `forwarded` leaves them out
         else:
             self.answer(evaluation, fail_each(request, exchange.failures))
+
+
+def terms_of(asked: Iterable[Running], exchange: EvaluatedExchange) -> dict[Running, Any]:
+    """Return the terms on which requests that begin like this one pass those of the rules that have such."""
+    found = {}
+    for running in asked:
+        if not running.holds and (terms := running.terms(exchange)) is not None:
+            found[running] = terms
+    return found
 
 
 def milliseconds(seconds: float) -> int:

@@ -5,7 +5,7 @@ The engine remembers of an exchange as much as it needs until the response has g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -234,11 +234,13 @@ class RequestEvaluation(Evaluation):
     candidates  numbers of the rules that can apply to all that begin like it; None: names do not tell
     asked       rules whose triggers were asked; `drawn` says what those have said that were asked before
     waiting     the rules that match all that begin like it, and whose triggers decide each time
+    terms       of those of them of which nothing may come although they fire, what their effects are to know
     """
 
     close_after: How | None = None
     answer: bytes | None = None
     waiting: tuple[Running, ...] = ()
+    terms: Mapping[Running, Any] = {}  # replaced, never changed
     candidates: frozenset[int] | None = None
 
     def __init__(self, exchange: EvaluatedExchange, drawn: dict[Running, bool] | None = None) -> None:

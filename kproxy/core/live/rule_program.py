@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain
 
@@ -66,9 +66,12 @@ class RuleProgram:
         """Return True if the rules match a request whatever its body says, unless it is about no entity."""
         return not self.index.fields and self.told_by_beginning
 
-    def waiting(self, asked: Sequence[Running]) -> tuple[Running, ...]:
-        """Return the rules `asked` about a request, if they match each one that begins so and all have triggers."""
-        may_wait = self.told_by_beginning and all(running.rule.when is not None for running in asked)
+    def waiting(self, asked: Sequence[Running], terms: Container[Running]) -> tuple[Running, ...]:
+        """Return the rules `asked` about a request, if they match each one that begins so and each has a trigger, or
+        `terms` on which it passes."""
+        may_wait = self.told_by_beginning and all(
+            running.rule.when is not None or running in terms for running in asked
+        )
         return tuple(asked) if may_wait else ()
 
     @cached_property

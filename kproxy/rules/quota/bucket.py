@@ -91,6 +91,21 @@ class Bucket:
         self.fill(now)
         return max(0.0, (amount - self.level) / self.rate)
 
+    def covers(self, amount: float, now: float, debt: float) -> bool:
+        """Take so many tokens out and return True, unless that makes a debt of so many seconds: then nothing is
+        taken."""
+        self.fill(now)
+        left = self.level - amount
+        if left < 0 and -left / self.rate >= debt:
+            return False
+        self.level = left
+        return True
+
+    def give_back(self, amount: float, now: float) -> None:
+        """Put so many tokens back in, which were taken just now."""
+        self.fill(now)
+        self.level = min(self.size, self.level + amount)
+
     @property
     def full_at(self) -> float:
         """Return the time when it will be, or was, full."""
@@ -195,6 +210,20 @@ class SharedBucket(Bucket):
         self.load(now)
         try:
             return super().ahead(amount, now)
+        finally:
+            self.store()
+
+    def covers(self, amount: float, now: float, debt: float) -> bool:
+        self.load(now)
+        try:
+            return super().covers(amount, now, debt)
+        finally:
+            self.store()
+
+    def give_back(self, amount: float, now: float) -> None:
+        self.load(now)
+        try:
+            super().give_back(amount, now)
         finally:
             self.store()
 

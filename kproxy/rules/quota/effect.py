@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cache
 from math import inf
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kproxy.rules.bodies import record_shares
 from kproxy.rules.decision import Close, Decision, Delay, Edit, Throttle
@@ -50,6 +50,16 @@ SHORTEST = 0.001
 Charge = tuple[QuotaKey, float]
 
 
+class ChargeTerms(NamedTuple):
+    """Terms on which requests that begin alike are charged: the key of their buckets, the memory of their connection,
+    and whether they are charged as a request, and by their length."""
+
+    key: QuotaKey
+    memory: dict[Any, Any]
+    counts: bool
+    weighs: bool
+
+
 class QuotaTerms(Protocol):
     """Terms of a quota, as its rule has them."""
 
@@ -77,6 +87,7 @@ class QuotaEffect(Effect):
         self.by_topic, self.longest = rule.by_topic, rule.max_throttle
         self.produce, self.fetch = self.buckets("produce"), self.buckets("fetch")
         self.requests, self.connections = self.buckets("requests"), self.buckets("connections")
+        self.late, self.told = (LATE, self), (TOLD, self)
 
     def buckets(self, resource: LimitedResource) -> Buckets[QuotaKey] | None:
         """Return the buckets of a resource; None: it is limited for nobody."""
@@ -141,9 +152,32 @@ class QuotaEffect(Effect):
         if self.fetch is not None and key in FETCHES and has_max_bytes(key, exchange.version):
             edited = self.clamp(self.fetch, exchange, entities, now)
         if wait >= SHORTEST:
-            exchange.connection.memory[TOLD, self] = now + min(wait, self.longest)
+            exchange.connection.memory[self.told] = now + min(wait, self.longest)
         throttle = (*((Delay(first),) if first else ()), *self.throttle(wait - first))
         return (Edit(), *throttle) if edited else throttle
+
+    def terms(self, exchange: Exchange) -> ChargeTerms | None:
+        """Return what all requests that begin so are charged by, unless more of them has to be seen for that."""
+        key = exchange.api.key
+        if self.by_topic or (self.fetch is not None and key in FETCHES):
+            return None
+        counts, weighs = self.requests is not None and key not in EXEMPT, self.produce is not None and key == PRODUCE
+        return ChargeTerms(key_of(self.per, exchange, None), exchange.connection.memory, counts, weighs)
+
+    def passes(self, terms: ChargeTerms, size: int, now: float) -> bool:
+        """Charge a request that leaves no debt, on a connection that owes nothing, as `on_request` does."""
+        key, memory, counts, weighs = terms
+        if memory.get(self.late) is not False or now < memory.get(self.told, 0.0):
+            return False
+        one = self.requests.of(key, now) if counts and self.requests is not None else None
+        if one is not None and not one.covers(1.0, now, SHORTEST):
+            return False
+        sent = self.produce.of(key, now) if weighs and self.produce is not None else None
+        if sent is not None and not sent.covers(size, now, SHORTEST):
+            if one is not None:
+                one.give_back(1.0, now)
+            return False
+        return True
 
     def of_requests(self, key: int) -> int:
         """Return how many of the limits that a request of this API meets are charged by the request."""
@@ -160,8 +194,8 @@ class QuotaEffect(Effect):
         One that has come behind another that has to wait waits for the debt beyond `max_throttle`, too, for which
         nobody is muted: else who sends a thousand at once would be served a thousand each time. If the debt is longer
         than any that is kept, it is not served either."""
-        late = connection.memory.get((LATE, self))
-        behind = now < connection.memory.get((TOLD, self), 0.0)
+        late = connection.memory.get(self.late)
+        behind = now < connection.memory.get(self.told, 0.0)
         if (late is False and not behind) or not charged:
             return 0.0
         debt = max(charge(buckets, [(key, 0.0) for key, _ in charges], now) for buckets, charges in charged)
@@ -171,7 +205,7 @@ class QuotaEffect(Effect):
             return max(debt - self.longest, 0.0)
         if debt < SHORTEST:
             debt = 0.0
-        connection.memory[LATE, self] = debt > 0
+        connection.memory[self.late] = debt > 0
         if late is None:
             return debt if debt <= self.longest else inf
         return debt if behind else min(debt, self.longest)

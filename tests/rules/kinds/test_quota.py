@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -66,6 +67,34 @@ def test_debts_below_a_millisecond_are_left_to_the_next_frame(hand: Any) -> None
 
     assert waits[:10] == [0] * 10
     assert waits[-1] == pytest.approx(0.0011)
+
+
+@pytest.mark.parametrize("limits", ["produce: 1800B/s", "requests: 2.8/s", "produce: 1800B/s, requests: 2.8/s"])
+def test_requests_that_pass_on_terms_are_charged_as_all_others(hand: Any, limits: str) -> None:
+    """Those that do not are charged nothing by that, and as all others when they are evaluated."""
+    rule, random = hand.rule(f"kind: quota, {limits}"), Random(5)
+    one, other = hand.effect(rule), hand.effect(rule)
+    mine, others = hand.connection(1), hand.connection(2)
+    now, passed, owed = 0.0, 0, 0
+    for _ in range(300):
+        now += random.choice((0.1, 0.4, 0.7))  # bursts, and pauses that pay for them
+        size = random.randrange(900)
+        here, there = (produce(hand, connection=at, orders=size) for at in (mine, others))
+        expected = one.on_request(here, (), now)
+        if other.passes(other.terms(there), there.request_size, now):
+            assert expected == ()
+            passed += 1
+        else:
+            assert other.on_request(there, (), now) == expected
+            owed += bool(expected)
+    assert passed > 20 and owed > 20
+
+
+def test_what_has_to_be_seen_whole_has_no_terms(hand: Any) -> None:
+    """A part of the frame is charged, or its answer is."""
+    for rule in ("kind: quota, produce: 1kB/s, per: [topic]", "kind: quota, requests: 1/s, match: {topic: orders}"):
+        assert hand.effect(hand.rule(rule)).terms(produce(hand, orders=1)) is None
+    assert hand.effect(hand.rule("kind: quota, fetch: 1kB/s, requests: 9/s")).terms(fetch(hand, orders=1)) is None
 
 
 def test_a_fetch_response_is_charged_by_its_length(hand: Any) -> None:

@@ -66,6 +66,16 @@ class Effect:
         """Return what becomes of a request for which the rule fired, for these entities of it."""
         return ()
 
+    def terms(self, exchange: Exchange) -> Any:
+        """Return what `passes` is to know of requests of this connection that begin like this one; None: each of them
+        goes to `on_request`."""
+        return None
+
+    def passes(self, terms: Any, size: int, now: float) -> bool:
+        """Take note of such a request, of `size` bytes, for which the rule fired, and return True, if nothing comes of
+        it. Else take no note of it: `on_request` does."""
+        return False
+
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         """Return what becomes of the response to a request for which the rule fired."""
         return ()
