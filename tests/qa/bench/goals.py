@@ -12,11 +12,12 @@ from .kafka_phase import CONSUME, LIBRDKAFKA_CONSUME, LIBRDKAFKA_PRODUCE, PRODUC
 from .latency_phase import case_name as latency
 from .rows import Rows
 from .rules_phase import CASE as RULES_CASE
-from .rules_phase import FIRES, NONE, WAITS
+from .rules_phase import FIRES, NONE, QUOTA, WAITS
 from .start_phase import CONNECTIONS, MEMORY, START, STORM
 from .view_phase import CASES as VIEW_CASES
 from .view_phase import CLOSED, LEAST, OPEN, looking, reading
 from .view_phase import PLAIN as NOBODY
+from .workers_phase import EVALUATED, ONE_WORKER, TWO_WORKERS
 
 Verdict = tuple[str, bool]
 """What was measured, as text, and whether it is enough."""
@@ -32,16 +33,16 @@ class Goal:
     judge: Callable[[Rows], Verdict]
 
 
-def cpu_goal(name: str, case: str, most: float, key: str = "us", unit: str = "µs") -> Goal:
+def cpu_goal(name: str, case: str, most: float, key: str = "us", unit: str = "µs", target: str = "kproxy") -> Goal:
     """At most so many times HAProxy's CPU."""
 
     def judge(rows: Rows) -> Verdict:
-        ratio = rows.ratio(case, "kproxy", "haproxy", key)
-        ours, theirs = rows.median(case, "kproxy", key), rows.median(case, "haproxy", key)
+        ratio = rows.ratio(case, target, "haproxy", key)
+        ours, theirs = rows.median(case, target, key), rows.median(case, "haproxy", key)
         digits = 2 if unit == "s" else 1
         return f"{ratio:.2f} × ({ours:.{digits}f} and {theirs:.{digits}f} {unit})", ratio <= most
 
-    return Goal(f"{name}: proxy CPU", f"≤ {most:g} × HAProxy", (case, "kproxy", "haproxy"), judge)
+    return Goal(f"{name}: proxy CPU", f"≤ {most:g} × HAProxy", (case, target, "haproxy"), judge)
 
 
 def speed_goal(name: str, case: str, least: float) -> Goal:
@@ -111,13 +112,13 @@ def view_goal(case: str, target: str, least: float) -> Goal:
 
 
 def rule_goal(rules: str, most: float) -> Goal:
-    """At most so many times an exchange in the session without a rule."""
+    """At most so many microseconds more than an exchange in the session without a rule."""
 
     def judge(rows: Rows) -> Verdict:
-        each, ratio = rows.median(RULES_CASE, rules, "us"), rows.ratio(RULES_CASE, rules, NONE, "us")
-        return f"{ratio:.2f} × ({each:.1f} µs)", ratio <= most
+        more, each = rows.more(RULES_CASE, rules, NONE, "us"), rows.median(RULES_CASE, rules, "us")
+        return f"{more:.1f} µs (of {each:.1f})", more <= most
 
-    return Goal(f"rule on the topic, {rules}: CPU", f"≤ {most:g} × no rule", (RULES_CASE, rules, NONE), judge)
+    return Goal(f"rule: {rules}: CPU more", f"≤ {most:g} µs", (RULES_CASE, rules, NONE), judge)
 
 
 def peer_goal(name: str, case: str, target: str, by: str, key: str, least: float) -> Goal:
@@ -130,55 +131,68 @@ def peer_goal(name: str, case: str, target: str, by: str, key: str, least: float
     return Goal(name, f"≥ {least:g} × {by}", (case, target, by), judge)
 
 
-def latency_goal(part: int, key: str, most: float) -> Goal:
-    """Added to what it is without a proxy, in ms."""
+def tls_goal(name: str, least: float) -> Goal:
+    """At least so many times HAProxy's exchanges per second, with TLS on both sides."""
+
+    def judge(rows: Rows) -> Verdict:
+        rate, cpu = (rows.ratio(name, "kproxy", "haproxy", key) for key in ("rate", "us"))
+        return f"{rate:.2f} × (CPU {cpu:.2f} ×)", rate >= least
+
+    return Goal(f"{name}: exchanges/s", f"≥ {least:g} × HAProxy", (name, "kproxy", "haproxy"), judge)
+
+
+def latency_goal(part: int, key: str) -> Goal:
+    """Added to what it is without a proxy, in ms: no more than HAProxy adds."""
 
     def judge(rows: Rows) -> Verdict:
         case = latency(part)
         ours, theirs = (rows.more(case, target, "direct", key) / 1e3 for target in ("kproxy", "haproxy"))
-        return f"{ours:.2f} ms (HAProxy {theirs:.2f} ms)", ours <= most
+        return f"{ours:.2f} ms (HAProxy {theirs:.2f} ms)", ours <= theirs
 
     needs = (latency(part), "kproxy", "haproxy", "direct")
-    return Goal(f"{latency(part)}: {key} added to direct", f"≤ {most:g} ms", needs, judge)
+    return Goal(f"{latency(part)}: {key} added to direct", "≤ HAProxy", needs, judge)
 
 
 GOALS = (
-    speed_goal("produce 1 kB records, acks=1", PRODUCE, 0.98),
+    speed_goal("produce 1 kB records, acks=1", PRODUCE, 1.0),
     cpu_goal("produce, per GB", PRODUCE, 1.3, "cpu_gb", "s"),
-    speed_goal("consume", CONSUME, 1.05),
+    speed_goal("consume", CONSUME, 1.15),
     cpu_goal("consume, per GB", CONSUME, 1.0, "cpu_gb", "s"),
-    cpu_goal(ONE, ONE, 1.25),
-    cpu_goal(FIFTY, FIFTY, 1.35),
-    cpu_goal(MANY, MANY, 1.3),
-    cpu_goal(f"{MANY}, Produce 12", f"{MANY}, Produce 12", 1.3),
+    cpu_goal(ONE, ONE, 1.1),
+    cpu_goal(FIFTY, FIFTY, 1.15),
+    cpu_goal(MANY, MANY, 1.0),
+    cpu_goal(f"{MANY}, Produce 12", f"{MANY}, Produce 12", 1.0),
+    cpu_goal(TWO_HUNDRED, TWO_HUNDRED, 1.15),
     cpu_goal(SIXTEEN, SIXTEEN, 1.2),
     cpu_goal("100 kB, 8 in flight", "100 kB, 8 in flight", 0.65),
     cpu_goal("1 MB, 4 in flight", "1 MB, 4 in flight", 0.65),
-    cpu_goal(CONNECT, CONNECT, 1.5),
-    cpu_goal(STORM, STORM, 1.5),
-    latency_goal(50, "p50", 0.1),
-    latency_goal(50, "p99", 0.5),
-    limit_goal("memory, idle process", MEMORY, "kproxy", "mb", 60, "MB"),
+    cpu_goal(CONNECT, CONNECT, 1.3),
+    cpu_goal(STORM, STORM, 1.3),
+    cpu_goal(f"TLS: {MANY}", f"TLS: {MANY}", 1.3),
+    tls_goal(f"TLS: {SIXTEEN}", 0.95),
+    latency_goal(25, "p50"),
+    latency_goal(25, "p99"),
+    limit_goal("memory, idle process", MEMORY, "kproxy", "mb", 40, "MB"),
     limit_goal(f"memory, each of {CONNECTIONS:,} idle connections", MEMORY, "kproxy", "kb_each", 6, "kB"),
-    limit_goal("start to first answer", START, "kproxy", "seconds", 0.6, "s"),
+    limit_goal("start to first answer", START, "kproxy", "seconds", 0.25, "s"),
     rewrite_goal("produce with Kafka's own client", PRODUCE),
     rewrite_goal("consume with Kafka's own client", CONSUME),
     rewrite_goal("produce with confluent-kafka (Produce 10, by name)", LIBRDKAFKA_PRODUCE),
     rewrite_goal("consume with confluent-kafka", LIBRDKAFKA_CONSUME),
-    limit_goal(f"{METADATA_CASE}, rewritten: CPU for an answer", METADATA_CASE, "rename", "us", 1, "ms", 1e-3),
-    limit_goal(f"{METADATA_LARGE}, rewritten: CPU for an answer", METADATA_LARGE, "rename", "us", 10, "ms", 1e-3),
+    cpu_goal(f"renamed, {MANY}, Produce 12", f"{MANY}, Produce 12", 1.15, target="rename"),
+    cpu_goal(f"renamed, {SIXTEEN}, Produce 12", f"{SIXTEEN}, Produce 12", 1.2, target="rename"),
+    limit_goal(f"{METADATA_CASE}, rewritten: CPU for an answer", METADATA_CASE, "rename", "us", 0.15, "ms", 1e-3),
+    limit_goal(f"{METADATA_LARGE}, rewritten: CPU for an answer", METADATA_LARGE, "rename", "us", 1.5, "ms", 1e-3),
     *(
         peer_goal(f"100 rules about other traffic, {name}: exchanges/s", name, "rules", "kproxy", "rate", 0.98)
         for name in (ONE, MANY)
     ),
-    *(
-        peer_goal(f"two workers, {name}: exchanges/s", name, "workers", "kproxy", "rate", 1.8)
-        for name in (FIFTY, TWO_HUNDRED)
-    ),
+    peer_goal(f"two workers, {EVALUATED.name}: exchanges/s", EVALUATED.name, TWO_WORKERS, ONE_WORKER, "rate", 1.7),
     *(audit_goal(case.name) for case in AUDIT_CASES),
     *(audit_requests_goal(case.name) for case in AUDIT_CASES[:5]),
     *(view_goal(case.name, OPEN, LEAST) for case in VIEW_CASES),
     *(view_goal(case.name, CLOSED, 0.98) for case in VIEW_CASES),
-    rule_goal(WAITS, 3),
-    rule_goal(FIRES, 20),
+    rule_goal(QUOTA, 3),
+    rule_goal(WAITS, 4),
+    rule_goal(FIRES, 30),
 )

@@ -16,11 +16,13 @@ from .latency_phase import PARTS, case_name
 from .rows import Rows
 from .view_phase import OPEN
 from .view_phase import PLAIN as NOBODY
+from .workers_phase import ONE_WORKER, TWO_WORKERS
 
 FILE = Path(__file__).parent / "results.json"
 WORSE = 0.1
 """The part by which a ratio may fall before the check fails; runs on one machine differ by half of that."""
 PAIRS = (("kproxy", "haproxy"), ("rename", "off"), ("rename", "haproxy"), ("rules", "kproxy"), ("workers", "kproxy"),
+         (TWO_WORKERS, ONE_WORKER),
          (SUMMARY, PLAIN), (OPEN, NOBODY))  # fmt: skip
 HIGHER, LOWER = ("mbs", "rate"), ("us", "cpu_gb", "kb_each")
 

@@ -23,6 +23,7 @@ from .view_phase import CASES as VIEW_CASES
 from .view_phase import NAMES as VIEW_NAMES
 from .view_phase import OPEN, looking, reading
 from .view_phase import PLAIN as NOBODY
+from .workers_phase import EVALUATED, ONE_WORKER, TWO_WORKERS
 
 AUDITED, VIEWED = AUDIT_NAMES[1:], VIEW_NAMES[1:]
 
@@ -135,6 +136,16 @@ def borders(rows: Rows) -> list[str]:
     return table(("case", "haproxy µs", "kproxy µs", "CPU: kproxy / haproxy", "rate: kproxy / haproxy"), lines)
 
 
+def workers(rows: Rows) -> list[str]:
+    """Exchanges per second of one process and of two workers."""
+    case, names = EVALUATED.name, (ONE_WORKER, TWO_WORKERS)
+    lines = []
+    for name in names if rows.has(case, *names) else ():
+        cells = [figure(rows, case, name, key, digits) for key, digits in (("rate", 0), ("us", 1))]
+        lines.append([name, *cells, ratio(rows, case, name, ONE_WORKER, "rate")])
+    return table((case, "exchanges/s", "kproxy's CPU for each, µs", "of one process"), lines)
+
+
 def latencies(rows: Rows) -> list[str]:
     """Milliseconds, and what is added to direct."""
     lines = []
@@ -190,6 +201,7 @@ def tables(rows: Rows, extra: Sequence[str]) -> list[str]:
         ("confluent-kafka", librdkafka(rows)),
         ("Frames against a broker stand-in, proxy CPU", exchanges(rows, extra)),
         ("TLS on both sides, proxy CPU", borders(rows)),
+        ("Two workers, where kproxy is the limit", workers(rows)),
         ("Latency on a real Kafka, open loop", latencies(rows)),
         ("Rules, CPU in the session", rules(rows)),
         ("Audit, against kproxy without one", audits(rows)),
@@ -201,7 +213,8 @@ def tables(rows: Rows, extra: Sequence[str]) -> list[str]:
 
 
 def targets(extra: Sequence[str]) -> list[str]:
-    names = with_before(("haproxy", "kproxy", "off", "rename", "rules", "workers", "admin", *VIEWED, *AUDITED, *extra))
+    plain = ("haproxy", "kproxy", "off", "rename", "rules", "workers", ONE_WORKER, TWO_WORKERS, "admin")
+    names = with_before((*plain, *VIEWED, *AUDITED, *extra))
     return [f"- `{name}`: {TARGETS[name].text}" for name in names]
 
 

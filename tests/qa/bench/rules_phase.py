@@ -24,6 +24,7 @@ from .rows import Rows
 
 CASE = "rules: an exchange in the session"
 NONE = "no rule"
+QUOTA = "quota, not reached"
 WAITS, FIRES = "error that waits for its turn", "error in the broker's place"
 MANY = (1, 10, 100, 1000)
 HERE = Facts("", "", "")
@@ -56,7 +57,7 @@ def rule_sets() -> dict[str, Sequence[Rule]]:
         found[f"other glob × {many}"] = [error(number, api="Produce", topic=f"t{number}-*") for number in range(many)]
     mine = error(0, api="Produce", topic="orders")
     found["rename, matching"] = [RENAME]
-    found["quota, not reached"] = [{"name": "q", "kind": "quota", "per": ["client_id"], "produce": "100GB/s"}]
+    found[QUOTA] = [{"name": "q", "kind": "quota", "per": ["client_id"], "produce": "100GB/s"}]
     found[WAITS] = [{**mine, "when": {"nth": 1_000_000_000}}]
     found[FIRES] = [mine]
     found["error after the work"] = [{**mine, "at": "response"}]

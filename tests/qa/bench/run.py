@@ -2,7 +2,7 @@
 
     python -m tests.qa.bench.run [PHASE …] [--quick | --smoke] [--write | --check]
 
-Phases: kafka latency rules start audit view tls frames; all when none is named.
+Phases: kafka latency rules start audit view tls workers frames; all when none is named.
 
 All takes half an hour, --quick under three minutes; --smoke only shows that `frames` and `start` run. --write
 puts the report in RESULTS.md, and its ratios in results.json: do that on a machine that has nothing else to do. --check
@@ -36,6 +36,7 @@ from . import (
     start_phase,
     tls_phase,
     view_phase,
+    workers_phase,
 )
 from .machine import description
 from .peers import peers
@@ -51,6 +52,7 @@ PHASES = (
     "audit",
     "view",
     "tls",
+    "workers",
     "frames",
 )  # the last leaves thousands of closed connections for a minute
 
@@ -86,6 +88,8 @@ clients and broker share the cores.
   the median of {rounds} rounds in which all sets take turns. What is more than without rules is the cost of the rules.
 - Audit: as the frames, but each figure is compared with that of kproxy without an audit in the same round.
 - View: as the frames, against kproxy with an admin server that nobody asks. The page is a process that reads all rows.
+- Workers: as the frames, one process and two workers with ten rules that have each request evaluated whole, so that
+  kproxy takes ten times the CPU of the load and the stand-in, which share the workers' cores where there are only two.
 - Start: until the stand-in behind the proxy has answered an ApiVersions request, from before the proxy's process is
   started; rounds: {rounds}.
 - Memory: resident, of a process that has been asked once, and with connections that asked once and are silent since.
@@ -107,6 +111,8 @@ def measure(phases: list[str], size: Size, extra: list[str], only: str, kept_in:
                 view_phase.measure(folder, rows, rounds=size.rounds, seconds=size.seconds, only=only)
             elif phase == "tls":
                 tls_phase.measure(folder, rows, rounds=size.rounds, seconds=size.seconds, only=only)
+            elif phase == "workers":
+                workers_phase.measure(folder, rows, rounds=size.rounds, seconds=size.seconds)
             elif phase == "latency":
                 latency_phase.measure(folder, rows, rounds=size.rounds, seconds=size.seconds)
             elif phase == "rules":
@@ -188,7 +194,7 @@ def main() -> None:
         TARGETS.update(targets_before(options.before.absolute()))
     if {"kafka", "latency", "start", "tls", "frames"} & set(options.phases or default):
         tool("haproxy", "haproxy")
-    if {"latency", "start", "frames", "audit", "view", "tls"} & set(options.phases or default):
+    if {"latency", "start", "frames", "audit", "view", "tls", "workers"} & set(options.phases or default):
         tool("gcc", "gcc")
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a thousand connections and some

@@ -107,6 +107,22 @@ def kproxy_workers(folder: Path, listen: int, upstream: int) -> list[object]:
     return [*kproxy(folder, listen, upstream), "--workers", 2]
 
 
+def kproxy_evaluated(folder: Path, listen: int, upstream: int) -> list[object]:
+    """Ten rules for which each Produce request has to be seen whole, and that nobody notices; what they count of each
+    connection is nothing that workers have to share."""
+    rules = [
+        {"name": f"rule {number}", "kind": "quota", "per": ["topic", "connection"], "produce": f"{100 + number}GB/s"}
+        for number in range(10)
+    ]
+    path = folder / f"rules-{listen}.yaml"
+    path.write_text(json.dumps({"rules": rules}))
+    return [*kproxy(folder, listen, upstream), "--rules", path]
+
+
+def kproxy_evaluated_workers(folder: Path, listen: int, upstream: int) -> list[object]:
+    return [*kproxy_evaluated(folder, listen, upstream), "--workers", 2]
+
+
 def kproxy_admin(folder: Path, listen: int, upstream: int) -> list[object]:
     return [*kproxy(folder, listen, upstream), "--admin", f"{HOST}:{listen + ADMIN_AT}"]
 
@@ -141,6 +157,13 @@ TARGETS = {
         Target("rename", "kproxy with a rename rule, broker addresses and topic names rewritten", False, kproxy_rename),
         Target("rules", "kproxy with a hundred rules that are about other traffic", False, kproxy_rules),
         Target("workers", "kproxy with two worker processes", False, kproxy_workers),
+        Target(
+            "evaluated",
+            "kproxy with ten quotas for each topic of a connection that nobody reaches",
+            False,
+            kproxy_evaluated,
+        ),
+        Target("evaluated-workers", "the same with two worker processes", False, kproxy_evaluated_workers),
         Target("admin", "kproxy with its admin server", False, kproxy_admin),
         Target("view", "kproxy with its admin server, and a page open that shows what passes", False, kproxy_admin),
         Target(

@@ -56,14 +56,14 @@ def test_the_summary_says_of_each_goal_whether_it_was_reached() -> None:
         for case in ("200 B, 1 in flight", "200 B, 32 in flight, Produce 12", "16 kB, 16 in flight"):
             rows.add(case, "kproxy", {"us": ours, "rate": 1.0})
             rows.add(case, "haproxy", {"us": theirs, "rate": 1.0})
-    for target, speed, cpu in (("direct", 100, 0), ("haproxy", 80, 1.0), ("kproxy", 79, 1.6)):
+    for target, speed, cpu in (("direct", 100, 0), ("haproxy", 80, 1.0), ("kproxy", 79, 1.2)):
         rows.add("produce", target, {"mbs": speed, "cpu_gb": cpu})
     lines = report.summary(rows)
     assert lines[2:-1] == [
-        "| produce 1 kB records, acks=1: MB/s | ≥ 0.98 × HAProxy | 0.99 × (0.79 and 0.80 of direct) | yes |",
-        "| produce, per GB: proxy CPU | ≤ 1.3 × HAProxy | 1.60 × (1.60 and 1.00 s) | **no** |",
-        "| 200 B, 1 in flight: proxy CPU | ≤ 1.25 × HAProxy | 1.30 × (30.0 and 20.0 µs) | **no** |",
-        "| 200 B, 32 in flight, Produce 12: proxy CPU | ≤ 1.3 × HAProxy | 1.30 × (30.0 and 20.0 µs) | yes |",
+        "| produce 1 kB records, acks=1: MB/s | ≥ 1 × HAProxy | 0.99 × (0.79 and 0.80 of direct) | **no** |",
+        "| produce, per GB: proxy CPU | ≤ 1.3 × HAProxy | 1.20 × (1.20 and 1.00 s) | yes |",
+        "| 200 B, 1 in flight: proxy CPU | ≤ 1.1 × HAProxy | 1.30 × (30.0 and 20.0 µs) | **no** |",
+        "| 200 B, 32 in flight, Produce 12: proxy CPU | ≤ 1 × HAProxy | 1.30 × (30.0 and 20.0 µs) | **no** |",
         "| 16 kB, 16 in flight: proxy CPU | ≤ 1.2 × HAProxy | 1.30 × (30.0 and 20.0 µs) | **no** |",
     ]
     assert "## Start and memory" not in report.tables(rows, [])
@@ -72,14 +72,14 @@ def test_the_summary_says_of_each_goal_whether_it_was_reached() -> None:
 def test_latencies_are_told_as_what_a_proxy_adds_to_direct() -> None:
     """Of each round by itself: what the machine does to both is not the proxy's."""
     rows = Rows()
-    case = latency_phase.case_name(50)
+    case = latency_phase.case_name(25)
     for slower in (0.0, 500.0, 900.0):  # µs
         for target, more in (("direct", 0.0), ("haproxy", 40.0), ("kproxy", 90.0)):
             row = {"rate": 1000.0, "p50": 100 + slower + more, "p99": 200 + slower + more, "p999": 300.0}
             rows.add(case, target, row)
     lines = report.latencies(rows)
-    assert "| 50 % | kproxy | 1,000 | 0.69 (+0.09) | 0.79 (+0.09) | 0.30 (+0.00) |" in lines
-    assert f"| {case}: p50 added to direct | ≤ 0.1 ms | 0.09 ms (HAProxy 0.04 ms) | yes |" in report.summary(rows)
+    assert "| 25 % | kproxy | 1,000 | 0.69 (+0.09) | 0.79 (+0.09) | 0.30 (+0.00) |" in lines
+    assert f"| {case}: p50 added to direct | ≤ HAProxy | 0.09 ms (HAProxy 0.04 ms) | **no** |" in report.summary(rows)
 
 
 def test_a_ratio_that_has_fallen_by_more_than_a_tenth_is_named() -> None:
