@@ -20,7 +20,7 @@ from kproxy.config.document import Config
 from kproxy.config.metrics import MetricsConfig
 from kproxy.core.cluster import BY_ID_VERSION, named_topics_request
 from kproxy.errors import DecodeError
-from kproxy.net.dial.metadata_poller import ask_metadata
+from kproxy.net.dial.metadata_poller import learn_metadata
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.loop.turns import SLICE, in_turns
 from kproxy.net.server import Server
@@ -117,8 +117,8 @@ class Labelling:
         """Learn names from a broker. From one that does not talk to kproxy nothing is learnt: then what clients are
         shown has to do."""
         with suppress(OSError, DecodeError), trio.move_on_after(EVERY):
-            body = await ask_metadata(upstream, named_topics_request(topic_ids), BY_ID_VERSION)
-            self.server.taps.fanout.picture(upstream.name).learn(body, lambda name: None)
+            picture, request = self.server.taps.fanout.picture(upstream.name), named_topics_request(topic_ids)
+            await learn_metadata(upstream, picture, request, BY_ID_VERSION, own=False)
 
     def go_on(self, steps: Iterator[None]) -> None:
         """Gather a few milliseconds at a time, so that traffic goes on in between."""

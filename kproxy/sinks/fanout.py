@@ -16,7 +16,7 @@ from uuid import UUID
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.observe.exchange import Depth, ObservedExchange, Who
-from kproxy.wire.breath import to_the_end
+from kproxy.wire.breath import each, steps, to_the_end
 from kproxy.wire.table.api_keys import METADATA
 
 NO_ID = UUID(int=0)
@@ -57,13 +57,13 @@ class ClusterMetadata:
     version: int = 0
 
     def learn(self, body: Mapping[str, Any], broker_name: Callable[[str], str | None], own: bool = False) -> None:
-        """Take in the body of a Metadata response.
+        """Take in the body of a Metadata response, with breath in between: it may be of 200,000 partitions.
 
         `broker_name`: the broker's name of a topic, None: the same. `own`: it came straight from a broker, names all
         topics, and its addresses are the brokers' own.
         """
         listed = {}
-        for topic in body.get("topics") or ():
+        for topic in each(body.get("topics") or ()):
             name = topic.get("name")
             if name and not topic["error_code"]:
                 listed[broker_name(name) or name] = topic_metadata(topic)
@@ -71,8 +71,9 @@ class ClusterMetadata:
             self.learn_nodes(body)
             if listed.keys() != self.topics.keys():
                 self.version += 1
-                self.topics = {name: one for name, one in self.topics.items() if name in listed}
-        for name, metadata in listed.items():
+                before = list(self.topics.items())  # others may learn while this breathes
+                self.topics = {name: one for name, one in each(before) if name in listed}
+        for name, metadata in each(listed.items()):
             known = self.topics.get(name)
             if known != metadata and (known is not None or len(self.topics) < MOST_TOPICS):
                 self.topics[name] = metadata
@@ -80,7 +81,8 @@ class ClusterMetadata:
                 if metadata.topic_id is not None:
                     self.by_id[metadata.topic_id] = name
         if len(self.by_id) > 2 * MOST_TOPICS:  # ids of topics that are gone
-            self.by_id = {one.topic_id: name for name, one in self.topics.items() if one.topic_id is not None}
+            known_now = list(self.topics.items())
+            self.by_id = {one.topic_id: name for name, one in each(known_now) if one.topic_id is not None}
 
     def learn_nodes(self, body: Mapping[str, Any]) -> None:
         nodes = {
@@ -95,9 +97,9 @@ class ClusterMetadata:
 
 def topic_metadata(topic: Mapping[str, Any]) -> KnownTopic:
     """Return the metadata of one topic of a Metadata response."""
-    partitions = {one["partition_index"]: one["leader_id"] for one in topic["partitions"] or ()}
+    partitions = {one["partition_index"]: one["leader_id"] for one in each(topic["partitions"] or ())}
     most = min(max(partitions, default=-1) + 1, len(partitions) + MOST_MISSING)
-    leaders = tuple(partitions.get(index, -1) for index in range(most))
+    leaders = tuple(partitions.get(index, -1) for index in steps(most))
     topic_id = topic.get("topic_id", NO_ID)
     return KnownTopic(None if topic_id == NO_ID else str(topic_id), bool(topic.get("is_internal")), leaders)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import gc
 import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 import trio
@@ -18,9 +20,11 @@ from kproxy.net.accept import acceptor, listener_ports
 from kproxy.net.connection import Connection
 from kproxy.net.dial import metadata_poller
 from kproxy.net.dial.dialling import Topology
-from kproxy.net.dial.metadata_poller import NodeLocator
+from kproxy.net.dial.metadata_poller import MetadataPoller, NodeLocator
 from kproxy.net.dial.resolve import AT_ONCE, Resolver
 from kproxy.rules.kinds.advertise import Advertise
+from kproxy.sinks.fanout import ClusterMetadata
+from tests.admin.test_held_stretches import is_short
 
 pytestmark = pytest.mark.trio
 MANY = 600
@@ -208,6 +212,48 @@ async def test_what_kproxy_asks_itself_is_read_in_a_thread(net: Any, monkeypatch
         assert set(found.nodes.values()) == {0, 1, 2, *range(5, 12)}
         assert threads and threads[0] is not threading.main_thread()
         nursery.cancel_scope.cancel()
+
+
+async def test_all_topics_of_a_large_cluster_are_learnt_a_few_at_a_time(
+    net: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200,000 partitions in many topics, or in few: an answer of a cluster's size holds nobody, nor does forgetting
+    it."""
+
+    def told(topics: int, partitions: int) -> dict[str, Any]:
+        parts = [{"partition_index": number, "leader_id": 1} for number in range(partitions)]
+        return {
+            "topics": [
+                {
+                    "name": f"topic-{number}", "error_code": 0, "topic_id": UUID(int=number + 1), "is_internal": False,
+                    "partitions": [dict(part) for part in parts],
+                }
+                for number in range(topics)
+            ],
+            "brokers": [],
+        }  # fmt: skip
+
+    bodies: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        metadata_poller, "decode_response", lambda *arguments, **more: SimpleNamespace(body=bodies.pop())
+    )
+    monkeypatch.setattr(metadata_poller, "send_request", long_answer)
+    broker = await net.open_broker()
+    async with trio.open_nursery() as nursery, net.serving(net.config(broker.port)) as running:
+        nursery.start_soon(broker.obey)
+        for topics, partitions in ((20_000, 10), (20, 10_000)):
+            picture = ClusterMetadata("main")
+            poller = MetadataPoller(running.server.upstreams["main"], picture, 60.0, running.server.log)
+            bodies.append(told(topics, partitions))
+            gc.collect()
+            await is_short(poller.ask, lambda made=(topics, partitions): bodies.append(told(*made)))
+            assert (len(picture.topics), len(picture.by_id)) == (topics, topics)
+        nursery.cancel_scope.cancel()
+
+
+async def long_answer(*arguments: Any) -> bytes:
+    """As long as one of 200,000 partitions."""
+    return bytes(9 << 20)
 
 
 async def test_a_name_server_that_hangs_is_asked_once_by_all() -> None:

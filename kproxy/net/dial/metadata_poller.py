@@ -24,7 +24,9 @@ from kproxy.core.cluster import VERSION, all_topics_request, brokers_request
 from kproxy.core.rewrite.context import is_reachable
 from kproxy.errors import DecodeError
 from kproxy.net.driven import HostPort, host_port
+from kproxy.net.loop.turns import in_a_turn
 from kproxy.wire import decode_response
+from kproxy.wire.breath import freeing, keep
 from kproxy.wire.table.api_keys import METADATA
 
 from .own_connection import own_connection, send_request
@@ -74,18 +76,25 @@ class MetadataPoller:
 
     async def ask(self) -> None:
         """Ask one question on a connection of its own. Raises OSError and DecodeError."""
-        body = await ask_metadata(self.upstream, self.request(), VERSION)
-        self.picture.learn(body, lambda name: None, own=True)
+        await learn_metadata(self.upstream, self.picture, self.request(), VERSION, own=True)
 
 
-async def ask_metadata(upstream: Upstream, request: bytes, version: int) -> Mapping[str, Any]:
-    """Ask any broker this Metadata request, of that version, on a connection of its own; return the answer's body.
-    Raises OSError and DecodeError."""
+async def learn_metadata(
+    upstream: Upstream, consumer: MetadataConsumer, request: bytes, version: int, *, own: bool
+) -> None:
+    """Ask any broker this Metadata request, of that version, on a connection of its own, and have the consumer learn
+    from the answer. Raises OSError and DecodeError."""
     async with own_connection(upstream) as sock:
         frame = await send_request(sock, request, LONGEST)
     # In a thread: of a large cluster it takes seconds. librdkafka's mock sends a byte too many.
-    answer = await trio.to_thread.run_sync(partial(decode_response, frame, METADATA, version, trailing=True))
-    return answer.body
+    read = partial(decode_response, frame, METADATA, version, trailing=True)
+    bodies = [(await trio.to_thread.run_sync(read)).body]
+
+    def learn() -> None:
+        body = keep(bodies.pop())  # which nobody else has, so that it is freed in pieces
+        consumer.learn(body, lambda name: None, own)
+
+    await in_a_turn(upstream.reactor, f"cluster {upstream.name}", lambda: freeing(len(frame), learn))
 
 
 class NodeLocator(MetadataPoller):
