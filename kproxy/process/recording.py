@@ -22,7 +22,7 @@ from kproxy.events.schema import TELEMETRY_EVENT
 from kproxy.net.dial.metadata_poller import MetadataPoller
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.loop.background import Background
-from kproxy.net.loop.turns import SLICE, a_few_at_a_time
+from kproxy.net.loop.turns import SLICE, a_few_at_a_time, in_a_turn
 from kproxy.net.server import Server
 from kproxy.rules.running import Running
 from kproxy.sinks.audit.audit_sink import AuditSink
@@ -124,7 +124,8 @@ class Audit:
                 self.reactor.soon(partial(self.go_on, lines))
                 return
         self.rules.tick(time())
-        self.topology.tick(time())
+        if self.topology.due(time()):
+            self.reactor.spawn(in_a_turn, self.reactor, "topology", lambda: self.topology.tick(time()))
         self.reactor.call_at(monotonic() + TICK, self.tick)
 
     def call_later(self, call: Callable[[], None]) -> None:

@@ -16,6 +16,7 @@ from kproxy.events.schema import RULE_EVENT, TOPOLOGY_EVENT
 from kproxy.observe.exchange import Who
 from kproxy.rules.running import Running
 from kproxy.sinks.fanout import ClusterMetadata, KnownTopic
+from kproxy.wire.breath import breathe, ordered
 from kproxy.wire.table.errors import error_name
 
 from .event_sink import EventGate
@@ -215,14 +216,24 @@ class TopologyEvents:
         self.events, self.pictures = events, pictures
         self.reported: dict[str, tuple[int, float]] = {}  # version and time, by cluster
 
-    def tick(self, now: float) -> None:
-        """Put the events that are due at `now`, seconds since 1970. To be called every second or so."""
+    def due(self, now: float) -> list[ClusterMetadata]:
+        """Return the clusters of which something is to be told at `now`, seconds since 1970."""
+        found = []
         for cluster, picture in self.pictures.items():
             version, when = self.reported.get(cluster, (0, 0.0))
             if picture.version and (now - when >= HOUR or (picture.version != version and now - when >= AT_MOST_EVERY)):
-                self.reported[cluster] = picture.version, now
-                for event in topology_events(picture):
-                    self.events.put(TOPOLOGY_EVENT.name, now, event)
+                found.append(picture)
+        return found
+
+    def tick(self, now: float) -> None:
+        """Put the events that are due, with breath in between: a cluster may have 200,000 topics. To be called every
+        second or so."""
+        due = self.due(now)
+        self.reported |= {picture.cluster: (picture.version, now) for picture in due}
+        for picture in due:
+            for event in topology_events(picture):
+                self.events.put(TOPOLOGY_EVENT.name, now, event)
+                breathe()
 
 
 def topology_events(picture: ClusterMetadata) -> list[dict[str, Any]]:
@@ -244,7 +255,8 @@ def in_parts(topics: Mapping[str, KnownTopic]) -> Iterator[list[dict[str, Any]]]
     """Yield topics in lists of at most MOST_LEADERS partitions, or of a single topic."""
     part: list[dict[str, Any]] = []
     size = 0
-    for name, topic in sorted(topics.items()):
+    for name, topic in ordered(topics.items()):
+        breathe()
         if part and size + len(topic.leaders) > MOST_LEADERS:
             yield part
             part, size = [], 0
@@ -252,7 +264,7 @@ def in_parts(topics: Mapping[str, KnownTopic]) -> Iterator[list[dict[str, Any]]]
             "topic": name,
             "internal": topic.internal,
             "partitions": len(topic.leaders),
-            "leaders": list(topic.leaders),
+            "leaders": topic.leaders,
         }
         part.append(columns if topic.topic_id is None else columns | {"topic_id": topic.topic_id})
         size += len(topic.leaders)

@@ -8,6 +8,8 @@ from typing import Any
 from kproxy.sinks.audit.event_sink import EventGate
 from kproxy.sinks.audit.state_events import MOST_LEADERS, TopologyEvents, topology_events
 from kproxy.sinks.fanout import ClusterMetadata, KnownNode, KnownTopic
+from tests.support.pace import within
+from tests.support.stretches import Stopwatch
 
 
 class Kept:
@@ -83,3 +85,16 @@ def test_a_large_cluster_is_told_in_parts() -> None:
     assert all(sum(one["partitions"] for one in part["topics"]) <= MOST_LEADERS for part in parts)
     assert sorted(one["topic"] for part in parts for one in part["topics"]) == sorted(cluster.topics)
     assert all(part["nodes"] == [{"node": 1, "host": "b1", "port": 9092}] for part in parts)
+
+
+def test_a_very_large_cluster_is_told_with_breath_in_between() -> None:
+    """200,000 topics, or as many partitions of few: whoever makes the events holds nobody, and all topics are told."""
+    for topics, partitions in ((200_000, 1), (20, 10_000)):
+        cluster, kept = picture(), Kept()
+        for number in range(topics):
+            cluster.topics[f"topic-{number:06}"] = KnownTopic(f"id-{number}", False, (1,) * partitions)
+        with Stopwatch() as watch:
+            TopologyEvents(EventGate(kept, lambda: None), {"main": cluster}).tick(1000.0)
+        told = [one["topic"] for _, event in kept.events for one in event["topics"]]
+        assert told == sorted(cluster.topics)
+        assert within(watch.longest, 0.05)
