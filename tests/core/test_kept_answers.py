@@ -184,8 +184,8 @@ def test_no_more_is_kept_than_there_is_room_for() -> None:
     keep(b"b" * 100)
     keep(b"a" * 100)
     assert answers.find(1, b"a" * 100) and not answers.find(1, b"b" * 100) and not answers.find(2, b"a" * 100)
-    keep(b"c" * 251)
-    assert not answers.find(1, b"c" * 251)
+    keep(b"c" * 501)
+    assert not answers.find(1, b"c" * 501) and answers.find(1, b"a" * 100)
     for number in range(2, 50):
         keep(b"d" * 100, number)
     assert len(answers.kept) == 5

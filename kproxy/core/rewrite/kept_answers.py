@@ -16,8 +16,9 @@ from typing import Any, Protocol
 
 from kproxy.core.counters import Counters
 
-MOST_BYTES = 32 << 20
-"""Bytes of all answers that are kept in a process, as they came and as they went; 100,000 partitions have 5 MB."""
+MOST_BYTES = 64 << 20
+"""Bytes of all answers that are kept in a process, as they came and as they went; 200,000 partitions have 9 to 16 MB.
+"""
 SHORTEST = 4096
 """Bytes of an answer that is worth being kept: a hundred partitions."""
 ADDRESS_BYTES = 500
@@ -87,8 +88,8 @@ class KeptAnswers:
 
     @property
     def longest(self) -> int:
-        """Return the bytes of the longest answer that is kept: with what it becomes, half of the room."""
-        return self.most // 4
+        """Return the bytes of the longest answer that is kept: with what it becomes it has to have room."""
+        return self.most // 3
 
     def find(self, number: int, content: bytes) -> KeptAnswer | None:
         """Return what is kept of an answer with these bytes, rewritten by the rewriter of that number."""
@@ -100,12 +101,12 @@ class KeptAnswers:
         return found
 
     def keep(self, number: int, answer: KeptAnswer) -> None:
-        """Keep an answer in the place of another one of the same length, unless it has become so long that it would
-        take more than half of the room."""
+        """Keep an answer in the place of another one of the same length, unless it has become so long that there is no
+        room for it."""
         key = number, len(answer.content)
         if (before := self.kept.pop(key, None)) is not None:
             self.size -= before.size
-        if 2 * answer.size > self.most:
+        if answer.size > self.most:
             return
         self.kept[key] = answer
         self.size += answer.size

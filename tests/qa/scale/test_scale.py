@@ -27,6 +27,12 @@ def test_a_metadata_answer_is_held_once_and_never_long_in_one_go(way: str) -> No
     assert within(min(cost.longest_ms, *(measure(way, FRAME).longest_ms for _ in range(2))) / 1000, 0.050)
 
 
+def test_the_next_client_costs_a_fraction() -> None:
+    """The answer is rewritten once."""
+    cost = measure("ports, topics renamed", answer_of(50, 10_000, 1))
+    assert cost.again_ms < cost.total_ms / 5
+
+
 def test_the_longest_stretch_that_was_kept_is_short() -> None:
     """Of the answer about the whole cluster."""
     assert all(one["longest_ms"] <= 50 for one in json.loads(RESULTS.read_text())["metadata"])
