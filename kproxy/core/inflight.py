@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from .id_index import IdIndex
 from .step import WHOLE, Step
 
 FifoEntry = tuple[int, Step, float, Any]
@@ -26,19 +27,27 @@ REMEMBERED = 1024
 not; more than a thousand frames behind the newest no answer is outstanding on any of them."""
 
 
+def clients_id(entry: FifoEntry) -> int | None:
+    """Return the correlation id of a client's request; None for a request of kproxy's own."""
+    return None if entry[1] is OWN else entry[0]
+
+
 class InFlight:
     """Requests of one connection that await responses: the FIFO, and the correlation ids of recently forwarded acks=0
     requests, which have no entry in it."""
 
-    __slots__ = ("fifo", "unanswered")
+    __slots__ = ("fifo", "index", "unanswered")
 
     def __init__(self) -> None:
         self.fifo: deque[FifoEntry] = deque()
+        self.index: IdIndex | None = None  # made when somebody first asks by an id
         self.unanswered: deque[int] | None = None  # made with the first one
 
     def count(self, correlation: int) -> int:
         """Return how many requests of the client with this id are unanswered."""
-        return sum(entry[0] == correlation and entry[1] is not OWN for entry in self.fifo)
+        if self.index is None:
+            self.index = IdIndex(self.fifo, clients_id)
+        return self.index.count(correlation)
 
     def note_unanswered(self, correlation: int) -> None:
         """Note that an acks=0 request with this correlation id was forwarded."""

@@ -12,7 +12,7 @@ kept, and what becomes of an exchange that is over. `streams.py` cuts bytes into
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, MutableSequence
+from collections.abc import Callable, Iterable
 
 from kproxy.core.observer import NO_ANSWER
 from kproxy.core.sasl.raw_tokens import RawTokens
@@ -181,19 +181,19 @@ class ExchangeBuilder:
         """Return the exchange with this id that is due no response, and was over before the session looked at it."""
         silent = self.silent or []
         at = next((at for at, entry in reversed([*enumerate(silent)]) if entry[0] == correlation), -1)
-        return self.seen_at(silent, at) if at >= 0 else None
+        if at < 0:
+            return None
+        exchange = self.materialise(silent[at])
+        silent[at] = changed(silent[at], exchange)
+        return exchange.seen
 
     def find_exchange(self, correlation: int, older: int) -> ObservedExchange | None:
         """Return the exchange with this id that has `older` ones with it before it; None if it is over, or not kept."""
         at = self.open.place(correlation, older)
         if at < 0:
             return self.find_under_way(correlation)
-        return self.seen_at(self.open, at)
-
-    def seen_at(self, entries: MutableSequence[OpenEntry], at: int) -> ObservedExchange | None:
-        """Return the exchange of `entries[at]`, made if its request only matched a template; None if it is not kept."""
-        exchange = self.materialise(entries[at])
-        entries[at] = (exchange.correlation, exchange, *entries[at][2:])
+        exchange = self.materialise(self.open[at])
+        self.open.replace(at, changed(self.open[at], exchange))
         return exchange.seen
 
     def find_under_way(self, _correlation: int) -> ObservedExchange | None:
@@ -237,3 +237,8 @@ class ExchangeBuilder:
         self.room -= size
         exchange.kept += size
         return True
+
+
+def changed(entry: OpenEntry, exchange: OpenExchange) -> OpenEntry:
+    """Return an entry with its exchange, which may have been made of a template only now, in the template's place."""
+    return exchange.correlation, exchange, *entry[2:]

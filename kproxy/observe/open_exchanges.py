@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from operator import itemgetter
 from typing import Any
+
+from kproxy.core.id_index import IdIndex
 
 from .credentials import REQUEST, RESPONSE, header_end, take_out
 from .exchange import Depth, Form, Frame, ObservedExchange, Who
@@ -83,6 +86,9 @@ class OpenExchange:
 class OpenExchanges(deque[Any]):
     """Queue of the open exchanges of one connection, the oldest first."""
 
+    places: IdIndex | None = None
+    """Made when an entry is first looked for that is not the oldest."""
+
     def find(self, correlation: int) -> Any:
         """Take out and return the oldest entry with this correlation id; None if there is none."""
         at = self.place(correlation, 0)
@@ -90,18 +96,23 @@ class OpenExchanges(deque[Any]):
             return None
         entry = self[at]
         del self[at]
+        if at:
+            self.places = None
         return entry
+
+    def replace(self, at: int, entry: OpenEntry) -> None:
+        """Put another entry with the same id in the place of the one at `at`."""
+        if self.places is not None and self.places.last is self[at]:
+            self.places.last = entry
+        self[at] = entry
 
     def place(self, correlation: int, older: int) -> int:
         """Return the index of the entry with this id that has `older` ones with it before it, -1 if none has the id.
 
         The newest one with this id counts if there are not so many.
         """
-        newest = -1
-        for at, entry in enumerate(self):
-            if entry[0] == correlation:
-                newest = at
-                if not older:
-                    break
-                older -= 1
-        return newest
+        if not older and self and self[0][0] == correlation:
+            return 0
+        if self.places is None:
+            self.places = IdIndex(self, itemgetter(0))
+        return self.places.place(correlation, older)

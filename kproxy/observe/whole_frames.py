@@ -73,7 +73,7 @@ def take_response(builder: JournalRecorder, buf: Buffer, pos: int, n: int, now: 
         return -1
     if isinstance(template, JournalTemplate):
         template = builder.materialise(builder.open[0])
-        builder.open[0] = correlation, template, then, 0, 0
+        builder.open.replace(0, (correlation, template, then, 0, 0))
     if isinstance(template, OpenExchange):
         return keep_response(builder, template, buf, pos, now) if template.wanted.plain[1] else -1
     if builder.summary is None or not template.wanted.counted:

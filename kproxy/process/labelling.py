@@ -13,26 +13,30 @@ from contextlib import suppress
 from functools import partial
 from time import monotonic, thread_time
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import trio
 
 from kproxy.config.document import Config
 from kproxy.config.metrics import MetricsConfig
-from kproxy.core.cluster import BY_ID_VERSION, named_topics_request
+from kproxy.core.cluster import BY_ID_VERSION, named_topics_request, read_topics
 from kproxy.errors import DecodeError
-from kproxy.net.dial.metadata_poller import learn_metadata
+from kproxy.net.dial.own_connection import own_connection, send_request
 from kproxy.net.dial.upstream import Upstream
-from kproxy.net.loop.turns import SLICE, in_turns
+from kproxy.net.loop.turns import SLICE, in_a_turn, in_turns
 from kproxy.net.server import Server
 from kproxy.observe.exchange import Who
 from kproxy.observe.summary import Summary
 from kproxy.sinks.labels.label_sink import LabelSink
 from kproxy.sinks.labels.shares import LabelShare, make_share
 from kproxy.sinks.labels.totals import LabelTotals
+from kproxy.wire.breath import each
 
 if TYPE_CHECKING:
     from kproxy.sinks.audit.audit_sink import AuditSink
 
+LONGEST = 32 << 20
+"""Bytes of an answer about a hundred topics, of some thousand partitions each."""
 EVERY = 10.0
 """Seconds from one gathering to the next."""
 
@@ -55,6 +59,8 @@ class Labelling:
 
         def follow() -> None:
             before = set(self.totals.tables)
+            if self.sink is not None and not (tells and "topic" in metrics.by):
+                self.sink.unnamed.give_up(monotonic())
             use()
             if self.sink is not None and not (tells and metrics.by):
                 self.leave(self.sink)
@@ -108,17 +114,20 @@ class Labelling:
 
     def ask_names(self, sink: LabelSink) -> None:
         """Ask brokers for the names of topics of which only the ids are known."""
-        for name, topic_ids in sink.unnamed.to_ask().items():
+        for name, topic_ids in sink.unnamed.to_ask(monotonic()).items():
             upstream = self.server.upstreams.get(name)
             if upstream is not None:
                 self.reactor.spawn(self.learn_names, upstream, topic_ids)
 
     async def learn_names(self, upstream: Upstream, topic_ids: Sequence[bytes]) -> None:
-        """Learn names from a broker. From one that does not talk to kproxy nothing is learnt: then what clients are
-        shown has to do."""
+        """Learn the names of these topics from a broker, whatever else it says. From one that does not talk to kproxy
+        nothing is learnt: then what clients are shown has to do."""
         with suppress(OSError, DecodeError), trio.move_on_after(EVERY):
-            picture, request = self.server.taps.fanout.picture(upstream.name), named_topics_request(topic_ids)
-            await learn_metadata(upstream, picture, request, BY_ID_VERSION, own=False)
+            async with own_connection(upstream) as sock:
+                frame = await send_request(sock, named_topics_request(topic_ids), LONGEST)
+            names = await in_a_turn(self.reactor, f"cluster {upstream.name}", lambda: names_of(topic_ids, frame))
+            if self.server.upstreams.get(upstream.name) is upstream:  # else the name is another cluster's by now
+                self.server.taps.fanout.picture(upstream.name).learn_names(names)
 
     def go_on(self, steps: Iterator[None]) -> None:
         """Gather a few milliseconds at a time, so that traffic goes on in between."""
@@ -135,6 +144,14 @@ class Labelling:
         await in_turns(self.gather())
         await in_turns(make_share(self.totals, monotonic(), made))
         return made[0]
+
+
+def names_of(topic_ids: Sequence[bytes], frame: bytes) -> dict[str, str]:
+    """Return the names of these topics in an answer, by their ids in hex and dashes, and none of others. Raises
+    DecodeError."""
+    asked = set(topic_ids)
+    topics = each(read_topics(frame, BY_ID_VERSION))
+    return {str(UUID(bytes=one)): name.decode("utf-8", "surrogateescape") for name, one in topics if one in asked}
 
 
 def uncounted(who: Who) -> Summary | None:

@@ -86,7 +86,10 @@ class Running:
     def terms(self, exchange: Exchange) -> Any:
         """Return the terms on which requests of this connection that begin like this one pass the rule, so that it
         fires and nothing comes of it; None: each of them has to be evaluated."""
-        return () if self.observes else self.effect.terms(exchange)
+        try:
+            return () if self.observes else self.effect.terms(exchange)
+        except Exception:  # noqa: BLE001  # as below
+            return None
 
     def passes(self, terms: Any, size: int, now: float) -> bool:
         """Have the effect take note of such a request, and return True if nothing comes of it."""

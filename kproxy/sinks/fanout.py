@@ -84,6 +84,12 @@ class ClusterMetadata:
             known_now = list(self.topics.items())
             self.by_id = {one.topic_id: name for name, one in each(known_now) if one.topic_id is not None}
 
+    def learn_names(self, names: Mapping[str, str]) -> None:
+        """Remember the names of topics by their ids, of which no more is known."""
+        for topic_id, name in names.items():
+            if len(self.by_id) < 2 * MOST_TOPICS:
+                self.by_id.setdefault(topic_id, name)
+
     def learn_nodes(self, body: Mapping[str, Any]) -> None:
         nodes = {
             broker["node_id"]: KnownNode(broker["host"], broker["port"], broker.get("rack"))

@@ -192,7 +192,14 @@ def test_many_small_frames_in_one_read() -> None:
     assert within(shortest(measure, 0.050), 0.050)
 
 
-@pytest.mark.parametrize("rules", ["", "rules: [{name: slow, kind: delay, delay: 1ms}]", TENANT])
+OBSERVED = "rules: [{name: slow, kind: delay, delay: 1s, mode: observe}]"
+PASSED = ", ".join(f"{{name: q{number}, kind: quota, per: [client_id], requests: 1000000/s}}" for number in range(20))
+"""Rules that fire for each request and let it pass by its beginning."""
+
+
+@pytest.mark.parametrize(
+    "rules", ["", "rules: [{name: slow, kind: delay, delay: 1ms}]", TENANT, f"rules: [{PASSED}]", OBSERVED]
+)
 @pytest.mark.parametrize(("key", "version"), [(16, 0), (18, 0), (999, 0)])
 def test_many_opaque_frames_in_one_read(key: int, version: int, rules: str) -> None:
     """Of 14 bytes each, as many as one read takes, of APIs that are known and of one that is not; and their answers."""

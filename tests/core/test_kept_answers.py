@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from kproxy.core.counters import Counters
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.rewrite.addresses import AddressRewrite
-from kproxy.core.rewrite.kept_answers import AnswerInputs, KeptAnswer, KeptAnswers
+from kproxy.core.rewrite.context import GONE
+from kproxy.core.rewrite.kept_answers import MOST_ANSWERS, AnswerInputs, KeptAnswer, KeptAnswers
 from kproxy.core.rewrite.names.answers import TopicAnswers
 from kproxy.core.rewrite.names.rewrites import NameRewrite
 from kproxy.core.rewrite.rewriter import Rewriter
@@ -189,6 +190,30 @@ def test_no_more_is_kept_than_there_is_room_for() -> None:
     for number in range(2, 50):
         keep(b"d" * 100, number)
     assert len(answers.kept) == 5
+
+
+def test_what_is_kept_of_an_answer_is_no_more_than_is_counted() -> None:
+    """Of a hundred thousand hidden topics one number is kept, and of a long host its characters are counted."""
+    hidden = [listed(0, "orders", 1) | {"partitions": []}] * 100_000
+    world = World(plan_of(RENAME), 64 << 20, 1)
+    talk = world.talks[0]
+    for number, brokers in enumerate(([], [{"node_id": 1, "host": "\U0001f600" * 8000, "port": 9092}])):
+        talk.client(request(METADATA, 0, number, topics=[]))
+        talk.broker(response(METADATA, 0, number, brokers=brokers, topics=hidden))
+    first, second = world.shared.answers.kept.values()
+    assert first.inputs.counts == {("events", "topics_hidden"): 100_000}
+    assert first.written is not None and first.size == len(first.content) + len(first.written)
+    assert second.written is not None and second.size >= len(second.content) + len(second.written) + 4 * 8000
+    assert second.inputs.addresses[0][3] == GONE
+
+
+def test_no_more_answers_are_kept_than_can_be_let_go_at_once() -> None:
+    """A long one takes the room of many: they are few."""
+    answers = KeptAnswers(64 << 20)
+    many = AnswerInputs(None, 1000, [(node, "host", 9092, ("proxy", node)) for node in range(300)])
+    for number in range(10_000):
+        answers.keep(number, KeptAnswer(b"a", b"b", many))
+    assert len(answers.kept) == MOST_ANSWERS
 
 
 def test_counts_are_those_of_every_time() -> None:

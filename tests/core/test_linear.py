@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+from kproxy.observe.exchange import Depth
+from kproxy.observe.observer import ConnectionObserver
 from kproxy.rules.entity import Entity, entities
 from kproxy.rules.kinds.base.elements import elements_of
 from kproxy.testing.dialogue import Dialogue, request, response
 from kproxy.wire import decode_request
+from tests.sinks.audit.exchanges import FakeWho
 
-FETCH, METADATA, DELETE_TOPICS = 1, 3, 20
+PRODUCE, FETCH, METADATA, DELETE_TOPICS = 0, 1, 3, 20
 DENY = "  - {name: deny, kind: deny, match: {topic: 'secret*'}}\n"
 
 
@@ -74,6 +77,41 @@ def test_names_that_have_a_rule_each() -> None:
         return lambda: talk.client(asked)
 
     grows_linearly(ask, 200)
+
+
+WATCHED = {
+    "quota": "{name: r, kind: quota, requests: 100000000/s}",
+    "observed": "{name: r, kind: delay, delay: 1s, mode: observe}",
+    "its turn": "{name: r, kind: delay, delay: 1ms, mode: observe, when: {every: 2}}",
+    "answered": "{name: r, kind: error, error: 29, match: {api: Produce}}",
+}
+
+
+@pytest.mark.parametrize("same_id", [False, True])
+@pytest.mark.parametrize("acks", [1, 0])
+@pytest.mark.parametrize("rule", WATCHED)
+def test_small_requests_that_come_together_while_somebody_watches(rule: str, acks: int, same_id: bool) -> None:
+    """What rules did is told of each of them, which is to be found among all that are in flight."""
+
+    def read(count: int) -> Callable[[], object]:
+        talk, taken = Dialogue(f"rules: [{WATCHED[rule]}]"), list[Any]()
+        observer = ConnectionObserver(FakeWho(), lambda key, version: Depth.ROWS, taken.append)
+        observer.silent = []
+        talk.session.observer = observer
+        asked = [
+            request(PRODUCE, 9, 1 if same_id else number, None, acks=acks, topic_data=[]) for number in range(count)
+        ]
+        data = b"".join(asked)
+        buf = bytearray(data) + bytes(4096)
+
+        def run() -> None:
+            observer.from_client(buf, len(data), 1.0)
+            talk.session.from_client(memoryview(buf), len(data), 1.0)
+            observer.let_go()
+
+        return run
+
+    grows_linearly(read, 2000)
 
 
 def test_elements_of_many_entities() -> None:

@@ -10,6 +10,7 @@ from kproxy.core.sasl.raw_tokens import GSSAPI_FIRST, MAX_TOKEN, RawTokens
 from kproxy.core.shared import HeldMemory
 from kproxy.core.step import HEAD, LIVE, WHOLE
 from kproxy.rules.running import Running
+from kproxy.wire.breath import breathe
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.frames import REQUEST_HEAD
 
@@ -150,6 +151,7 @@ class RequestScan(Lane):
 
         Then the frame is to be evaluated, with what the triggers have said in `drawn`: each is asked once a frame.
         """
+        breathe()  # a read may have ten thousand such frames
         since, number = self.since(now), self.session.number
         for running in rules:
             if running.trigger.fires(since, number, known.client_id):

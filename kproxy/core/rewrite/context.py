@@ -82,12 +82,12 @@ class Context:
     def count(self, word: str, n: int = 1) -> None:
         self.counters.events[word] += n
         if self.inputs is not None:
-            self.inputs.counts.append(("events", word, n))
+            self.inputs.counts["events", word] += n
 
     def rewrote(self, what: str, n: int = 1) -> None:
         self.counters.rewritten[what] += n
         if self.inputs is not None:
-            self.inputs.counts.append(("rewritten", what, n))
+            self.inputs.counts["rewritten", what] += n
 
     def address(self, node: int, host: str, port: int) -> tuple[str, int] | None:
         """Return the host and port by which clients of this connection reach the node that the broker names host:port.

@@ -10,8 +10,9 @@ in it, is not kept (`Plan` says which answers are).
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 from kproxy.core.counters import Counters
@@ -21,8 +22,10 @@ MOST_BYTES = 64 << 20
 """
 SHORTEST = 4096
 """Bytes of an answer that is worth being kept: a hundred partitions."""
-ADDRESS_BYTES = 500
-"""Bytes that an address is taken for: names of hosts have up to 255."""
+MOST_ANSWERS = 100
+"""Answers that are kept; those of a hundred names of a hundred topics each, or of clients of as many versions."""
+ADDRESS_BYTES = 300
+"""Bytes that an address is taken for, without the characters of its host."""
 
 AnswerKey = tuple[int, int]
 """(number of the rewriter, bytes of the answer)"""
@@ -47,8 +50,8 @@ class AnswerInputs:
     max_nodes: int
     addresses: list[tuple[int, str, int, tuple[str, int]]] = field(default_factory=list)
     """(node, host, port, what it was given)"""
-    counts: list[tuple[str, str, int]] = field(default_factory=list)
-    """(events or rewritten, word, number)"""
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By (events or rewritten, word)."""
 
     def said_again(self, context: AskedContext) -> bool:
         """Ask this context the same, all of it; return True if it says the same. False, too, where it does not know
@@ -62,11 +65,11 @@ class AnswerInputs:
 
     def count_again(self, context: AskedContext) -> None:
         """Have the context count the same."""
-        for kind, word, number in self.counts:
+        for (kind, word), number in self.counts.items():
             getattr(context.counters, kind)[word] += number
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KeptAnswer:
     """Answer behind its correlation id, and what it became; None: it stayed as it was."""
 
@@ -74,9 +77,10 @@ class KeptAnswer:
     written: bytes | None
     inputs: AnswerInputs
 
-    @property
+    @cached_property
     def size(self) -> int:
-        return len(self.content) + len(self.written or b"") + ADDRESS_BYTES * len(self.inputs.addresses)
+        hosts = sum(ADDRESS_BYTES + 4 * len(host) for _, host, _, _ in self.inputs.addresses)
+        return len(self.content) + len(self.written or b"") + hosts
 
 
 class KeptAnswers:
@@ -110,5 +114,5 @@ class KeptAnswers:
             return
         self.kept[key] = answer
         self.size += answer.size
-        while self.size > self.most:
+        while self.size > self.most or len(self.kept) > MOST_ANSWERS:
             self.size -= self.kept.popitem(last=False)[1].size

@@ -99,7 +99,7 @@ class Rewriter:
             pieces = self.rewrite_anew(buf, start, end, context)
         finally:
             context.inputs = None
-        if not context.incomplete:
+        if not context.incomplete and sum(map(len, pieces or ())) + len(content) <= answers.most:
             written = None if pieces is None else b"".join((pieces[0][BEHIND:], *pieces[1:]))
             answers.keep(self.number, KeptAnswer(content, written, inputs))
         return pieces

@@ -76,25 +76,17 @@ class MetadataPoller:
 
     async def ask(self) -> None:
         """Ask one question on a connection of its own. Raises OSError and DecodeError."""
-        await learn_metadata(self.upstream, self.picture, self.request(), VERSION, own=True)
+        async with own_connection(self.upstream) as sock:
+            frame = await send_request(sock, self.request(), LONGEST)
+        # In a thread: of a large cluster it takes seconds. librdkafka's mock sends a byte too many.
+        read = partial(decode_response, frame, METADATA, VERSION, trailing=True)
+        bodies = [(await trio.to_thread.run_sync(read)).body]
 
+        def learn() -> None:
+            body = keep(bodies.pop())  # which nobody else has, so that it is freed in pieces
+            self.picture.learn(body, lambda name: None, own=True)
 
-async def learn_metadata(
-    upstream: Upstream, consumer: MetadataConsumer, request: bytes, version: int, *, own: bool
-) -> None:
-    """Ask any broker this Metadata request, of that version, on a connection of its own, and have the consumer learn
-    from the answer. Raises OSError and DecodeError."""
-    async with own_connection(upstream) as sock:
-        frame = await send_request(sock, request, LONGEST)
-    # In a thread: of a large cluster it takes seconds. librdkafka's mock sends a byte too many.
-    read = partial(decode_response, frame, METADATA, version, trailing=True)
-    bodies = [(await trio.to_thread.run_sync(read)).body]
-
-    def learn() -> None:
-        body = keep(bodies.pop())  # which nobody else has, so that it is freed in pieces
-        consumer.learn(body, lambda name: None, own)
-
-    await in_a_turn(upstream.reactor, f"cluster {upstream.name}", lambda: freeing(len(frame), learn))
+        await in_a_turn(self.upstream.reactor, f"cluster {self.upstream.name}", lambda: freeing(len(frame), learn))
 
 
 class NodeLocator(MetadataPoller):

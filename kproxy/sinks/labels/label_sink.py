@@ -206,7 +206,7 @@ class LabelSink:
                 sizes = TOPIC_LINES["produce" if key == PRODUCE else "fetch"]
                 lines = [(sizes[0], numbers[1] - before[1]), (sizes[1], numbers[2] - before[2])]
             known = name is not None and not code and (acks != 0 or self.is_known(who.cluster, name))
-            if isinstance(topic, bytes) and name is None and not code and who.cluster is not None:
+            if isinstance(topic, bytes) and name is None and not code and acks != 0 and who.cluster is not None:
                 self.unnamed.add(who.cluster, topic, lines, now)
             else:
                 self.totals.add("topic", label, lines, now, known=known)

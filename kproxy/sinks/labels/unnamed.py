@@ -3,7 +3,7 @@
 Strategy. Clients since Kafka 3.1 write and read by topic id. Whose Metadata came before kproxy was started, or by way
 of another worker, has said the id and no name. So such numbers wait; whoever gathers asks the brokers for the names
 (`to_ask`), and what no name is found for in time counts as `other`. Only ids that a broker has answered without an
-error come here, so clients cannot fill it with ids that they make up.
+error come here, so clients cannot fill it with ids that they make up: not those of acks=0, which nobody answers.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from .totals import LabelTotals
 
 PATIENCE = 60.0
 """Seconds for which numbers wait for a name."""
+AGAIN = 20.0
+"""Seconds until the brokers are asked for it once more."""
 MOST_UNNAMED = 1000
 """Topics whose numbers wait; those of more count as `other` at once. A label has at most 500 names."""
 MOST_ASKED = 100
@@ -28,12 +30,12 @@ TopicId = tuple[str, bytes]
 
 
 class UnnamedTopic:
-    """Numbers of one topic by line. `since`: when the first of them came. `asked`: whether the brokers were."""
+    """Numbers of one topic by line. `since`: when the first came. `ask_at`: when the brokers are to be asked."""
 
-    __slots__ = ("asked", "numbers", "since")
+    __slots__ = ("ask_at", "numbers", "since")
 
     def __init__(self, now: float) -> None:
-        self.since, self.asked = now, False
+        self.since = self.ask_at = now
         self.numbers: dict[LabelLine, float] = {}
 
 
@@ -63,15 +65,26 @@ class UnnamedTopics:
             name = None if picture is None else picture.by_id.get(str(UUID(bytes=topic_id)))
             if name is not None or now - topic.since >= PATIENCE:
                 del self.waiting[cluster, topic_id]
-                label = OTHER if name is None else label_text(name)
-                self.totals.add("topic", label, list(topic.numbers.items()), now)
+                self.count(topic, OTHER if name is None else label_text(name), now)
 
-    def to_ask(self) -> dict[str, list[bytes]]:
-        """Return the ids, by cluster, whose names are to be asked for now: each once while it waits."""
+    def give_up(self, now: float) -> None:
+        """Count all that waits as `other`: topics are told no more."""
+        waiting, self.waiting = self.waiting, {}
+        for topic in waiting.values():
+            self.count(topic, OTHER, now)
+
+    def count(self, topic: UnnamedTopic, label: str, now: float) -> None:
+        """Count the numbers of a topic under this name; without any it takes nobody's place."""
+        if topic.numbers:
+            self.totals.add("topic", label, list(topic.numbers.items()), now)
+
+    def to_ask(self, now: float) -> dict[str, list[bytes]]:
+        """Return the ids, by cluster, whose names are to be asked for now: each when it comes, and again if nobody has
+        said it for a while."""
         wanted: dict[str, list[bytes]] = {}
         for (cluster, topic_id), topic in self.waiting.items():
             ids = wanted.setdefault(cluster, [])
-            if not topic.asked and len(ids) < MOST_ASKED:
-                topic.asked = True
+            if topic.ask_at <= now and len(ids) < MOST_ASKED:
+                topic.ask_at = now + AGAIN
                 ids.append(topic_id)
         return {cluster: ids for cluster, ids in wanted.items() if ids}
