@@ -46,8 +46,8 @@ class InFlight:
     def count(self, correlation: int) -> int:
         """Return how many requests of the client with this id are unanswered."""
         if self.index is None:
-            self.index = IdIndex(self.fifo, clients_id)
-        return self.index.count(correlation)
+            self.index = IdIndex(clients_id)
+        return self.index.count(self.fifo, correlation)
 
     def note_unanswered(self, correlation: int) -> None:
         """Note that an acks=0 request with this correlation id was forwarded."""

@@ -87,17 +87,19 @@ class OpenExchanges(deque[Any]):
     """Queue of the open exchanges of one connection, the oldest first."""
 
     places: IdIndex | None = None
-    """Made when an entry is first looked for that is not the oldest."""
+    """Made when rules first tell of an entry that is not the oldest."""
 
     def find(self, correlation: int) -> Any:
         """Take out and return the oldest entry with this correlation id; None if there is none."""
-        at = self.place(correlation, 0)
+        if self and self[0][0] == correlation:
+            return self.popleft()
+        if self.places is not None:
+            return self.places.take(self, correlation)
+        at = next((at for at, entry in enumerate(self) if entry[0] == correlation), -1)
         if at < 0:
             return None
         entry = self[at]
         del self[at]
-        if at:
-            self.places = None
         return entry
 
     def replace(self, at: int, entry: OpenEntry) -> None:
@@ -114,5 +116,5 @@ class OpenExchanges(deque[Any]):
         if not older and self and self[0][0] == correlation:
             return 0
         if self.places is None:
-            self.places = IdIndex(self, itemgetter(0))
-        return self.places.place(correlation, older)
+            self.places = IdIndex(itemgetter(0))
+        return self.places.place(self, correlation, older)
