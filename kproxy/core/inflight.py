@@ -69,4 +69,10 @@ class InFlight:
         ready = []
         while self.fifo and self.fifo[0][1] is ANSWER:
             ready.append(self.fifo.popleft()[3])
+        self.rest()
         return ready
+
+    def rest(self) -> None:
+        """Let go of the entry that the index knows last, if nothing is in flight: it may hold a long answer."""
+        if not self.fifo:
+            self.index = None

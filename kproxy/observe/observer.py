@@ -213,6 +213,8 @@ class ConnectionObserver(JournalRecorder):
                 if self.recorded and outgoing.ready:
                     pos = self.record_responses(buf, pos, n, now)
         self.responses += number
+        if not opened:
+            opened.places = None  # it holds the exchange that it knows last
 
     # ---- bytes that are not given, and the beginning and the end of watching
 

@@ -78,7 +78,7 @@ class Audit:
         self.sink = AuditSink(audit, self.gate, self.wall, labels)
         self.rules = RuleEvents(self.gate, live)
         fanout = server.taps.fanout
-        self.topology = TopologyEvents(self.gate, fanout.pictures)
+        self.topology, self.telling = TopologyEvents(self.gate, fanout.pictures), False
         self.every, self.polls = audit.topology_every, not worker
         self.pollers: dict[str, tuple[Upstream, Background]] = {}
         self.polled: Mapping[str, Upstream] = {}
@@ -124,9 +124,17 @@ class Audit:
                 self.reactor.soon(partial(self.go_on, lines))
                 return
         self.rules.tick(time())
-        if self.topology.due(time()):
-            self.reactor.spawn(in_a_turn, self.reactor, "topology", lambda: self.topology.tick(time()))
+        if not self.telling and self.topology.due(time()):
+            self.telling = True
+            self.reactor.spawn(self.tell_topology)
         self.reactor.call_at(monotonic() + TICK, self.tick)
+
+    async def tell_topology(self) -> None:
+        """Put the events of clusters that have changed, in turns with others."""
+        try:
+            await in_a_turn(self.reactor, "topology", lambda: self.topology.tick(time()))
+        finally:
+            self.telling = False
 
     def call_later(self, call: Callable[[], None]) -> None:
         self.reactor.call_at(monotonic() + LINES_WAIT, call)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.core.id_index import MOST_TAKEN, IdIndex
-from kproxy.core.inflight import OWN, InFlight
+from kproxy.core.inflight import ANSWER, OWN, InFlight
 from kproxy.core.step import Step
 from kproxy.observe.open_exchanges import OpenExchanges
 
@@ -115,3 +115,12 @@ def test_a_queue_that_has_its_index_is_freed_when_nobody_has_it() -> None:
         assert gone() is None
     finally:
         gc.enable()
+
+
+def test_what_has_left_is_not_held() -> None:
+    """An answer may have megabytes, and a connection be idle for hours."""
+    inflight = InFlight()
+    inflight.fifo.append((1, ANSWER, 0.0, b"long"))
+    assert inflight.count(1) == 1
+    assert inflight.take_answers() == [b"long"]
+    assert inflight.index is None

@@ -141,6 +141,7 @@ class ResponseScan(Lane):
     def leave(self, frame: ResponseView) -> None:
         """Take the request off the FIFO, as its response, which does not simply pass, is dealt with."""
         self.fifo.popleft()
+        self.session.inflight.rest()
         frame.step.latency.add(frame.now - frame.entry[2])
 
     # ---- raw SASL tokens

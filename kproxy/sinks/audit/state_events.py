@@ -214,26 +214,28 @@ class TopologyEvents:
 
     def __init__(self, events: EventGate, pictures: Mapping[str, ClusterMetadata]) -> None:
         self.events, self.pictures = events, pictures
-        self.reported: dict[str, tuple[int, float]] = {}  # version and time, by cluster
+        self.reported: dict[str, tuple[ClusterMetadata, int, float]] = {}
+        """By cluster: what was told, its version, and the time."""
 
     def due(self, now: float) -> list[ClusterMetadata]:
         """Return the clusters of which something is to be told at `now`, seconds since 1970."""
         found = []
         for cluster, picture in self.pictures.items():
-            version, when = self.reported.get(cluster, (0, 0.0))
-            if picture.version and (now - when >= HOUR or (picture.version != version and now - when >= AT_MOST_EVERY)):
+            told, version, when = self.reported.get(cluster, (picture, 0, 0.0))
+            changed = told is not picture or picture.version != version
+            if picture.version and (now - when >= HOUR or (changed and now - when >= AT_MOST_EVERY)):
                 found.append(picture)
         return found
 
     def tick(self, now: float) -> None:
         """Put the events that are due, with breath in between: a cluster may have 200,000 topics. To be called every
         second or so."""
-        due = self.due(now)
-        self.reported |= {picture.cluster: (picture.version, now) for picture in due}
-        for picture in due:
+        for picture in self.due(now):
+            version = picture.version
             for event in topology_events(picture):
                 self.events.put(TOPOLOGY_EVENT.name, now, event)
                 breathe()
+            self.reported[picture.cluster] = picture, version, now
 
 
 def topology_events(picture: ClusterMetadata) -> list[dict[str, Any]]:

@@ -63,6 +63,19 @@ def test_leaders_that_move_one_by_one_are_told_in_batches() -> None:
     assert [time for time, _ in kept.events] == [1000.0, 1010.0, 1020.0]
 
 
+def test_another_cluster_under_the_name_is_told_for_itself() -> None:
+    """Though its picture has changed as often as that of the one before."""
+    pictures, kept = {"main": picture()}, Kept()
+    events = TopologyEvents(EventGate(kept, lambda: None), pictures)
+
+    events.tick(1000.0)
+    pictures["main"] = picture()
+    events.tick(1100.0)
+    events.tick(1200.0)
+
+    assert [time for time, _ in kept.events] == [1000.0, 1100.0]
+
+
 def test_a_cluster_that_nobody_has_seen_is_not_told() -> None:
     """An empty picture would say that there are no topics."""
     kept = Kept()
