@@ -62,7 +62,7 @@ class ClusterMetadata:
         `broker_name`: the broker's name of a topic, None: the same. `own`: it came straight from a broker, names all
         topics, and its addresses are the brokers' own.
         """
-        listed = {}
+        listed, before = {}, list(self.topics) if own else []  # what others learn while this breathes stays
         for topic in each(body.get("topics") or ()):
             name = topic.get("name")
             if name and not topic["error_code"]:
@@ -71,8 +71,9 @@ class ClusterMetadata:
             self.learn_nodes(body)
             if listed.keys() != self.topics.keys():
                 self.version += 1
-                before = list(self.topics.items())  # others may learn while this breathes
-                self.topics = {name: one for name, one in each(before) if name in listed}
+                for name in each(before):
+                    if name not in listed:
+                        self.topics.pop(name, None)
         for name, metadata in each(listed.items()):
             known = self.topics.get(name)
             if known != metadata and (known is not None or len(self.topics) < MOST_TOPICS):
@@ -81,8 +82,10 @@ class ClusterMetadata:
                 if metadata.topic_id is not None:
                     self.by_id[metadata.topic_id] = name
         if len(self.by_id) > 2 * MOST_TOPICS:  # ids of topics that are gone
-            known_now = list(self.topics.items())
-            self.by_id = {one.topic_id: name for name, one in each(known_now) if one.topic_id is not None}
+            kept = {one.topic_id for one in each(list(self.topics.values()))}
+            for topic_id in each(list(self.by_id)):
+                if topic_id not in kept:
+                    self.by_id.pop(topic_id, None)
 
     def learn_names(self, names: Mapping[str, str]) -> None:
         """Remember the names of topics by their ids, of which no more is known."""

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.sinks.fanout import ClusterMetadata, KnownNode, KnownTopic
+from kproxy.wire import breath
 
 ORDERS, CLICKS = UUID(int=1), UUID(int=2)
 
@@ -91,3 +92,28 @@ def test_an_impossible_partition_makes_no_list_that_long() -> None:
     picture.learn({"topics": [wrong]}, same)
 
     assert picture.topics["orders"].leaders == (1, 2, -1, -1, -1, 3, *(-1,) * 98)
+
+
+def test_what_a_client_is_told_while_a_long_answer_is_learnt_stays() -> None:
+    """The brokers' own answer of all topics is learnt a few at a time, and others learn in between."""
+    picture = ClusterMetadata("main")
+    picture.learn({"topics": [topic(f"old-{number}", UUID(int=200_000 + number), 1) for number in range(5000)]}, same)
+    others = iter(range(100_000))
+
+    def learn_another() -> None:
+        number = next(others)
+        if not number % 3:
+            breath.use(None)
+            picture.learn({"topics": [topic(f"new-{number}", UUID(int=300_000 + number), 1)]}, same)
+            breath.use(learn_another)
+
+    before = breath.use(learn_another)
+    try:
+        picture.learn({"topics": [topic(f"all-{n}", UUID(int=n + 1), 1) for n in range(40_000)]}, same, own=True)
+    finally:
+        breath.use(before)
+
+    told = next(others)
+    assert told > 9
+    assert set(picture.topics) == {f"all-{n}" for n in range(40_000)} | {f"new-{n}" for n in range(0, told, 3)}
+    assert not any(name.startswith("old-") for name in picture.topics)
