@@ -12,10 +12,10 @@ LATIN = 0xFF
 
 
 def not_for_headers(text: str) -> str | None:
-    """Return why no header carries this text; None if one does. The text is not in it, as it is a secret."""
+    """Return why a header cannot carry this text, or None. The reason contains no part of the text: it is a secret."""
     if text != text.strip():
         return "it begins or ends with a blank or a line end, which no header carries"
     for at, char in enumerate(text, 1):
         if not char.isprintable() or ord(char) > LATIN:
-            return f"its character {at} is U+{ord(char):04X}, which no header carries"
+            return f"its character {at} is one that no header carries"
     return None

@@ -226,9 +226,9 @@ def test_secrets_come_from_the_environment_or_from_a_file(tmp_path: Path) -> Non
         ("", "3:38: the secret is empty"),
         ("file:twice", f"3:38: {AROUND}"),
         ("file:blank", f"3:38: {AROUND}"),
-        ("file:lines", "3:38: its character 4 is U+000A, which no header carries"),
-        ("file:marks", "3:38: its character 1 is U+FEFF, which no header carries"),
-        ("5 €", "3:38: its character 3 is U+20AC, which no header carries"),
+        ("file:lines", "3:38: its character 4 is one that no header carries"),
+        ("file:marks", "3:38: its character 1 is one that no header carries"),
+        ("5 €", "3:38: its character 3 is one that no header carries"),
     ],
 )
 def test_a_secret_that_is_not_there_is_named(tmp_path: Path, token: str, words: str) -> None:

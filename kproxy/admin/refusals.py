@@ -34,7 +34,8 @@ def guarded(guard: Guard, log: FilteringBoundLogger, inner: RequestHandler) -> R
             return answer(problem_of(error))
         except Exception as error:  # one request fails, whatever it was
             log.error("request failed", path=request.scope["path"], exc_info=error)
-            return answer(Problem(500, "internal", f"{type(error).__name__}: {error}"))
+            # The error may quote a secret of the document that is being handled.
+            return answer(Problem(500, "internal", f"{type(error).__name__}, see the log of kproxy"))
 
     return handle
 

@@ -108,6 +108,12 @@ PARTS = tuple(dict.fromkeys([*(name.partition(".")[0] for name in RESTART), *AT_
 """Parts of which all or some hold until a restart, or change by what `AT_ONCE` says."""
 
 
+def written_paths(config: Config) -> list[str]:
+    """Return the files and folders that kproxy writes with this config. All of them hold until a restart."""
+    audit = None if config.audit is None else config.audit.dir
+    return [path for path in (audit, config.captures, config.state) if path is not None]
+
+
 def with_parts_of_start(config: Config, in_force: Config) -> Config:
     """Return the config with all that needs a restart as it is in force."""
     return config.model_copy(update={name: _without_restart(name, in_force, config) for name in PARTS})

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
+from pydantic import BaseModel, SecretStr
+
+from kproxy.named_file import PathGuard, reason
 from kproxy.rules.document.address import Address, PortRange, check_host
 from kproxy.rules.document.model import found, validate
-from kproxy.rules.document.source import Source, raise_mistakes
+from kproxy.rules.document.source import Source, Where, raise_mistakes
 from kproxy.rules.document.values import to_value
 from kproxy.rules.document.yaml_file import Mapping, Scalar, Sequence
 
 from .document import AdminConfig, Advertise, ClusterConfig, Config, ListenerConfig, exposed
 from .system_needs import system_needs
+from .tls import FileContext
 
 DEFAULT_LISTEN = Address("127.0.0.1", 9092)
 """Kafka's usual port, for this machine only: a proxy that is open to others is asked for, never a default."""
@@ -28,9 +34,10 @@ def load_config(path: str | Path) -> Config:
     return config
 
 
-def usable_config(source: Source, folder: Path) -> Config:
-    """Return the config in a document, which this system can run. Raises DocumentError with every mistake."""
-    config = config_from(source, folder)
+def usable_config(source: Source, folder: Path, guard: PathGuard | None = None) -> Config:
+    """Return the config in a document, which this system can run. `guard`: the document came over the admin API, see
+    `config_from`. Raises DocumentError with every error."""
+    config = config_from(source, folder, guard=guard)
     for where, message in system_needs(config) if config is not None else ():
         source.note(where, message)
     raise_mistakes([source])
@@ -38,16 +45,65 @@ def usable_config(source: Source, folder: Path) -> Config:
     return config
 
 
-def config_from(source: Source, folder: Path = Path(), environment: dict[str, str] | None = None) -> Config | None:
-    """Return the config in a document that is already read; None if it has mistakes, which the source then holds."""
+def config_from(
+    source: Source, folder: Path = Path(), environment: dict[str, str] | None = None, guard: PathGuard | None = None
+) -> Config | None:
+    """Return the config in a document that is already read. None: the document is invalid, and `source` has the errors.
+
+    With a guard the document came over the admin API: the guard checks its file names, and variables are replaced in
+    secrets only, which no message, step or response contains.
+    """
     if not source.is_yaml:
         return None
-    value = to_value(source, variables=True, environment=environment)
+    may_replace = is_secret if guard is not None else lambda where: True
+    value = to_value(source, variables=True, environment=environment, may_replace=may_replace)
     if not isinstance(value, dict):
         source.note((), f"a config document is a mapping with clusters and listeners, found {found(value)}")
         return None
-    config = validate(Config, value, source, context={"folder": folder})
+    config = validate(Config, value, source, context=FileContext(folder, guard))
+    if config is not None and guard is not None:
+        _check_sockets(source, config, guard)
     return None if source.lines() else config
+
+
+def _check_sockets(source: Source, config: Config, guard: PathGuard) -> None:
+    """Note the Unix sockets of clusters that the guard refuses."""
+    for name, cluster in config.clusters.items():
+        servers: list[tuple[Any, Address]] = [(("bootstrap", n), one) for n, one in enumerate(cluster.bootstrap)]
+        servers += [(("dial", str(old)), new) for old, new in cluster.dial.items()]
+        for where, server in servers:
+            try:
+                if server.host.startswith("/"):
+                    guard.check_name(server.host)
+            except OSError as error:
+                source.note(("clusters", name, *where), reason(error))
+
+
+def is_secret(where: Where) -> bool:
+    """Return True if the setting at this path of a config document is a secret."""
+    kinds: list[Any] = [Config]
+    for part in where:
+        kinds = [below for kind in kinds for below in _below(kind, part)]
+    return any(SecretStr in (kind, *_alternatives(kind)) for kind in kinds)
+
+
+def _alternatives(kind: Any) -> list[Any]:
+    """Return the types that an annotation allows."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _alternatives(inner[0])
+    if origin in (Union, UnionType):
+        return [one for part in inner for one in _alternatives(part)]
+    return [kind]
+
+
+def _below(kind: Any, part: Any) -> Iterator[Any]:
+    """Yield the types that an annotation has for one of its keys or positions."""
+    for one in _alternatives(kind):
+        if get_origin(one) in (list, dict):
+            yield get_args(one)[-1]
+        elif isinstance(one, type) and issubclass(one, BaseModel):
+            yield from (info.annotation for name, info in one.model_fields.items() if (info.alias or name) == part)
 
 
 def config_from_flags(

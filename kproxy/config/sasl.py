@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationInfo
 
-from kproxy.named_file import read_named, reason
+from kproxy.named_file import PathGuard, read_named, reason
 from kproxy.rules.document.model import Model, Wrong
 from kproxy.rules.document.quantities import Seconds
 from kproxy.sasl.client import is_extension
 from kproxy.sasl.users import Users, read_users
 
-from .tls import ExistingFile, Secret
+from .tls import ExistingFile, Secret, files_of
 
 Scram = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
@@ -57,10 +57,10 @@ LARGEST = 16 << 20
 """Bytes that a file of users has at most; some hundred thousand lines."""
 
 
-def users_in(path: Path) -> Users:
-    """Return the users of a file. Raises ValueError with what is wrong with the file, and where."""
+def users_in(path: Path, guard: PathGuard | None = None) -> Users:
+    """Return the users of a file. Raises ValueError with the numbers of its wrong lines, and without their text."""
     try:
-        return read_users(read_named(path, LARGEST).decode())
+        return read_users(read_named(path, LARGEST, guard).decode())
     except OSError as error:
         raise ValueError(f'the file of users "{path}" cannot be read: {reason(error)}') from None
     except UnicodeDecodeError:
@@ -69,8 +69,8 @@ def users_in(path: Path) -> Users:
         raise ValueError(f'the file of users "{path}": {error}') from None
 
 
-def _with_users(path: str) -> str:
-    users_in(Path(path))
+def _with_users(path: str, info: ValidationInfo) -> str:
+    users_in(Path(path), files_of(info).guard)
     return path
 
 

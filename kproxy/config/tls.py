@@ -9,12 +9,12 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo
 
 from kproxy.header_text import not_for_headers
-from kproxy.named_file import read_named, reason
+from kproxy.named_file import PathGuard, read_named, reason
 from kproxy.rules.document.model import Model, Wrong
 
 from .principal_rules import PrincipalRules
@@ -25,18 +25,30 @@ MOST_FILE = 16 << 20
 """Bytes that any other file named in a setting has at most: certificates of all authorities have some 300 kB."""
 
 
-def folder_of(info: ValidationInfo) -> Path:
-    """Return the folder that relative file names start from."""
-    context = info.context
-    return Path(context["folder"]) if isinstance(context, dict) and "folder" in context else Path()
+class FileContext(NamedTuple):
+    """Context of a document that is validated. `folder`: relative file names start there. `guard`: checks the file
+    names of a document over the admin API; None for a document that is a file."""
+
+    folder: Path = Path()
+    guard: PathGuard | None = None
+
+
+def files_of(info: ValidationInfo) -> FileContext:
+    return info.context if isinstance(info.context, FileContext) else FileContext()
 
 
 def _resolve(value: Any, info: ValidationInfo) -> Any:
-    """Return a text as a path. Raises ValueError for an empty text, and for one that no file can be called."""
+    """Return a text as a path. Raises ValueError for an empty text, one with a NUL, and one that the guard refuses."""
     if isinstance(value, str) and value:
         if "\0" in value:
             raise ValueError(f"a file name cannot hold the character 0: {value!r}")
-        return str(folder_of(info) / value)
+        files = files_of(info)
+        if files.guard is not None:
+            try:
+                files.guard.check_name(files.folder / value)
+            except OSError as error:
+                raise ValueError(reason(error)) from None
+        return str(files.folder / value)
     if value == "":
         raise ValueError("a file name is wanted, found nothing")
     return value
@@ -46,7 +58,7 @@ def _existing(value: Any, info: ValidationInfo) -> Any:
     path = _resolve(value, info)
     if isinstance(path, str):
         try:
-            read_named(path, MOST_FILE)
+            read_named(path, MOST_FILE, files_of(info).guard)
         except OSError as error:
             raise ValueError(f'the file "{path}" cannot be read: {reason(error)}') from None
     return path
@@ -58,7 +70,7 @@ def _secret(value: Any, info: ValidationInfo) -> Any:
     if not isinstance(value, str):
         raise ValueError("a secret is text, ${VARIABLE} or file:NAME; numbers must be quoted")
     if value.startswith("file:"):
-        value = _read_secret(folder_of(info) / value.removeprefix("file:"))
+        value = _read_secret(value.removeprefix("file:"), files_of(info))
     if not value:
         raise ValueError("the secret is empty")
     return SecretStr(value)
@@ -70,15 +82,19 @@ def _secret_file(value: Any, info: ValidationInfo) -> Any:
     return _secret(value, info)
 
 
-def _read_secret(path: Path) -> str:
+def _read_secret(name: str, files: FileContext) -> str:
+    """Return the content of a secret's file. Raises ValueError."""
+    path = files.folder / name
+    # Over the admin API a name may be the value of a variable, which no message repeats.
+    named = f'the secret\'s file "{path}"' if files.guard is None else "the secret's file"
     try:
-        data = read_named(path, MAX_SECRET)
+        data = read_named(path, MAX_SECRET, files.guard)
     except OSError as error:
-        raise ValueError(f'the secret\'s file "{path}" cannot be read: {reason(error)}') from None
+        raise ValueError(f"{named} cannot be read: {reason(error)}") from None
     try:
         return data.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        raise ValueError(f'the secret\'s file "{path}" is not UTF-8 text') from None
+        raise ValueError(f"{named} is not UTF-8 text") from None
 
 
 def _header_secret(secret: SecretStr) -> SecretStr:

@@ -21,8 +21,8 @@ from kproxy.config.document import Config
 from kproxy.config.reader import rule_paths, usable_config
 from kproxy.config.shown import version_of
 from kproxy.errors import ConfigRefused, DocumentError, KproxyError, NotEverywhere, UnusableSetting
-from kproxy.named_file import reason
-from kproxy.net.rules.files import INTERVAL, SETTLE, RuleFiles, file_version, look, read
+from kproxy.named_file import PathGuard, reason
+from kproxy.net.rules.files import INTERVAL, SETTLE, RuleFiles, file_version, look
 from kproxy.net.rules.keeper import DOCUMENTS, MOST_LOGGED, RuleKeeper, ToldConfig, TurnCheck, do_nothing
 from kproxy.rules.document.read import Document
 from kproxy.rules.document.source import Source, raise_mistakes
@@ -182,29 +182,32 @@ class ConfigKeeper:
             if path is None:
                 text = "kproxy was started with flags, and has no config file to read again"
                 raise ConfigRefused("no_config_file", text)
-            source = Source.open(path)
-        document = self._read(source)
+            source, guard = Source.open(path), None
+        else:
+            guard = self.files.guard
+        document = self._read(source, guard)
         config = with_parts_of_start(document, self.config)
         placed = [
             PlacedStep(step, source.position(step.path) if step.path else "") for step in steps(self.config, document)
         ]
-        documents = self._rules_of(source, config)
+        documents = self._rules_of(source, config, from_file=guard is None)
         trial.use(config.places(), documents, monotonic())
         return CheckedConfig(source, document, config, version_of(config), placed, self.not_in_file()), documents
 
-    def _rules_of(self, source: Source, config: Config) -> list[Document]:
-        """Return the documents of the rules of a config. Raises DocumentError for a folder that goes away while it is
-        read, too."""
+    def _rules_of(self, source: Source, config: Config, *, from_file: bool) -> list[Document]:
+        """Return the documents of the rules of a config. `from_file`: the config is from kproxy's own file, so its
+        rules may run code. Raises DocumentError for a folder that cannot be listed."""
         try:
-            return read(config.rules)
+            return self.files.read(config.rules, config.rules if from_file else ())
         except OSError as error:
             source.note(("rules",), f"the rule files cannot be read: {reason(error)}")
             raise DocumentError(source.lines()) from error
 
-    def _read(self, source: Source) -> Config:
-        """Return the config of a document, with what flags say in its place. Raises DocumentError."""
+    def _read(self, source: Source, guard: PathGuard | None = None) -> Config:
+        """Return the config of a document, with the settings of flags in their place. `guard`: it came over the admin
+        API. Raises DocumentError."""
         folder = Path() if self.origin.path is None else self.origin.path.parent
-        config = usable_config(source, folder)
+        config = usable_config(source, folder, guard)
         rule_paths(source, folder, config)
         raise_mistakes([source])
         return self.origin.adjust(config)
@@ -217,7 +220,10 @@ class ConfigKeeper:
         if self.process.ending:
             raise ConfigRefused("ending", "kproxy is going to end, and takes no other config")
         seen = await trio.to_thread.run_sync(look, checked.config.rules)
-        documents = await trio.to_thread.run_sync(self._rules_of, checked.source, checked.config)
+        from_file = source is None
+        documents = await trio.to_thread.run_sync(
+            lambda: self._rules_of(checked.source, checked.config, from_file=from_file), limiter=DOCUMENTS
+        )
         change = await self._opened(checked)
 
         def operation(store: RuleStore, now: float) -> StoreChange:
@@ -227,6 +233,8 @@ class ConfigKeeper:
             self.process.put_in_force(change, rules)
             self._has_applied(checked, came_by)
             self.files.paths, self.files.seen = checked.config.rules, seen
+            if from_file:
+                self.files.code_paths |= frozenset(checked.config.rules)
 
         try:
             async with self.files.reading:
@@ -247,8 +255,10 @@ class ConfigKeeper:
         return change
 
     def _misplaced(self, checked: CheckedConfig, error: UnusableSetting) -> DocumentError:
-        """Return the mistake that a setting which cannot be used is, at its place in the document."""
-        checked.source.note(error.where, str(error))
+        """Return the error for a setting that cannot be used here and now, at its place in the document. All settings
+        are valid, and `GET /api/config` shows them."""
+        line, column = checked.source.place(error.where)
+        checked.source.note_at(line, column, str(error), quotes_variables=True)
         return DocumentError(checked.source.lines())
 
     def _has_applied(self, checked: CheckedConfig, came_by: ConfigOrigin) -> None:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.config.changes import Origin
+from kproxy.config.changes import Origin, written_paths
 from kproxy.config.document import Config, ListenerConfig
 from kproxy.distribution import own_version
 from kproxy.errors import DocumentError, InternalError, KproxyError
 from kproxy.logs.setup import THRESHOLD
 from kproxy.logs.writer import LogQueue
+from kproxy.named_file import PathGuard
 from kproxy.net.driven import show
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.loop.turns import work_through
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
 def read_rules(config: Config, log: FilteringBoundLogger) -> tuple[RuleStore, RuleFiles]:
     """Return a store with the rules of the config's files, and those files. Raises DocumentError."""
     seed = randbits(32) if config.seed is None else config.seed
-    store, files = RuleStore(seed, config.places()), RuleFiles(config.rules, log)
+    store = RuleStore(seed, config.places())
+    files = RuleFiles(config.rules, log, PathGuard(written_paths(config)))
     store.replace_files(files.first(), monotonic())
     return store, files
 

@@ -110,7 +110,7 @@ def read_line(line: str) -> tuple[str, Credential] | str:
     except ValueError as error:
         return str(error)
     if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
-        return f"{iterations} iterations, expected {LEAST_ITERATIONS} to {MOST_ITERATIONS}"
+        return f"expected {LEAST_ITERATIONS} to {MOST_ITERATIONS} iterations"
     salt, stored, server = (decoded(match[one]) for one in (4, 5, 6))
     size = 32 if mechanism == "SCRAM-SHA-256" else 64
     if not salt or stored is None or server is None or {len(stored), len(server)} != {size}:

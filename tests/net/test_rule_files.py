@@ -12,7 +12,7 @@ import trio
 
 from kproxy.errors import DocumentError, NotEverywhere
 from kproxy.net.rules import files as rule_files
-from kproxy.net.rules.files import RuleFiles, look, read
+from kproxy.net.rules.files import RuleFiles, look
 
 
 def test_a_look_tells_versions_of_files_apart(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_what_is_missing_is_seen_as_missing(tmp_path: Path) -> None:
     path = str(tmp_path / "none.yaml")
 
     assert look([path]) == ((path, None),)
-    assert [document.source.lines() for document in read([path])] == [
+    assert [document.source.lines() for document in RuleFiles([path], structlog.get_logger()).first()] == [
         [f"{path}:1:1: the file cannot be read: no such file or directory"]
     ]
 

@@ -12,8 +12,7 @@ import pytest
 import trio
 
 from kproxy.config.changes import Origin
-from kproxy.net import config_keeper
-from kproxy.net.rules.files import read
+from kproxy.net.rules.files import RuleFiles
 from kproxy.rules.document.read import Document
 from kproxy.testing.process import free_port
 from tests.support.live_proxy import LiveProxy
@@ -93,14 +92,15 @@ def test_rule_files_that_go_away_while_they_are_read_are_a_mistake(
     (tmp_path / "rules").mkdir()
     file.write_text(GOOD.format(port=port, limit=50))
 
-    def gone(paths: list[str]) -> list[Document]:
+    def gone(self: RuleFiles, paths: list[str], *more: list[str]) -> list[Document]:
         calls.append(paths)
         if len(calls) == when:
             raise FileNotFoundError(2, "No such file or directory", "rules/a")
-        return read(paths)
+        return read(self, paths, *more)
 
     with LiveProxy(file.read_text(), Origin(str(file), file)) as live:
-        monkeypatch.setattr(config_keeper, "read", gone)
+        read = RuleFiles.read
+        monkeypatch.setattr(RuleFiles, "read", gone)
         file.write_text(GOOD.format(port=port, limit=60))
         assert not trio.from_thread.run(live.keeper.reload, trio_token=live.token)
         assert (live.keeper.rejected, live.keeper.config.limits.max_connections) == (1, 50)

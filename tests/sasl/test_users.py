@@ -31,8 +31,8 @@ def test_lines_are_read_as_they_were_made() -> None:
     [
         ("alice:secret", "line 2: expected name:SCRAM-SHA-256$iterations"),
         (LINE.replace("256$4096", "1$4096"), "line 2: expected name:"),
-        (LINE.replace("$4096:", "$4095:"), "line 2: 4095 iterations, expected 4096 to 100000"),
-        (LINE.replace("$4096:", "$999999:"), "line 2: 999999 iterations"),
+        (LINE.replace("$4096:", "$4095:"), "line 2: expected 4096 to 100000 iterations"),
+        (LINE.replace("$4096:", "$999999:"), "line 2: expected 4096 to 100000 iterations"),
         (LINE[:-9], "line 2: salt and keys are base64, the keys of 32 bytes"),
         (LINE.replace("SHA-256", "SHA-512"), "line 2: salt and keys are base64, the keys of 64 bytes"),
         (" " + LINE, "line 2: no name of a user"),

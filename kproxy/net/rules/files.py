@@ -14,13 +14,14 @@ look: the files say what is to be.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from pathlib import Path
 
 import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.errors import DocumentError, NotEverywhere
+from kproxy.named_file import PathGuard
 from kproxy.rules.document.read import Document, read_document, rule_files
 from kproxy.rules.document.source import Source
 from kproxy.system.processes import HANGUP
@@ -56,16 +57,30 @@ def file_version(file: Path) -> tuple[int, ...] | None:
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
-def read(paths: Sequence[str]) -> list[Document]:
-    """Read all documents, with their mistakes noted in them."""
-    return [read_document(Source.open(file)) for file in rule_files(paths)]
+def read(paths: Sequence[str], code_paths: Container[str], guard: PathGuard) -> list[Document]:
+    """Read all documents. Errors in them are noted in their sources.
+
+    Files of `code_paths` may have rules that run code. The admin API named all others: `guard` checks each of them, and
+    their sources are hidden. Raises OSError for a folder that cannot be listed.
+    """
+    trusted = set(rule_files(path for path in paths if path in code_paths))
+    return [
+        read_document(Source.open(file) if file in trusted else Source.open(file, guard), code=file in trusted)
+        for file in rule_files(paths)
+    ]
 
 
 class RuleFiles:
-    """Rule files of the config. `seen` are the versions that were read last; empty, if they are to be read again."""
+    """Rule files of the config in force.
 
-    def __init__(self, paths: Sequence[str], log: FilteringBoundLogger) -> None:
+    `seen`: the versions that were read last; empty, if they are to be read again. `code_paths`: the paths that the
+    command line and kproxy's own config file name; only their files may have rules that run code. `guard` checks the
+    files of all other paths.
+    """
+
+    def __init__(self, paths: Sequence[str], log: FilteringBoundLogger, guard: PathGuard | None = None) -> None:
         self.paths, self.log = paths, log
+        self.code_paths, self.guard = frozenset(paths), guard or PathGuard()
         self.seen: FileVersions = ()
         self.reading = trio.Lock()
         self.on_hangup: Callable[[], Awaitable[bool]] | None = None
@@ -74,7 +89,11 @@ class RuleFiles:
     def first(self) -> list[Document]:
         """Return the documents to begin with. Blocks."""
         self.seen = look(self.paths)
-        return read(self.paths)
+        return self.read(self.paths)
+
+    def read(self, paths: Sequence[str], more_code_paths: Sequence[str] = ()) -> list[Document]:
+        """Return the documents of these paths. Blocks. Raises OSError as `read` does."""
+        return read(paths, self.code_paths.union(more_code_paths), self.guard)
 
     async def watch(self, keeper: RuleKeeper, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Read files that change, and all at each SIGHUP where there is such a signal, until cancelled."""
@@ -96,7 +115,7 @@ class RuleFiles:
         async with self.reading:
             self.seen = await trio.to_thread.run_sync(look, self.paths)
             try:
-                documents = await trio.to_thread.run_sync(read, self.paths)
+                documents = await trio.to_thread.run_sync(self.read, self.paths)
                 await keeper.load_everywhere("file", lambda store, now: store.replace_files(documents, now))
             except DocumentError:
                 return False

@@ -8,10 +8,11 @@ rules:
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
@@ -32,6 +33,8 @@ TOP_KEYS = ("rules", "scenario")
 COMMON = ("name", "match", "not", "when", "mode")
 """Fields that a rule may have whatever its kind is; `match` and `not` in the wider form, which all live kinds have."""
 ENDINGS = (".yaml", ".yml")
+MOST_ENTRIES = 20_000
+"""Files and folders below a folder of rules, which is searched once a second."""
 LONGEST_TTL = 366 * 86400.0
 """Seconds; a rule that is meant for longer is meant for good."""
 
@@ -99,10 +102,18 @@ def rule_files(paths: Iterable[str | Path]) -> list[Path]:
     mounted Kubernetes ConfigMap holds its files a second time under `..data`) and without `*.test.yaml`."""
     files: list[Path] = []
     for path in map(Path, paths):
-        below = path.rglob("*") if path.is_dir() else ()
+        below = _entries(path) if path.is_dir() else ()
         inside = [one for one in below if one.suffix in ENDINGS and one.is_file() and not _is_left_out(one, path)]
         files += sorted(inside) if path.is_dir() else [path]
     return list(dict.fromkeys(files))
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    """Yield all that is below a folder. Raises OSError for more than MOST_ENTRIES: the folder is not one of rules."""
+    for count, entry in enumerate(folder.rglob("*"), 1):
+        if count > MOST_ENTRIES:
+            raise OSError(errno.EFBIG, f"{folder} has more than {MOST_ENTRIES:,} files and folders")
+        yield entry
 
 
 def _is_left_out(file: Path, folder: Path) -> bool:
@@ -115,9 +126,9 @@ def read_rules(source: Source) -> list[ParsedRule]:
     return read_document(source).parsed_rules
 
 
-def read_document(source: Source, *, from_api: bool = False) -> Document:
-    """Return what one document says; mistakes are noted in the source. `from_api`: each rule may have a `ttl`, and none
-    may run code."""
+def read_document(source: Source, *, from_api: bool = False, code: bool = True) -> Document:
+    """Return the rules of one document; errors are noted in the source. `from_api`: each rule may have a `ttl`, and
+    none may run code. `code`: whether rules of a file may run code."""
     if not source.is_yaml:
         return Document(source)
     document = to_value(source)
@@ -131,12 +142,13 @@ def read_document(source: Source, *, from_api: bool = False) -> Document:
         for key in document:
             if key not in TOP_KEYS:
                 source.note((key,), unknown("key", key, TOP_KEYS), key=True)
-    parsed_rules = _read_list(source, ("rules",), document.get("rules", []), from_api)
+    terms = _Terms(from_api, code and not from_api)
+    parsed_rules = _read_list(source, ("rules",), document.get("rules", []), terms)
     if "scenario" not in document:
         return Document(source, parsed_rules)
     scenario = validate(Scenario, document["scenario"], source, ("scenario",))
     for stage, raw in enumerate(_stages(document["scenario"])):
-        parsed_rules += _read_list(source, ("scenario", "stages", stage, "rules"), raw, from_api, stage)
+        parsed_rules += _read_list(source, ("scenario", "stages", stage, "rules"), raw, terms, stage)
     return Document(source, parsed_rules, scenario)
 
 
@@ -148,22 +160,29 @@ def _stages(scenario: Any) -> Iterator[Any]:
         yield rules if isinstance(rules, list) else []
 
 
-def _read_list(source: Source, at: Where, rules: Any, from_api: bool, stage: int | None = None) -> list[ParsedRule]:
+class _Terms(NamedTuple):
+    """Permissions of the rules of one document."""
+
+    ttl: bool
+    code: bool
+
+
+def _read_list(source: Source, at: Where, rules: Any, terms: _Terms, stage: int | None = None) -> list[ParsedRule]:
     if not isinstance(rules, list):
         source.note(at, f"a list of rules is wanted, found {found(rules)}")
         return []
-    return [_read_rule(source, (*at, index), raw, from_api, stage) for index, raw in enumerate(rules)]
+    return [_read_rule(source, (*at, index), raw, terms, stage) for index, raw in enumerate(rules)]
 
 
-def _read_rule(source: Source, at: Where, raw: Any, from_api: bool, stage: int | None) -> ParsedRule:
+def _read_rule(source: Source, at: Where, raw: Any, terms: _Terms, stage: int | None) -> ParsedRule:
     if not isinstance(raw, dict):
         source.note(at, f"a rule is a mapping with name and kind, found {found(raw)}")
         return ParsedRule(None, None, source, at, stage)
     name = raw.get("name")
     ttl = None
-    if from_api:
+    if terms.ttl:
         ttl = _read_ttl(source, (*at, "ttl"), raw.pop("ttl", None))
-    rule = None if from_api and _runs_code(source, at, raw) else _make_rule(source, at, raw)
+    rule = None if not terms.code and _runs_code(source, at, raw) else _make_rule(source, at, raw)
     parsed = ParsedRule(name if isinstance(name, str) else None, rule, source, at, stage, ttl, raw)
     if rule is not None:
         _ = rule.content, parsed.position  # computed now: a document may be read in a thread, beside a running proxy
@@ -194,8 +213,8 @@ def _runs_code(source: Source, at: Where, raw: dict[Any, Any]) -> bool:
         return False
     source.note(
         (*at, "kind"),
-        f"rules of the kind {raw['kind']} run code in this process and are taken from files only, where "
-        "whoever may write them may run code here anyway",
+        f"rules of the kind {raw['kind']} run code in this process and are taken from files only: those that "
+        "kproxy's command line or its own config file names",
     )
     return True
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from kproxy.errors import DocumentError
-from kproxy.named_file import read_named, reason
+from kproxy.named_file import PathGuard, read_named, reason
 
 from .yaml_file import Mapping, Scalar, Sequence, YamlMistake, YamlNode, read_tree
 
@@ -69,16 +69,21 @@ Where = tuple[Any, ...]
 
 MOST_MISTAKES = 100
 """Mistakes of one document, and of all that are refused together, that are told; the others are counted."""
+SHORTEST_VALUE = 4
+"""Characters of a variable's value that is looked for in messages about other places. Shorter ones occur by chance."""
 LONGEST_MESSAGE = 600
 """Characters; the longest message of our own, with all allowed keys of `limits`, has some 400."""
 
 
 class Source:
-    """Tree of one file, and its mistakes; `root` is None when the file has no value or is no YAML. `has_text`: it is
-    not of zero bytes, though all of it may be comments."""
+    """Tree of one file, and the errors in it. `root` is None if the file has no value or is not YAML. `has_text`: the
+    file has at least one byte, though all of it may be comments. `hidden`: errors are counted and not shown, since
+    their messages quote the file."""
 
-    def __init__(self, file: str, data: str | bytes) -> None:
-        self.file = file
+    def __init__(self, file: str, data: str | bytes, *, hidden: bool = False) -> None:
+        self.file, self.hidden = file, hidden
+        self._variables: dict[tuple[int, int], str] = {}  # places with a replaced variable
+        self._values: dict[str, str] = {}  # names of variables by value
         self.has_text = len(data) > 0
         self.root: YamlNode | None = None
         self._mistakes: dict[tuple[int, int, str], None] = {}
@@ -93,10 +98,11 @@ class Source:
             self.note_at(mistake.line, mistake.column, mistake.message)
 
     @classmethod
-    def open(cls, path: Path) -> Source:
-        """Read a file; one that cannot be read is a source with that mistake."""
+    def open(cls, path: Path, guard: PathGuard | None = None) -> Source:
+        """Read a file. If it cannot be read, or `guard` refuses it, the source has that error. With a guard the source
+        is hidden."""
         try:
-            return cls(str(path), read_named(path))
+            return cls(str(path), read_named(path, guard=guard), hidden=guard is not None)
         except OSError as error:
             source = cls(str(path), "")
             source.is_yaml = False
@@ -107,9 +113,14 @@ class Source:
         """Note a mistake at a path; `key` means at its key, not at its value."""
         self.note_at(*self.place(where, key=key), message)
 
-    def note_at(self, line: int, column: int, message: str, *, settles: bool = False) -> None:
-        """Note a mistake; the same words at the same place count once. One that `settles` its place (there is no
-        value at all) lets nothing more be said about it."""
+    def note_at(
+        self, line: int, column: int, message: str, *, settles: bool = False, quotes_variables: bool = False
+    ) -> None:
+        """Note an error. The same message at the same place counts once. An error that `settles` its place (it has no
+        value at all) suppresses all later ones at that place. Values of variables are removed from the message, unless
+        it `quotes_variables` in settings that are valid."""
+        if self._variables and not settles and not quotes_variables:
+            message = self._without_values(line, column, message)
         mistake = line, column, _one_line(message)
         if mistake not in self._mistakes and (line, column) not in self._settled:
             if len(self._mistakes) < MOST_MISTAKES:
@@ -118,6 +129,20 @@ class Source:
                 self._untold.add(hash(mistake))
         if settles:
             self._settled.add((line, column))
+
+    def replaced(self, line: int, column: int, name: str, value: str) -> None:
+        """Record that a variable was replaced by its value in the scalar at this place."""
+        self._variables[line, column] = name
+        if len(value) >= SHORTEST_VALUE:
+            self._values[value] = name
+
+    def _without_values(self, line: int, column: int, message: str) -> str:
+        """Return a message without values of variables. A message about such a value may quote any part of it."""
+        if name := self._variables.get((line, column)):
+            return f"the value of ${{{name}}} cannot be used here"
+        for value, name in self._values.items():
+            message = message.replace(value, f"${{{name}}}")
+        return message
 
     def forget(self) -> None:
         """Let go of all mistakes: they were about this document beside others, and those were refused."""
@@ -143,13 +168,17 @@ class Source:
         return node if isinstance(node, Scalar) else None
 
     def lines(self) -> list[str]:
-        """Return the mistakes that are told, as `file:line:column: message`, in file order."""
+        """Return the reported errors as `file:line:column: message`, in file order."""
+        if self.hidden and self._mistakes:
+            count = len(self._mistakes) + len(self._untold)
+            errors = f"{count} error{'s' * (count > 1)}"
+            return [f"{self.file}:1:1: {errors}; `kproxy check` on the machine of kproxy shows them"]
         return [f"{self.file}:{line}:{column}: {text}" for line, column, text in sorted(self._mistakes)]
 
     @property
     def untold(self) -> int:
-        """Return the number of mistakes beyond those that are told."""
-        return len(self._untold)
+        """Return the number of errors that `lines` does not contain."""
+        return 0 if self.hidden else len(self._untold)
 
     def _find(self, where: Where) -> tuple[YamlNode | None, YamlNode | None]:
         """Return node and key at a path; parts that name nothing (a union's tag, a missing key) are passed over."""

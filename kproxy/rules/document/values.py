@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from collections.abc import Mapping as Dict
 from typing import Any
 
@@ -28,24 +29,30 @@ _VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}?")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def to_value(source: Source, *, variables: bool = False, environment: Dict[str, str] | None = None) -> Any:
+def to_value(
+    source: Source, *, variables: bool = False, environment: Dict[str, str] | None = None,
+    may_replace: Callable[[Where], bool] = lambda where: True,
+) -> Any:  # fmt: skip
     """Return the whole document as dicts, lists and scalars; note duplicate and odd keys, and missing variables.
 
-    `variables`: replace `${NAME}` in values from the environment (config documents only); `$${` stands for `${`.
+    `variables`: replace `${NAME}` in values from the environment (config documents only); `$${` becomes `${`.
+    `may_replace`: the places where variables are allowed; elsewhere they are an error.
     """
     if source.root is None:
         return None
-    reader = _Reader(source, (os.environ if environment is None else environment) if variables else None)
+    reader = _Reader(source, (os.environ if environment is None else environment) if variables else None, may_replace)
     return reader.value(source.root, ())
 
 
 class _Reader:
-    def __init__(self, source: Source, environment: Dict[str, str] | None) -> None:
-        self.source, self.environment = source, environment
+    def __init__(
+        self, source: Source, environment: Dict[str, str] | None, may_replace: Callable[[Where], bool]
+    ) -> None:
+        self.source, self.environment, self.may_replace = source, environment, may_replace
 
     def value(self, node: YamlNode, where: Where) -> Any:
         if isinstance(node, Scalar):
-            text = node.text if self.environment is None else self._substitute(node, self.environment)
+            text = node.text if self.environment is None else self._substitute(node, where, self.environment)
             return _plain(text) if node.plain else text
         if isinstance(node, Sequence):
             return [self.value(item, (*where, index)) for index, item in enumerate(node.items)]
@@ -75,14 +82,17 @@ class _Reader:
             return key.text
         return value if isinstance(value, int) and str(value) == key.text else key.text
 
-    def _substitute(self, node: Scalar, environment: Dict[str, str]) -> str:
+    def _substitute(self, node: Scalar, where: Where, environment: Dict[str, str]) -> str:
         def replace(found: re.Match[str]) -> str:
             if found[0] == "$${":
                 return "${"
-            name = found[1]
-            if name in environment and found[0].endswith("}"):
+            name, closed = found[1], found[0].endswith("}")
+            if not self.may_replace(where):
+                message = f"{found[0]} is allowed for secrets only, in a document over the admin API; write the value"
+            elif name in environment and closed:
+                self.source.replaced(node.line, node.column, name, environment[name])
                 return environment[name]
-            if _VARIABLE_NAME.fullmatch(name) and found[0].endswith("}"):
+            elif _VARIABLE_NAME.fullmatch(name) and closed:
                 message = f"the environment variable {name} is not set"
             else:
                 message = f'"{found[0]}" is no variable, write ${{NAME}}, or $${{ for ${{'
