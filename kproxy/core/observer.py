@@ -17,7 +17,10 @@ class Observer(Protocol):
     """
 
     def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool, older: int = 0) -> None:
-        """Note that a frame was held for so long, by a rule or for something that had to be found out."""
+        """Add to the time that a frame waited in the session: for a rule, or for a lookup, memory or its rest.
+
+        The time counts whether the frame itself was the cause or a frame before it. It may come in several parts.
+        """
         ...
 
     def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False, older: int = 0) -> None:

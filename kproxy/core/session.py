@@ -150,6 +150,8 @@ class Session(LanePair):
         if self.phase is OVER:
             return
         self.phase = self.phase.to(OVER)
+        self.requests.report_end(now)
+        self.responses.report_end(now)
         self.let_all_go(getattr(self.owner, "cause", ""))
         if self._engine is not None:
             self._engine.subjects.over()

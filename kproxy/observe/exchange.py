@@ -62,6 +62,18 @@ class Frame:
     """Its sketch, where `data` is only the head of a frame with records that is longer than an observer keeps."""
 
 
+class Parts(NamedTuple):
+    """Parts of the time from a request's first byte to its response's last, in seconds; they add up to `latency`.
+
+    `broker` includes the transfer of both frames, without the time that kproxy kept them. It is 0 if kproxy answered.
+    """
+
+    latency: float
+    kproxy: float
+    rule: float
+    broker: float
+
+
 ExchangeOutcome = Literal["answered", "no_answer_due", "unanswered", "closed"]
 
 
@@ -115,8 +127,10 @@ class Who(Protocol):
 class ObservedExchange:
     """Exchange of one connection, as an observer saw it. `number` counts those of the connection from 1 on.
 
-    `rule_wait`, `other_wait`: seconds of the time from request to response for which rules, or kproxy for other
-    reasons, held a frame; of each, (request, response). `rules`: names of those that fired. `acks`: of Produce.
+    `rule_wait` and `other_wait` are the seconds that a frame waited in kproxy, each as (request, response). The first
+    is for rules, the second for lookups, memory or the rest of a request. Waiting behind another frame counts for the
+    cause of that frame.
+    `rules`: names of those that fired. `acks`: of Produce.
     """
 
     who: Who
@@ -153,13 +167,43 @@ class ObservedExchange:
         return self.response if self.outcome == "answered" else None
 
     def add_wait(self, seconds: float, *, response: bool, by_rule: bool) -> None:
-        """Add `seconds` for which a frame of the exchange was held, to its rule waits or to its other waits."""
+        """Add `seconds` for which a frame of the exchange waited, to its rule waits or to its other waits."""
         request, answer = self.rule_wait if by_rule else self.other_wait
         both = (request, answer + seconds) if response else (request + seconds, answer)
         if by_rule:
             self.rule_wait = both
         else:
             self.other_wait = both
+
+    @property
+    def sent(self) -> float | None:
+        """Return when the request's first byte left for the broker; None without a request, or if kproxy answered."""
+        if self.request is None or self.answered_by_rule:
+            return None
+        return self.request.first + self.rule_wait[0] + self.other_wait[0]
+
+    @property
+    def received(self) -> float | None:
+        """Return when the response's last byte came from the broker; None without one, or if kproxy answered."""
+        answer = self.answer
+        return None if answer is None or self.answered_by_rule else answer.last - self.rule_wait[1] - self.other_wait[1]
+
+    @property
+    def kproxy_seconds(self) -> float:
+        """Return the time of kproxy itself. An answer of kproxy also waits until the responses before it have left."""
+        request, answer = self.request, self.answer
+        if self.answered_by_rule and request is not None and answer is not None:
+            return max(answer.last - request.first - sum(self.rule_wait), 0.0)
+        return sum(self.other_wait)
+
+    @property
+    def parts(self) -> Parts | None:
+        """Return the latency and its parts; None for an exchange without a request or a complete response."""
+        request, answer = self.request, self.answer
+        if request is None or answer is None:
+            return None
+        latency, rule, kproxy = answer.last - request.first, sum(self.rule_wait), self.kproxy_seconds
+        return Parts(latency, kproxy, rule, 0.0 if self.answered_by_rule else max(latency - rule - kproxy, 0.0))
 
     def kproxy_made(self, code: int) -> bool:
         """Return True if this error code in its response is one that a rule of kproxy's put there."""

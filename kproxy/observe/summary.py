@@ -162,7 +162,7 @@ class Summary:
         cell.empty += empty
         if seen is not None:
             cell.rule += sum(seen.rule_wait)
-            cell.wait += sum(seen.other_wait)
+            cell.wait += seen.kproxy_seconds
         if rows and not key[3].top:  # an error at the top means that no partition was written or read
             self.rows(key, rows[:MOST_AT_ONCE], begun, reads, seen)
             for first in range(MOST_AT_ONCE, len(rows), MOST_AT_ONCE):

@@ -253,6 +253,6 @@ class LongResponse:
         if self.open is not None and self.open.seen is not None:
             cell = summary.api(response.api_key, then)
             cell.rule += sum(self.open.seen.rule_wait)
-            cell.wait += sum(self.open.seen.other_wait)
+            cell.wait += self.open.seen.kproxy_seconds
         if len(response.latencies) > FOLD_AT:
             summary.fold()

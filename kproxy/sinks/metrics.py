@@ -126,7 +126,7 @@ class TrafficCollector(Collector):
             yield family
         broker = HistogramMetricFamily(
             "kproxy_broker_seconds",
-            "Seconds from reading a request's header to reading its response's header.",
+            "Seconds from sending a request to the broker to reading its response's header.",
             labels=["api"],
         )
         for api, times in latency.items():

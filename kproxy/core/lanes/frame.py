@@ -180,8 +180,9 @@ class Wait:
 
 
 class LongFrame(Protocol):
-    """Long frame that is passing, of which the tail is looked at: `length` bytes of it, once the tail is reached."""
+    """Long frame that passes as it comes and is rewritten in its tail of `length` bytes; `correlation` is its id."""
 
+    correlation: int
     length: int
 
     def receive(self, buf: Buffer, pos: int, n: int, now: float, direct: bool) -> int:

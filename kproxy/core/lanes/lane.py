@@ -106,6 +106,7 @@ class Lane(Assembler):
                 self.emit(*disposition.pieces, buf[disposition.after : stop])
             elif isinstance(disposition, Streaming):
                 self.stream = disposition.stream
+                self.end_waits(buf, pos, n)  # a tail that waits has a new clock
                 if direct:
                     return disposition.stream.receive(buf, disposition.body, n, now, direct=True)
                 self.emit(buf[stop : disposition.body])
@@ -113,10 +114,12 @@ class Lane(Assembler):
             elif isinstance(disposition, Reject):
                 self.session.close(disposition.cause, disposition.message, disposition.blame)
             elif isinstance(disposition, (Need, Wait)):
+                self.report_waits(buf, pos, stop)
                 if stop > pos:  # a frame has passed, so what is kept has only begun
                     self.complete()
                     self.hand_over()
-                self.keep(bytearray(buf[stop:n]), disposition, now)
+                self.keep(bytearray(buf[stop:n]), disposition, now, gone=stop)
+        self.end_waits(buf, pos, n)
         if self.session.has_pending:
             self.session.run_pending(now)
         return passed
@@ -136,9 +139,11 @@ class Lane(Assembler):
         raise NotImplementedError
 
     def take_tail(self, stream: LongFrame, data: bytearray, now: float) -> None:
-        """Send the tail of a streamed frame as its disposition says, and go on with what follows in `data`."""
+        """Send the tail of a streamed frame by its disposition, and go on with the bytes of `data` after it."""
         disposition = self.treat_tail(stream, data, now)
         if isinstance(disposition, Replace):
+            if self.clock is not None:
+                self.report_wait(stream.correlation, *self.clock.of(0))
             self.stream = None
             self.emit(*disposition.pieces)
             self.run(data, disposition.after, disposition.after, len(data), now, direct=False)

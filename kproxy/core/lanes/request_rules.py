@@ -30,12 +30,16 @@ NO_RECORDS = 8
 
 
 class Noted(NamedTuple):
-    """Note of a FIFO entry to which live rules apply: what the name rewrites left, the exchange, and the bytes that are
-    to leave behind the response."""
+    """Note of a FIFO entry with live rules.
+
+    `rewrite` is for the response's name rewrites. `behind` holds earlier responses that a rule sends after this one,
+    and `swapped` has (correlation id, time of arrival) of each.
+    """
 
     rewrite: dict[str, Any] | None
     exchange: EvaluatedExchange | None
     behind: bytes = b""
+    swapped: tuple[tuple[int, float], ...] = ()
 
 
 class RequestRules:

@@ -109,7 +109,7 @@ class ResponseLane(ResponseScan):
         body = frame.body if have >= STREAM_HEAD else None
         if body is not None:
             self.leave(frame)
-            return Streaming(TailStream(self, frame.step, frame.end - body), body)
+            return Streaming(TailStream(self, frame.step, frame.correlation, frame.end - body), body)
         if have < LONGEST_HEAD:
             return Need(min(max(STREAM_HEAD, 2 * have), frame.length))
         return Reject("decode", f"{frame.step.api} response header does not end in {have} bytes", "broker")

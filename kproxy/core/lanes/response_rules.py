@@ -188,11 +188,11 @@ class ResponseRules:
         buf[at : at + 4] = told.to_bytes(4, "big")  # type: ignore[index]  # a bytearray, or a view of one
 
     def forward_whole(self, frame: ResponseView, evaluation: ResponseEvaluation) -> Disposition:
-        """Send a frame that is all here as its evaluation says."""
-        session, behind = self.session, frame.note.behind
+        """Send a whole frame by its evaluation."""
+        session, note = self.session, frame.note
         self.done(evaluation)
-        session.flow.mute(max(evaluation.throttle, frame.note.exchange.mute), frame.now, session.timers)
-        if not evaluation.replaces and not behind:
+        session.flow.mute(max(evaluation.throttle, note.exchange.mute), frame.now, session.timers)
+        if not evaluation.replaces and not note.behind:
             return PASS
         self.lane.leave(frame)
         if evaluation.drop is not None:
@@ -203,15 +203,17 @@ class ResponseRules:
             rest()
             out = change(out)
         often = 1 + evaluation.repeat
-        if evaluation.swap and self.leave_behind(out * often):
+        if evaluation.swap and self.leave_behind(out * often, frame):
             often = 0
+        self.report_swapped(note, frame.now)
         how = evaluation.then
         rest()
         then = None if how is None else partial(session.close_by_rule, how, evaluation.acted)
-        return Replace([*[out] * often, behind], frame.end, then=then)
+        return Replace([*[out] * often, note.behind], frame.end, then=then)
 
-    def leave_behind(self, out: bytes) -> bool:
-        """Have this response leave behind the next one. False: none is due."""
+    def leave_behind(self, out: bytes, frame: ResponseView) -> bool:
+        """Send this response, as `out`, after the next one. False: no other response is due."""
+        swapped = ((frame.correlation, frame.now),)
         fifo = self.lane.fifo
         if not fifo or fifo[0][1].key < 0 or fifo[0][1].key == SASL_HANDSHAKE:  # behind which raw tokens may come
             return False
@@ -219,21 +221,27 @@ class ResponseRules:
         if isinstance(note, Watched):
             note = Noted(note.rewrite, self.session.engine.watched(step, note))
         if isinstance(note, Noted):
-            fifo[0] = (correlation, step, then, note._replace(behind=note.behind + out))
+            fifo[0] = (correlation, step, then, note._replace(behind=note.behind + out, swapped=note.swapped + swapped))
         else:
             carrier = RuledStep(step)
             carrier.response = LIVE
             carrier.count_in(step.tally)
-            fifo[0] = (correlation, carrier, then, Noted(note, None, out))
+            fifo[0] = (correlation, carrier, then, Noted(note, None, out, swapped))
         return True
 
+    def report_swapped(self, note: Noted, now: float) -> None:
+        """Report to the observer how long a rule kept the responses that leave now after a later one."""
+        for correlation, since in note.swapped:
+            self.lane.report_wait(correlation, now - since, 0.0)
+
     def forward_with_another(self, frame: ResponseView) -> Disposition:
-        """Send a response to which no rule applies, and behind it another one that waits for it."""
+        """Send a response without rules of its own, and after it the earlier ones that wait for it."""
         rewritten = self.client_side(frame, frame.note.rewrite)
         if not isinstance(rewritten, tuple):
             return rewritten
         content, _ = rewritten
         self.lane.leave(frame)
+        self.report_swapped(frame.note, frame.now)
         return Replace([len(content).to_bytes(4, "big"), content, frame.note.behind], frame.end)
 
     def let_all_go(self, how: HowGone) -> None:

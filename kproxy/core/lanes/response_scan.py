@@ -55,6 +55,7 @@ class ResponseScan(Lane):
     ) -> int:
         fifo = self.fifo
         last = n - HEADER_BYTES
+        came = now - self.waited(pos)  # the time that responses waited here is not the broker's
         counted, since, run = None, now, 0  # responses to requests of one step and one read are counted together
         new: NewHeads | None = None
         try:
@@ -91,12 +92,12 @@ class ResponseScan(Lane):
                     run += 1
                 else:
                     if counted is not None:
-                        counted.latency.add(now - since, run)
+                        counted.latency.add(came - since, run)
                     counted, since, run = step, then, 1
                 pos = after
         finally:
             if counted is not None:
-                counted.latency.add(now - since, run)
+                counted.latency.add(came - since, run)
         if new is not None:
             return self.stop_at_new(new, pos)
         if pos >= n:
@@ -139,10 +140,10 @@ class ResponseScan(Lane):
             self.session.logins.note_answer()
 
     def leave(self, frame: ResponseView) -> None:
-        """Take the request off the FIFO, as its response, which does not simply pass, is dealt with."""
+        """Remove the oldest request from the FIFO and count the broker's time: its response leaves, changed or not."""
         self.fifo.popleft()
         self.session.inflight.rest()
-        frame.step.latency.add(frame.now - frame.entry[2])
+        frame.step.latency.add(frame.now - self.waited(frame.start) - frame.entry[2])
 
     # ---- raw SASL tokens
 

@@ -37,12 +37,12 @@ WIDEST_FILLER_TAG = 97979797
 
 
 class TailStream:
-    """Long frame that is passing, of which the tail is looked at. `left`: bytes of it still to come, tail included."""
+    """Long frame that passes as it comes and is rewritten in its tail. `left`: bytes still to come, with the tail."""
 
-    __slots__ = ("lane", "left", "length", "skipper", "step")
+    __slots__ = ("correlation", "lane", "left", "length", "skipper", "step")
 
-    def __init__(self, lane: Lane, step: Step, left: int) -> None:
-        self.lane, self.step, self.left = lane, step, left
+    def __init__(self, lane: Lane, step: Step, correlation: int, left: int) -> None:
+        self.lane, self.step, self.correlation, self.left = lane, step, correlation, left
         self.skipper = PrefixSkipper(step.key, step.version)
         self.length = 0  # bytes of the tail, once it is reached
 

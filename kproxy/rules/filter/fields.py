@@ -240,8 +240,8 @@ FIELDS = (
           *flag(lambda view: view.get("unread") is not None, FieldDepth.FIELDS)),
     Field(PROXY, "depth", "", ChoiceKind(DEPTHS), f"how deep kproxy looked at it: {', '.join(DEPTHS)}",
           "depth == full", *column("depth")),
-    Field(PROXY, "rule_time", "", DURATION, "time for which rules held it", "rule_time > 0ms", *column("rule_ms")),
-    Field(PROXY, "wait_time", "", DURATION, "time for which kproxy held it for other reasons", "wait_time > 5ms",
+    Field(PROXY, "rule_time", "", DURATION, "time held by rules", "rule_time > 0ms", *column("rule_ms")),
+    Field(PROXY, "wait_time", "", DURATION, "time in kproxy for other causes, such as lookups", "wait_time > 5ms",
           *column("wait_ms")),
 )  # fmt: skip
 """The fields of the language, in the order of the help."""

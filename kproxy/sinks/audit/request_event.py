@@ -68,31 +68,25 @@ def request_event(
 
 
 def put_times(data: dict[str, Any], seen: ObservedExchange, wall: ToWallTime) -> None:
-    """Set the sizes and times of an exchange.
-
-    A frame that was held left later than it was read, or came earlier than it left, by the time that it was held.
-    """
-    request, response, to_broker = seen.request, seen.answer, not seen.answered_by_rule
-    (rule_asked, rule_answered), (other_asked, other_answered) = seen.rule_wait, seen.other_wait
-    gone = came = 0.0
+    """Set the sizes and times of an exchange: `latency_ms` is the sum of `wait_ms`, `rule_ms` and `broker_ms`."""
+    request, response = seen.request, seen.answer
+    sent, received, parts = seen.sent, seen.received, seen.parts
     if request is not None:
         data["request_bytes"] = request.size
         data["request_in"] = stamp(wall(request.first))
-        if to_broker:
-            gone = request.last + rule_asked + other_asked
-            data["request_out"] = stamp(wall(gone))
+    if sent is not None:
+        data["request_out"] = stamp(wall(sent))
     if response is not None:
         data["response_bytes"] = response.size
         data["response_out"] = stamp(wall(response.last))
-        if to_broker:
-            came = response.first - rule_answered - other_answered
-            data["response_in"] = stamp(wall(came))
-        if request is not None:
-            data["latency_ms"] = milliseconds(response.last - request.first)
-            if to_broker:
-                data["broker_ms"] = milliseconds(came - gone)
-    data["rule_ms"] = milliseconds(rule_asked + rule_answered)
-    data["wait_ms"] = milliseconds(other_asked + other_answered)
+    if received is not None:
+        data["response_in"] = stamp(wall(received))
+    if parts is not None:
+        data["latency_ms"] = milliseconds(parts.latency)
+        if not seen.answered_by_rule:
+            data["broker_ms"] = milliseconds(parts.broker)
+    data["rule_ms"] = milliseconds(sum(seen.rule_wait))
+    data["wait_ms"] = milliseconds(seen.kproxy_seconds)
 
 
 def too_long(seen: ObservedExchange, longest: int) -> str:

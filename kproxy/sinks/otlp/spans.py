@@ -109,14 +109,13 @@ def described(seen: ObservedExchange, found: TracedRecords, operation: str, topi
 
 
 def events_of(seen: ObservedExchange, wall: Callable[[float], float]) -> list[Tree]:
-    """Return when the broker had the request and when its answer came, with the time for which rules held both."""
-    request, answer = seen.request, seen.answer
-    if request is None or answer is None or seen.answered_by_rule:
+    """Return when the request left for the broker and when its response came, each with its time held by rules."""
+    sent, received = seen.sent, seen.received
+    if sent is None or received is None:
         return []
-    held, kept = (rules + other for rules, other in zip(seen.rule_wait, seen.other_wait, strict=True))
     times = (
-        ("request to broker", request.last + held, seen.rule_wait[0]),
-        ("response from broker", answer.first - kept, seen.rule_wait[1]),
+        ("request to broker", sent, seen.rule_wait[0]),
+        ("response from broker", received, seen.rule_wait[1]),
     )
     return [
         {"name": name, "timeUnixNano": nanoseconds(wall(at)), "attributes": attributes({"kproxy.rule_seconds": waited})}
