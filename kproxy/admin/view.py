@@ -28,6 +28,7 @@ from starlette.types import Send
 from kproxy.config.view import ViewConfig
 from kproxy.core.counters import BROKER_BOUNDS
 from kproxy.observe.filter.filter import Filter
+from kproxy.view.pace import charged
 from kproxy.view.parts import UNKNOWN, ViewPart
 from kproxy.view.rows import COLUMNS, encode
 
@@ -132,6 +133,15 @@ class ViewStream(GuardedStream):
         super().__init__(backend, EVENTS, {"Cache-Control": "no-store"})
 
     async def stream_response(self, send: Send) -> None:
+        await charged(self.write_events(send), self.spend)
+
+    def spend(self, seconds: float) -> None:
+        """Charge the view's budget for the stream, if this process forwards the traffic itself."""
+        for told in self.told.values():
+            told.source.spend(seconds)
+
+    async def write_events(self, send: Send) -> None:
+        """Write the head of the response, then events until the viewer leaves."""
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         self.backend.listeners.add(self.number)
         self.log.info("view begins")
@@ -140,6 +150,8 @@ class ViewStream(GuardedStream):
                 into, events = trio.open_memory_channel[tuple[int, int, bytes]](0)
                 await self.write(send, self.hello() + self.beginning())
                 await self.begin(nursery, into)
+                # Not charged: these tasks cost the same with and without traffic, and sixteen viewers' would use up
+                # the budget, so that nothing was observed.
                 nursery.start_soon(self.look, nursery, into)
                 nursery.start_soon(self.count, into)
                 nursery.start_soon(self.hold, into)

@@ -19,6 +19,7 @@ import trio
 from kproxy.net.loop.turns import in_turns
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import ExchangeView
+from kproxy.view.pace import charged
 from kproxy.view.parts import UNKNOWN, ViewPart
 from kproxy.view.rows import joined
 from kproxy.view.sink import Viewer
@@ -44,6 +45,9 @@ class ViewSource(Protocol):
         """Return the next part as soon as there is something, or after a while. Raises MemberGone."""
 
     def end(self) -> None: ...
+
+    def spend(self, seconds: float) -> None:
+        """Charge the view's budget of that process, if it is this one."""
 
 
 class ProcessViewSource:
@@ -81,7 +85,14 @@ class ProcessViewSource:
     def end(self) -> None:
         self.watch.close(self.viewer)
 
+    def spend(self, seconds: float) -> None:
+        self.watch.budget.spend(seconds)
+
     async def next(self) -> ViewPart:
+        return await charged(self.make_part(), self.spend)
+
+    async def make_part(self) -> ViewPart:
+        """Wait for something to show, and make rows of it."""
         await trio.sleep(max(0.0, self.told + PAUSE - monotonic()))
         if not self.backlog and not self.viewer.waiting:
             with trio.move_on_after(QUIET):
@@ -89,7 +100,7 @@ class ProcessViewSource:
         self.something = trio.Event()
         self.told = monotonic()
         rows: list[bytes] = []
-        await in_turns(self.watch.paid(self.make(rows)))
+        await in_turns(self.make(rows))
         viewer, missing, self.missing = self.viewer, self.missing, 0
         if viewer.waiting:  # it is woken by the first of several only
             self.something.set()

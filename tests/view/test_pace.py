@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 import structlog
+import trio
+import trio.testing
 
 from kproxy.core.counters import ApiTally
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.filter import Filter
 from kproxy.sinks.fanout import Fanout
-from kproxy.view.pace import LONGEST_CHARGE, MOST_LEFT, PERIOD, SHARE, LookBudget, RowBucket
+from kproxy.view.pace import LONGEST_CHARGE, MOST_LEFT, PERIOD, SHARE, WAKE_UP, LookBudget, RowBucket, charged
 from kproxy.view.ring import MOST_KEPT, frames_size
 from kproxy.view.rows import COLUMNS
 from kproxy.view.sink import Viewer
@@ -119,6 +121,73 @@ def test_the_budget_is_used_up_and_filled_again() -> None:
     budget.fill(100.0)
     assert (turned, budget.left) == ([False, True], pytest.approx(MOST_LEFT))
     assert (budget.ask(), budget.ask()) == (True, False)
+
+
+@pytest.mark.trio
+async def test_charged_task_pays_for_its_steps_and_wake_ups() -> None:
+    """The clock also runs while the task sleeps. That time is not charged. A step that raises is charged."""
+    now, spent = 0.0, []
+
+    def takes(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    async def others() -> None:
+        takes(100.0)
+
+    async def work() -> str:
+        takes(1.0)
+        await trio.testing.wait_all_tasks_blocked()
+        takes(2.0)
+        with pytest.raises(trio.TooSlowError), trio.fail_after(0):
+            await trio.sleep_forever()
+        takes(3.0)
+        return "done"
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        assert await charged(work(), spent.append, lambda: now) == "done"
+
+    assert sum(spent) == pytest.approx(6.0 + len(spent) * WAKE_UP)
+    assert len(spent) >= 3
+
+
+@pytest.mark.trio
+async def test_charged_task_that_is_cancelled_ends() -> None:
+    """Cancellation is raised inside the task. The cleanup is charged."""
+    spent: list[float] = []
+    ends: list[str] = []
+
+    async def work() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            ends.append("cleaned up")
+
+    with trio.move_on_after(0) as scope:
+        await charged(work(), spent.append, lambda: 0.0)
+
+    assert (scope.cancelled_caught, ends, spent) == (True, ["cleaned up"], [WAKE_UP, WAKE_UP])
+
+
+def test_budget_at_full_load_covers_taps_and_stream() -> None:
+    """Five seconds at 20,000 exchanges/s, with a part for the page ten times a second. Reads with an awake tap get what
+    the stream leaves of the share. Counted by reads, with the test's clock."""
+    rate, seconds, part = 20_000, 5, 0.002
+    process = Process()
+    process.viewer()
+    awake = parts = 0
+    for number in range(rate * seconds):
+        awake += bool(process.fanout.sinks)
+        process.passes()
+        if number % (rate // 10) == 0:
+            process.watch.budget.spend(part)
+            parts += 1
+        process.clock.go(1 / rate)
+
+    allowed = SHARE * seconds + MOST_LEFT - parts * part
+    assert 0.8 * allowed <= awake * COST <= allowed + LONGEST_CHARGE
+    assert awake / (rate * seconds) <= 0.05
 
 
 def test_rows_are_kept_back_for_what_matters() -> None:

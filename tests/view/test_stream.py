@@ -14,6 +14,7 @@ import trio
 from kproxy.admin import tail
 from kproxy.observe.exchange import Form
 from kproxy.sinks.fanout import Fanout
+from kproxy.view import pace
 from kproxy.view.rows import COLUMNS
 from tests.support.exchange_factory import exchange
 
@@ -70,6 +71,23 @@ async def test_nobody_looks_when_nobody_is_there(api: Any) -> None:
     watch.until = monotonic()
     watch.tick()
     assert (fanout_of(api).sinks, fanout_of(api).wanted) == ((), False)
+
+
+async def test_stream_is_charged_to_the_view_budget(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task that writes events and the one that makes rows pay for each wake-up. Only whole wake-ups are counted, so
+    the machine's speed does not matter."""
+    monkeypatch.setattr(pace, "WAKE_UP", 1000.0)
+    (member,) = api.members
+    charges: list[float] = []
+    monkeypatch.setattr(member.kept_exchanges.watch.budget, "spend", charges.append)
+    async with viewing(api.app) as reader:
+        await reader.until("hello")
+        for number in range(1, 6):
+            fanout_of(api).take(produced("orders", number))
+            await reader.rows(number)
+
+    wake_ups = sum(charge >= 1000.0 for charge in charges)
+    assert wake_ups >= 10  # five parts made, five written
 
 
 async def test_who_comes_back_goes_on_where_it_was(api: Any) -> None:

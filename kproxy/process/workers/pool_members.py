@@ -214,6 +214,9 @@ class ChannelView:
     def end(self) -> None:
         self.channel.tell(EndView(self.question.number))
 
+    def spend(self, seconds: float) -> None:
+        """Charge nothing: the stream runs in the supervisor, which forwards no traffic."""
+
 
 def unanswered(worker: Recipient, channel: Channel, error: Unanswered) -> Problem:
     """Return the problem of a worker that has not answered: its process has ended, or says nothing."""
