@@ -1,7 +1,7 @@
-"""Other proxies that know Kafka's protocol, beside kproxy in the same run: `run.py --peers`.
+"""Other proxies for Kafka's protocol, measured in the same run as kproxy: `run.py --peers`.
 
-Kroxylicious comes from its published jars, through Maven. kafka-proxy has no published binary that a package manager
-brings: build it (`go build` in its source) and name it in KAFKA_PROXY; without that it is left out, and said so.
+Kroxylicious: its runtime from Maven, or the `libs` folder of an unpacked release, named by KROXYLICIOUS.
+kafka-proxy: a binary from `go build`, named by KAFKA_PROXY; not measured if the variable is not set.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from kproxy.jars import jars, java
 
 from .targets import HERE, HOST, Target
 
-KROXYLICIOUS = "0.12.0"
-"""The newest version whose runtime could be fetched whole."""
+KROXYLICIOUS = "0.12.0"  # the newest release that Maven resolved on 2026-11-27; for a newer one see KROXYLICIOUS
 DEPENDENCY = """\
     <dependency><groupId>io.kroxylicious</groupId><artifactId>kroxylicious-runtime</artifactId><version>{}</version></dependency>"""
+RUNTIME = "kroxylicious-runtime-"
 MOST_NODES = 20
 
 
@@ -43,9 +43,22 @@ def kroxylicious(folder: Path, listen: int, upstream: int) -> list[object]:
     }
     path = folder / f"kroxylicious-{listen}.yaml"
     path.write_text(json.dumps(document))  # JSON is YAML
-    libs = jars("kroxylicious", KROXYLICIOUS, DEPENDENCY.format(KROXYLICIOUS), "kroxylicious-runtime-*.jar")
+    libs, _ = kroxylicious_libs()
     source = HERE / "java" / "RunKroxylicious.java"
     return [java(), "-Xmx1g", "-Dlog4j2.level=WARN", "-cp", f"{libs}/*", source, path]
+
+
+def kroxylicious_libs() -> tuple[Path, str]:
+    """Return the folder with Kroxylicious's jars, and its version, read from the runtime's file name."""
+    named = os.environ.get("KROXYLICIOUS")
+    if named:
+        libs = Path(named).resolve()
+    else:
+        libs = jars("kroxylicious", KROXYLICIOUS, DEPENDENCY.format(KROXYLICIOUS), f"{RUNTIME}*.jar")
+    found = sorted(libs.glob(f"{RUNTIME}*.jar"))
+    if not found:
+        sys.exit(f"KROXYLICIOUS: expected a folder with {RUNTIME}*.jar, got {named}")
+    return libs, found[-1].stem.removeprefix(RUNTIME)
 
 
 def kafka_proxy(folder: Path, listen: int, upstream: int) -> list[object]:
@@ -57,8 +70,9 @@ def kafka_proxy(folder: Path, listen: int, upstream: int) -> list[object]:
 
 
 def peers() -> list[Target]:
-    """Those that can be run here."""
-    found = [Target("kroxylicious", f"Kroxylicious {KROXYLICIOUS}, no filters", False, kroxylicious)]
+    """Return the proxies that this machine can run."""
+    _, version = kroxylicious_libs()
+    found = [Target("kroxylicious", f"Kroxylicious {version}, no filters", False, kroxylicious)]
     if os.environ.get("KAFKA_PROXY"):
         found.append(Target("kafka-proxy", "grepplabs kafka-proxy", False, kafka_proxy))
     else:

@@ -17,7 +17,7 @@ from kproxy.testing.process import process_tree
 from kproxy.wire import decode_request, decode_response
 from tests.support.wait import until
 
-from . import frames, kept, latency_phase, machine, report, rules_phase, targets, tool_output, view_phase
+from . import frames, kept, latency_phase, machine, peers, report, rules_phase, targets, tool_output, view_phase
 from .rows import Rows
 
 HERE = Path(__file__).parent
@@ -175,6 +175,16 @@ def test_what_looking_takes_is_told_by_the_second() -> None:
         rows
     )
     assert "| 200 B, 1 in flight | 10,000 | 0.95 | 1.16 | 76 | 12 |" in report.views(rows)
+
+
+def test_kroxylicious_is_run_from_the_named_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its version comes from the runtime's file name. A folder without that file is an error."""
+    monkeypatch.setenv("KROXYLICIOUS", str(tmp_path))
+    with pytest.raises(SystemExit, match=r"KROXYLICIOUS: expected a folder with kroxylicious-runtime-\*\.jar, got "):
+        peers.peers()
+
+    (tmp_path / "kroxylicious-runtime-0.21.0.jar").touch()
+    assert peers.peers()[0].text == "Kroxylicious 0.21.0, no filters"
 
 
 def test_a_missing_program_is_named_with_its_debian_package() -> None:
