@@ -21,7 +21,7 @@ from kproxy.observe.credentials import CONFIG_VALUES, REQUEST, RESPONSE, value_s
 from kproxy.observe.exchange import Depth, Form, Frame, ObservedExchange
 from kproxy.observe.response_errors import is_known
 from kproxy.wire.codec.structs import header_version
-from kproxy.wire.scan.head import body_start
+from kproxy.wire.scan.head import known_body_start
 from kproxy.wire.scan.sketch import Sketcher, decode_sketch, sketch
 
 Payload = Literal["none", "head", "sketch", "full"]
@@ -107,7 +107,7 @@ def header_end(seen: ObservedExchange, data: bytes, *, response: bool) -> int:
     direction = "response" if response else "request"
     form = version_of_header(seen.key, seen.version, direction)
     for candidate in range(form, -1, -1):  # without tags that cannot be read, then without a client id
-        end = body_start(data, 0, len(data), candidate, direction)
+        end = known_body_start(data, 0, len(data), candidate, direction)
         if end is not None:
             return end
     return len(data)

@@ -15,13 +15,14 @@ from functools import cache
 from kproxy.errors import DecodeError, RecordsError
 from kproxy.observe.credentials import take_out
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
+from kproxy.wire.breath import each
 from kproxy.wire.codec.structs import header_version
 from kproxy.wire.codec.trace import trace
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import read_uvarint, write_uvarint
 from kproxy.wire.records import Batch, Cut, Entry, Record, decode, entries, rewrite
 from kproxy.wire.records.entry import BATCH, LEGACY, MAGIC_AT, TIMESTAMP
-from kproxy.wire.scan.head import body_start
+from kproxy.wire.scan.head import known_body_start
 from kproxy.wire.scan.walk import read_string, walk, write_string
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import CONTROLLED_SHUTDOWN
@@ -136,7 +137,7 @@ class Redaction:
         except DecodeError:
             return None
         edits = Edits(data, start, after, program, hits)
-        for mark, begin, end in hits:
+        for mark, begin, end in each(hits):
             slot = program.marks[mark].slot
             if program.marks[mark].what == "value" and slot is not None and is_wanted(slot, names=True):
                 new = self._value(data, begin, end, slot)
@@ -201,7 +202,7 @@ def header_of(data: bytes, key: int, version: int, direction: str) -> int | None
     An API that is not known is taken to have the header that most have.
     """
     form = header_version(key, version, direction) if key in schema.paths() else int(direction == "request")
-    return body_start(data, 0, len(data), form, direction)
+    return known_body_start(data, 0, len(data), form, direction)
 
 
 def is_wanted(slot: Slot, *, names: bool) -> bool:

@@ -8,7 +8,7 @@ from struct import Struct
 from kproxy.wire.codec.structs import header_version
 from kproxy.wire.primitives import Buffer, read_uvarint
 from kproxy.wire.records.entry import BATCH, LENGTH_AT, MAGIC_AT, OVERHEAD, batch_fields
-from kproxy.wire.scan.head import body_start, short_uvarint
+from kproxy.wire.scan.head import known_body_start, short_uvarint
 from kproxy.wire.scan.sketch import RecordsDigest
 from kproxy.wire.scan.walk import walk
 from kproxy.wire.table import layout, schema
@@ -85,7 +85,7 @@ def spans(frame: bytes, key: int, version: int, direction: str, paths: frozenset
     """Return (path, start, end) of each value at `paths` in a frame without its length field, in wire order."""
     hits: list[tuple[int, int, int]] = []
     walked = walk(key, version, direction, paths)
-    start = body_start(frame, 0, len(frame), header_version(key, version, direction), direction) or 0
+    start = known_body_start(frame, 0, len(frame), header_version(key, version, direction), direction) or 0
     walked.run(frame, start, len(frame), hits)
     return [(walked.marks[at].path, begin, end) for at, begin, end in hits if walked.marks[at].what == "value"]
 

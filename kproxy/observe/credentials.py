@@ -12,9 +12,10 @@ from __future__ import annotations
 from functools import cache
 
 from kproxy.errors import DecodeError
+from kproxy.wire.breath import each
 from kproxy.wire.codec.structs import header_version
 from kproxy.wire.primitives import Buffer, read_uvarint
-from kproxy.wire.scan.head import body_start
+from kproxy.wire.scan.head import body_start, known_body_start
 from kproxy.wire.scan.walk import walk
 from kproxy.wire.table import schema
 
@@ -76,7 +77,7 @@ def header_end(frame: Buffer, key: int, version: int, direction: str) -> int:
     fixed = 8 if direction == REQUEST else 4
     unknown = int(direction == REQUEST)  # request headers begin like version 1, but for one API
     form = header_version(key, version, direction) if key in schema.paths() else unknown
-    return body_start(frame, 0, len(frame), form, direction) or min(fixed, len(frame))
+    return known_body_start(frame, 0, len(frame), form, direction) or min(fixed, len(frame))
 
 
 def take_out(frame: Buffer, key: int, version: int, direction: str) -> tuple[bytes, str]:
@@ -89,7 +90,7 @@ def take_out(frame: Buffer, key: int, version: int, direction: str) -> tuple[byt
         spans = value_spans(frame, key, version, direction)
         if spans is not None:
             data = bytearray(frame)
-            for start, stop in spans:
+            for start, stop in each(spans):
                 data[start:stop] = FILLER * (stop - start)
             return bytes(data), CONFIG_VALUES if spans else ""
         why = f"{CONFIG_VALUES} in a body that cannot be read"
@@ -97,17 +98,18 @@ def take_out(frame: Buffer, key: int, version: int, direction: str) -> tuple[byt
 
 
 def value_spans(frame: Buffer, key: int, version: int, direction: str) -> list[tuple[int, int]] | None:
-    """Return (start, end) of each value that is taken out of a frame, in order; None if the frame cannot be read."""
+    """Return (start, end) of each value that is taken out of a frame, in order; None if the frame cannot be decoded."""
     hits: list[tuple[int, int, int]] = []
     found = walk(key, version, direction, secret_paths(key, direction))
     try:
-        end = found.run(frame, header_end(frame, key, version, direction), len(frame), hits)
+        start = body_start(frame, 0, len(frame), header_version(key, version, direction), direction)
+        end = -1 if start is None else found.run(frame, start, len(frame), hits)
     except DecodeError:
         return None
     if end != len(frame):  # bytes behind the last field could be anything
         return None
     spans = []
-    for mark, start, stop in hits:
+    for mark, start, stop in each(hits):
         slot = found.marks[mark].slot
         if slot is None or found.marks[mark].what != "value":
             continue

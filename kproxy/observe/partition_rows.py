@@ -207,11 +207,11 @@ def read_rows(key: int, version: int, direction: str, buf: Buffer, pos: int, end
     reader = row_reader(key, version, direction)
     if reader is None:
         return None
-    start = body_start(buf, pos + 4, end, header_version(key, version, direction), direction)
-    if start is None:
-        return None
     rows: list[Any] = []
     try:
+        start = body_start(buf, pos + 4, end, header_version(key, version, direction), direction)
+        if start is None:
+            return None
         after, acks = reader(buf, start, end, rows)
     except WRONG:
         return None

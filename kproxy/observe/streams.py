@@ -9,11 +9,13 @@ response finds its request, and ends the exchange when its last byte has come. F
 from __future__ import annotations
 
 from kproxy.core.sasl.raw_tokens import GSSAPI_FIRST, MAX_TOKEN, RawTokens
+from kproxy.errors import DecodeError
+from kproxy.wire.codec.structs import header_version
 from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.head import body_start
+from kproxy.wire.scan.head import MAX_ACKS_HEAD, body_start
+from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import PRODUCE, SASL_HANDSHAKE
 
-from .credentials import header_end
 from .exchange_builder import ExchangeBuilder
 from .frames import HEAD, SIZE_BYTES, PartialFrame
 from .observation import Observation, code_of
@@ -28,8 +30,8 @@ LARGEST = 1 << 30
 100 MB (socket.request.max.bytes) unless that was raised."""
 REQUEST_HEAD, RESPONSE_HEAD = 14, 8
 """Bytes up to the length of the client id, or to the end of the correlation id, with those of the frame's length."""
-LONGEST_HEAD = 135000
-"""Client id and transactional id have at most 32767 bytes each, tags of the header about as much: more is no head."""
+LONGEST_HEAD = SIZE_BYTES + MAX_ACKS_HEAD
+"""Bytes of a request that are gathered at most to find the end of its header or its acks."""
 ERROR_HEAD = 24
 """Bytes of a response in which an error code at its top stands, if it can be had without reading the whole: length,
 correlation id, an empty tag buffer, throttle time, error code."""
@@ -159,16 +161,21 @@ class RequestStream(FrameStream):
         return True
 
     def look_at_header(self, frame: PartialFrame, now: float, *, more: bool = True) -> None:
-        """Open an exchange, if its header is all here or no `more` will come."""
+        """Open an exchange if the header is whole or malformed, or if no `more` bytes will arrive."""
         data, builder = frame.data, self.builder
         key, version, correlation = (int.from_bytes(data[at : at + w], "big", signed=True) for at, w in HEADER)
         wanted = builder.plan[code_of(key, version)]
         end = body_start(data, SIZE_BYTES, len(data), 1, "request")
         acks = None
-        if end is not None and wanted.acks is not None:
-            acks = wanted.acks(data, SIZE_BYTES, len(data), int.from_bytes(data[12:14], "big", signed=True))
-        short = end is None or (wanted.acks is not None and acks is None)
-        short = short or (bool(wanted.secret[0]) and self.tags_go_on(frame, wanted))
+        short = end is None
+        try:
+            if end is not None and wanted.acks is not None:
+                acks = wanted.acks(data, SIZE_BYTES, len(data), int.from_bytes(data[12:14], "big", signed=True))
+                short = acks is None
+            elif end is not None and wanted.secret[0]:
+                short = tags_go_on(frame, wanted)
+        except DecodeError:  # no further bytes make this header good
+            short = False
         if short and more and len(data) < min(frame.total, LONGEST_HEAD):
             frame.need_bytes(len(data) + 1 if len(data) < HEAD else 2 * len(data))  # rules look as soon as they can
             return
@@ -182,10 +189,6 @@ class RequestStream(FrameStream):
         if acks == 0:
             builder.open.pop()  # no response will find it
         builder.keep(frame, exchange, 0)
-
-    def tags_go_on(self, frame: PartialFrame, wanted: Observation) -> bool:
-        """Return True if the header's tags are not all here, so that its end is not known."""
-        return header_end(frame.data[SIZE_BYTES:], wanted.key, wanted.version, "request") == SMALLEST_REQUEST
 
     def over(self, frame: PartialFrame, now: float) -> None:
         exchange = frame.owner
@@ -216,6 +219,14 @@ class RequestStream(FrameStream):
             exchange.take_request(now)
             if exchange.seen is not None and exchange.seen.acks == 0:
                 self.builder.give_up(exchange, now)
+
+
+def tags_go_on(frame: PartialFrame, wanted: Observation) -> bool:
+    """Return True if the header's tags go on after the bytes that have arrived. Raises DecodeError."""
+    if wanted.key not in schema.paths():
+        return False
+    form = header_version(wanted.key, wanted.version, "request")
+    return body_start(frame.data, SIZE_BYTES, len(frame.data), form, "request") is None
 
 
 class ResponseStream(FrameStream):

@@ -9,6 +9,7 @@ that are not all here.
 
 from __future__ import annotations
 
+from kproxy.errors import DecodeError
 from kproxy.wire.breath import each
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.frames import REQUEST_HEAD, RESPONSE_BEGINS
@@ -105,16 +106,19 @@ def take_response(builder: JournalRecorder, buf: Buffer, pos: int, n: int, now: 
 
 
 def keep_request(builder: JournalRecorder, wanted: Observation, buf: Buffer, pos: int, now: float) -> int:
-    """Open an exchange with a copy of the whole request at `pos`, which has no credentials in it.
+    """Open an exchange with a copy of the whole request at `pos`, of an API without credentials.
 
-    Returns the position behind it; -1 if it is too long, or its acks cannot be read.
+    Return the position after it, or -1 if it is too long or its acks cannot be read.
     """
     size, _, correlation, length = HEADER(buf, pos)
     end, acks = int(pos + 4 + size), None
     if size > (SMALL - 4 if wanted.small[0] else builder.most):
         return -1
     if wanted.acks is not None:
-        acks = wanted.acks(buf, pos + 4, end, length)
+        try:
+            acks = wanted.acks(buf, pos + 4, end, length)
+        except DecodeError:
+            return -1
         if acks is None:
             return -1
     client_id = str(buf[pos + 14 : pos + 14 + length], "utf-8", "replace") if length >= 0 else None

@@ -198,11 +198,11 @@ def test_a_held_frame_that_grows_has_been_held_since_its_beginning(dialogue: Any
     talk = dialogue(RENAME)
     for number in range(3):
         talk.now = 5.0 + number
-        talk.client(asked[20 * number : 20 * number + 20])
+        talk.client(asked[30 * number : 30 * number + 30])
     assert talk.session.waiting_since == 7.0
     assert talk.session.holding_since() == (CLIENT, 5.0)
     assert talk.session.cut_off
-    talk.client(asked[60:])
+    talk.client(asked[90:])
     assert not talk.session.cut_off
     talk.now = 9.0
     talk.broker(said[:40]).later(1.0).broker(said[40:50])

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.core.live.name_scan import FEW, LONGEST, search
+from kproxy.core.live.name_scan import LONGEST
 from kproxy.core.live.response_evaluation import ResponseEvaluation
 from kproxy.core.rewrite.names.ids import learn
 from kproxy.rules.kinds.deny import DenyRule
 from kproxy.rules.select.match import readable, text_test
-from kproxy.rules.select.pattern_set import needed_bytes
+from kproxy.rules.select.pattern_set import FEW, needed_bytes, search
 from kproxy.testing.dialogue import Dialogue, request, response
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.layout import Struct

@@ -15,6 +15,7 @@ from kproxy.testing.dialogue import request, sized
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.layout import Slot, Struct
 from tests.support.frames import message
+from tests.support.line_count import LineCount
 from tests.support.random_values import random_struct
 
 from .watching import Watching
@@ -148,3 +149,14 @@ def test_the_header_of_a_withheld_frame_remains() -> None:
         assert ("tester", "SASL token", Form.HEAD) == (seen.client_id, seen.request.withheld, seen.request.form)
         assert seen.request.data.endswith(b"tester" + b"\0" * (version == 2))
         assert seen.request_body is None
+
+
+def test_many_config_values_are_taken_out_in_steps() -> None:
+    configs = [{"name": f"n{number}", "value": "secret"} for number in range(20_000)]
+    resource = {"resource_type": 2, "resource_name": "t", "configs": configs}
+    frame = message(33, 2, "request", {"resources": [resource]})
+    take_out(frame, 33, 2, "request")
+    with LineCount() as count:
+        data, _ = take_out(frame, 33, 2, "request")
+    assert b"secret" not in data
+    assert count.longest <= 20_000 < count.total

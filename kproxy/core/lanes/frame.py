@@ -21,7 +21,7 @@ from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.rewriter import Pieces
 from kproxy.core.step import Step
 from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.head import body_start
+from kproxy.wire.scan.head import MAX_REQUEST_HEADER, body_start
 from kproxy.wire.table import schema
 
 IDENTITY = "identity"
@@ -49,9 +49,21 @@ class FrameView:
         return self.end - self.start
 
     @property
+    def body(self) -> int | None:
+        """Return where the body starts, None if the header goes on after `have`. Raises DecodeError."""
+        raise NotImplementedError
+
+    @property
     def missing(self) -> Need | None:
-        """Return the need for the whole frame; None when all of it is here."""
-        return None if self.have == self.end else Need(self.end - self.start, hold=True)
+        """Return the need for the whole frame, None if it has arrived. Raises DecodeError.
+
+        The header comes first, so that a frame with a malformed one is neither gathered nor reserved for.
+        """
+        if self.have == self.end:
+            return None
+        if self.step.key in schema.paths() and self.body is None:
+            return Need(min(2 * (self.have - self.start), self.length, MAX_REQUEST_HEADER + 4))
+        return Need(self.length, hold=True)
 
     def content(self) -> bytes:
         """Return a copy of what is here of the frame, without its size."""
@@ -75,7 +87,7 @@ class RequestView(FrameView):
 
     @property
     def acks(self) -> int | None:
-        """Return the acks of a Produce; None for other APIs, and where they are not here yet."""
+        """Return the acks of a Produce; None for other APIs and before they arrive. Raises DecodeError."""
         if self._acks == UNREAD:
             read = self.step.plain.acks
             self._acks = None if read is None else read(self.buf, self.start + 4, self.have, self.id_length)
@@ -97,7 +109,7 @@ class RequestView(FrameView):
 
     @property
     def body(self) -> int | None:
-        """Return where the body starts; None: the header is not all here."""
+        """Return where the body starts, None if the header goes on after `have`. Raises DecodeError."""
         version = schema.load(self.step.key).header_version("request", self.step.version)
         return body_start(self.buf, self.start + 4, self.have, version, "request")
 
@@ -132,7 +144,7 @@ class ResponseView(FrameView):
 
     @property
     def body(self) -> int | None:
-        """Return where the body starts; None: the header is not all here."""
+        """Return where the body starts, None if the header goes on after `have`. Raises DecodeError."""
         version = schema.load(self.step.key).header_version("response", self.step.version)
         return body_start(self.buf, self.start + 4, self.have, version, "response")
 

@@ -30,7 +30,7 @@ from kproxy.wire.table.api_keys import API_VERSIONS, SASL_HANDSHAKE, TELEMETRY
 
 from .frame import IDENTITY, PASS, Disposition, Need, Pass, Reject, Replace, RequestView, Wait
 from .request_rules import RequestRules
-from .request_scan import RequestScan
+from .request_scan import RequestScan, malformed
 
 
 class RequestLane(RequestScan):
@@ -39,7 +39,17 @@ class RequestLane(RequestScan):
     rules: RequestRules | None = None  # made when live rules look at a frame
 
     def handle(self, frame: RequestView) -> Disposition:
-        """Take a request through its stages. One that passes has been entered in the FIFO, if it is due a response."""
+        """Take a request through its stages, and enter it in the FIFO if it passes and a response is due.
+
+        A request that cannot be decoded as far as a stage needs it closes the connection.
+        """
+        try:
+            return self.judge(frame)
+        except DecodeError as error:
+            return malformed(frame.step, error)
+
+    def judge(self, frame: RequestView) -> Disposition:
+        """Return the disposition of a request. Raises DecodeError."""
         step = frame.step
         if step.request != LIVE:
             if step.splice_request is None:
@@ -124,12 +134,9 @@ class RequestLane(RequestScan):
         return self.enter(frame, plain, note)
 
     def take_telemetry(self, frame: RequestView, plain: Step) -> Disposition | None:
-        """Answer a request by which the client tells its own metrics; None: it goes on to the broker."""
+        """Answer a GetTelemetrySubscriptions or PushTelemetry; None if the broker answers it. Raises DecodeError."""
         assert self.session.telemetry is not None
-        try:
-            answer = self.session.telemetry.answer(plain, frame)
-        except DecodeError as error:
-            return Reject("decode", str(error), "client")
+        answer = self.session.telemetry.answer(plain, frame)
         if answer is None:
             return None
         self.answer(frame.correlation, answer, frame.now)
@@ -155,17 +162,14 @@ class RequestLane(RequestScan):
         return disposition
 
     def rewrite_names(self, frame: RequestView, plain: Step) -> Disposition:
-        """Replace all names of the client in a whole frame."""
+        """Replace all names of the client in a whole frame. Raises DecodeError."""
         context = self.session.context
         assert plain.rewrite_request is not None
         context.note = None
         context.now = frame.now
         context.known_topics = fresh_topics(context.cluster_memory, frame.now)
         context.topics_heard = topics_heard(context.cluster_memory)
-        try:
-            pieces = plain.rewrite_request.rewrite(frame.buf, frame.start + 4, frame.end, context)
-        except DecodeError as error:
-            return Reject("decode", str(error), "client")
+        pieces = plain.rewrite_request.rewrite(frame.buf, frame.start + 4, frame.end, context)
         if context.incomplete:
             return Wait()
         context.has_asked = False

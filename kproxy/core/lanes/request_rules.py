@@ -11,7 +11,6 @@ from kproxy.core.inflight import FifoEntry
 from kproxy.core.live.evaluation import EvaluatedExchange, RequestEvaluation, Watched
 from kproxy.core.live.selection import SettledAnswer
 from kproxy.core.step import Step
-from kproxy.errors import DecodeError
 from kproxy.rules.decision import FrameDepth
 from kproxy.rules.running import HowGone, Running
 from kproxy.wire.breath import LONG, freeing
@@ -70,9 +69,10 @@ class RequestRules:
         return self.evaluation is not None or self.watched is not None
 
     def evaluate(self, frame: RequestView) -> RequestEvaluation | SettledAnswer | Need | Wait | Reject | None:
-        """Evaluate a frame, once; return what was decided when the time for it has come, or what it takes until then.
+        """Evaluate a frame once, and return its evaluation when its delay and its holds are over.
 
-        None: no rule applies, and the frame goes its plain way. SettledAnswer: the last of its rules has fired.
+        Until then, return the need or the wait. Return None if no rule applies, and SettledAnswer if the last of the
+        frame's rules fired and its answer is known. Raises DecodeError.
         """
         if self.watched is not None:
             return None
@@ -97,18 +97,15 @@ class RequestRules:
             return Wait("delay")
         return evaluation
 
-    def decide(self, frame: RequestView, known: FrameTemplate | None) -> RequestEvaluation | Wait | Reject | None:
-        """Ask the rules about a frame of which all is here that they need, and remember what holds for all like it."""
+    def decide(self, frame: RequestView, known: FrameTemplate | None) -> RequestEvaluation | Wait | None:
+        """Evaluate the rules for a frame, once `lacks` returns None, and learn its template. Raises DecodeError."""
         lane, session, step = self.lane, self.session, frame.step
         session.context.now = frame.now
         since, size = lane.since(frame.now), frame.end - frame.start - 4
-        try:
-            if size < LONG:
-                made = session.engine.request(frame, since, lane.drawn, known)
-            else:
-                made = freeing(size, lambda: session.engine.request(frame, since, lane.drawn, known))
-        except DecodeError as error:
-            return Reject("decode", str(error), "client")
+        if size < LONG:
+            made = session.engine.request(frame, since, lane.drawn, known)
+        else:
+            made = freeing(size, lambda: session.engine.request(frame, since, lane.drawn, known))
         if isinstance(made, Wait):
             return made
         session.context.has_asked = False
@@ -162,8 +159,9 @@ class RequestRules:
         self.lane.template = None
         self.templates.forget()
 
-    def lacks(self, frame: RequestView) -> Need | None:
-        """Return the need for the bytes without which the rules cannot decide; None when they are here."""
+    def lacks(self, frame: RequestView) -> Need | Reject | None:
+        """Return the need for the bytes that the rules read, or the refusal of a Produce without acks; None if the
+        rules can decide."""
         program = frame.step.program
         assert program is not None
         if program.request == FrameDepth.BODY or not program.names_client:
@@ -171,7 +169,7 @@ class RequestRules:
         have = frame.have - frame.start
         need = min(HEADER_BYTES + max(frame.id_length, 0), frame.length)
         if have >= need and frame.step.plain.acks is not None and frame.acks is None:
-            need = min(have + 1, frame.length)  # acks has to be here: observers are told if an answer is due
+            return self.lane.need_more_head(frame.length - 4, have)  # observers need it, too
         return Need(need, hold=need == frame.length) if have < need else None
 
     def entry(self, frame: RequestView, step: Step, note: dict[str, Any] | None) -> FifoEntry:

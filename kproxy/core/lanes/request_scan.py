@@ -8,11 +8,13 @@ from kproxy.core.commands import BROKER, CLIENT, Dial
 from kproxy.core.phase import NEW, OPEN
 from kproxy.core.sasl.raw_tokens import GSSAPI_FIRST, MAX_TOKEN, RawTokens
 from kproxy.core.shared import HeldMemory
-from kproxy.core.step import HEAD, LIVE, WHOLE
+from kproxy.core.step import HEAD, LIVE, WHOLE, Step
+from kproxy.errors import DecodeError
 from kproxy.rules.running import Running
 from kproxy.wire.breath import breathe
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.frames import REQUEST_HEAD
+from kproxy.wire.scan.head import MAX_ACKS_HEAD
 
 from .frame import PASS, Disposition, Need, Reject, RequestView
 from .frame_templates import CLIENT_ID, FrameTemplate
@@ -26,8 +28,6 @@ DIAL = Dial()
 SHORT_HEAD = Struct(">BBh").unpack_from  # head of a flexible Produce: no tags, no transactional id, acks
 SMALLEST = 10
 """Request header v1 with a null client id. ControlledShutdown v0 lacks the client id but has four bytes of body."""
-LONGEST_HEAD = 135000
-"""Client id and transactional id have at most 32767 bytes each, tags of the header about as much: more is no head."""
 HTTP_WORDS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"CONN", b"PRI ")
 PROXY_HEADERS = (b"PROX", b"\r\n\r\n")
 """How headers of both versions begin; whose are believed are read before a session begins."""
@@ -80,12 +80,11 @@ class RequestScan(Lane):
                     tags, transactional, acks = SHORT_HEAD(buf, at)
                     acks = None if tags or transactional else acks
                 if acks is None:
-                    end = min(n, pos + 4 + size)  # the next frame's bytes say nothing of this one
-                    acks = step.acks(buf, pos + 4, end, id_length)  # type: ignore[misc]  # HEAD steps have it
-                    if acks is None:
+                    acks = self.find_acks(step, buf, pos, min(n, pos + 4 + size), size, id_length)
+                    if not isinstance(acks, int):
                         if new is not None:
                             break
-                        return self.stop(self.need_more_head(size, end - pos), pos)
+                        return self.stop(acks, pos)
                 if acks:
                     fifo.append((correlation, step, now, None))
                 else:
@@ -238,12 +237,20 @@ class RequestScan(Lane):
 
     # ---- what is wrong
 
+    def find_acks(self, step: Step, buf: Buffer, pos: int, end: int, size: int, id_length: int) -> int | Need | Reject:
+        """Return the acks of the Produce at buf[pos:end], `size` bytes long, or the disposition of one without acks."""
+        try:
+            acks = step.acks(buf, pos + 4, end, id_length)  # type: ignore[misc]  # HEAD steps have it
+        except DecodeError as error:
+            return malformed(step, error)
+        return self.need_more_head(size, end - pos) if acks is None else acks
+
     def need_more_head(self, size: int, have: int) -> Need | Reject:
-        """Ask for the bytes that lack for acks in a frame of which `have` bytes are here: a few, unless it ends before
-        acks."""
-        if have >= size + 4 or have > LONGEST_HEAD:
+        """Return the need for more bytes of a Produce if `have` bytes do not reach its acks, or its refusal."""
+        most = min(size, MAX_ACKS_HEAD) + 4
+        if have >= most:
             return Reject("decode", f"Produce request of {size} bytes has no acks in its first {have}", "client")
-        return Need(min(2 * have, size + 4))
+        return Need(min(2 * have, most))
 
     def bad_size(self, buf: Buffer, pos: int, size: int) -> Reject:
         """Return the refusal of a frame whose size is out of range, by what the client seems to speak."""
@@ -255,3 +262,8 @@ class RequestScan(Lane):
             return Reject("not_kafka", f"client speaks {what} to a listener of plain Kafka", "client")
         text = f"request frame of {size} bytes, expected {SMALLEST} to {self.most}"
         return Reject("frame_size", text, "client")
+
+
+def malformed(step: Step, error: DecodeError) -> Reject:
+    """Return the refusal of a client's request that cannot be decoded."""
+    return Reject("decode", str(error) if error.api else f"{step.api} request: {error}", "client")

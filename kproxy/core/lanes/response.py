@@ -17,11 +17,12 @@ from kproxy.core.sasl.raw_tokens import RawTokens
 from kproxy.core.step import LIVE, STREAM
 from kproxy.errors import DecodeError
 from kproxy.wire.breath import breathe, rest
+from kproxy.wire.scan.head import MAX_RESPONSE_HEADER
 from kproxy.wire.table.api_keys import SASL_HANDSHAKE
 
 from .frame import PASS, Disposition, LongFrame, Need, Reject, Replace, ResponseView, Streaming, Wait
 from .response_rules import ResponseRules
-from .response_scan import LONGEST_HEAD, ResponseScan
+from .response_scan import ResponseScan
 from .tail_stream import TailStream
 
 STREAM_HEAD = 16
@@ -35,7 +36,17 @@ class ResponseLane(ResponseScan):
     rules: ResponseRules | None = None  # made when live rules look at a frame
 
     def handle(self, frame: ResponseView) -> Disposition:
-        """Take a response through its stages; the scan takes one that passes off the FIFO."""
+        """Take a response through its stages; the scan takes one that passes off the FIFO.
+
+        A response that cannot be decoded as far as a stage needs it closes the connection.
+        """
+        try:
+            return self.judge(frame)
+        except DecodeError as error:
+            return Reject("decode", f"{frame.step.api} response that has to be read: {error}", "broker")
+
+    def judge(self, frame: ResponseView) -> Disposition:
+        """Return the disposition of a response. Raises DecodeError."""
         step = frame.step
         if step.splice_response is None or step.response == LIVE:
             rest()
@@ -58,7 +69,7 @@ class ResponseLane(ResponseScan):
     # ---- rewrite
 
     def rewrite(self, frame: ResponseView) -> Disposition:
-        """Return the disposition of a response that no live rule has to see."""
+        """Return the disposition of a response that no live rule looks at. Raises DecodeError."""
         step, whole = frame.step, frame.have == frame.end
         ids = step.by_id and DISGUISED in self.session.context.memory
         no_nodes = step.no_nodes is not None and whole and step.no_nodes(frame.buf, frame.start, frame.end)
@@ -71,10 +82,11 @@ class ResponseLane(ResponseScan):
             if disposition is not None:
                 return disposition
             rest()
-        if not whole:
-            if step.response == STREAM and frame.length - 4 > self.session.shared.hold_up_to and not ids:
-                return self.stream_on(frame)
-            return Need(frame.length, hold=True)
+        if step.response == STREAM and not whole and frame.length - 4 > self.session.shared.hold_up_to and not ids:
+            return self.stream_on(frame)
+        missing = frame.missing
+        if missing is not None:
+            return missing
         if step is OWN:
             return self.take_own(frame)
         self.identify(frame, step)
@@ -104,15 +116,16 @@ class ResponseLane(ResponseScan):
     # ---- long responses
 
     def stream_on(self, frame: ResponseView) -> Need | Reject | Streaming:
-        """Take the request off the FIFO and let its response stream, or ask for more bytes of the response's header."""
+        """Take the request off the FIFO and let its response stream, or return the need for the rest of its header.
+
+        Raises DecodeError.
+        """
         have = frame.have - frame.start
         body = frame.body if have >= STREAM_HEAD else None
         if body is not None:
             self.leave(frame)
             return Streaming(TailStream(self, frame.step, frame.correlation, frame.end - body), body)
-        if have < LONGEST_HEAD:
-            return Need(min(max(STREAM_HEAD, 2 * have), frame.length))
-        return Reject("decode", f"{frame.step.api} response header does not end in {have} bytes", "broker")
+        return Need(min(max(STREAM_HEAD, 2 * have), frame.length, MAX_RESPONSE_HEADER + 4))
 
     def treat_tail(self, stream: LongFrame, tail: bytearray, now: float) -> Replace | Wait | Reject:
         """Rewrite the tail of a streamed response; what it does not know is waited for."""

@@ -17,12 +17,13 @@ from kproxy.rules.decision import FrameDepth
 from kproxy.rules.running import HowGone
 from kproxy.wire.breath import freeing, rest
 from kproxy.wire.scan.frames import framed
+from kproxy.wire.scan.head import MAX_RESPONSE_HEADER
 from kproxy.wire.table.api_keys import SASL_HANDSHAKE
 
 from .forwarder import joined
 from .frame import PASS, Disposition, Need, Reject, Replace, ResponseView, Wait
 from .request_rules import Noted
-from .response_scan import LONGEST_HEAD, ResponseScan
+from .response_scan import ResponseScan
 
 HEAD = 32
 """Bytes in which a leading throttle_time_ms and a session id stand, if the header has no tags (brokers put none)."""
@@ -109,8 +110,10 @@ class ResponseRules:
         return evaluation
 
     def more_of_head(self, exchange: EvaluatedExchange, frame: ResponseView) -> int:
-        """Return how many bytes of the frame must be here, so that throttle_time_ms can be put in; 0: there are
-        enough."""
+        """Return the bytes of the frame that have to arrive before throttle_time_ms can be written, 0 if they are here.
+
+        Raises DecodeError.
+        """
         assert frame.step.program is not None
         if not (exchange.awaits or frame.step.program.throttle_first):
             return 0
@@ -118,8 +121,8 @@ class ResponseRules:
         if have < need:
             return need
         at = frame.body
-        if frame.have < frame.end and have < LONGEST_HEAD and (at is None or at + SESSION_HEAD > frame.have):
-            return min(2 * have, frame.length)
+        if frame.have < frame.end and (at is None or at + SESSION_HEAD > frame.have):
+            return min(2 * have, frame.length, MAX_RESPONSE_HEADER + 4 + SESSION_HEAD)
         return 0
 
     def client_side(

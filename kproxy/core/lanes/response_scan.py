@@ -24,8 +24,6 @@ from .new_heads import NewHeads
 
 HEADER = RESPONSE_BEGINS.unpack_from
 HEADER_BYTES = 8
-LONGEST_HEAD = 65536
-"""No tags make a header longer than this."""
 SMALLEST = 4
 """A correlation id. Clients set no upper limit on responses, so neither do we (Fetch is bounded by its max_bytes)."""
 TLS_WORDS = (b"\x15\x03", b"\x16\x03")

@@ -8,8 +8,8 @@ a frame too long, an id that nobody has named and bytes that are no such message
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import cache, lru_cache
+from collections.abc import Iterable
+from functools import cache
 from uuid import UUID
 
 from kproxy.core.cluster import Cluster
@@ -17,28 +17,19 @@ from kproxy.errors import DecodeError
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.select.answer_match import can_ask_all
 from kproxy.rules.select.mentions import TOPICS, loose, parent
+from kproxy.rules.select.pattern_set import search
 from kproxy.wire.breath import each
 from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.head import body_start
+from kproxy.wire.scan.head import known_body_start
 from kproxy.wire.scan.walk import Hits, Walk, walk
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.layout import ZERO_UUID
 
 LONGEST = 1 << 20
 """Bytes of a frame that are searched in one go, which takes about a millisecond."""
-FEW = 4
-"""Runs of bytes that are searched one after another; more are one RE2 automaton, however many they are."""
-
-MOST_AUTOMATA = 4
-"""Automata that are kept for others with the same names, as each API and version has."""
-MOST_LETTERS = 1 << 16
-"""Bytes of all names that are searched for, whose automaton takes some 30 ms to make; with more, frames are read."""
-
 ID, NAME = TOPICS[1], TOPICS[0]
 LENGTH = 2
 """Bytes in front of a name at most; a null or empty one has no others."""
-
-Search = Callable[[bytes | bytearray], bool]
 
 
 class NameScan:
@@ -64,7 +55,7 @@ class NameScan:
         self, ids: Walk, cluster: Cluster, buf: Buffer, start: int, end: int, direction: Direction
     ) -> bool:
         """Return True if a topic that the frame gives by its id may be selected."""
-        body = body_start(buf, start, end, self.version, direction)
+        body = known_body_start(buf, start, end, self.version, direction)
         hits: Hits = []
         try:
             if body is None:
@@ -84,32 +75,6 @@ class NameScan:
             if name is None or self.holds(name.encode("utf-8", "surrogateescape")):
                 return True
         return False
-
-
-def search(literals: frozenset[bytes]) -> Search:
-    """Return a test whether data hold one of these runs of bytes; too many to search for are taken to be there."""
-    if sum(map(len, literals)) > MOST_LETTERS:
-        return lambda data: True
-    if len(literals) == 1:
-        (only,) = literals
-        return lambda data: only in data
-    if len(literals) <= FEW:
-        few = tuple(literals)
-        return lambda data: any(one in data for one in few)
-    return automaton(literals)
-
-
-@lru_cache(MOST_AUTOMATA)
-def automaton(literals: frozenset[bytes]) -> Search:
-    """Return the same test by one RE2 automaton. RE2 goes through the data without it where it gets too large."""
-    import re2  # 10 ms, and most rule sets do without
-
-    options = re2.Options()
-    options.log_errors = False
-    options.encoding = re2.Options.Encoding.LATIN1
-    options.max_mem = max(len(literals) << 12, 1 << 23)
-    found = re2.compile(b"|".join(re2.escape(one) for one in sorted(literals)), options=options)
-    return lambda data: found.search(data) is not None
 
 
 @cache

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from kproxy.errors import DecodeError
 from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.head import FIXED_HEAD, body_start
+from kproxy.wire.scan.head import FIXED_HEAD, known_body_start
 from kproxy.wire.scan.walk import Hits, read_string, walk, write_string
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import FETCH
@@ -95,7 +95,7 @@ class FetchRacks:
         to be looked at whole."""
         if end - pos != LENGTH + int.from_bytes(buf[pos : pos + LENGTH], "big"):
             return None
-        body = body_start(buf, pos + LENGTH, end, self.header_version, "request")
+        body = known_body_start(buf, pos + LENGTH, end, self.header_version, "request")
         place = None if body is None else self.known_place(buf, body, end) or self.find_place(buf, body, end)
         if body is None or place is None:
             return None

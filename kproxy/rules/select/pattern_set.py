@@ -13,7 +13,8 @@ without these letters names no such thing (`needed_bytes`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from .match import Test, compiled, is_expression, text_test
@@ -27,6 +28,11 @@ SET_MEMORY = 16 << 20
 EVERYTHING = ".*"
 """Stands first in each set. A text for which not even this is found has not been matched: RE2 ran out of memory."""
 
+FEW = 4  # literals that are searched one after another; more are one RE2 automaton
+MAX_AUTOMATA = 4  # LRU entries; each API and version of a connection searches for the same literals
+MAX_LETTERS = 1 << 16  # bytes of all literals; their automaton takes 30 ms to make
+
+Search = Callable[[bytes | bytearray], bool]
 Ends = dict[int, dict[str, list[tuple[str, int]]]]
 """Length → what a glob has on one side of its star → what is on the other, and the pattern's number."""
 
@@ -164,3 +170,29 @@ def leading_letters(expression: str) -> str:
     if expression[len(head) :].startswith(REPEATS):
         head = head[:-2] if head.endswith("\\.") else head[:-1]
     return head.replace("\\.", ".")
+
+
+def search(literals: frozenset[bytes]) -> Search:
+    """Return a test whether data contain one of these literals; it is always true beyond MAX_LETTERS."""
+    if sum(map(len, literals)) > MAX_LETTERS:
+        return lambda data: True
+    if len(literals) == 1:
+        (only,) = literals
+        return lambda data: only in data
+    if len(literals) <= FEW:
+        few = tuple(literals)
+        return lambda data: any(one in data for one in few)
+    return automaton(literals)
+
+
+@lru_cache(MAX_AUTOMATA)
+def automaton(literals: frozenset[bytes]) -> Search:
+    """Return the same test as one RE2 automaton. RE2 searches without it if it grows too large."""
+    import re2  # 10 ms, and most rule sets do without
+
+    options = re2.Options()
+    options.log_errors = False
+    options.encoding = re2.Options.Encoding.LATIN1
+    options.max_mem = max(len(literals) << 12, 1 << 23)
+    found = re2.compile(b"|".join(re2.escape(one) for one in sorted(literals)), options=options)
+    return lambda data: found.search(data) is not None

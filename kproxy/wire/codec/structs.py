@@ -17,6 +17,7 @@ from typing import Any
 
 from kproxy.errors import DecodeError, EncodeError
 from kproxy.wire.primitives import Buffer, read_int16
+from kproxy.wire.scan.head import body_start
 from kproxy.wire.table import schema
 from kproxy.wire.table.layout import Struct, header
 from kproxy.wire.table.schema import Api
@@ -95,22 +96,26 @@ def header_version(key: int, version: int, direction: str) -> int:
 
 
 def read_request_header(frame: Buffer) -> tuple[Api, int, dict[str, Any], int]:
-    """Return the api, its version, the header and the offset of the body. The version may be one that the table
-    lacks."""
+    """Return the api, its version, the header and the offset of the body. Raises DecodeError.
+
+    The version may be one that the table lacks.
+    """
     if len(frame) < 4:
         raise DecodeError(f"{len(frame)} bytes left", path="header", expected="4 bytes of api key and version")
     key, _ = read_int16(frame, 0)
     version, _ = read_int16(frame, 2)
     api = find(key)
-    layout = header("request", header_version(key, version, "request"))
-    value, pos = decode(layout, frame, api=api.name, version=version, path="header")
+    form = header_version(key, version, "request")
+    body_start(frame, 0, len(frame), form, "request")  # raises for too many tags
+    value, pos = decode(header("request", form), frame, api=api.name, version=version, path="header")
     return api, version, value, pos
 
 
 def read_response_header(frame: Buffer, api: Api, version: int) -> tuple[dict[str, Any], int]:
-    """Return header and offset of the body of a response to a request of this version."""
-    layout = header("response", header_version(api.key, version, "response"))
-    return decode(layout, frame, api=api.name, version=version, path="header")
+    """Return header and offset of the body of a response to a request of this version. Raises DecodeError."""
+    form = header_version(api.key, version, "response")
+    body_start(frame, 0, len(frame), form, "response")  # raises for too many tags
+    return decode(header("response", form), frame, api=api.name, version=version, path="header")
 
 
 def write_header(api: Api, version: int, direction: str, value: dict[str, Any]) -> bytes:

@@ -1,7 +1,7 @@
 """Heads of frames, read before or without the rest: where the body starts, Produce's acks, the only topic.
 
-Strategy: these read from a frame that may not be here as a whole yet. None says "more bytes, please"; nothing is ever
-read at or after `end`.
+The readers take a frame whose bytes before `end` have arrived, and return None if they need more.
+They raise DecodeError for a header with more tags, or longer tags, than `after_tags` accepts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from functools import cache
 from struct import Struct
 from typing import Any
 
-from kproxy.wire.primitives import Buffer
+from kproxy.errors import DecodeError
+from kproxy.wire.primitives import MAX_STRING, Buffer
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import PRODUCE
 from kproxy.wire.table.layout import FIXED
@@ -23,6 +24,12 @@ Spans = Callable[[Buffer, int, int], list[tuple[int, int]] | None]
 SHORT = Struct(">h").unpack_from
 FIXED_HEAD = REQUEST_HEADER + 2
 """Bytes of a request up to its client id, whose length ends there."""
+# Kafka defines no header tags (KIP-482). The limits leave room for a fork's own, and bound the work before the body.
+MAX_HEADER_TAGS = 32
+MAX_HEADER_TAG_BYTES = 4096  # of the tag buffer, its count included
+MAX_REQUEST_HEADER = FIXED_HEAD + MAX_STRING + MAX_HEADER_TAG_BYTES  # bytes, without the frame's size
+MAX_RESPONSE_HEADER = RESPONSE_HEADER + MAX_HEADER_TAG_BYTES  # bytes, without the frame's size
+MAX_ACKS_HEAD = MAX_REQUEST_HEADER + 5 + MAX_STRING + 2  # bytes of a Produce up to its acks, after the transactional id
 
 AcksReader = Callable[[Buffer, int, int, int], int | None]
 
@@ -41,19 +48,34 @@ def short_uvarint(buf: Buffer, pos: int, end: int) -> tuple[int, int] | None:
     return value, pos
 
 
-def after_tags(buf: Buffer, pos: int, end: int) -> int | None:
-    """Return the position after a header's tag buffer, None if it is not all here."""
+def after_tags(buf: Buffer, pos: int, end: int, frame: int) -> int | None:
+    """Return the position after a header's tag buffer, None if it goes on after `end`.
+
+    Errors give the offset from `frame`, the position of the API key or of a response's correlation id.
+    """
     read = short_uvarint(buf, pos, end)
     if read is None:
         return None
+    start = pos
     count, pos = read
+    check_tag_count(count, start - frame)
     for _ in range(count):
         tag = short_uvarint(buf, pos, end)
         size = tag and short_uvarint(buf, tag[1], end)
-        if not size:
-            return None
-        pos = size[1] + size[0]
+        pos = size[1] + size[0] if size else end + 1
+        if pos > end:
+            break
+    if pos - start > MAX_HEADER_TAG_BYTES:
+        problem, expected = f"{pos - start} bytes of header tags", f"at most {MAX_HEADER_TAG_BYTES}"
+        raise DecodeError(problem, path="header", offset=start - frame, expected=expected)
     return pos if pos <= end else None
+
+
+def check_tag_count(count: int, offset: int) -> None:
+    """Raise DecodeError if a header has more than MAX_HEADER_TAGS tags. `offset` is that of their count."""
+    if count > MAX_HEADER_TAGS:
+        expected = f"at most {MAX_HEADER_TAGS}"
+        raise DecodeError(f"{count} header tags", path="header", offset=offset, expected=expected)
 
 
 def after_classic_string(buf: Buffer, pos: int, end: int) -> int | None:
@@ -67,11 +89,12 @@ def after_classic_string(buf: Buffer, pos: int, end: int) -> int | None:
 
 
 def body_start(buf: Buffer, pos: int, end: int, header_version: int, direction: str) -> int | None:
-    """Return the position at which the body of the frame at buf[pos:end] (without its size) starts. None: the header
-    goes on after `end`.
+    """Return where the body of the frame at buf[pos:end] starts, None if the header goes on after `end`.
 
-    Request headers: 0 has no client_id, 1 has one, 2 a tag buffer after it, in which the client_id stays a classic
-    string (KIP-482). Response headers: 0 is the correlation id, 1 has a tag buffer after it.
+    `pos` is the position after the frame's size. Raises DecodeError as `after_tags` does.
+
+    Request headers: version 0 has no client_id, 1 has one, 2 has a tag buffer after it. The client_id of version 2
+    stays a classic string (KIP-482). Response headers: 0 is the correlation id, 1 has a tag buffer after it.
     """
     if direction == "request":
         start: int | None = pos + REQUEST_HEADER
@@ -83,7 +106,15 @@ def body_start(buf: Buffer, pos: int, end: int, header_version: int, direction: 
         flexible = header_version >= 1
     if start is None or start > end:
         return None
-    return after_tags(buf, start, end) if flexible else start
+    return after_tags(buf, start, end, pos) if flexible else start
+
+
+def known_body_start(buf: Buffer, pos: int, end: int, header_version: int, direction: str) -> int | None:
+    """Return what `body_start` returns, and None for a header that it rejects."""
+    try:
+        return body_start(buf, pos, end, header_version, direction)
+    except DecodeError:
+        return None
 
 
 def acks_after(pos: int | None, buf: Buffer, end: int) -> int | None:
@@ -94,11 +125,13 @@ def acks_after(pos: int | None, buf: Buffer, end: int) -> int | None:
 
 @cache
 def produce_acks(version: int) -> AcksReader:
-    """Return the reader of `acks` of this Produce version: fn(buf, pos, end, client_id_length) → acks, or None: not
-    here yet.
+    """Return the reader of `acks` of this Produce version: fn(buf, pos, end, client_id_length) → acks.
 
-    `pos` is the frame's first byte, `client_id_length` as on the wire (-1 null). acks stands first in the body up to
-    version 2; from 3 on transactional_id is before it, compact (with a tag buffer in the header) from 9 on.
+    `pos` is the position of the API key. `client_id_length` is -1 for null. The reader returns None if acks has not
+    arrived, and raises DecodeError as `after_tags` does.
+
+    Up to version 2, acks is the first field of the body. From 3 on it follows transactional_id, which is compact from
+    9 on.
     """
 
     def old(buf: Buffer, pos: int, end: int, client_id_length: int) -> int | None:
@@ -108,10 +141,10 @@ def produce_acks(version: int) -> AcksReader:
         return acks_after(after_classic_string(buf, pos + 10 + max(client_id_length, 0), end), buf, end)
 
     def flexible(buf: Buffer, pos: int, end: int, client_id_length: int) -> int | None:
-        pos += 10 + max(client_id_length, 0)
-        if pos + 4 <= end and not buf[pos] and not buf[pos + 1]:  # no header tags, no transactional id: nearly always
-            return SHORT(buf, pos + 2)[0]  # type: ignore[no-any-return]
-        start = after_tags(buf, pos, end)
+        at = pos + 10 + max(client_id_length, 0)
+        if at + 4 <= end and not buf[at] and not buf[at + 1]:  # no header tags, no transactional id: nearly always
+            return SHORT(buf, at + 2)[0]  # type: ignore[no-any-return]
+        start = after_tags(buf, at, end, pos)
         length = None if start is None else short_uvarint(buf, start, end)
         return acks_after(length[1] + max(length[0] - 1, 0), buf, end) if length else None
 
@@ -125,12 +158,15 @@ def acks_reader(key: int, version: int) -> AcksReader | None:
 
 
 def acks_of(frame: Buffer, version: int) -> int | None:
-    """Return the acks of a Produce request (without its size), of which the end may lack; None where it is not
-    there."""
+    """Return the acks of a Produce request, given without its size; None if the bytes do not reach it or its header is
+    malformed."""
     read = acks_reader(PRODUCE, version)
     if read is None or len(frame) < FIXED_HEAD:
         return None
-    return read(frame, 0, len(frame), int.from_bytes(frame[REQUEST_HEADER:FIXED_HEAD], "big", signed=True))
+    try:
+        return read(frame, 0, len(frame), int.from_bytes(frame[REQUEST_HEADER:FIXED_HEAD], "big", signed=True))
+    except DecodeError:
+        return None
 
 
 @cache

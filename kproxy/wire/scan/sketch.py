@@ -180,9 +180,8 @@ def read_body(data: bytes, key: int, version: int, direction: str, sketched: boo
         decode = decoder(key, version, direction, sketched, headers)
     except KeyError as mistake:
         raise DecodeError(str(mistake.args[0])) from None
-    p = 0
+    p = body_start(data, 0, len(data), header_version(key, version, direction), direction) or 0
     try:
-        p = body_start(data, 0, len(data), header_version(key, version, direction), direction) or 0
         if not p:
             raise Misfit
         body: dict[str, Any] = decode(data, p, len(data))[0]

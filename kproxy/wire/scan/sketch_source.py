@@ -23,6 +23,7 @@ from kproxy.wire.records.entry import BATCH, LENGTH_AT, MAGIC_AT, OVERHEAD
 from kproxy.wire.table import layout
 from kproxy.wire.table.layout import FIXED, Slot, Struct
 
+from .head import MAX_HEADER_TAGS
 from .walk_source import CLASSIC, slot_width, width
 
 ChunkState = tuple[Buffer, int, int, int]
@@ -150,12 +151,16 @@ class SketchSourceWriter:
         else:
             self.number("i" if slot.array else CLASSIC[slot.type][0])
 
-    def struct(self, struct: Struct) -> None:
+    def struct(self, struct: Struct, most_tags: int | None = None) -> None:
+        """Write the lines that pass a struct; `most_tags` limits its tagged fields (None: no limit)."""
         assert not any(slot.type == "records" for tagged in struct.tagged for slot in inside(tagged))
         for slot in struct.slots:
             self.slot(slot)
         if struct.flexible:
             self.varint()
+            if most_tags is not None:
+                with self.put.block(f"if n > {most_tags}:"):
+                    self.put(f"raise Misfit(f'{{n}} header tags, expected at most {most_tags}')")
             with self.put.block("for _ in range(n):"):
                 self.put("breathe()")
                 self.varint()
@@ -205,7 +210,7 @@ def make_sketch(key: int, version: int, direction: str, label: str) -> Sketch:
     put = maker.put
     with put.block("def sketch(out, buf, p, end):"):
         put("m = p")
-        maker.struct(layout.header(direction, header_version(key, version, direction)))
+        maker.struct(layout.header(direction, header_version(key, version, direction)), MAX_HEADER_TAGS)
         maker.struct(layout.body(key, version, direction))
         maker.move()
         with put.block("while True:"):

@@ -34,7 +34,7 @@ from kproxy.wire.primitives import MAX_STRING, Buffer, read_uvarint, write_uvari
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.layout import Slot, Struct
 
-from .head import body_start
+from .head import known_body_start
 from .walk_source import HitMark, is_long, make_walk, needed
 from .walk_support import MOST_HITS, Bad, TooManyHits
 
@@ -143,9 +143,9 @@ def error_walk(key: int, version: int) -> tuple[Walk, frozenset[int], int]:
 
 
 def error_codes_in(key: int, version: int, buf: Buffer, pos: int, end: int) -> tuple[int, list[int]]:
-    """Return the code at the top of the response in buf[pos:end], and all codes in its order; 0 and none where it is
-    broken."""
-    start = body_start(buf, pos, end, header_version(key, version, RESPONSE), RESPONSE)
+    """Return the code at the top of the response in buf[pos:end], and all its codes in order; 0 and none if it is
+    malformed."""
+    start = known_body_start(buf, pos, end, header_version(key, version, RESPONSE), RESPONSE)
     if start is None:
         return 0, []
     codes_walk, marks, top = error_walk(key, version)

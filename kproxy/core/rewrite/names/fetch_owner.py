@@ -18,7 +18,7 @@ from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.rewriter import Apply
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.head import body_start
+from kproxy.wire.scan.head import MAX_RESPONSE_HEADER, body_start
 from kproxy.wire.scan.walk import Hits, Walk
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import FETCH
@@ -31,8 +31,7 @@ OPENS: Final = "fetch_session_opens"
 """In the note of an exchange: its answer may tell the number of a new session."""
 NUMBER_AT, HEAD_BYTES = 6, 10
 """Behind the header of the answer: throttle_time_ms and error_code, then the number."""
-MOST_TAGS = 65536
-"""Bytes of tags in the header of an answer, beyond which its body is not looked for."""
+MAX_HEAD: Final = 4 + MAX_RESPONSE_HEADER + HEAD_BYTES  # bytes of a response up to the number's end
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +60,16 @@ class OwnSessions:
 
 
 def learn_session(version: int, buf: Buffer, pos: int, n: int, end: int, context: Context) -> int:
-    """Remember the session that the response at buf[pos:end] has opened, of which the bytes before n are here.
+    """Remember the session that the response at buf[pos:end] opens; the bytes before n have arrived.
 
-    Returns how many bytes of it, with its size, have to be here first; 0 when it is done.
+    Return the bytes of the response, its size included, that have to arrive first, or 0 if no more are needed. Raises
+    DecodeError.
     """
     header_version = schema.load(FETCH).header_version("response", version)
     here = min(n, end)
     body = body_start(buf, pos + 4, here, header_version, "response")
     if body is None or body + HEAD_BYTES > here:
-        wanted = min(max(2 * (here - pos), 32), end - pos)
-        return wanted if here < end and wanted < MOST_TAGS else 0
+        return min(max(2 * (here - pos), 32), end - pos, MAX_HEAD) if here < end else 0
     number = bytes(buf[body + NUMBER_AT : body + HEAD_BYTES])
     if number != NONE:
         remember(recall(context.memory, FETCH_SESSIONS), number, None, MAX_FETCH_SESSIONS)

@@ -14,7 +14,7 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.trigger import MOST_COUNTS
 from kproxy.wire.breath import FEW, breathe, each
 from kproxy.wire.codec.structs import header_version
-from kproxy.wire.scan.head import body_start
+from kproxy.wire.scan.head import known_body_start
 
 from .live import Decisions, Effect, LiveRule
 from .rule import Direction
@@ -125,7 +125,7 @@ SIZE = 4
 def body_at(frame: bytes, exchange: Exchange, direction: Direction) -> int:
     """Return the position at which the body begins; behind the frame when its header does not end."""
     version = header_version(exchange.api.key, exchange.version, direction)
-    start = body_start(frame, SIZE, len(frame), version, direction)
+    start = known_body_start(frame, SIZE, len(frame), version, direction)
     return len(frame) if start is None else start
 
 
