@@ -9,6 +9,7 @@ import pytest
 from kproxy.core.plan import Bound
 from kproxy.testing.dialogue import Dialogue, request, response
 from kproxy.wire.table import schema
+from tests.support.line_count import LineCount
 
 DESCRIBE_CONFIGS, METADATA = 32, 3
 VERSIONS = list(schema.load(DESCRIBE_CONFIGS).versions)
@@ -123,3 +124,25 @@ def test_configs_of_thousands_of_topics_pass() -> None:
 
     assert talk.closed is None
     assert talk.to_client == whole
+
+
+@pytest.mark.parametrize("nodes", [3, 1000])
+def test_many_configs_and_nodes_are_searched_in_steps(nodes: int) -> None:
+    """A broker chooses how many nodes and configs it names, and how long their hosts are."""
+    hosts = [f"{number}-{'h' * 200}" for number in range(nodes)]
+    talk = Dialogue(advertise=True).client(request(3, 9, 1))
+    brokers = [{"node_id": number, "host": host, "port": 9092, "rack": None} for number, host in enumerate(hosts)]
+    talk.broker(response(3, 9, 1, brokers=brokers)).client(request(DESCRIBE_CONFIGS, 4, 2))
+    last = f"PLAINTEXT://{hosts[-1].upper()}:9092"
+    config = {"read_only": False, "config_source": 1, "is_sensitive": False, "synonyms": [], "config_type": 0}
+    configs = [config | {"name": f"n{number}", "value": "x:y", "documentation": None} for number in range(3000)]
+    configs.append(config | {"name": "last", "value": last, "documentation": None})
+    result = {"error_code": 0, "error_message": None, "resource_type": 4, "resource_name": "1", "configs": configs}
+    frame = response(DESCRIBE_CONFIGS, 4, 2, results=[result])
+    with LineCount() as count:
+        talk.broker(frame)
+    assert count.longest <= 60_000
+    assert count.total <= 150 * (len(configs) + nodes)
+    told = talk.to_client[-len(frame) :]
+    assert last.encode() not in told
+    assert told.count(b"x:y") >= 2900

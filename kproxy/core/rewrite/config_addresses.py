@@ -9,9 +9,10 @@ that has the address of a broker which the client knows of. Results about topics
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from dataclasses import dataclass
 
+from kproxy.rules.select.pattern_set import MAX_LETTERS, Search, search
+from kproxy.wire.breath import each, rest
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.walk import Hits, Walk, compile_walk, read_string
@@ -52,23 +53,23 @@ class ConfigAddresses:
 
         def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
             of_broker = False
-            known: Collection[bytes] | None = None
+            known: Search | None = None
             for mark, start, end in hits:
                 if mark == kind:
                     of_broker = buf[start] == BROKER
                 elif mark == element and of_broker:
-                    known = endpoints(context) if known is None else known
+                    known = endpoint_search(context) if known is None else known
                     self.hide(buf, start, end, edits, context, known)
 
         return apply
 
-    def hide(self, buf: Buffer, start: int, end: int, edits: Edits, context: Context, known: Collection[bytes]) -> None:
+    def hide(self, buf: Buffer, start: int, end: int, edits: Edits, context: Context, known: Search) -> None:
         """Put the edits of the result at buf[start:end]."""
         inner: Hits = []
         self.inner.run(buf, start, end, inner)
         paths = [mark.path for mark in self.inner.marks]
         name, hidden = b"", False
-        for mark, begin, stop in inner:
+        for mark, begin, stop in each(inner):
             path = paths[mark]
             if path in (NAME, SYNONYM):
                 name = read_string(buf, begin, stop, self.compact) or b""
@@ -86,22 +87,34 @@ class ConfigAddresses:
                 edits.replace(begin, stop, b"\x01")
 
 
-def has_address(name: bytes, value: bytes, known: Collection[bytes]) -> bool:
-    """Return True if the setting's value tells where a broker is."""
+def has_address(name: bytes, value: bytes, known: Search) -> bool:
+    """Return True if the setting's value contains an address of a broker. `known` finds those of known brokers."""
     if name in PARTS or (b":" in value and LISTS.fullmatch(name)):
         return bool(value)
     if b":" not in value:
         return False
-    lower = value.lower()
-    return any(one in lower for one in known)
+    return known(value.lower())
 
 
-def endpoints(context: Context) -> frozenset[bytes]:
-    """Return how configs spell the addresses of the brokers that this connection knows of, in small letters."""
+def endpoint_search(context: Context) -> Search:
+    """Return a test whether a value in lower case contains the address of a broker that this connection knows of.
+
+    It has an automaton for each MAX_LETTERS bytes of addresses, so a value takes linear time for any number of nodes.
+    """
     found = set()
-    for host, port, _ in context.nodes.values():
+    for host, port, _ in each(context.nodes.values()):
         found |= {f"{host}:{port}", f"[{host}]:{port}"}
-    return frozenset(one.lower().encode("utf-8", "surrogateescape") for one in found)
+    tests, part, letters = list[Search](), list[bytes](), 0
+    for one in sorted(found):
+        literal = one.lower().encode("utf-8", "surrogateescape")
+        if letters + len(literal) > MAX_LETTERS:
+            tests.append(search(frozenset(part)))
+            part, letters = [], 0
+            rest()
+        part.append(literal)
+        letters += len(literal)
+    tests.append(search(frozenset(part)))
+    return lambda value: any(test(value) for test in tests)
 
 
 def config_addresses(key: int, version: int) -> ConfigAddresses | None:
