@@ -18,7 +18,8 @@ from kproxy.core.holding.admission import may_hold
 from kproxy.core.holding.held import HeldFrame
 from kproxy.core.live.evaluation import Evaluation
 from kproxy.core.rewrite.rewriter import Splicer
-from kproxy.core.sasl.identity import LONGEST_TOKEN
+from kproxy.core.sasl.principal import LONGEST_TOKEN
+from kproxy.core.sasl.raw_tokens import MAX_TOKEN
 from kproxy.core.shared import HeldMemory
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.names.namespace import TOPIC
@@ -202,3 +203,11 @@ class Lane(Assembler):
         size, self.reserved, self.handed_over = self.reserved + self.handed_over, 0, 0
         del self.session, self.scan
         return size
+
+
+def too_long(frame: FrameView, what: str, blame: str) -> Reject | None:
+    """Return the refusal of a login's frame that is longer than brokers accept, None for a shorter one."""
+    size = frame.length - 4
+    if size <= MAX_TOKEN:
+        return None
+    return Reject("frame_size", f"{frame.step.api} {what} of {size} bytes, expected at most {MAX_TOKEN}", blame)

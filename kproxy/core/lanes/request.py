@@ -21,7 +21,7 @@ from kproxy.core.live.evaluation import RequestEvaluation
 from kproxy.core.live.selection import SettledAnswer
 from kproxy.core.rewrite.rewriter import Pieces, Splicer
 from kproxy.core.rewrite.versions import unsupported
-from kproxy.core.sasl.identity import ANSWERED
+from kproxy.core.sasl.identity import ANSWERED, ASKED
 from kproxy.core.step import HEAD, LIVE, STOP, Step
 from kproxy.errors import DecodeError
 from kproxy.wire.breath import breathe, rest
@@ -29,6 +29,7 @@ from kproxy.wire.scan.frames import framed
 from kproxy.wire.table.api_keys import API_VERSIONS, SASL_HANDSHAKE, TELEMETRY
 
 from .frame import IDENTITY, PASS, Disposition, Need, Pass, Reject, Replace, RequestView, Wait
+from .lane import too_long
 from .request_rules import RequestRules
 from .request_scan import RequestScan, malformed
 
@@ -51,6 +52,8 @@ class RequestLane(RequestScan):
     def judge(self, frame: RequestView) -> Disposition:
         """Return the disposition of a request. Raises DecodeError."""
         step = frame.step
+        if step.key in ASKED and (refusal := too_long(frame, "request", "client")) is not None:
+            return refusal
         if step.request != LIVE:
             if step.splice_request is None:
                 rest()

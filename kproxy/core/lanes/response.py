@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from kproxy.core.inflight import ANSWER, OWN
 from kproxy.core.rewrite.names import DISGUISED, OPENS, learn_session
+from kproxy.core.sasl.identity import ANSWERED
 from kproxy.core.sasl.raw_tokens import RawTokens
 from kproxy.core.step import LIVE, STREAM
 from kproxy.errors import DecodeError
@@ -21,6 +22,7 @@ from kproxy.wire.scan.head import MAX_RESPONSE_HEADER
 from kproxy.wire.table.api_keys import SASL_HANDSHAKE
 
 from .frame import PASS, Disposition, LongFrame, Need, Reject, Replace, ResponseView, Streaming, Wait
+from .lane import too_long
 from .response_rules import ResponseRules
 from .response_scan import ResponseScan
 from .tail_stream import TailStream
@@ -48,6 +50,8 @@ class ResponseLane(ResponseScan):
     def judge(self, frame: ResponseView) -> Disposition:
         """Return the disposition of a response. Raises DecodeError."""
         step = frame.step
+        if step.key in ANSWERED and (refusal := too_long(frame, "response", "broker")) is not None:
+            return refusal
         if step.splice_response is None or step.response == LIVE:
             rest()
         else:  # a name in its head is mostly all there is to do, which takes microseconds

@@ -19,8 +19,9 @@ ANSWERED = frozenset((SASL_HANDSHAKE, SASL_AUTHENTICATE))
 """APIs whose responses are looked at, too."""
 NAMED_SINCE = 3
 """Version of ApiVersions from which on clients name their library (KIP-511)."""
-LONGEST_TOKEN = 65536
-"""Bytes of a bare token that is held to be looked at; names come in far shorter ones."""
+# Bytes of an ApiVersions request that is kept for as long as its connection, to be decoded when a rule or an event
+# needs the library; clients send less than 100. Longer ones are decoded at once.
+MAX_KEPT_REQUEST = 1024
 
 
 class Identity:
@@ -72,10 +73,7 @@ class Identity:
     def software(self) -> str | None:
         """Return `name/version` of the client's library; None when it has not said."""
         if isinstance(self._library, bytes):
-            try:
-                self._library = software(decode_request(self._library).body)
-            except DecodeError:
-                self._library = None
+            self._library = library_of(self._library)
         return None if self._library is None else str(self._library)
 
     @property
@@ -101,7 +99,7 @@ class Identity:
         if step.key == API_VERSIONS:
             if step.version >= NAMED_SINCE:  # whom the broker sends back to version 0 has said who it is
                 self.notify()
-                self._library = frame
+                self._library = frame if len(frame) <= MAX_KEPT_REQUEST else library_of(frame)
             return
         try:
             self.watch.request(step.key, step.version, decode_request(frame).body)
@@ -114,3 +112,11 @@ class Identity:
             self.watch.response(step.key, step.version, decode_response(frame, step.key, step.version).body)
         except DecodeError:
             self.watch.give_up()
+
+
+def library_of(frame: bytes) -> Software | None:
+    """Return the library that an ApiVersions request names, None if it names none or is malformed."""
+    try:
+        return software(decode_request(frame).body)
+    except DecodeError:
+        return None

@@ -25,6 +25,8 @@ from kproxy.wire.table.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 LONGEST: Final = 1000
 """Characters of a name; it becomes text in logs and answers."""
+# Parsing is one call that lets no other connection run. The worst 64 KiB take 10 ms, and real tokens have a few kB.
+LONGEST_TOKEN: Final = 65536
 
 DELEGATION = "delegation token"
 OPAQUE = "token without readable claims"
@@ -142,6 +144,7 @@ class SaslDialogue:
         self.reason = NOT_YET
 
     def take_token(self, token: bytes) -> None:
+        """Read the name in the first token of the client; one of more than LONGEST_TOKEN bytes counts as malformed."""
         self.tokens += 1
         if self.tokens > 1:
             return
@@ -149,6 +152,9 @@ class SaslDialogue:
         if read is None:
             named = self.mechanism.isprintable() and 0 < len(self.mechanism) < 50
             self.reason = self.mechanism if named else "mechanism"
+            return
+        if len(token) > LONGEST_TOKEN:
+            self.reason = MALFORMED
             return
         try:
             self.name = read(token)
