@@ -35,7 +35,7 @@ from tests.support.line_count import LineCount
 
 COUNT = 20_000
 MOST_LINES = 6000
-"""Lines for one frame whose header is rejected or passed over; one line for each tag would be 20,000 and more."""
+"""Lines for one frame with a rejected or unread header; one line for each tag would be 20,000 and more."""
 MEGABYTE = 1 << 20
 ANNOUNCED = 100 * MEGABYTE
 NONE = ""
@@ -52,12 +52,12 @@ BY_RULES = pytest.mark.parametrize("rules", RULES, ids=["none", "deny", "prefix"
 
 
 def many(count: int) -> bytes:
-    """Return a tag buffer with so many empty fields, whose tags ascend."""
+    """Return a tag buffer with `count` empty fields in ascending order."""
     return write_uvarint(count) + b"".join(write_uvarint(tag) + b"\0" for tag in range(count))
 
 
 def long(size: int) -> bytes:
-    """Return a tag buffer with one field of so many bytes."""
+    """Return a tag buffer with one field of `size` bytes."""
     return b"\x01\x00" + write_uvarint(size) + bytes(size)
 
 
@@ -72,7 +72,7 @@ BY_TAGS = pytest.mark.parametrize("tags", HOSTILE)
 
 
 def flexible() -> Iterator[tuple[int, int, str]]:
-    """Yield API key, newest version and direction of each frame whose header has tags."""
+    """Yield API key, newest version and direction of each frame with tags in its header."""
     for key in sorted(schema.paths()):
         api = schema.load(key)
         for direction, least in (("request", 2), ("response", 1)):

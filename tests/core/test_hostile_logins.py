@@ -36,7 +36,7 @@ FIRST: dict[str, Callable[[int], bytes]] = {
 
 
 def logged_in(mechanism: str, token: bytes) -> Dialogue:
-    """Return a dialogue in which the broker accepts the handshake, and the client sends this token."""
+    """Return a dialogue after the broker's SaslHandshake response and this token of the client."""
     talk = Dialogue(ALICE).client(request(SASL_HANDSHAKE, 1, 1, mechanism=mechanism))
     talk.broker(response(SASL_HANDSHAKE, 1, 1, mechanisms=[mechanism]))
     return talk.client(request(SASL_AUTHENTICATE, 2, 2, auth_bytes=token))

@@ -1,4 +1,4 @@
-"""Lines of Python that a piece of work executes: a measure of work that does not depend on the machine.
+"""Count of the Python lines that a block executes, as a measure of its work on any machine.
 
 with LineCount() as count:
     talk.client(frame)

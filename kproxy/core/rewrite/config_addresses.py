@@ -97,7 +97,7 @@ def has_address(name: bytes, value: bytes, known: Search) -> bool:
 
 
 def endpoint_search(context: Context) -> Search:
-    """Return a test whether a value in lower case contains the address of a broker that this connection knows of.
+    """Return a test whether a value in lower case contains the address of a broker in the connection's context.
 
     It has an automaton for each MAX_LETTERS bytes of addresses, so a value takes linear time for any number of nodes.
     """
