@@ -84,11 +84,19 @@ def gone() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
+def processor(cpuinfo: str | None = None) -> str:
+    """Return the processor type, such as "Intel Xeon": the model name without trademarks, numbers and clock rate."""
+    text = Path("/proc/cpuinfo").read_text() if cpuinfo is None else cpuinfo
+    found = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    name = found[1] if found else platform.machine()
+    words = re.sub(r"\((R|TM)\)|@.*|\bCPU\b|\bProcessor\b", " ", name, flags=re.IGNORECASE).split()
+    known = [word for word in words if not re.search(r"\d", word)]
+    return " ".join(known or words)
+
+
 def description() -> str:
-    """Cores, CPU and kernel in one line."""
-    models = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    cores = len(os.sched_getaffinity(0))
-    return f"{cores} cores, {models[0] if models else platform.machine()}, Linux {platform.release()}"
+    """Return cores, processor type and kernel in one line."""
+    return f"{len(os.sched_getaffinity(0))} cores, {processor()}, Linux {platform.release()}"
 
 
 def free_ports(count: int) -> int:

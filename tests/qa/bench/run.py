@@ -4,10 +4,10 @@
 
 Phases: kafka latency rules start audit view tls workers frames; all when none is named.
 
-All takes half an hour, --quick under three minutes; --smoke only shows that `frames` and `start` run. --write
-puts the report in RESULTS.md, and its ratios in results.json: do that on a machine that has nothing else to do. --check
-ends with 1 if a ratio is more than a tenth below the one that was kept. Needs Debian's haproxy and gcc, and for `kafka`
-and `latency` Java and Maven.
+All phases take half an hour, --quick under three minutes; --smoke only shows that `frames` and `start` run.
+--write puts the report in the section of this processor type in RESULTS.md, and its ratios in results.json. The machine
+must be idle. --check ends with 1 if a ratio is more than a tenth below the kept one of this type.
+Needs Debian's haproxy and gcc. The phases `kafka` and `latency` need Java and Maven.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from . import (
     view_phase,
     workers_phase,
 )
-from .machine import description
+from .machine import description, processor
 from .peers import peers
 from .rows import Rows
 from .targets import HERE, TARGETS, targets_before, tool
@@ -68,32 +68,39 @@ class Size:
 
 FULL, QUICK, SMOKE = Size(5, 1.0, 600_000), Size(1, 0.4, 300_000), Size(1, 0.05, 20_000)
 
-METHOD = """\
-Targets take turns within each case, in another order each round. A ratio is the median over the rounds of one target's
-figure by the other's of the same round; absolute figures are medians. Proxy CPU is what the scheduler counts for all
-threads of the proxy (`/proc/PID/task/*/schedstat`), from before the client starts until after it has ended. Proxies,
-clients and broker share the cores.
+HEAD = """\
+# Direct, HAProxy and kproxy side by side
 
-- Kafka {kafka}, one broker, its data in memory where there is a tmpfs. `ProducerPerformance` (records of 1,000 bytes,
-  acks=1, linger.ms=5, batch.size=65536, MiB/s after a sixth of the records) and `ConsumerPerformance` (MiB/s while it
-  fetches), {records:,} records a run, rounds: {rounds}; acks=all once. For each relay that rewrites no addresses, the
-  broker has a listener advertised at the relay's port. In each run the client's sockets were looked up: all of its
-  connections went to the proxy's own ports, and all records came.
+Each processor type has a section, since ratios of two types differ by more than changes of the code do. A run of the
+bench replaces the section of its own type and keeps the others.
+"""
+METHOD = """\
+`make bench` prints a section; `python -m tests.qa.bench.run --write` puts it here.
+
+Targets take turns within each case, in another order each round. A ratio compares two targets in one round. The table
+has the median of all rounds, of ratios and of absolute figures. Proxy CPU is the scheduler's count for all threads of
+the proxy (`/proc/PID/task/*/schedstat`), from the start of the client until its end. Proxies, clients and broker share
+the cores.
+
+- Kafka: one broker, its data in memory if there is a tmpfs.
+  `ProducerPerformance`: records of 1,000 bytes, acks=1, linger.ms=5, batch.size=65536, MiB/s after a sixth of all.
+  `ConsumerPerformance`: MiB/s while it fetches. acks=all is measured once.
+  The broker has a listener for each relay that rewrites no addresses, advertised at the relay's port.
+  Each run looks up the client's sockets: all connections went to the proxy's own ports, and all records came.
 - confluent-kafka: the same amounts, records by name (Produce 10); MiB/s include the start of the client.
-- Frames: a C program sends one frame over and over, and a stand-in answers, {seconds:g} s a run, rounds: {rounds}.
-- TLS 1.3 on both sides; one HAProxy before each target begins it, and one behind all ends it.
-- Latency: Produce requests of 200 bytes on 20 connections, sent when they are due, {seconds:g} s × 2 a run; latencies
-  count from when a request was due.
-- Rules: the session alone, in this process, without sockets: CPU of one exchange (Produce 9, 200 bytes, one partition),
-  the median of {rounds} rounds. All sets take turns in each round. The difference from no rules is the cost of rules.
-- Audit: as the frames, but each figure is compared with that of kproxy without an audit in the same round.
+- Frames: a C program sends one frame over and over, and a stand-in answers.
+- TLS 1.3 on both sides. HAProxy before each target begins TLS, and one after all targets ends it.
+- Latency: Produce requests of 200 bytes on 20 connections at fixed times, without waiting for responses. Runs take
+  twice the time of frames. A latency counts from the due time of its request.
+- Rules: the session alone, in this process, without sockets: CPU of one exchange (Produce 9, 200 bytes, one partition).
+  All sets take turns in each round. The difference from no rules is the cost of rules.
+- Audit: as the frames, against kproxy without an audit in the same round.
 - View: as the frames, against kproxy with an idle admin server. The page is a process that reads all rows. An
   unmeasured second before each run uses up the savings of the view's budget, 40 ms after a quiet time.
 - Workers: as the frames, one process and two workers, with ten rules that evaluate each request whole. kproxy takes
   ten times the CPU of the load and the broker, which share the workers' cores on a machine with two.
-- Start: until the stand-in behind the proxy has answered an ApiVersions request, from before the proxy's process is
-  started; rounds: {rounds}.
-- Memory: resident, of a process that has been asked once, and with connections that asked once and are silent since.
+- Start: from the start of the proxy's process until the stand-in behind it has answered an ApiVersions request.
+- Memory: resident, of a process after one request, and with connections that are silent after one request.
 """
 
 
@@ -127,30 +134,27 @@ def measure(phases: list[str], size: Size, extra: list[str], only: str, kept_in:
     return rows
 
 
-def written(rows: Rows, size: Size, extra: list[str], again: list[str], note: str) -> str:
-    """The whole report. `again`: phases of this run, if the others are of an earlier one; `note` is for the top."""
+def section(rows: Rows, size: Size, extra: list[str], again: list[str], note: str) -> str:
+    """Return this processor's section. `again`: phases of this run, if the others are of an earlier one; `note`: a
+    sentence for its beginning."""
     today = dt.datetime.now(dt.UTC).date()
-    head = [
-        "# Direct, HAProxy and kproxy side by side",
-        "",
-        f"{today}, {description()}, Python {sys.version.split()[0]}.",
-    ]
+    amount = f"{size.records:,} records and {size.seconds:g} s of frames a run, rounds: {size.rounds}"
+    head = [f"{today}, {description()}, Python {sys.version.split()[0]}, Kafka {KAFKA_VERSION}; {amount}.", ""]
     if others := rows.others():
         worst = f"{others[len(others) * 9 // 10]:.2f} and more in the busiest tenth"
-        head += [f"Processes of others had {median(others):.2f} cores in the median run, {worst}.", ""]
+        head += [f"Other processes had {median(others):.2f} cores in the median run, {worst}.", ""]
+    if peers_too := [f"`{name}`: {TARGETS[name].text}" for name in extra]:
+        head += [f"{'; '.join(peers_too)}.", ""]
     if note:
         head += [note, ""]
     if again:
-        head += [f"Of this run: {', '.join(again)}. All other figures are those of an earlier run.", ""]
-    method = METHOD.format(kafka=KAFKA_VERSION, records=size.records, rounds=size.rounds, seconds=size.seconds)
-    foot = [
-        "## Method",
-        "",
-        "`make bench` makes these tables; `python -m tests.qa.bench.run --write` puts them here.",
-        "",
-        method,
-    ]
-    return "\n".join([*head, *report.tables(rows, extra), *foot, *report.targets(extra)]) + "\n"
+        head += [f"Phases of this run: {', '.join(again)}. All other figures are those of an earlier run.", ""]
+    return "\n".join([*head, *report.tables(rows, extra)])
+
+
+def method() -> str:
+    """Return how everything is measured, and the targets."""
+    return "\n".join([METHOD, *report.targets()])
 
 
 def main() -> None:
@@ -205,14 +209,24 @@ def main() -> None:
         sys.exit(str(error))
     if options.earlier:
         rows.cases = json.loads(options.earlier.read_text()) | rows.cases
-    text = written(rows, size, extra, options.phases if options.earlier else [], options.note)
+    text = section(rows, size, extra, options.phases if options.earlier else [], options.note)
     print(text)
     if options.json:
         options.json.write_text(json.dumps(rows.cases, indent=1))
     if options.write:
-        RESULTS.write_text(text)
+        RESULTS.write_text(kept.replaced(RESULTS.read_text(), processor(), text, HEAD, method()))
         kept.write(rows)
-    if options.check and (lines := kept.compare(rows)):
+    if options.check:
+        check(rows)
+
+
+def check(rows: Rows) -> None:
+    """Exit with 1 if a ratio is much worse than the kept one, or if none is kept for this processor type."""
+    try:
+        lines = kept.compare(rows)
+    except LookupError as error:
+        sys.exit(str(error))
+    if lines:
         sys.exit("\n".join(["these have become worse by more than a tenth:", *lines]))
 
 

@@ -17,7 +17,7 @@ from kproxy.testing.process import process_tree
 from kproxy.wire import decode_request, decode_response
 from tests.support.wait import until
 
-from . import frames, kept, latency_phase, machine, peers, report, rules_phase, targets, tool_output, view_phase
+from . import frames, kept, latency_phase, machine, peers, report, rules_phase, run, targets, tool_output, view_phase
 from .rows import Rows
 
 HERE = Path(__file__).parent
@@ -66,7 +66,7 @@ def test_the_summary_says_of_each_goal_whether_it_was_reached() -> None:
         "| 200 B, 32 in flight, Produce 12: proxy CPU | ≤ 1 × HAProxy | 1.30 × (30.0 and 20.0 µs) | **no** |",
         "| 16 kB, 16 in flight: proxy CPU | ≤ 1.2 × HAProxy | 1.30 × (30.0 and 20.0 µs) | **no** |",
     ]
-    assert "## Start and memory" not in report.tables(rows, [])
+    assert "### Start and memory" not in report.tables(rows, [])
 
 
 def test_latencies_are_told_as_what_a_proxy_adds_to_direct() -> None:
@@ -109,6 +109,60 @@ def test_a_check_says_when_another_python_was_measured(tmp_path: Path, monkeypat
 
     kept.FILE.write_text(kept.FILE.read_text().replace(json.dumps(sys.version)[1:-1], "3.9 of another house"))
     assert kept.compare(rows) == [fallen, f"they were kept with Python 3.9 of another house, this is {sys.version}"]
+
+
+def test_kept_ratios_of_other_processors_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run is compared with its own processor type only. Without kept ratios of that type, the check fails."""
+    rows = Rows()
+    monkeypatch.setattr(kept, "FILE", tmp_path / "kept.json")
+    for target, us in (("haproxy", 20.0), ("kproxy", 16.0)):
+        rows.add("a case", target, {"us": us})
+    for name, ours in (("AMD EPYC", 16.0), ("Intel Xeon", 25.0)):
+        monkeypatch.setattr(kept, "processor", lambda name=name: name)
+        rows.cases["a case"]["kproxy"][0]["us"] = ours
+        with pytest.raises(LookupError, match=f"expected kept ratios of {name}, got those of (none|AMD EPYC) "):
+            kept.compare(rows)
+        kept.write(rows)
+        assert kept.compare(rows) == []
+
+    found = json.loads(kept.FILE.read_text())
+    assert {name: one["ratios"] for name, one in found.items()} == {
+        "AMD EPYC": {"a case: us, kproxy against haproxy": 1.25},
+        "Intel Xeon": {"a case: us, kproxy against haproxy": 0.8},
+    }
+
+
+def test_report_keeps_sections_of_other_processors() -> None:
+    """A new section replaces the earlier one of its name. Sections are sorted; the method is new, and last."""
+    report = ""
+    for name in ("Intel Xeon", "AMD EPYC", "Intel Xeon"):
+        report = kept.replaced(report, name, f"figures of {name}\n\n### Summary\n", "# Title", f"made for {name}")
+
+    assert list(kept.sections(report)) == ["AMD EPYC", "Intel Xeon", "Method"]
+    assert report.startswith("# Title\n\n## AMD EPYC\n\nfigures of AMD EPYC\n\n### Summary\n\n## Intel Xeon\n\n")
+    assert report.endswith("## Method\n\nmade for Intel Xeon\n")
+    assert (
+        kept.replaced(report, "AMD EPYC", "figures of AMD EPYC\n\n### Summary", "# Title", "made for Intel Xeon")
+        == report
+    )
+
+
+def test_results_of_each_kept_processor_have_a_section() -> None:
+    """The report has no kept ratios without figures."""
+    assert json.loads(kept.FILE.read_text()).keys() <= kept.sections(run.RESULTS.read_text()).keys()
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("Intel(R) Xeon(R) Processor", "Intel Xeon"),
+        ("Intel(R) Xeon(R) CPU E5-2670 v3 @ 2.30GHz", "Intel Xeon"),
+        ("AMD EPYC", "AMD EPYC"),
+        ("AMD EPYC 7763 64-Core Processor", "AMD EPYC"),
+    ],
+)
+def test_processor_type_has_no_model_number(model: str, name: str) -> None:
+    assert machine.processor(f"vendor_id\t: X\nmodel name\t: {model}\nstepping\t: 1\nmodel name\t: {model}\n") == name
 
 
 def test_speeds_are_read_from_what_kafkas_tools_print() -> None:

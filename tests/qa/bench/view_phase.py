@@ -1,12 +1,13 @@
 """Cost of the live view at full load.
 
 kproxy with an open page, and after a page was closed, is compared with kproxy that has an idle admin address. A page is
-a process that reads `GET /api/view` as fast as it comes, and shows nothing. The frames are those of the phase `frames`. kproxy keeps exchanges for a minute after a page
-was closed; the target `view-closed` waits for the end of that minute, and takes part if there are several rounds.
+a process that reads `GET /api/view` as fast as it comes, and shows nothing. The frames are those of the phase `frames`.
+kproxy keeps exchanges for a minute after a page was closed. The target `view-closed` waits for the end of that minute,
+and takes part if there are several rounds.
 
 The live view has a budget by the second, not by the exchange. It saves up what it does not use while other targets are
-measured, so each run begins with an unmeasured second that uses up these savings. Besides the ratios there are
-milliseconds of a second: by how much more the proxy computes, and what the page takes itself, from the same cores.
+measured. Each run begins with an unmeasured second that uses up these savings. Besides the ratios there are
+milliseconds of a second: the additional CPU time of the proxy, and that of the page, which shares the cores.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.qa.bench.frames_phase import METADATA_LARGE
+from tests.qa.bench.kept import sections
 from tests.qa.scale.metadata import PER_TOPIC, WAYS, answer_of, measure
 from tests.qa.scale.storm import rollout, spreading, storm
 from tests.support.exchange_factory import conversation, event_lines
@@ -52,10 +53,11 @@ def number(cell: str) -> float:
 
 
 def bench_date() -> str:
-    """Return the day of which the figures are that are taken from the bench's report."""
-    report = BENCH.read_text()
-    found = re.search(r"all other figures of ([\d-]+)", report)
-    return found[1] if found else report.splitlines()[2].partition(",")[0]
+    """Return the date and the processor type of the first section; all figures here come from it."""
+    name, text = next(iter(sections(BENCH.read_text()).items()))
+    found = re.match(r"\s*([\d-]+),", text)
+    assert found is not None, "a section begins with its date"
+    return f"{found[1]}, {name}"
 
 
 def figures() -> dict[str, float]:
