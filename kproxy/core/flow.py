@@ -98,6 +98,12 @@ class FlowControl:
             self.pause(CLIENT, "muted")
             timers.at(self.muted_until, self.unmute)
 
+    def release(self, now: float) -> None:
+        """End the waits that kproxy imposes on the client: mutes, and the delay of a new connection."""
+        self.muted_until = 0.0
+        for reason in ("muted", "connecting"):
+            self.resume(CLIENT, reason, now)
+
     def unmute(self, now: float) -> None:
         """Read the client again, unless it has been muted for longer since."""
         if now >= self.muted_until:

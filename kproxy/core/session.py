@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kproxy.core.lanes.assembler import UNSENT
 from kproxy.core.lanes.frame import IDENTITY
 from kproxy.core.lanes.pair import LanePair
 from kproxy.core.lanes.response_scan import NOT_PLAIN
@@ -107,16 +108,22 @@ class Session(LanePair):
     def drain(self, now: float) -> None:
         """Take no more requests; when those in flight are answered, ask to be closed.
 
-        A request that a rule holds is not sent any more: the broker has not seen it, and the client asks elsewhere.
+        Nothing that kproxy itself holds is waited for. Responses leave at once, and mutes and traffic shapes end. A
+        request that waits for a rule or for memory is not sent: the broker has not seen it, and the client repeats it
+        elsewhere. With acks=0 the client would not notice, so such a request is sent at once.
         """
         if self.phase is STALLED:
             self.marks.put()
             self.close("drained", "connection drained, on which a rule had let nothing pass")
         elif self.phase.takes_requests:
             self.phase = self.phase.to(DRAINING)
-            if self.responses.rules is not None:  # what the broker has answered is answered
+            self.flow.release(now)
+            if self._engine is not None and self._engine.shapes:
+                self._engine.reshape(now)
+            if self.responses.rules is not None:
                 self.responses.rules.let_all_go("resumed")
                 self.responses.try_again(now)
+            self.requests.try_again(now)
         self.run_pending(now)
 
     def eof(self, side: int, now: float) -> None:
@@ -204,7 +211,7 @@ class Session(LanePair):
 
     def go_on_draining(self, now: float) -> None:
         """Read the client for the rest of a request that has begun, and close when nothing is in flight."""
-        held = self.requests.blocked == "held"
+        held = self.requests.blocked in UNSENT
         if self.requests.at_boundary or held:
             self.flow.pause(CLIENT, "drain")
         else:  # one more request has begun in what was read already
@@ -212,4 +219,4 @@ class Session(LanePair):
         if self.idle:
             self.close("drained", "connection drained")
         elif held and not self.inflight.fifo and self.responses.at_boundary:
-            self.close("drained", "connection drained, with a request that a rule held back")
+            self.close("drained", f"connection drained, with a request that was not sent ({self.requests.blocked})")

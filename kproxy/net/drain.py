@@ -1,8 +1,9 @@
 """Drain of a server: how it begins at a signal, which connections are still waited for, and how it went.
 
-Strategy. A request that is in flight is answered if that can be done in `drain_timeout`, because its client cannot know
-whether it has had an effect. One that changes nothing costs its client a repetition elsewhere, so a broker that has not
-answered such a one in `READS` seconds is not waited for: long polls, and brokers that never answer.
+A request in flight is answered if its broker does so within `drain_timeout`, because its client cannot know whether it
+took effect. A request without effects can be repeated elsewhere. So a drain waits at most `READS` seconds for the
+response to such a request (long polls), and for the rest of a request that a client has sent in part. For frames that
+kproxy itself holds a drain does not wait; see `Session.drain`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 SOON = 1.0
 """Seconds after which it is told what is waited for."""
 READS = 5.0
-"""Seconds for requests that change nothing."""
+"""Seconds for requests without effects, and for requests that are not complete."""
 SHOWN = 10
 """Connections told one by one."""
 CUT = {"drain_timeout", "shutdown"}
@@ -81,13 +82,16 @@ class Drain:
                           waiting=[waiting(connection) for connection in oldest])  # fmt: skip
 
     def end_reads(self) -> None:
-        """End connections on which all that is in flight can be asked for elsewhere."""
+        """End connections if all requests in flight can be repeated elsewhere, or if none was sent completely."""
         for connection in list(self.server.connections):
-            requests = connection.session.awaited_requests
+            session = connection.session
+            requests = session.awaited_requests
             if requests and all(is_harmless(key) for _, key, _ in requests):
-                api = schema.load(requests[0][1]).name
+                api = next((schema.load(key).name for _, key, _ in requests if key >= 0), "a lookup")
                 why = f"{api} was not answered within {READS:g} s, and can be asked for elsewhere"
                 connection.end("drain_timeout", why)
+            elif not requests and session.cut_off:
+                connection.end("drain_timeout", f"the client did not send the rest of a request within {READS:g} s")
 
     def finish(self) -> None:
         """Log the outcome, once: all connections have ended."""
@@ -98,9 +102,10 @@ class Drain:
 
 
 def is_harmless(key: int) -> bool:
-    """Return True for an API whose requests change nothing but who is in a group, which clients join again."""
+    """Return True if requests of this API change at most the members of a group, because clients join again. kproxy's
+    own requests and answers have keys below 0; brokers store nothing for them."""
     permission = permissions().get(key)
-    return permission is not None and permission.changes in ("nothing", "members")
+    return key < 0 or (permission is not None and permission.changes in ("nothing", "members"))
 
 
 def waits_since(connection: Connection) -> float:

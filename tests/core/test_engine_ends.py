@@ -105,19 +105,6 @@ def test_a_drain_does_not_wait_for_a_held_request() -> None:
     assert not talk.rules.live[0].held
 
 
-def test_a_drain_waits_for_delays() -> None:
-    """A delayed request goes on and is answered, as without a drain."""
-    talk = Dialogue(SLOW)
-    talk.client(request(HEARTBEAT, 4, 1))
-    talk.session.drain(talk.now)
-    talk.obey()
-    talk.later(0.3)
-    assert talk.closed is None
-    talk.broker(response(HEARTBEAT, 4, 1))
-    assert numbers(talk.to_client) == [1]
-    assert talk.closed is not None
-
-
 def test_a_drain_does_not_wait_for_what_a_rule_has_stalled() -> None:
     """Before the drain or after it began: nothing will ever come, so the connection ends."""
     rules = "rules:\n  - {name: lost, kind: drop, match: {api: Heartbeat}, what: response}\n"

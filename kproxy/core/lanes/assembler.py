@@ -1,9 +1,9 @@
-"""Bytes that wait for the rest of their frame, for memory, or for an answer: what a lane keeps until a frame can go on.
+"""Bytes that a lane keeps while a frame waits for its rest, for memory, for a rule, or for the result of a lookup.
 
-    kept     bytes from the start of a frame on that cannot be judged yet, until there are `need` of them
-    blocked  why the lane waits ("nodes", "topics", "memory"), its bytes in `kept`; its side is not read meanwhile
+    kept     bytes from the start of the waiting frame on, until there are `need` of them
+    blocked  reason of the wait ("nodes", "topics", "memory", BY_RULE); the side is then not read
 
-Whatever a frame waits for, it goes on by `unblock`, which hands it to the scan again.
+Every wait ends with `unblock`, which scans the frame again.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from kproxy.wire.primitives import Buffer
 from .forwarder import Forwarder
 from .frame import LongFrame, Need, Wait
 
-BY_RULE = ("delay", "held")
-"""Words for what a lane waits for that are a rule's doing."""
+BY_RULE = ("delay", "held", "quota")
+"""Reasons of blocked lanes: a rule is responsible."""
+UNSENT = (*BY_RULE, "memory")
+"""Reasons of blocked lanes: a drain does not send the request."""
 CORRELATION_AT = {CLIENT: 8, BROKER: 4}
 """Offset of the correlation id in a frame with its size, by the side that sent it."""
 
@@ -166,7 +168,7 @@ class Assembler(Forwarder):
                 self.session.eof(self.source, now)
 
     def try_again(self, now: float) -> None:
-        """Try the frame at hand again if it waits for a time that may have come."""
+        """Try the current frame again if a rule delays or holds it, or if it waits for its turn at a quota."""
         if self.blocked in BY_RULE:
             self.unblock(now)
 

@@ -12,6 +12,7 @@ from kproxy.core.live.engine import milliseconds
 from kproxy.core.live.evaluation import EvaluatedExchange, Watched
 from kproxy.core.live.response_evaluation import ResponseEvaluation
 from kproxy.core.live.subjects import SESSION_HEAD
+from kproxy.core.phase import DRAINING
 from kproxy.core.step import LIVE, RuledStep
 from kproxy.rules.decision import FrameDepth
 from kproxy.rules.running import HowGone
@@ -151,7 +152,7 @@ class ResponseRules:
         session = self.session
         if evaluation.holds and still_held(evaluation.holds, self.lane, session, frame):
             return Wait("held")
-        if evaluation.until is not None and frame.now < evaluation.until:
+        if evaluation.until is not None and frame.now < evaluation.until and session.phase is not DRAINING:
             session.timers.at(evaluation.until, self.lane.try_again)
             return Wait("delay")
         if evaluation.final and evaluation.drop != "continue":
