@@ -71,18 +71,18 @@ class Resume:
 
 
 class Sleeper(Protocol):
-    """Session with a lane that waits for held memory. `owner` is its driver."""
+    """Session with a lane that waits for held memory, or for its turn at a quota. `owner` is its driver."""
 
     owner: Any
 
     def granted(self, now: float) -> None:
-        """Go on with the lane whose memory a `Wake` has granted."""
+        """Continue the lane that got memory by a `Wake`, or that is first in the line of a quota."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Command to call `granted(now)` on these other sessions, for which held memory has become free, and to obey
-    theirs."""
+    """Command to call `granted(now)` on these other sessions, and to obey theirs: held memory has become free for them,
+    or they are first in the line of a quota."""
 
     sessions: tuple[Sleeper, ...]
 

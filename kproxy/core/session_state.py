@@ -6,12 +6,12 @@ from typing import Any
 
 from kproxy.core.rewrite.context import Context
 from kproxy.core.sasl.identity import Identity
-from kproxy.rules.decision import How
+from kproxy.rules.decision import How, Turn
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import BoundRules
 from kproxy.rules.running import Running
 
-from .commands import CLIENT, Command, Send
+from .commands import CLIENT, Command, Send, Wake
 from .flow import FlowControl, Timers
 from .inflight import InFlight
 from .observer import NO_ANSWER, Observer
@@ -114,6 +114,17 @@ class SessionState:
         if fired and observer is not None:
             older = 0 if answered is None else self.inflight.count(correlation) if answered else NO_ANSWER
             observer.acted(correlation, (running.name,), older=older)
+
+    def wake_next(self, turn: Turn) -> None:
+        """Have the sessions ask again that are first in a line now, because this turn has left it."""
+        if turn.woken:
+            self.commands.append(Wake(tuple(turn.woken)))
+            turn.woken.clear()
+
+    @property
+    def client_left(self) -> bool:
+        """Return True if the client has closed its end, as far as the driver can see without reading."""
+        return CLIENT in self.ended or getattr(self.owner, "client_left", False)
 
     def full(self) -> None:
         """Stop reading the client, as more requests are in flight than there may be."""

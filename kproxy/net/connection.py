@@ -39,6 +39,7 @@ from kproxy.core.commands import (
 from kproxy.net.loop.turn_order import network_of
 from kproxy.net.socket.shaper import ConnectionShaper
 from kproxy.net.socket.side import CLOSING, DIALLING, ENDED, NAMES, PAUSED, Side
+from kproxy.net.socket.socket_io import has_sent_fin
 
 from .driven import AddressPair, ConnectionPhase, DrivenSession, Feed, HostPort, host_port
 
@@ -468,6 +469,11 @@ class Connection:
     @property
     def closed(self) -> bool:
         return self.phase is ConnectionPhase.CLOSED
+
+    @property
+    def client_left(self) -> bool:
+        """Return True if the client has closed its end, although that may not have been read."""
+        return not self.closed and has_sent_fin(self.client.sock)
 
     @property
     def origin(self) -> AddressPair | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Literal, NewType
+from typing import Any, Literal, NewType, Protocol
 
 from kproxy.rules.entity import Entity
 
@@ -94,14 +94,42 @@ class Close:
     how: How = "fin"
 
 
+class Turn(Protocol):
+    """Place of one request in the lines of the limits that it is charged to.
+
+    `waiter`: session of the request, set before the first `ask`; None if nothing can wake it. `woken`: waiters that are
+    first in a line since this turn left it. The caller takes them, and has each of them ask again.
+    """
+
+    waiter: Any
+    woken: list[Any]
+
+    def ask(self, now: float) -> float:
+        """Charge the request and return 0 if it may go on. Otherwise return the seconds until it asks again; infinite:
+        another turn is before it, and wakes it."""
+
+    def leave(self, now: float) -> None:
+        """Give up all places, and take back what was charged, unless the request went on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Decision to let the request, and with it all that follows on its connection, go on when its turn has come. Only
+    for requests."""
+
+    turn: Turn
+
+
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """Decision as in KIP-219: `throttle_time_ms` of this exchange's response is set (`hint`), and nothing more is read
-    from the client for that long after it (`mute`). A request without a response mutes at once."""
+    """Decision to throttle the client as in KIP-219; seconds.
 
-    seconds: float
-    hint: bool = True
-    mute: bool = True
+    throttle_time: reported in `throttle_time_ms` of this exchange's response. mute: after the response the client's
+    channel is not read for this time. A request without a response mutes at once.
+    """
+
+    throttle_time: float = 0.0
+    mute: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +162,9 @@ class Swallow:
     """Decision to take all that comes on this connection and send it nowhere. For `on_connect` and requests."""
 
 
-Decision = Edit | Fail | LeaveOut | Answer | Delay | Hold | Drop | Close | Throttle | Reframe | Repeat | Swap | Swallow
+Decision = (
+    Edit | Fail | LeaveOut | Answer | Delay | Await | Hold | Drop | Close | Throttle | Reframe | Repeat | Swap | Swallow
+)
 
 
 class FrameDepth(IntEnum):

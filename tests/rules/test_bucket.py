@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.rules.quota.bucket import LONGEST_DEBT, Bucket, Buckets
+from kproxy.rules.quota.bucket import Bucket, Buckets
 
 
 def test_a_full_bucket_gives_its_size_at_once_and_then_makes_wait() -> None:
@@ -41,12 +41,13 @@ def test_a_clock_that_goes_back_brings_nothing() -> None:
     assert bucket.charge(1, 100) == 1
 
 
-def test_a_debt_has_an_end() -> None:
-    """Who shares a bucket is not slowed for days by somebody who went on overdrawing."""
-    bucket = Bucket(1, 1, now=0)
+def test_bucket_admit_while_owing_charges_nothing() -> None:
+    """A frame of any size is admitted once the debt is paid, and leaves a debt of its own."""
+    bucket = Bucket(100, 100, now=0)
 
-    assert bucket.charge(1e9, 0) == LONGEST_DEBT
-    assert bucket.charge(1e9, 0) == LONGEST_DEBT
+    assert bucket.admit(1e9 + 100, 0) == (True, 1e7)
+    assert bucket.admit(1, 0) == (False, 1e7)
+    assert bucket.admit(1, 1e7 - 0.0005) == (True, pytest.approx(0.0105))
 
 
 @pytest.mark.parametrize("clients", [1, 20])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from kproxy.rules.quota.bucket import LIFE, FetchReservations
 
 
-def test_a_connection_has_one_promise() -> None:
-    """A new one takes the place of the old one, and its end takes it away; an end without one is nothing."""
+def test_fetch_reservation_given_twice_is_replaced() -> None:
+    """Settling it removes it; settling one that does not exist has no effect."""
     reservations = FetchReservations()
     reservations.give(1, 100, 0.0)
     reservations.give(2, 30, 0.0)

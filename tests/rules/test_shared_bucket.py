@@ -18,6 +18,7 @@ def test_who_charges_does_not_matter() -> None:
         now, amount = number * 0.1, random.random() * 20
         assert random.choice(together).ahead(amount, now) == alone.ahead(amount, now)
         assert random.choice(together).charge(amount, now) == alone.charge(amount, now)
+        assert random.choice(together).admit(amount, now) == alone.admit(amount, now)
         assert random.choice(together).covers(amount, now, 0.5) == alone.covers(amount, now, 0.5)
         random.choice(together).give_back(1.0, now)
         alone.give_back(1.0, now)
@@ -30,14 +31,14 @@ def test_fetches_are_allowed_what_others_have_not_been_promised() -> None:
 
     for bucket in (one, alone):
         bucket.promise(1, 4e5, 0.0)
-    assert two.allowed(2, 0.0) == alone.allowed(2, 0.0) == 600_000
+    assert two.allowed(0.0) == alone.allowed(0.0) == 600_000
     for bucket in (two, alone):
         bucket.promise(2, 5e5, 0.0)
-    assert one.allowed(3, 0.0) == alone.allowed(3, 0.0) == 100_000
+    assert one.allowed(0.0) == alone.allowed(0.0) == 100_000
     for bucket in (one, alone):
         bucket.settle(1, 0.1)
         bucket.charge(2e5, 0.1)
-    assert two.allowed(4, 0.1) == alone.allowed(4, 0.1) == 300_000
+    assert two.allowed(0.1) == alone.allowed(0.1) == 300_000
 
 
 def test_promises_of_a_process_that_has_ended_do_not_last() -> None:
@@ -46,8 +47,8 @@ def test_promises_of_a_process_that_has_ended_do_not_last() -> None:
     ended, other = (SharedFetchBucket(1e6, 1e6, 0.0, cells) for _ in range(2))
     ended.promise(1, 9e5, 0.0)
 
-    assert other.allowed(2, 0.9 * LIFE) == 100_000
-    assert other.allowed(2, 1.5 * LIFE) == 1_000_000
+    assert other.allowed(0.9 * LIFE) == 100_000
+    assert other.allowed(1.5 * LIFE) == 1_000_000
 
 
 def test_old_promises_are_forgotten_by_who_gave_them() -> None:

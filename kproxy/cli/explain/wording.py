@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from kproxy.core.step import HEAD, LIVE, STOP, STREAM, WHOLE, Step
 from kproxy.rules.decision import (
     Answer,
+    Await,
     Close,
     Decision,
     Delay,
@@ -43,9 +44,11 @@ def words(decision: Decision, matched: Sequence[Entity], direction: str) -> str:
             return f"answers {error(code)} {where}{of}"
         case Delay(seconds=seconds):
             return f"the {direction} waits for {duration(seconds)}"
-        case Throttle(seconds=seconds, hint=hint, mute=mute):
-            parts = [f"the response says throttle_time_ms {round(seconds * 1000)}"] if hint else []
-            parts += [f"nothing is read from the client for {duration(seconds)}"] if mute else []
+        case Await():
+            return f"the {direction} waits until the debt of its quota is paid"
+        case Throttle(throttle_time=throttle_time, mute=mute):
+            parts = [f"the response reports throttle_time_ms {round(throttle_time * 1000)}"] if throttle_time else []
+            parts += [f"the client's channel is muted for {duration(mute)}"] if mute else []
             return ", ".join(parts)
         case Hold(seconds=seconds, then=then):
             end = (

@@ -93,10 +93,12 @@ class LanePair(LaneHost):
         self.wake(lane.memory.release(token >> 1))
 
     def granted(self, now: float) -> None:
-        """Go on with the lane whose memory a `Wake` has granted."""
+        """Continue the lane that got memory by a `Wake`, or that is first in the line of a quota."""
         for lane in (self.requests, self.responses):
             if not self.phase.ends and lane.blocked == "memory" and lane.reserved:
                 lane.granted(now)
+        if not self.phase.ends and self.requests.blocked == "quota":
+            self.requests.try_again(now)
 
     def wake(self, lanes: Sequence[Holder]) -> None:
         """Have these lanes, of any session, go on, for which memory has become free."""

@@ -3,6 +3,7 @@ response."""
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any, NamedTuple
 
 from kproxy.core.commands import BROKER
@@ -10,6 +11,7 @@ from kproxy.core.holding.held import let_all_go, still_held
 from kproxy.core.inflight import FifoEntry
 from kproxy.core.live.evaluation import EvaluatedExchange, RequestEvaluation, Watched
 from kproxy.core.live.selection import SettledAnswer
+from kproxy.core.phase import DRAINING
 from kproxy.core.step import Step
 from kproxy.rules.decision import FrameDepth
 from kproxy.rules.running import HowGone, Running
@@ -90,12 +92,31 @@ class RequestRules:
             if not isinstance(made, RequestEvaluation):
                 return made
             self.evaluation = evaluation = made
+        if self.session.phase is DRAINING and evaluation.exchange.acks == 0:
+            self.let_all_go("resumed")
+            return evaluation
         if evaluation.holds and still_held(evaluation.holds, self.lane, self.session, frame):
             return Wait("held")
         if evaluation.until is not None and frame.now < evaluation.until:
             self.session.timers.at(evaluation.until, self.lane.try_again)
             return Wait("delay")
-        return evaluation
+        return self.take_turns(evaluation, frame) or evaluation
+
+    def take_turns(self, evaluation: RequestEvaluation, frame: RequestView) -> Wait | Reject | None:
+        """Take the turns of the frame at limits of quotas, one after the other; None: it has had all of them."""
+        session = self.session
+        for turn in evaluation.turns:
+            if turn.waiter is not None and evaluation.exchange.acks != 0 and session.client_left:
+                # The client timed out and repeats the request. Forwarding this one would charge the limit twice.
+                return Reject("client_closed", "client closed while its request waited for a quota")
+            turn.waiter = None if session.owner is None else session
+            wait = turn.ask(frame.now)
+            session.wake_next(turn)
+            if wait:
+                if wait < inf:
+                    session.timers.at(frame.now + wait, self.lane.try_again)
+                return Wait("quota")
+        return None
 
     def decide(self, frame: RequestView, known: FrameTemplate | None) -> RequestEvaluation | Wait | None:
         """Evaluate the rules for a frame, once `lacks` returns None, and learn its template. Raises DecodeError."""
@@ -209,6 +230,7 @@ class RequestRules:
         """Forget what was decided about the frame, which has gone or will not go, and count its rules."""
         evaluation, self.evaluation, self.watched = self.evaluation, None, None
         if evaluation is not None:
+            self.leave_turns(evaluation)
             self.lane.plan = self.session.plan  # another one may have come while the frame waited
             self.session.mark(BROKER, evaluation.to_count())
 
@@ -216,6 +238,14 @@ class RequestRules:
         """Note that no rule holds this connection's request any more."""
         if self.evaluation is not None:
             let_all_go(self.evaluation.holds, how)
+            self.leave_turns(self.evaluation)
+
+    def leave_turns(self, evaluation: RequestEvaluation) -> None:
+        """Give up the turns that the frame has not had; those behind it move up."""
+        for turn in evaluation.turns:
+            turn.leave(self.session.context.now)
+            self.session.wake_next(turn)
+        evaluation.turns = ()
 
 
 def remembered_bytes(entry: FifoEntry) -> int:

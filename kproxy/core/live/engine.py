@@ -16,6 +16,7 @@ from kproxy.core.commands import CLIENT, Reshape
 from kproxy.core.holding.admission import may_hold, passes_filter
 from kproxy.core.lanes.frame import RequestView, Wait
 from kproxy.core.lanes.frame_templates import FrameTemplate
+from kproxy.core.phase import DRAINING
 from kproxy.core.respond.answer import fail, fail_each
 from kproxy.core.respond.merge import without
 from kproxy.core.respond.tree import Failure
@@ -24,6 +25,7 @@ from kproxy.core.step import Step
 from kproxy.errors import DecodeError
 from kproxy.rules.decision import (
     Answer,
+    Await,
     Close,
     Decision,
     Delay,
@@ -120,10 +122,11 @@ class Engine:
             return ()
 
     def reshape(self, now: float) -> None:
-        """Find out which rules shape the connection's bytes now, and arrange for the next look when that may change."""
+        """Find out which rules shape the connection's bytes now, and set a timer for the next change. During a drain no
+        rule does."""
         session, before, self.shaping = self.session, self.shaping, {}
         changes = []
-        for running in session.plan.shaped:
+        for running in session.plan.shaped if session.phase is not DRAINING else ():
             shape = running.effect.shape(self.view)
             if shape is None:
                 continue
@@ -411,11 +414,11 @@ class Engine:
                 exchange.decided = True
             case Edit():
                 evaluation.frame = b""  # made when all rules have had their say
-            case Delay(seconds=seconds):
-                evaluation.delay(seconds, now)
-            case Throttle(seconds=seconds, hint=hint, mute=mute):
-                exchange.throttle = max(exchange.throttle, seconds if hint else 0.0)
-                evaluation.throttle = max(evaluation.throttle, seconds if mute else 0.0)
+            case Delay() | Await():
+                evaluation.postpone(decision, now)
+            case Throttle(throttle_time=throttle_time, mute=mute):
+                exchange.throttle = max(exchange.throttle, throttle_time)
+                evaluation.throttle = max(evaluation.throttle, mute)
             case Reframe(change=change, then=then):
                 evaluation.changes.append(change)
                 evaluation.then = then or evaluation.then

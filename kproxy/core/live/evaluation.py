@@ -13,7 +13,7 @@ from kproxy.core.holding.held import HeldFrame
 from kproxy.core.lanes.frame import FrameView
 from kproxy.core.respond.tree import Failure
 from kproxy.core.step import Step
-from kproxy.rules.decision import AfterDrop, FrameDepth, Hold, How
+from kproxy.rules.decision import AfterDrop, Await, Delay, FrameDepth, Hold, How, Turn
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.running import Running
@@ -229,12 +229,13 @@ class Evaluation:
 class RequestEvaluation(Evaluation):
     """Decisions about one request.
 
-    answer      kproxy's own answer, without the size; the request goes nowhere
-    close_after how the connection is closed behind the request
-    candidates  numbers of the rules that can apply to all that begin like it; None: names do not tell
-    asked       rules whose triggers were asked; `drawn` says what those have said that were asked before
-    waiting     the rules that match all that begin like it, and whose triggers decide each time
-    terms       of those of them of which nothing may come although they fire, what their effects are to know
+    answer      kproxy's own answer, without the size; the request is not sent
+    close_after how the connection is closed after the request
+    candidates  numbers of the rules that can apply to all requests with this beginning; None: not known by names
+    asked       rules with triggers that were asked; `drawn`: results of triggers that were asked earlier
+    waiting     rules that match all requests with this beginning, and decide by their triggers each time
+    terms       of the rules in `waiting` that can fire without consequences: the input of their effects
+    turns       turns that the request waits for, at limits of quotas
     """
 
     close_after: How | None = None
@@ -242,12 +243,20 @@ class RequestEvaluation(Evaluation):
     waiting: tuple[Running, ...] = ()
     terms: Mapping[Running, Any] = {}  # replaced, never changed
     candidates: frozenset[int] | None = None
+    turns: tuple[Turn, ...] = ()
 
     def __init__(self, exchange: EvaluatedExchange, drawn: dict[Running, bool] | None = None) -> None:
         self.exchange, self.drawn = exchange, drawn or {}
         self.changes: list[Change] = []
         self.acted: list[Running] = []
         self.asked: list[Running] = []
+
+    def postpone(self, decision: Delay | Await, now: float) -> None:
+        """Let the request wait for a time, or for its turn at the limits of a quota."""
+        if isinstance(decision, Delay):
+            self.delay(decision.seconds, now)
+        else:
+            self.turns = (*self.turns, decision.turn)
 
     @property
     def by_triggers(self) -> bool:

@@ -216,9 +216,9 @@ class ResponseEvaluation(Evaluation):
                     self.becomes(overwrite(exchange.request, exchange.response, failures), failures)
             case Delay(seconds=seconds):
                 self.delay(seconds, self.now)
-            case Throttle(seconds=seconds, hint=hint, mute=mute):
-                exchange.throttle = max(exchange.throttle, seconds if hint else 0.0)
-                self.throttle = max(self.throttle, seconds if mute else 0.0)
+            case Throttle(throttle_time=throttle_time, mute=mute):
+                exchange.throttle = max(exchange.throttle, throttle_time)
+                self.throttle = max(self.throttle, mute)
             case Reframe(change=change, then=then):
                 self.changes.append(change)
                 self.then = then or self.then

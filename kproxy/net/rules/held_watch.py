@@ -8,10 +8,8 @@ it resets the connection: that is an end like any other. It is asked again and a
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from kproxy.core.holding.desk import HoldingDesk
 from kproxy.core.holding.held import HeldFrame
@@ -19,17 +17,11 @@ from kproxy.net.loop.reactor import Reactor
 from kproxy.net.loop.turns import work_through
 from kproxy.net.socket.socket_io import keep_alive
 from kproxy.rules.running import HowGone
-from kproxy.system.sockets import HAS_TCP_STATE
-
-if TYPE_CHECKING:
-    from kproxy.net.connection import Connection
 
 LOOK = 0.25
 """Seconds between two looks."""
 ASK = 2
 """Seconds between two questions whether a client that sends nothing more is still there."""
-CLOSE_WAIT = 8
-"""State of a TCP socket whose other end has closed (include/net/tcp_states.h)."""
 
 
 class HeldWatch:
@@ -54,7 +46,7 @@ class HeldWatch:
     def steps(self) -> Iterator[None]:
         for held in list(self.desk.held.values()):
             connection = held.session.owner
-            if not held.ended and held.gone is None and connection is not None and has_ended(connection):
+            if not held.ended and held.gone is None and connection is not None and connection.client_left:
                 held.ended = True
                 keep_alive(connection.client.sock, idle=ASK, interval=ASK)
                 self.desk.changed(held)
@@ -62,14 +54,3 @@ class HeldWatch:
         self.planned = bool(self.desk.held)
         if self.planned:
             self.reactor.call_at(monotonic() + LOOK, self.look)
-
-
-def has_ended(connection: Connection) -> bool:
-    """Return True if the client has closed its end, whatever it sent before."""
-    sock = None if connection.closed else connection.client.sock
-    if sock is None or not HAS_TCP_STATE:
-        return False
-    try:
-        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == CLOSE_WAIT
-    except OSError:
-        return False

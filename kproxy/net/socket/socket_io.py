@@ -15,7 +15,7 @@ from typing import Any
 
 import trio
 
-from kproxy.system.sockets import KEEPIDLE, UNIX
+from kproxy.system.sockets import HAS_TCP_STATE, KEEPIDLE, UNIX
 
 MOST_AT_ONCE = 1 << 16
 """Bytes of one read: Python makes room for all that is asked for."""
@@ -68,3 +68,17 @@ def keep_alive(sock: socket.SocketType, idle: int | None = None, interval: int |
     sock.setsockopt(socket.IPPROTO_TCP, KEEPIDLE, IDLE if idle is None else idle)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, INTERVAL if interval is None else interval)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
+
+
+CLOSE_WAIT = 8
+"""State of a TCP socket after a FIN of the other end (include/net/tcp_states.h)."""
+
+
+def has_sent_fin(sock: socket.SocketType | None) -> bool:
+    """Return True if the other end has closed, whether or not all before that was read. False if it is not known."""
+    if sock is None or not HAS_TCP_STATE:
+        return False
+    try:
+        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == CLOSE_WAIT
+    except OSError:
+        return False

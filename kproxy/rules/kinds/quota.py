@@ -22,10 +22,10 @@ OF_TOPICS = frozenset(("topic", "topic_id", "partition"))
 
 
 class Quota(LiveRule):
-    """Limits bytes, requests and connections in a second, as Kafka's own quotas do.
+    """Limits bytes, requests and connections per second, as Kafka's own quotas do (KIP-219).
 
-    Who is over a limit is told so by `throttle_time_ms`, and is not read from for that long (KIP-219). Nothing is
-    refused, and no fetched data is kept back.
+    The response of a client above its limit reports `throttle_time_ms`, and its channel is muted until the debt is
+    paid. Requests that arrive before that wait. No request is refused, and no fetched data is held.
     """
 
     group = "quotas"
@@ -44,15 +44,18 @@ class Quota(LiveRule):
 
     kind: Literal["quota"] = Field(description="what the rule does")
     per: list[QuotaWord] = Field(
-        default_factory=list, description="what has a limit of its own; all that match share one if left out"
+        default_factory=list, description="each value has a limit of its own; left out: one limit for all that match"
     )
     produce: ByteRate | None = Field(default=None, description="bytes of Produce requests, such as 10MB/s")
     fetch: ByteRate | None = Field(default=None, description="bytes of Fetch and ShareFetch responses")
     requests: CountRate | None = Field(default=None, description="requests of all APIs, such as 200/s")
     connections: CountRate | None = Field(default=None, description="connections being opened, such as 5/s")
-    burst: Seconds = Field(default=1.0, gt=0, description="what may come at once after a pause: so long's worth")
+    burst: Seconds = Field(default=1.0, gt=0, description="seconds of the rate that pass at once after a pause")
     max_throttle: Seconds = Field(
-        default=30.0, gt=0, description="the longest that anybody waits for one request; the debt stays"
+        default=30.0,
+        gt=0,
+        description="the highest `throttle_time_ms` in a response, and the longest wait of a new connection; "
+        "mutes are not limited by it",
     )
     overrides: list[Override] = Field(
         default_factory=list, description="other limits for some of what `per` tells apart; the first that holds counts"

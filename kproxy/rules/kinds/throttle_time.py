@@ -85,7 +85,7 @@ class ThrottleTimeRule(LiveRule):
         return FrameDepth.HEADER if (direction == "response") == self.selects_errors else FrameDepth.NOTHING
 
     def start(self) -> Effect:
-        return ThrottleTimeEffect(Throttle(self.delay, hint=True, mute=self.mute))
+        return ThrottleTimeEffect(Throttle(self.delay, self.delay if self.mute else 0.0))
 
 
 class ThrottleTimeEffect(Effect):

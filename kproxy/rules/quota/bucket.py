@@ -1,16 +1,15 @@
-"""Token buckets that may go below empty: what comes is charged first, and whoever sent it then waits.
+"""Token buckets of quotas. A bucket may go below empty: the level below zero is a debt, which time pays off.
 
-That is how Kafka's quotas work (KIP-13, KIP-219): a frame is never refused or cut for being too large for its limit, so
-a bucket has a debt after it, which the time pays off. A debt is seconds that somebody has to wait.
+As in Kafka (KIP-13, KIP-219), a frame is never refused or cut because it is larger than its limit. A frame is admitted
+while the bucket owes nothing, and is then charged in full. While a bucket owes, requests wait in its line, in the order
+of their arrival. So the bytes admitted in any time are at most one burst, the rate times that time, and one frame,
+however many connections share the bucket.
 
-A Fetch is charged when its response is here, and until then nobody knows how many bytes it will bring. Many that start
-at the same time would each be let bring all that is in the bucket; so what one may bring is reserved for as long as it
-is under way.
+A Fetch is charged when its response arrives. Until then its expected bytes are reserved, so that Fetch requests which
+start together do not each receive the whole bucket.
 
-Of buckets that several processes charge, level and time are taken out of a common table, the bucket does with them what
-it does in one process, and they are put back. Their reservations are added up by the half second in which they were
-given, for a process that ends takes the knowledge with it which of them were its own: they count for 1 to 1.5 s, as in
-one process for 1 s.
+With several processes, the level and the time are stored in a common table. Reservations are stored there as sums by
+half second, because a process that ends cannot settle its own: they count for 1 to 1.5 s, in one process for 1 s.
 """
 
 from __future__ import annotations
@@ -18,34 +17,37 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kproxy.rules.shared_numbers import NumberCells
 
+if TYPE_CHECKING:
+    from .turn import QuotaTurn
+
 LIFE = 1.0
-"""Seconds after which a promise counts no more: a broker that has data answers sooner, and one that has none waits for
-half a second by default (`max_wait_ms`). Connections that end with a fetch under way take their promise with them."""
+"""Seconds until a reservation ends without a response. A broker with data responds sooner; one without data waits for
+`max_wait_ms`, by default half a second. Connections that end with a Fetch in flight do not settle it."""
 
 
 class FetchReservations:
-    """Bytes by connection number, one reservation each. `total` is all of them."""
+    """Reserved bytes by Fetch in flight; a connection may have several. `total`: their sum."""
 
     __slots__ = ("given", "total")
 
     def __init__(self) -> None:
-        self.given: OrderedDict[int, tuple[float, float]] = OrderedDict()  # number → until when, bytes; oldest first
+        self.given: OrderedDict[int, tuple[float, float]] = OrderedDict()  # fetch → until when, bytes; oldest first
         self.total = 0.0
 
-    def give(self, number: int, amount: float, now: float) -> None:
-        """Reserve so many bytes for this connection, in place of those that it had."""
-        self.settle(number)
-        self.given[number] = now + LIFE, amount
+    def give(self, fetch: int, amount: float, now: float) -> None:
+        """Reserve bytes for the Fetch with the id `fetch`, instead of an earlier reservation with this id."""
+        self.settle(fetch)
+        self.given[fetch] = now + LIFE, amount
         self.total += amount
 
-    def settle(self, number: int) -> None:
-        """End the reservation of a connection whose response is here."""
-        if number in self.given:
-            self.total -= self.given.pop(number)[1]
+    def settle(self, fetch: int) -> None:
+        """End the reservation of a Fetch after its response."""
+        if fetch in self.given:
+            self.total -= self.given.pop(fetch)[1]
 
     def expire(self, now: float) -> None:
         """Forget the reservations that have come to their end by `now`."""
@@ -64,32 +66,43 @@ and nobody's debt is to be forgotten because many others are named."""
 LOOKED_AT = 16
 """Buckets from which that one is chosen."""
 
-LONGEST_DEBT = 600.0
-"""Seconds of debt that are carried. Who is made to wait no longer than `max_throttle` may go on overdrawing; without an
-end, whoever shares the bucket would be slowed for days after that."""
+SHORTEST = 0.001
+"""Seconds; the unit of throttle_time_ms. A shorter debt counts as none."""
 LEAST_FETCH, SMALL_FETCH = 0.1, 64 << 10
 """Bytes that a Fetch may always ask for: a tenth of a burst, or so many bytes, but no more than a burst. A response is
 cut at `max_bytes` in the middle of a batch, which clients throw away and fetch again: the smaller, the more is lost."""
 
 
 class Bucket:
-    """Token bucket of `rate` tokens a second, at most `size` of them; full at `now`."""
+    """Token bucket of `rate` tokens a second, at most `size` of them; full at `now`.
 
-    __slots__ = ("level", "rate", "size", "then")
+    `line`: turns of requests that wait in this process until the debt is paid, in order of arrival.
+    """
+
+    __slots__ = ("level", "line", "rate", "size", "then")
 
     def __init__(self, rate: float, size: float, now: float) -> None:
         self.rate, self.size, self.level, self.then = rate, size, size, now
+        self.line: OrderedDict[QuotaTurn, None] = OrderedDict()
 
     def charge(self, amount: float, now: float) -> float:
-        """Take so many tokens out, and return the seconds until the debt is paid, 0 when there is none."""
+        """Take `amount` tokens out; return the seconds until the debt is paid, 0 for none."""
         self.fill(now)
-        self.level = max(self.level - amount, -LONGEST_DEBT * self.rate)
+        self.level -= amount
         return max(0.0, -self.level / self.rate)
 
     def ahead(self, amount: float, now: float) -> float:
-        """Return the seconds that such a charge would make somebody wait; nothing is taken."""
+        """Return the seconds of debt that such a charge would leave, without charging it."""
         self.fill(now)
         return max(0.0, (amount - self.level) / self.rate)
+
+    def admit(self, amount: float, now: float) -> tuple[bool, float]:
+        """Charge `amount` unless the bucket owes; return whether it was charged, and the seconds of the debt."""
+        self.fill(now)
+        admitted = -self.level / self.rate < SHORTEST
+        if admitted:
+            self.level -= amount
+        return admitted, max(0.0, -self.level / self.rate)
 
     def covers(self, amount: float, now: float, debt: float) -> bool:
         """Take so many tokens out and return True, unless that makes a debt of so many seconds: then nothing is
@@ -119,7 +132,7 @@ class Bucket:
 
 
 class FetchBucket(Bucket):
-    """Token bucket that knows what fetches under way may bring."""
+    """Token bucket with reservations for Fetch requests in flight."""
 
     __slots__ = ("reservations",)
 
@@ -127,29 +140,27 @@ class FetchBucket(Bucket):
         super().__init__(rate, size, now)
         self.reservations = FetchReservations()
 
-    def allowed(self, number: int, now: float) -> int:
-        """Return the bytes that a fetch of this connection may bring, the one before being over."""
+    def allowed(self, now: float) -> int:
+        """Return the bytes that another Fetch may ask for."""
         self.fill(now)
-        self.reservations.settle(number)
         self.reservations.expire(now)
         return self.room(self.reservations.total)
 
     def room(self, promised: float) -> int:
-        """Return the bytes that are left beside those that are reserved, 1 at least.
+        """Return the bytes in the bucket without the reserved ones, at least 1.
 
-        The client goes on even with 1: of the first partition that has data a whole batch is sent, however long it is
-        (KIP-74).
+        A client makes progress even with 1: brokers send a complete batch of the first partition with data (KIP-74).
         """
         least = min(self.size, max(self.size * LEAST_FETCH, SMALL_FETCH))
         return max(1, int(max(self.level - promised, least)))
 
-    def promise(self, number: int, amount: float, now: float) -> None:
-        """Reserve the bytes that a fetch of this connection may bring, as it begins."""
-        self.reservations.give(number, amount, now)
+    def promise(self, fetch: int, amount: float, now: float) -> None:
+        """Reserve the expected bytes of a Fetch."""
+        self.reservations.give(fetch, amount, now)
 
-    def settle(self, number: int, now: float) -> None:
-        """End the reservation of a connection whose response is here."""
-        self.reservations.settle(number)
+    def settle(self, fetch: int, now: float) -> None:
+        """End the reservation of a Fetch after its response."""
+        self.reservations.settle(fetch)
 
 
 class Buckets(Generic[BucketKey]):
@@ -171,11 +182,11 @@ class Buckets(Generic[BucketKey]):
             return bucket
 
     def forget_one(self, now: float) -> None:
-        """Make room for one bucket. Those that are not full get in line again, so that all are looked at in time."""
+        """Evict one bucket. The others that were looked at move to the end, so that all are looked at in time."""
         goes, first = None, float("inf")
         for key in list(islice(self.buckets, LOOKED_AT)):
             bucket = self.buckets[key]
-            full_at = now if bucket is None else bucket.full_at
+            full_at = now if bucket is None else float("inf") if bucket.line else bucket.full_at
             if goes is None or full_at < first:
                 goes, first = key, full_at
             if full_at <= now:
@@ -191,7 +202,7 @@ HALF = LIFE / 2
 
 
 class SharedBucket(Bucket):
-    """Bucket that several processes charge. Numbers: level, then."""
+    """Bucket that several processes charge. Numbers: level, then. Each process has a line of its own."""
 
     __slots__ = ("cells",)
 
@@ -210,6 +221,13 @@ class SharedBucket(Bucket):
         self.load(now)
         try:
             return super().ahead(amount, now)
+        finally:
+            self.store()
+
+    def admit(self, amount: float, now: float) -> tuple[bool, float]:
+        self.load(now)
+        try:
+            return super().admit(amount, now)
         finally:
             self.store()
 
@@ -245,7 +263,7 @@ class SharedFetchBucket(FetchBucket):
         self.cells = cells
         self.half = 0
         self.ages = [0.0] * AGES
-        self.given: OrderedDict[int, tuple[int, float]] = OrderedDict()  # here: by connection number; oldest first
+        self.given: OrderedDict[int, tuple[int, float]] = OrderedDict()  # of this process, by fetch; oldest first
 
     def charge(self, amount: float, now: float) -> float:
         self.load(now)
@@ -254,36 +272,41 @@ class SharedFetchBucket(FetchBucket):
         finally:
             self.store()
 
-    def allowed(self, number: int, now: float) -> int:
-        """Return the bytes that a fetch of this connection may bring, beside what all processes have reserved."""
+    def admit(self, amount: float, now: float) -> tuple[bool, float]:
+        self.load(now)
+        try:
+            return super().admit(amount, now)
+        finally:
+            self.store()
+
+    def allowed(self, now: float) -> int:
         self.load(now)
         try:
             self.fill(now)
-            self.take_back(number)
             return self.room(sum(self.ages))
         finally:
             self.store()
 
-    def promise(self, number: int, amount: float, now: float) -> None:
+    def promise(self, fetch: int, amount: float, now: float) -> None:
         self.load(now)
         try:
-            self.take_back(number)
-            self.given[number] = self.half, amount
+            self.take_back(fetch)
+            self.given[fetch] = self.half, amount
             self.ages[self.half % AGES] += amount
         finally:
             self.store()
 
-    def settle(self, number: int, now: float) -> None:
-        if number in self.given:
+    def settle(self, fetch: int, now: float) -> None:
+        if fetch in self.given:
             self.load(now)
             try:
-                self.take_back(number)
+                self.take_back(fetch)
             finally:
                 self.store()
 
-    def take_back(self, number: int) -> None:
-        """End the reservation of a connection, if it still counted."""
-        half, amount = self.given.pop(number, (0, 0.0))
+    def take_back(self, fetch: int) -> None:
+        """End the reservation of a Fetch, if it still counts."""
+        half, amount = self.given.pop(fetch, (0, 0.0))
         if amount and self.half - half < AGES:
             self.ages[half % AGES] = max(0.0, self.ages[half % AGES] - amount)
         while self.given and self.half - next(iter(self.given.values()))[0] >= AGES:

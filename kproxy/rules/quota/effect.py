@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from math import inf
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from kproxy.rules.bodies import record_shares
-from kproxy.rules.decision import Close, Decision, Delay, Edit, Throttle
+from kproxy.rules.decision import Await, Close, Decision, Delay, Edit, Throttle
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.kinds.base.live import Effect
@@ -31,8 +30,9 @@ from kproxy.wire.table.api_keys import (
     UPDATE_METADATA,
 )
 
-from .bucket import LONGEST_DEBT, Bucket, Buckets, FetchBucket, SharedBucket, SharedFetchBucket
+from .bucket import SHORTEST, Bucket, Buckets, FetchBucket, SharedBucket, SharedFetchBucket
 from .limits import AT_CONNECT, LimitedResource, Override, QuotaKey, QuotaWord, connection_key, key_of
+from .turn import QuotaTurn
 
 FETCHES = frozenset((FETCH, SHARE_FETCH))
 EXEMPT = frozenset((
@@ -40,22 +40,13 @@ EXEMPT = frozenset((
 ))  # fmt: skip
 """Not counted as requests: what brokers say to each other to keep the cluster up, as in Kafka; and the last three,
 which Kafka answers before it knows whose quota they would be."""
-LATE = "late"
-"""In the memory of a connection, by quota: its requests wait before they go on."""
-TOLD = "told"
-"""In the memory of a connection, by quota: until when it is not read, once it has been told."""
-SHORTEST = 0.001
-"""Seconds; the unit of throttle_time_ms. A smaller debt is left to the next frame."""
-
 Charge = tuple[QuotaKey, float]
 
 
 class ChargeTerms(NamedTuple):
-    """Terms on which requests that begin alike are charged: the key of their buckets, the memory of their connection,
-    and whether they are charged as a request, and by their length."""
+    """Terms for requests that begin alike: the key of their buckets, and whether `requests` and `produce` apply."""
 
     key: QuotaKey
-    memory: dict[Any, Any]
     counts: bool
     weighs: bool
 
@@ -87,7 +78,6 @@ class QuotaEffect(Effect):
         self.by_topic, self.longest = rule.by_topic, rule.max_throttle
         self.produce, self.fetch = self.buckets("produce"), self.buckets("fetch")
         self.requests, self.connections = self.buckets("requests"), self.buckets("connections")
-        self.late, self.told = (LATE, self), (TOLD, self)
 
     def buckets(self, resource: LimitedResource) -> Buckets[QuotaKey] | None:
         """Return the buckets of a resource; None: it is limited for nobody."""
@@ -121,8 +111,8 @@ class QuotaEffect(Effect):
     # ---- connections
 
     def on_connect(self, connection: ConnectionView, now: float) -> Sequence[Decision]:
-        """Let the connection wait for its turn; one whose turn would come after `max_throttle` is closed and not
-        counted, so that no more than rate × max_throttle wait."""
+        """Delay a connection until its turn. If its turn would come after `max_throttle`, close and do not count it, so
+        that at most rate × max_throttle connections wait."""
         if self.connections is None:
             return ()
         bucket = self.connections.of(connection_key(self.at_connect, connection), now)
@@ -136,91 +126,56 @@ class QuotaEffect(Effect):
     # ---- exchanges
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Sequence[Decision]:
-        """Charge a request as one, Produce by its length, too; a Fetch is let ask for no more than there may be."""
+        """Charge a request as one, and Produce also by its length. A Fetch asks for no more than its bucket allows, and
+        waits while that bucket owes. While a limit owes, the request waits for its turn."""
         key, edited = exchange.api.key, False
-        charged: list[tuple[Buckets[QuotaKey], Sequence[Charge]]] = []
+        charges: dict[Bucket, float] = {}
         if self.requests is not None and key not in EXEMPT:
-            charged.append((self.requests, self.counted(exchange, entities)))
+            add(charges, self.requests, self.counted(exchange, entities), now)
         if self.produce is not None and key == PRODUCE:
-            charged.append((self.produce, self.measured(exchange, entities, exchange.request_size, "request")))
+            add(charges, self.produce, self.measured(exchange, entities, exchange.request_size, "request"), now)
         if self.fetch is not None and key in FETCHES:
-            charged.append((self.fetch, [(one, 0.0) for one, _ in self.counted(exchange, entities)]))
-        first = self.turn(exchange.connection, charged, now)
-        if first == inf:
-            return (Close(),)
-        wait = max((charge(buckets, charges, now) for buckets, charges in charged[: self.of_requests(key)]), default=0)
-        if self.fetch is not None and key in FETCHES and has_max_bytes(key, exchange.version):
-            edited = self.clamp(self.fetch, exchange, entities, now)
-        if wait >= SHORTEST:
-            exchange.connection.memory[self.told] = now + min(wait, self.longest)
-        throttle = (*((Delay(first),) if first else ()), *self.throttle(wait - first))
-        return (Edit(), *throttle) if edited else throttle
+            add(charges, self.fetch, [(one, 0.0) for one, _ in self.counted(exchange, entities)], now)
+            if has_max_bytes(key, exchange.version):
+                edited = self.clamp(self.fetch, exchange, entities, now)
+        turn = QuotaTurn(tuple(charges.items()))
+        before = () if turn.pay(now) else (Await(turn),)
+        return (*((Edit(),) if edited else ()), *before, *self.throttle(turn.expected()))
 
     def terms(self, exchange: Exchange) -> ChargeTerms | None:
-        """Return what all requests that begin so are charged by, unless more of them has to be seen for that."""
+        """Return the terms of all requests that begin alike; None if their bodies or responses decide the charge."""
         key = exchange.api.key
         if self.by_topic or (self.fetch is not None and key in FETCHES):
             return None
         counts, weighs = self.requests is not None and key not in EXEMPT, self.produce is not None and key == PRODUCE
-        return ChargeTerms(key_of(self.per, exchange, None), exchange.connection.memory, counts, weighs)
+        return ChargeTerms(key_of(self.per, exchange, None), counts, weighs)
 
     def passes(self, terms: ChargeTerms, size: int, now: float) -> bool:
-        """Charge a request that leaves no debt, on a connection that owes nothing, as `on_request` does."""
-        key, memory, counts, weighs = terms
-        if memory.get(self.late) is not False or now < memory.get(self.told, 0.0):
-            return False
+        """Charge a request that leaves no debt and has no line in front of it, as `on_request` does."""
+        key, counts, weighs = terms
         one = self.requests.of(key, now) if counts and self.requests is not None else None
-        if one is not None and not one.covers(1.0, now, SHORTEST):
+        if one is not None and (one.line or not one.covers(1.0, now, SHORTEST)):
             return False
         sent = self.produce.of(key, now) if weighs and self.produce is not None else None
-        if sent is not None and not sent.covers(size, now, SHORTEST):
+        if sent is not None and (sent.line or not sent.covers(size, now, SHORTEST)):
             if one is not None:
                 one.give_back(1.0, now)
             return False
         return True
 
-    def of_requests(self, key: int) -> int:
-        """Return how many of the limits that a request of this API meets are charged by the request."""
-        requests = self.requests is not None and key not in EXEMPT
-        return requests + (self.produce is not None and key == PRODUCE)
-
-    def turn(
-        self, connection: ConnectionView, charged: Sequence[tuple[Buckets[QuotaKey], Sequence[Charge]]], now: float
-    ) -> float:
-        """Return the seconds that a request waits before it goes on: until the debt is paid that others have left, if
-        its connection began with such a debt. Else who reconnects for each request would never wait. Infinite: it is
-        not served now, for its connection has just begun, and the debt is longer than `max_throttle`.
-
-        One that has come behind another that has to wait waits for the debt beyond `max_throttle`, too, for which
-        nobody is muted: else who sends a thousand at once would be served a thousand each time. If the debt is longer
-        than any that is kept, it is not served either."""
-        late = connection.memory.get(self.late)
-        behind = now < connection.memory.get(self.told, 0.0)
-        if (late is False and not behind) or not charged:
-            return 0.0
-        debt = max(charge(buckets, [(key, 0.0) for key, _ in charges], now) for buckets, charges in charged)
-        if behind and debt > LONGEST_DEBT - 1.0:
-            return inf
-        if late is False:
-            return max(debt - self.longest, 0.0)
-        if debt < SHORTEST:
-            debt = 0.0
-        connection.memory[self.late] = debt > 0
-        if late is None:
-            return debt if debt <= self.longest else inf
-        return debt if behind else min(debt, self.longest)
-
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Sequence[Decision]:
-        """Charge fetched bytes when their number is known; the data goes on at once."""
+        """Charge the fetched bytes, now that their number is known; the response is not held."""
         if self.fetch is None or exchange.api.key not in FETCHES:
             return ()
         if has_max_bytes(exchange.api.key, exchange.version):
             self.settle(self.fetch, exchange, entities, now)
-        charges = self.measured(exchange, entities, exchange.response_size, "response")
-        return self.throttle(charge(self.fetch, charges, now))
+        charges: dict[Bucket, float] = {}
+        add(charges, self.fetch, self.measured(exchange, entities, exchange.response_size, "response"), now)
+        return self.throttle(max((bucket.charge(amount, now) for bucket, amount in charges.items()), default=0.0))
 
-    def throttle(self, wait: float) -> tuple[Decision, ...]:
-        return (Throttle(min(wait, self.longest)),) if wait >= SHORTEST else ()
+    def throttle(self, debt: float) -> tuple[Decision, ...]:
+        """Mute the channel for all of the debt (seconds). `max_throttle` limits only what is reported to the client."""
+        return (Throttle(min(debt, self.longest), debt),) if debt >= SHORTEST else ()
 
     def counted(self, exchange: Exchange, entities: Sequence[Entity]) -> Sequence[Charge]:
         """Return a charge of one request, for each of its topics where these are told apart."""
@@ -244,20 +199,23 @@ class QuotaEffect(Effect):
         return [entity for entity in entities or exchange.entities if entity.topic or entity.topic_id]
 
     def clamp(self, buckets: Buckets[QuotaKey], exchange: Exchange, entities: Sequence[Entity], now: float) -> bool:
-        """Lower `max_bytes` to what is in the bucket and not promised to others, at most a burst.
+        """Lower `max_bytes` to the bytes in the bucket that are not reserved, at most a burst; return True if changed.
 
-        So no response makes a debt of many seconds, and many that come at once do not either. Brokers do the like with
-        their own quotas. `min_bytes` above it would make the broker wait for more than it may send.
+        So neither one response nor many at once make a debt of many seconds. Brokers do the same with their own quotas.
+        `min_bytes` is lowered as well: above `max_bytes` it would make the broker wait for more than it may send.
         """
         keys = (key for key, _ in self.counted(exchange, entities))
         fetch_buckets = [bucket for key in keys if isinstance(bucket := buckets.of(key, now), FetchBucket)]
         if not fetch_buckets:
             return False
-        body, connection = exchange.request.body, exchange.connection
-        most = min(body["max_bytes"], *(bucket.allowed(connection.number, now) for bucket in fetch_buckets))
-        brought: float = connection.memory.get(self, most)  # by the fetch before; one that brings nothing holds nothing
+        body, memory = exchange.request.body, exchange.connection.memory
+        most = min(body["max_bytes"], *(bucket.allowed(now) for bucket in fetch_buckets))
+        # After an empty response the reservation is small. While a Fetch is unanswered, the next one on the
+        # same connection reserves all that it may bring: clients can pipeline any number of them.
+        expected: float = min(most, 2 * memory.get(self, most))
+        memory[self] = float(most)
         for bucket in fetch_buckets:
-            bucket.promise(connection.number, min(most, 2 * brought), now)
+            bucket.promise(id(exchange), expected, now)
         if body["max_bytes"] <= most:
             return False
         body["max_bytes"] = most
@@ -265,21 +223,19 @@ class QuotaEffect(Effect):
         return True
 
     def settle(self, buckets: Buckets[QuotaKey], exchange: Exchange, entities: Sequence[Entity], now: float) -> None:
-        """Note what the response has brought, and end what was promised to it."""
+        """End the reservation of a Fetch, and note the size of its response."""
         exchange.connection.memory[self] = exchange.response_size
         for key, _ in self.counted(exchange, entities):
             if isinstance(bucket := buckets.of(key, now), FetchBucket):
-                bucket.settle(exchange.connection.number, now)
+                bucket.settle(id(exchange), now)
 
 
-def charge(buckets: Buckets[QuotaKey], charges: Iterable[Charge], now: float) -> float:
-    """Charge all of them. Return the longest time until one of their debts is paid."""
-    wait = 0.0
-    for key, amount in charges:
+def add(charges: dict[Bucket, float], buckets: Buckets[QuotaKey], amounts: Iterable[Charge], now: float) -> None:
+    """Add the amounts to the charges of their buckets. A frame may have several for one bucket, such as partitions."""
+    for key, amount in amounts:
         bucket = buckets.of(key, now)
         if bucket is not None:
-            wait = max(wait, bucket.charge(amount, now))
-    return wait
+            charges[bucket] = charges.get(bucket, 0.0) + amount
 
 
 @cache

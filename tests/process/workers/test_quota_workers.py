@@ -10,12 +10,19 @@ import pytest
 from kproxy.process.workers.shared_table import SharedTable
 from kproxy.rules.kinds.quota import Quota
 from kproxy.rules.quota.bucket import Bucket, SharedBucket, SharedFetchBucket
-from kproxy.rules.quota.effect import QuotaEffect, charge
+from kproxy.rules.quota.effect import QuotaEffect
 from kproxy.rules.quota.limits import LimitedResource, QuotaWord
 from kproxy.rules.shared_numbers import SharedNumbers
 
 RESOURCES: tuple[LimitedResource, ...] = ("produce", "fetch", "requests", "connections")
 SECONDS, STEP = 6.0, 0.01
+
+
+def charge(buckets: Any, key: tuple[Any, ...], amount: float, now: float) -> float:
+    """Charge the bucket of a key; return the seconds of its debt."""
+    bucket = buckets.of(key, now)
+    assert bucket is not None
+    return float(bucket.charge(amount, now))
 
 
 @pytest.fixture
@@ -50,7 +57,7 @@ def test_all_together_get_the_limit(table: SharedTable, resource: LimitedResourc
             if until > now:
                 continue
             buckets = getattr(made[index], resource)
-            wait = charge(buckets, [((key,), unit)], now)
+            wait = charge(buckets, (key,), unit, now)
             sent[key] += unit
             free[index, key] = now + max(wait, STEP / 10)
 
@@ -65,8 +72,8 @@ def test_what_is_told_apart_by_all_is_counted_by_all(table: SharedTable, word: Q
     assert one.requests is not None
     assert two.requests is not None
     for key in (("a",), (7,), (None,), ("",)):
-        assert charge(one.requests, [(key, 10.0)], 1.0) == 0
-        assert charge(two.requests, [(key, 5.0)], 1.0) == 0.5
+        assert charge(one.requests, key, 10.0, 1.0) == 0
+        assert charge(two.requests, key, 5.0, 1.0) == 0.5
 
 
 def test_a_connection_is_counted_where_it_is(table: SharedTable) -> None:
@@ -74,7 +81,7 @@ def test_a_connection_is_counted_where_it_is(table: SharedTable) -> None:
     one, _ = effects(table, 2, per=["connection"], requests="10/s", fetch="1MB/s")
     assert one.requests is not None
     assert one.fetch is not None
-    charge(one.requests, [((4,), 1.0)], 0.0)
+    charge(one.requests, (4,), 1.0, 0.0)
 
     assert type(one.requests.of((4,), 0.0)) is Bucket
     assert table.used() == 0

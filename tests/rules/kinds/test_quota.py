@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.decision import Close, Delay, Edit, FrameDepth, Throttle
+from kproxy.rules.decision import Await, Close, Delay, Edit, FrameDepth, Throttle
 from kproxy.wire.records import Record, encode_batch
 from tests.support.frames import fetch_body, fetched_body, produce_body
 
@@ -33,28 +33,38 @@ def fetch(hand: Any, version: int = 12, max_bytes: int = 50 << 20, min_bytes: in
     return hand.exchange(FETCH, version, fetch_body(*topics, **limits), found)
 
 
-def waits(decisions: Any) -> tuple[float, float]:
-    """Return the seconds that a request waits before it goes on, and those that its client is told to wait."""
-    delays = [decision.seconds for decision in decisions if isinstance(decision, Delay)]
-    return sum(delays), seconds(decisions) - sum(delays)
+def waits(decisions: Any) -> bool:
+    """Return True if the request has to wait for its turn."""
+    return any(isinstance(one, Await) for one in decisions)
 
 
 def seconds(decisions: Any) -> float:
-    """Until a client has paid: before its request goes on, on a new connection, and after the answer."""
+    """Return the seconds of the mute, which are also reported to the client."""
     found = [one for one in decisions if isinstance(one, Throttle)]
-    assert all(one.hint and one.mute for one in found)
-    before = sum(one.seconds for one in decisions if isinstance(one, Delay))
-    return before + (found[0].seconds if found else 0.0)
+    assert all(one.throttle_time == one.mute for one in found)
+    return found[0].mute if found else 0.0
+
+
+def paid(decisions: Any, now: float) -> float | None:
+    """Return when the turn of a request has come, which asks as often as it has to; None: it has none to wait for."""
+    turns = [one.turn for one in decisions if isinstance(one, Await)]
+    if not turns:
+        return None
+    while wait := turns[0].ask(now):
+        now += wait
+    return now
 
 
 def test_a_produce_request_is_charged_by_its_length(hand: Any) -> None:
-    """A burst passes; after it whoever sends waits until the debt is paid."""
+    """A burst passes, and the debt of the frame mutes its client; the next frame waits until the debt is paid."""
     effect = hand.effect(hand.rule("kind: quota, produce: 10kB/s, burst: 1s"))
-    exchange = produce(hand, orders=10_000)
+    exchange = produce(hand, orders=19_000)
     size = exchange.request_size
 
     assert seconds(effect.on_request(exchange, (), 0.0)) == pytest.approx((size - 10_000) / 10_000)
-    assert seconds(effect.on_request(exchange, (), 0.0)) == pytest.approx((2 * size - 10_000) / 10_000)
+    second = effect.on_request(exchange, (), 0.0)
+    assert seconds(second) == pytest.approx(size / 10_000)
+    assert paid(second, 0.0) == pytest.approx((size - 10_000) / 10_000)
     assert effect.on_response(exchange, (), 0.0) == ()
 
 
@@ -63,10 +73,11 @@ def test_debts_below_a_millisecond_are_left_to_the_next_frame(hand: Any) -> None
     effect = hand.effect(hand.rule("kind: quota, requests: 10000/s, burst: 100us".replace("100us", "0.1ms")))
     exchange = hand.exchange(METADATA, 9)
 
-    waits = [seconds(effect.on_request(exchange, (), 0.0)) for _ in range(12)]
+    made = [effect.on_request(exchange, (), 0.0) for _ in range(13)]
 
-    assert waits[:10] == [0] * 10
-    assert waits[-1] == pytest.approx(0.0011)
+    assert [seconds(one) for one in made[:10]] == [0] * 10
+    assert seconds(made[10]) == pytest.approx(0.001)
+    assert [waits(one) for one in made] == [False] * 11 + [True] * 2
 
 
 @pytest.mark.parametrize("limits", ["produce: 1800B/s", "requests: 2.8/s", "produce: 1800B/s, requests: 2.8/s"])
@@ -85,7 +96,9 @@ def test_requests_that_pass_on_terms_are_charged_as_all_others(hand: Any, limits
             assert expected == ()
             passed += 1
         else:
-            assert other.on_request(there, (), now) == expected
+            made = other.on_request(there, (), now)
+            assert (waits(made), seconds(made)) == (waits(expected), seconds(expected))
+            assert paid(made, now) == paid(expected, now)
             owed += bool(expected)
     assert passed > 20 and owed > 20
 
@@ -131,15 +144,33 @@ def test_fetches_that_start_together_do_not_all_get_a_burst(hand: Any) -> None:
     assert [asked(hand, effect, number, 0.0) for number in (1, 2, 3)] == [2_000_000, 200_000, 200_000]
 
 
-def test_a_promise_ends(hand: Any) -> None:
-    """With the response, with the next request of the same connection, or after a while."""
+def test_fetch_reservation_ends_by_response_or_time(hand: Any) -> None:
+    """Fetch requests that a client pipelines on one connection reserve together."""
     effect = hand.effect(hand.rule("kind: quota, fetch: 1MB/s, burst: 2s"))
-    assert asked(hand, effect, 1, 0.0) == asked(hand, effect, 1, 0.1) == 2_000_000
+    assert [asked(hand, effect, 1, now) for now in (0.0, 0.1)] == [2_000_000, 200_000]
     assert asked(hand, effect, 2, 1.2) == 2_000_000
 
     exchange = hand.exchange(FETCH, 12, {"max_bytes": 50 << 20, "topics": []}, {}, hand.connection(2))
-    effect.on_response(exchange, (), 1.3)
-    assert asked(hand, effect, 3, 1.3) == 2_000_000 - exchange.response_size
+    effect.on_request(exchange, (), 3.0)
+    effect.on_response(exchange, (), 3.1)
+    assert asked(hand, effect, 3, 3.1) == 2_000_000 - exchange.response_size
+
+
+def test_fetch_pipelined_behind_small_ones_reserves_all(hand: Any) -> None:
+    """The size of the last response does not limit several Fetch requests in flight."""
+    effect = hand.effect(hand.rule("kind: quota, fetch: 1MB/s, burst: 2s"))
+    here = hand.connection(1)
+
+    def ask(now: float) -> Any:
+        exchange = hand.exchange(FETCH, 12, {"max_bytes": 50 << 20, "topics": []}, {}, here)
+        effect.on_request(exchange, (), now)
+        return exchange
+
+    effect.on_response(ask(0.0), (), 0.1)
+    pipelined = [ask(4.0).request.body["max_bytes"] for _ in range(100)]
+
+    assert pipelined[0] == 2_000_000
+    assert pipelined[2:] == [200_000] * 98
 
 
 def test_a_connection_that_fetches_nothing_is_promised_nothing(hand: Any) -> None:
@@ -199,7 +230,9 @@ def test_requests_are_counted_but_not_those_that_kafka_exempts(hand: Any) -> Non
     rule = hand.rule("kind: quota, requests: 1/s")
     effect = hand.effect(rule)
 
-    assert [seconds(effect.on_request(hand.exchange(HEARTBEAT, 4), (), 0.0)) for _ in range(3)] == [0, 1, 2]
+    made = [effect.on_request(hand.exchange(HEARTBEAT, 4), (), 0.0) for _ in range(3)]
+    assert [waits(one) for one in made] == [False, False, True]
+    assert [seconds(one) for one in made] == [0, 1, 1]
     assert effect.on_request(hand.exchange(API_VERSIONS, 3), (), 0.0) == ()
     assert rule.depth("request", API_VERSIONS, 3) == FrameDepth.NOTHING
     assert rule.depth("request", HEARTBEAT, 4) == FrameDepth.HEADER
@@ -213,16 +246,14 @@ def test_the_longer_of_two_debts_counts(hand: Any) -> None:
     assert seconds(effect.on_request(exchange, (), 0.0)) == pytest.approx(exchange.request_size / 1000 - 1)
 
 
-def test_nobody_is_told_to_wait_longer_than_max_throttle_and_the_debt_stays(hand: Any) -> None:
-    """The next request waits for what is left of it, and one that was sent behind others for what they have left."""
-    effect = hand.effect(hand.rule("kind: quota, requests: 1/s, max_throttle: 3s"))
-    exchange = hand.exchange(METADATA, 9)
+def test_quota_throttle_beyond_max_throttle_mutes_for_all(hand: Any) -> None:
+    """`max_throttle` limits what is reported; the mute covers the debt."""
+    effect = hand.effect(hand.rule("kind: quota, produce: 1kB/s, max_throttle: 3s"))
+    exchange = produce(hand, orders=20_000)
+    debt = exchange.request_size / 1000 - 1
 
-    assert [waits(effect.on_request(exchange, (), 0.0)) for _ in range(6)] == [
-        (0, 0), (0, 1), (0, 2), (0, 3), (0, 3), (1, 3),
-    ]  # fmt: skip
-    assert waits(effect.on_request(exchange, (), 3.0)) == (0, 3)
-    assert waits(effect.on_request(exchange, (), 6.0)) == (0, 1)
+    assert effect.on_request(exchange, (), 0.0) == (Throttle(3, pytest.approx(debt)),)
+    assert paid(effect.on_request(exchange, (), 10.0), 10.0) == pytest.approx(debt)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +280,9 @@ def test_each_has_a_limit_of_its_own(hand: Any, per: str, first: Any, other: Any
     shared = hand.effect(hand.rule("kind: quota, requests: 1/s"))
 
     assert [seconds(alone.on_request(make(**one), (), 0.0)) for one in (first, other, first)] == [0, 0, 1]
-    assert [seconds(shared.on_request(make(**one), (), 0.0)) for one in (first, other, first)] == [0, 1, 2]
+    made = [shared.on_request(make(**one), (), 0.0) for one in (first, other, first)]
+    assert [seconds(one) for one in made] == [0, 1, 1]
+    assert [paid(one, 0.0) for one in made] == [None, None, 1]
 
 
 def test_words_of_per_are_combined(hand: Any) -> None:
@@ -272,6 +305,18 @@ def test_a_request_is_charged_to_its_topics_by_their_records(hand: Any) -> None:
     assert sum(levels.values()) == pytest.approx(exchange.request_size)
     assert levels["big"] / levels["small"] == pytest.approx(len(records(9000)) / len(records(900)))
     assert wait == pytest.approx(levels["big"] / 1000 - 1)
+
+
+def test_quota_by_topic_charges_all_partitions_at_once(hand: Any) -> None:
+    """Several partitions of a topic are one charge: none of them waits for the others."""
+    effect = hand.effect(hand.rule("kind: quota, produce: 1kB/s, per: [topic]"))
+    body = produce_body(*(("orders", number, records(3000)) for number in range(4)))
+    exchange = hand.exchange(PRODUCE, 9, body, {}, None, "tester")
+
+    decisions = effect.on_request(exchange, (), 0.0)
+
+    assert not waits(decisions)
+    assert seconds(decisions) == pytest.approx(exchange.request_size / 1000 - 1)
 
 
 def test_only_topics_that_match_are_charged(hand: Any) -> None:
@@ -306,7 +351,9 @@ def test_requests_per_topic_count_once_for_each_topic(hand: Any) -> None:
     effect = hand.effect(rule)
     both, one = produce(hand, a=1, b=1), produce(hand, a=1)
 
-    assert [seconds(effect.on_request(each, (), 0.0)) for each in (both, one, both)] == [0, 1, 2]
+    made = [effect.on_request(each, (), 0.0) for each in (both, one, both)]
+    assert [seconds(each) for each in made] == [0, 1, 1]
+    assert [waits(each) for each in made] == [False, False, True]
     assert rule.depth("request", HEARTBEAT, 4) == FrameDepth.NOTHING
     assert rule.depth("request", PRODUCE, 9) == FrameDepth.BODY
 
@@ -329,7 +376,7 @@ def test_the_first_override_that_holds_gives_the_limit(hand: Any) -> None:
     def wait(client_id: str) -> float:
         return [seconds(effect.on_request(hand.exchange(METADATA, 9, client_id=client_id), (), 0.0)) for _ in "1234"][3]
 
-    assert [wait("free"), wait("fast"), wait("slow"), wait("other")] == [0, 1, 3, 3]
+    assert [wait("free"), wait("fast"), wait("slow"), wait("other")] == [0, 0.5, 1, 1]
 
 
 def test_connections_wait_for_their_turn_and_those_too_late_are_closed(hand: Any) -> None:
