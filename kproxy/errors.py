@@ -109,8 +109,8 @@ class RuleInUse(InputError):
 
 
 class ConfigRefused(InputError):
-    """A config without mistakes that cannot be put in force as asked. `code`: `needs_restart`, `no_config_file`,
-    `ending`, `fixed_config` or `needs_token`."""
+    """A valid config that cannot be put in force as requested. `code`: `needs_restart`, `no_config_file`,
+    `ending`, `fixed_config`, `needs_token`, `other_cluster` or `unknown_cluster`."""
 
     def __init__(self, code: str, message: str) -> None:
         self.code = code

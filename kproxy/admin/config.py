@@ -66,7 +66,10 @@ class ConfigShown(Shown):
 class ApplyQuery(Query):
     """Manner of applying a config."""
 
-    except_restart: bool = Field(default=False, description="what needs a restart stays as it is")
+    except_restart: bool = Field(default=False, description="settings that need a restart stay as they are")
+    allow_cluster_change: bool = Field(
+        default=False, description="accept that listeners lead to another cluster, or to one with an unknown id"
+    )
 
 
 def keeper_of(backend: Backend) -> ConfigKeeper:
@@ -125,7 +128,10 @@ async def apply_config(backend: Backend, call: OperationCall) -> LongAnswer:
     """Answer when the config is in force; connections of what was removed may still end then."""
     keeper, document = keeper_of(backend), document_of(backend, call)
     came_by: Literal["file", "api"] = "file" if document is None else "api"
-    checked = await keeper.apply(document, came_by=came_by, except_restart=call.query.except_restart, check=call.check)
+    checked = await keeper.apply(
+        document, came_by=came_by, except_restart=call.query.except_restart,
+        allow_cluster_change=call.query.allow_cluster_change, check=call.check,
+    )  # fmt: skip
     return show_change(keeper, checked)
 
 
@@ -140,5 +146,5 @@ OPERATIONS = (
     Operation("POST", "/api/config", "apply_config",
               "Put another config, or without a body kproxy's own file, in force: all of it or nothing.",
               apply_config, ConfigChangeShown, ApplyQuery, "document",
-              refusals=(*REFUSALS, "needs_restart", "ending", "not_everywhere")),
+              refusals=(*REFUSALS, "needs_restart", "other_cluster", "unknown_cluster", "ending", "not_everywhere")),
 )  # fmt: skip

@@ -56,6 +56,8 @@ CODES: Mapping[int, Mapping[str, str]] = {
           "source_failed": "no room for the file, or none to read it in",
           "too_many_captures": "as many run as may at a time",
           "needs_restart": "the config changes something that needs a restart; all else can be applied without",
+          "other_cluster": "a listener would lead to a cluster with another id",
+          "unknown_cluster": "a listener would lead to other servers, and a cluster id is unknown",
           "no_config_file": "kproxy was started with flags, and has no config file to read again",
           "fixed_config": "the proxy is part of a program that has made its config",
           "ending": "kproxy is going to end, and takes no other config",

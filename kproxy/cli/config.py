@@ -56,14 +56,23 @@ def diff(admin: Admin, file: str | None, as_json: bool) -> None:
 @command.command("apply")
 @document
 @click.option("--except-restart", is_flag=True, help="Leave as it is what needs a restart, and apply the rest.")
+@click.option(
+    "--allow-cluster-change", is_flag=True,
+    help="Accept that a listener leads to a cluster with another id, or with an unknown one. Clients may skip records "
+    "or read them again.",
+)  # fmt: skip
 @as_json
 @with_admin
-def apply(admin: Admin, file: str | None, except_restart: bool, as_json: bool) -> None:
-    """Put a config in force, all of it or nothing, and print what has changed.
+def apply(admin: Admin, file: str | None, except_restart: bool, allow_cluster_change: bool, as_json: bool) -> None:
+    """Put a config in force, all of it or nothing, and print the changes.
 
-    What was applied from FILE is gone after a restart, unless the proxy's own config file says the same.
+    Settings from FILE are lost at a restart, unless the proxy's own config file has them. A listener that would lead to
+    another cluster is refused, with the ids of both.
     """
-    query = {"except_restart": "true" if except_restart else None}
+    query = {
+        "except_restart": "true" if except_restart else None,
+        "allow_cluster_change": "true" if allow_cluster_change else None,
+    }
     _print_steps(_send(admin, "/api/config", file, query), as_json, "nothing has changed")
 
 

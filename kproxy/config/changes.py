@@ -205,7 +205,7 @@ def _clusters(before: Config, after: Config) -> Iterator[ConfigStep]:
             fields = tuple(_differences(old, cluster, called)) or (f"{called}.mark",)
             effect = "for connections that open from now on; open ones are outdated"
             if old.bootstrap != cluster.bootstrap or old.dial != cluster.dial:
-                effect += ", and are closed if this is another cluster"
+                effect += "; another cluster id is refused, or with allow_cluster_change closes them"
             yield ConfigStep("changed", path, called, fields, effect)
     for name in before.clusters:
         if name not in after.clusters:

@@ -34,6 +34,7 @@ from kproxy.wire.table.api_keys import METADATA
 from .counters import Counters
 
 VERSION: Final = 10  # from Kafka 2.8 to the newest; the first that tells ids, which no client of an older one can use
+OLD_VERSION: Final = 2  # Kafka 0.10.1 to 3.9: the first version with the cluster id, which has no other fields
 CORRELATION: Final = -0x6B70
 ASK_AGAIN_AFTER: Final = 10.0
 """Seconds for which names are taken as current; a regular expression sees a new topic after that and a heartbeat."""
@@ -50,9 +51,11 @@ def all_topics_request() -> bytes:
     return _request(VERSION, None, include_cluster_authorized_operations=False)
 
 
-def brokers_request() -> bytes:
-    """Return the frame, with its size, of a request for the brokers only."""
-    return _request(VERSION, [], include_cluster_authorized_operations=False)
+def brokers_request(version: int = VERSION) -> bytes:
+    """Return the frame, with its size, of a request for the brokers only, in `VERSION` or in `OLD_VERSION`."""
+    if version == OLD_VERSION:
+        return _request(version, [])
+    return _request(version, [], include_cluster_authorized_operations=False)
 
 
 def named_topics_request(topic_ids: Iterable[bytes]) -> bytes:
@@ -67,12 +70,9 @@ def _request(version: int, topics: list[dict[str, Any]] | None, **fields: bool) 
         "correlation_id": CORRELATION,
         "client_id": "kproxy",
     }
-    body = {
-        "topics": topics,
-        "allow_auto_topic_creation": False,
-        "include_topic_authorized_operations": False,
-        **fields,
-    }
+    body: dict[str, Any] = {"topics": topics, **fields}
+    if version > OLD_VERSION:
+        body |= {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
     return framed(encode(Message(schema.load(METADATA), version, header, body)))
 
 

@@ -39,7 +39,9 @@ class PreparedConfig(Protocol):
 
     @property
     def told(self) -> ToldConfig | None: ...
-    async def open(self) -> None: ...
+    @property
+    def moved(self) -> list[str]: ...
+    async def open(self, *, allow_cluster_change: bool) -> None: ...
     def undo(self) -> None: ...
 
 
@@ -106,15 +108,16 @@ class ConfigKeeper:
 
     async def apply(
         self, source: Source | None = None, *, came_by: ConfigOrigin = "api", except_restart: bool = False,
-        check: TurnCheck = do_nothing,
+        allow_cluster_change: bool = False, check: TurnCheck = do_nothing,
     ) -> CheckedConfig:  # fmt: skip
-        """Put a document, or the config's own file, in force, all of it or nothing. `except_restart`: what needs a
-        restart stays as it is. `check`: is called when changes that are under way are done, of which one may refuse
-        this. Raises DocumentError, ConfigRefused, NotEverywhere and what `check` raises."""
+        """Put a document, or the config's own file, in force, all of it or nothing. `except_restart`: settings that
+        need a restart stay as they are. `allow_cluster_change`: listeners may lead to another cluster. `check` is
+        called after changes that are under way; it may refuse this one. Raises DocumentError, ConfigRefused,
+        NotEverywhere and errors of `check`."""
         async with self.changing:
             check()
             try:
-                return await self._apply(source, came_by, except_restart)
+                return await self._apply(source, came_by, except_restart, allow_cluster_change)
             except KproxyError as error:
                 self._reject(error, came_by)
                 raise
@@ -212,7 +215,9 @@ class ConfigKeeper:
         raise_mistakes([source])
         return self.origin.adjust(config)
 
-    async def _apply(self, source: Source | None, came_by: ConfigOrigin, except_restart: bool) -> CheckedConfig:
+    async def _apply(
+        self, source: Source | None, came_by: ConfigOrigin, except_restart: bool, allow_cluster_change: bool
+    ) -> CheckedConfig:
         checked, _ = await self._checked(source)
         if checked.restarts and not except_restart:
             text = f"a restart is needed for {', '.join(checked.restarts)}; all else can be applied without"
@@ -224,7 +229,7 @@ class ConfigKeeper:
         documents = await trio.to_thread.run_sync(
             lambda: self._rules_of(checked.source, checked.config, from_file=from_file), limiter=DOCUMENTS
         )
-        change = await self._opened(checked)
+        change = await self._opened(checked, allow_cluster_change)
 
         def operation(store: RuleStore, now: float) -> StoreChange:
             return store.use(checked.config.places(), documents, now)
@@ -232,6 +237,8 @@ class ConfigKeeper:
         def commit(rules: RuleSet) -> None:
             self.process.put_in_force(change, rules)
             self._has_applied(checked, came_by)
+            for text in change.moved[:MOST]:
+                self.log.warning("clients are moved to another cluster", listener=text)
             self.files.paths, self.files.seen = checked.config.rules, seen
             if from_file:
                 self.files.code_paths |= frozenset(checked.config.rules)
@@ -245,11 +252,12 @@ class ConfigKeeper:
             change.undo()  # nothing is left to undo once it is in force
         return checked
 
-    async def _opened(self, checked: CheckedConfig) -> PreparedConfig:
-        """Return the change, of which all that can fail has been done. Raises DocumentError."""
+    async def _opened(self, checked: CheckedConfig, allow_cluster_change: bool) -> PreparedConfig:
+        """Return the change, after all steps that can fail. Raises DocumentError, and ConfigRefused for listeners that
+        would lead to another cluster."""
         try:
             change = await trio.to_thread.run_sync(self.process.prepare, checked.config)
-            await change.open()
+            await change.open(allow_cluster_change=allow_cluster_change)
         except UnusableSetting as error:
             raise self._misplaced(checked, error) from error
         return change

@@ -1,40 +1,44 @@
 """Network of one config: its clusters and listeners as they serve, and the change from one config to the next.
 
-Strategy. What is the same in both configs goes on as it is. What has changed is made anew beside it, and connections
-keep the listener and the cluster that they have begun with, so nothing changes under them. All that can fail is done
-before anything is put in force: files are read when the change is made, ports are opened by `open`. `commit` cannot
-fail, and does not let go of the loop. A start is the change from no config at all.
+Strategy. Parts that are equal in both configs stay as they are. Changed parts are new objects, and connections keep the
+listener and the cluster that they began with. All steps that can fail come first: files are read when the change is
+made, `open` opens ports and compares clusters. `commit` cannot fail, and does not yield. A start is the change from an
+empty config.
 
-Nodes. Ports stand for the ids of nodes, and where a node is has been learnt from its cluster. When a cluster is reached
-in another way, it is asked for its id, at the old place and at the new one. If both are the same, what is known of it
-stays; if they differ, connections to the old one are closed, since a client must not talk to two clusters at once; if
-one does not say, only what is known is forgotten: connections to nodes go to a bootstrap server until Metadata has
-named them again.
+Nodes. Each port belongs to a node id, and the address of a node comes from Metadata of its cluster. A cluster that is
+reached in another way is asked for its id, at the old place and at the new one (`cluster_identity`). With the same id,
+its nodes stay known. With another id the config is refused, unless that is allowed: connections to the old cluster are
+closed then, since a client must not use two clusters at the same time. If an id is unknown, only the nodes are
+forgotten: connections to nodes go to a bootstrap server until the next Metadata response.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-import trio
-
-from kproxy.config.document import ClusterConfig, Config
-from kproxy.core.cluster import VERSION, brokers_request
-from kproxy.errors import DecodeError, UnusableSetting
+from kproxy.config.document import Config
+from kproxy.errors import UnusableSetting
 from kproxy.net.accept.listener import Listener, ListenerServer
 from kproxy.net.dial.metadata_poller import NodeLocator
-from kproxy.net.dial.own_connection import own_connection, send_request
 from kproxy.net.dial.resolve import REASON, OwnPorts
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.loop.background import Background
 from kproxy.net.loop.turns import a_few_at_a_time
-from kproxy.wire import decode_response
-from kproxy.wire.table.api_keys import METADATA
 
+from .cluster_identity import (
+    ClusterFate,
+    Comparison,
+    Ends,
+    Move,
+    compare,
+    describe,
+    is_reached_alike,
+    moves,
+    refuse_moves,
+)
 from .driven import ConnectionPhase, show
 
 if TYPE_CHECKING:
@@ -47,10 +51,6 @@ if TYPE_CHECKING:
     from .connection import Connection, ConnectionListener
 
 LOOPBACK = "127.0.0.1"
-ID_PATIENCE = 3.0
-"""Seconds for a cluster to say its id."""
-LONGEST_ANSWER = 16 << 20
-"""Bytes of the answer with a cluster's id, which names its brokers, too."""
 
 
 class NetworkServer(ListenerServer, Protocol):
@@ -74,9 +74,6 @@ class ServedNetwork(NamedTuple):
 
 NO_NETWORK = ServedNetwork({}, {}, {})
 
-ClusterFate = Literal["kept", "forgotten", "changed"]
-"""Fate of what is known of a cluster: it stays, it is forgotten, or it was about another cluster."""
-
 
 class ConfigChange:
     """Change to `config` of a process that has ports: they are opened, and clusters that are reached in another way are
@@ -86,9 +83,13 @@ class ConfigChange:
         self.config = config
         self.fates: dict[str, ClusterFate] = {}
         """Fates of the clusters that are in both configs and are reached in another way."""
+        self.moves: list[Move] = []
+        """Listeners of clusters that are reached in another way."""
+        self.moved: list[str] = []
+        """Descriptions of the listeners that lead to another cluster, once that is allowed."""
         self.ports: PreparedPorts | None = None
         self.follow: Callable[[], object] = lambda: None
-        """Has the parts of the process that are no network follow the config, once it is in force; cannot fail."""
+        """Updates the other parts of the process once the config is in force; cannot fail."""
 
     def prepare(self) -> PreparedPorts:
         """Return the ports of the config, none of which is open yet."""
@@ -97,19 +98,30 @@ class ConfigChange:
     def check(self) -> None:
         """Look at what can be known of the config once its ports are open. Raises UnusableSetting."""
 
-    def ends(self) -> Mapping[str, tuple[Upstream, Upstream]]:
-        """Return the clusters to be compared, as they were reached and as they will be."""
+    def ends(self) -> Mapping[tuple[str, str], Ends]:
+        """Return the pairs of clusters to compare, by their names in the config in force and in the new one."""
         raise NotImplementedError
 
-    async def open(self) -> None:
+    def in_use(self) -> Mapping[str, bool]:
+        """Return for each cluster in force whether clients have received its brokers."""
+        raise NotImplementedError
+
+    async def open(self, *, allow_cluster_change: bool = True) -> None:
         """Open the ports of new listeners, and ask for the ids of clusters that are reached in another way. Raises
-        UnusableSetting, and nothing has changed then."""
+        UnusableSetting, and ConfigRefused for listeners that lead to another cluster unless `allow_cluster_change`.
+        Nothing has changed then."""
         ports = self.prepare()
         await ports.open()
         self.ports = ports
         try:
             self.check()
-            self.fates.update(await find_fates(self.ends()))
+            found = await compare(self.ends())
+            self.fates.update({old: each.fate for (old, new), each in found.items() if old == new})
+            unasked = Comparison("", (), shared=False)
+            compared = {move: found.get((move.before, move.after), unasked) for move in self.moves}
+            if not allow_cluster_change:
+                refuse_moves(compared, self.in_use())
+            self.moved = [describe(move, each) for move, each in compared.items() if each.fate == "changed"]
         except BaseException:
             self.undo()
             raise
@@ -144,6 +156,9 @@ class NetworkChange(ConfigChange):
             same = known is not None and known.word == made.word and known.upstream is upstream
             listeners[each.name] = known if known is not None and same else made
         self.after = ServedNetwork(upstreams, locators, listeners)
+        if server.alone:  # otherwise the supervisor compares them
+            clusters = {name: upstream.config for name, upstream in before.upstreams.items()}
+            self.moves = moves([one.config for one in before.listeners.values()], clusters, config)
 
     def upstream(self, name: str, mark: int) -> Upstream:
         """Return the cluster of this name: the one that there is, if it is reached in the same way."""
@@ -164,10 +179,14 @@ class NetworkChange(ConfigChange):
     def check(self) -> None:
         check_bootstrap(self.after.upstreams.values(), self.server.port_service.own.has)
 
-    def ends(self) -> Mapping[str, tuple[Upstream, Upstream]]:
-        """Return the clusters that are to be compared: none in a worker, for which the supervisor does it."""
-        elsewhere = [name for name, fate in self.fates.items() if fate == "forgotten"] if self.server.alone else []
-        return {name: (self.before.upstreams[name], self.after.upstreams[name]) for name in elsewhere}
+    def ends(self) -> Mapping[tuple[str, str], Ends]:
+        """Return the pairs of clusters to compare. Empty in a worker: the supervisor compares them."""
+        pairs = [(name, name) for name, fate in self.fates.items() if fate == "forgotten"] if self.server.alone else []
+        pairs += [(move.before, move.after) for move in self.moves]
+        return {(old, new): (self.before.upstreams[old], self.after.upstreams[new]) for old, new in pairs}
+
+    def in_use(self) -> Mapping[str, bool]:
+        return {name: bool(upstream.topology.nodes) for name, upstream in self.before.upstreams.items()}
 
     def commit(self) -> None:
         """Put the change in force, for those who connect from now on. Cannot fail."""
@@ -252,47 +271,6 @@ def make_upstream(
                     mark, limits.max_nodes)  # fmt: skip
     made.own = own
     return made
-
-
-def is_reached_alike(one: ClusterConfig, other: ClusterConfig) -> bool:
-    """Return True if two configs of a cluster lead to the same servers, however these are talked to."""
-    return one.bootstrap == other.bootstrap and one.dial == other.dial
-
-
-async def find_fates(clusters: Mapping[str, tuple[Upstream, Upstream]]) -> dict[str, ClusterFate]:
-    """Find out which clusters are the same at the old place and at the new one, both of which are given."""
-    fates: dict[str, ClusterFate] = {}
-    ids: dict[tuple[str, bool], str] = {}
-
-    async def ask(name: str, new: bool, upstream: Upstream) -> None:
-        ids[name, new] = await cluster_id(upstream)
-
-    async with trio.open_nursery() as nursery:
-
-        def begin() -> Iterator[None]:
-            for name, ends in clusters.items():
-                for new, upstream in enumerate(ends):
-                    nursery.start_soon(ask, name, bool(new), upstream)
-                    yield
-
-        await a_few_at_a_time(begin())
-    for name in clusters:
-        old_id, new_id = ids[name, False], ids[name, True]
-        fates[name] = "forgotten" if not old_id or not new_id else "kept" if old_id == new_id else "changed"
-    return fates
-
-
-async def cluster_id(upstream: Upstream) -> str:
-    """Return the id that a cluster gives itself; empty if it does not say."""
-    with trio.move_on_after(ID_PATIENCE):
-        try:
-            async with own_connection(upstream) as sock:
-                frame = await send_request(sock, brokers_request(), LONGEST_ANSWER)
-            answer = await trio.to_thread.run_sync(partial(decode_response, frame, METADATA, VERSION, trailing=True))
-            return str(answer.body.get("cluster_id") or "")
-        except (OSError, DecodeError):
-            pass
-    return ""
 
 
 def check_bootstrap(upstreams: Iterable[Upstream], is_own: Callable[[object], bool]) -> None:

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from kproxy.cli import main
 from kproxy.testing.process import free_port
+from tests.support.live_proxy import NamedBroker
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
 
@@ -225,6 +226,26 @@ def test_tokens_and_the_log_change_at_once(configured: Callable[..., Any], tmp_p
     with RawClient(run.document["listeners"][0]["bind"]) as client:
         assert client.brokers()
     until(lambda: any(line["level"] == "debug" for line in run.proxy.said("connection closed")))
+
+
+def test_config_apply_other_cluster_needs_option(configured: Callable[..., Any], tmp_path: Path) -> None:
+    """By the command and by SIGHUP, which has no option and logs the remedy."""
+    with NamedBroker("one") as one, NamedBroker("two") as two:
+        run = configured(clusters={"main": {"bootstrap": [one.address]}})
+        with RawClient(run.document["listeners"][0]["bind"]) as client:
+            before = client.brokers()
+            run.write(clusters={"main": {"bootstrap": [two.address]}})
+            run.proxy.child.signal(signal.SIGHUP)
+            until(lambda: run.proxy.said("config rejected, the one in force stays"))
+            (refused,) = run.proxy.said("config rejected")
+            assert "expected one, got two" in refused["mistake"]
+            assert "--allow-cluster-change" in refused["mistake"]
+            assert run("apply", code=1) == ""
+            assert "listener a leads to another cluster id (cluster main): expected one, got two" in run.errors
+            assert client.brokers() == before
+            assert "changed\tclusters.main" in run("apply", "--allow-cluster-change")
+            assert client.rest() == b""
+        assert len(run.proxy.said("clients are moved to another cluster")) == 1
 
 
 def test_a_cluster_that_cannot_be_reached_stops_no_other(configured: Callable[..., Any]) -> None:

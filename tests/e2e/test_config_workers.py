@@ -51,10 +51,11 @@ class Two:
     def write(self, config: dict[str, Any]) -> None:
         self.file.write_text(json.dumps(self.rest | config))
 
-    def apply(self, config: dict[str, Any]) -> list[str]:
+    def apply(self, config: dict[str, Any], **query: str) -> list[str]:
         """The names of the steps. Raises what the command shows."""
         self.write(config)
-        return [one["name"] for one in self.admin("POST", "/api/config", b"", kind="application/yaml")["steps"]]
+        found = self.admin("POST", "/api/config", b"", kind="application/yaml", query=query)
+        return [one["name"] for one in found["steps"]]
 
     def connect(self, name: str) -> RawClient:
         return RawClient(f"127.0.0.1:{self.ports[name]}")
@@ -96,7 +97,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
 @pytest.fixture
 def two(running: Two) -> Two:
     """With one listener."""
-    running.apply(running.config("a"))
+    running.apply(running.config("a"), allow_cluster_change="true")
     return running
 
 
@@ -191,10 +192,16 @@ def test_a_worker_that_is_killed_comes_back_with_the_config_in_force(two: Two) -
 
 
 def test_a_cluster_that_is_another_one_is_left_by_all(two: Two) -> None:
-    """With the same answer in all workers, and nothing of the old cluster is known any more."""
+    """All workers or none: the supervisor refuses it first. Nothing of the old cluster is known once it is allowed."""
     with ExitStack() as stack:
         clients = two.opened(stack, "a")
-        two.apply(two.config("a", bootstrap=two.other.address))
+        other = two.config("a", bootstrap=two.other.address)
+        with pytest.raises(
+            Refused, match=r"listener a leads to another cluster id \(cluster main\): expected one, got two"
+        ):
+            two.apply(other)
+        assert [client.brokers() for client in clients] == [two.at("a")] * len(clients)
+        two.apply(other, allow_cluster_change="true")
         for client in clients:
             with pytest.raises((EndOfStream, ConnectionError)):
                 client.frame()

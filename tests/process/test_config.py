@@ -103,7 +103,8 @@ def test_a_changed_listener_keeps_its_socket_and_its_connections_their_word(
     with connect(port) as before:
         assert before.brokers() == {1: f"127.0.0.1:{port + 2}"}
         acceptor = live.call(lambda: proxy.server.port_service.by_listener["a"].by_port[port][0])  # type: ignore[attr-defined]
-        live.apply(config(listener("a", port, "other", advertise=False), main=broker, other=other))
+        moved = config(listener("a", port, "other", advertise=False), main=broker, other=other)
+        live.apply(moved, allow_cluster_change=True)
         assert live.call(lambda: proxy.server.port_service.by_listener["a"].by_port[port][0]) is acceptor  # type: ignore[attr-defined]
         with connect(port) as after:
             assert after.brokers() == {2: other.address}
@@ -184,7 +185,7 @@ def test_a_cluster_that_is_reached_elsewhere(way: str, stack: ExitStack, broker:
     live = stack.enter_context(LiveProxy(config(listener("a", port), main=broker)))
     with connect(port) as client:
         assert client.brokers() == {1: f"127.0.0.1:{port + 2}"}
-        live.apply(config(listener("a", port), main=new))
+        live.apply(config(listener("a", port), main=new), allow_cluster_change=way != "same")
         nodes = live.call(lambda: dict(live.proxy.server.upstreams["main"].topology.nodes))
         assert nodes == ({1: (broker.host, broker.port)} if way == "same" else {})
         if way == "changed":
@@ -219,7 +220,7 @@ def test_what_goes_takes_connections_of_all_earlier_configs_along(
         elif way == "moved":
             live.apply(config(listener("a", free_port()), listener("b", stay), main=broker))
         else:
-            live.apply(config(listener("a", port), listener("b", stay), main=other))
+            live.apply(config(listener("a", port), listener("b", stay), main=other), allow_cluster_change=True)
         for client in opened:
             with pytest.raises((EndOfStream, ConnectionError)):
                 client.frame()
@@ -400,7 +401,7 @@ def test_many_applies_leave_no_descriptor_behind(stack: ExitStack, broker: Named
 
     def settled() -> int:
         for each in configs[1:] + configs[:1]:
-            live.apply(each)
+            live.apply(each, allow_cluster_change=True)
             with connect(one) as client:
                 client.brokers()
         until(lambda: live.call(lambda: not live.proxy.server.connections))

@@ -205,7 +205,7 @@ def test_what_is_told_equals_a_fresh_start(world: World, sequence: list[Served])
     with LiveProxy(wanted[0]) as live:
         assert told(world, live) == fresh[0]
         for config, expected in [*zip(wanted[1:], fresh[1:], strict=True), (wanted[0], fresh[0])]:
-            live.apply(config)
+            live.apply(config, allow_cluster_change=True)
             assert told(world, live) == expected
 
 
@@ -237,9 +237,9 @@ def test_what_is_served_equals_a_fresh_start(world: World, sequence: list[tuple[
         for config, found in zip(wanted, fresh, strict=True):
             if found is None:
                 with pytest.raises(DocumentError):
-                    live.apply(config)
+                    live.apply(config, allow_cluster_change=True)
             else:
-                live.apply(config)
+                live.apply(config, allow_cluster_change=True)
                 current = found
             assert asked_for(world.served(), current) == current
             settled(live)
@@ -283,7 +283,7 @@ def test_a_shared_port_goes_on_when_its_owner_goes(world: World) -> None:
         )
         before = acceptor()
         for config, served in ((only_second, HOSTS[1:]), (both, HOSTS), (only_first, HOSTS[:1]), (both, HOSTS)):
-            live.apply(config)
+            live.apply(config, allow_cluster_change=True)
             assert {host: nodes(host) for host in HOSTS} == {
                 host: expected[host] if host in served else "ended" for host in HOSTS
             }

@@ -16,8 +16,9 @@ from kproxy.config.document import Config
 from kproxy.errors import UnusableSetting
 from kproxy.net.accept.port_change import PortChange
 from kproxy.net.capacity import find_capacity, log_capacity
+from kproxy.net.cluster_identity import Ends, is_reached_alike, moves
 from kproxy.net.dial.upstream import Upstream
-from kproxy.net.network import ConfigChange, is_reached_alike, make_upstream
+from kproxy.net.network import ConfigChange, make_upstream
 
 from .dispatcher import words_of
 from .messages import NetworkTerms, pack
@@ -32,17 +33,19 @@ class PoolChange(ConfigChange):
         super().__init__(config)
         self.network, self.packed = network, pack(config)
         self.words = words_of(config, network.dispatcher.words)
-        self.compared: dict[str, tuple[Upstream, Upstream]] = {}
+        self.compared: dict[tuple[str, str], Ends] = {}
         before = network.config
         marks, marks_before = config.marks(), before.marks()
+        self.moves = moves(before.listeners, before.clusters, config)
         for name, cluster in config.clusters.items():
             old = before.clusters.get(name)
-            if old is None or is_reached_alike(old, cluster):
-                continue
-            self.fates[name] = "forgotten"  # unless it is found to be the same
-            new = self.upstream(name, config, marks[name])
-            with suppress(UnusableSetting):  # files of before may be gone: it cannot be asked
-                self.compared[name] = self.upstream(name, before, marks_before[name]), new
+            if old is not None and not is_reached_alike(old, cluster):
+                self.fates[name] = "forgotten"  # unless it is found to be the same
+        pairs = [(name, name) for name in self.fates] + [(move.before, move.after) for move in self.moves]
+        for pair in dict.fromkeys(pairs):
+            new = self.upstream(pair[1], config, marks[pair[1]])
+            with suppress(UnusableSetting):  # files of the old config may be gone: the cluster cannot be asked
+                self.compared[pair] = self.upstream(pair[0], before, marks_before[pair[0]]), new
 
     @property
     def told(self) -> PoolChange:
@@ -53,8 +56,11 @@ class PoolChange(ConfigChange):
         network = self.network
         return network.port_service.prepare(self.config, network.dispatcher.entrances(self.words))
 
-    def ends(self) -> Mapping[str, tuple[Upstream, Upstream]]:
+    def ends(self) -> Mapping[tuple[str, str], Ends]:
         return self.compared
+
+    def in_use(self) -> Mapping[str, bool]:
+        return {name: bool(topology.nodes) for name, topology in self.network.topologies.items()}
 
     def upstream(self, name: str, config: Config, mark: int) -> Upstream:
         network = self.network
