@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from random import Random
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from kproxy.core.lanes import frame_templates
+from kproxy.core.lanes.frame import RequestView
 from kproxy.core.live import engine
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session_state import NOWHERE
+from kproxy.errors import DecodeError
 from kproxy.rules.document.source import Source
 from kproxy.rules.store import RuleStore
-from kproxy.testing.dialogue import Dialogue, frames, request, response
+from kproxy.testing.dialogue import Dialogue, frames, request, response, sized
 from kproxy.wire import decode_request
-from tests.support.frames import produce
+from tests.support.frames import fetch, produce
 
 PRODUCE, HANDSHAKE, AUTHENTICATE = 0, 17, 36
 RULES: dict[str, dict[str, Any]] = {
@@ -279,3 +282,89 @@ def test_what_is_remembered_of_a_connection_is_bounded() -> None:
     assert rules is not None
     assert 0 < len(rules.templates) <= frame_templates.MOST
     assert 0 < len(rules.templates.selections) <= frame_templates.MOST_SELECTIONS
+
+
+ACCESS = [
+    [{"kind": "deny", "match": {"topic": "secret*"}}],
+    [{"kind": "read_only", "match": {"topic": "secret*"}}, {"kind": "deny", "match": {"topic": "*.secret"}}],
+    [{"kind": "deny", "match": {"topic": "secret*"}}, {"kind": "quota", "per": ["client_id"], "produce": "1MB/s"}],
+    [{"kind": "deny", "match": {"topic": "secret*"}}, {"kind": "delay", "delay": "1ms", "when": {"every": 2}}],
+]
+VERSIONS = [(PRODUCE, version) for version in range(3, 13)] + [(1, version) for version in range(4, 13)]
+EDGES = (0, 1, 2, 0x7F, 0x80, 0xFF)
+
+
+def about(key: int, version: int, correlation: int, topic: str, random: Random) -> bytes:
+    """Return a Produce or Fetch about one topic, with one to three partitions."""
+    parts = [(topic, index) for index in range(random.choice((1, 1, 1, 2, 3)))]
+    if key == PRODUCE:
+        return produce(correlation, *parts, version=version, records=b"r" * random.choice((0, 5, 70, 300)))
+    return fetch(correlation, *parts, version=version)
+
+
+def damaged(frame: bytes, random: Random) -> bytes:
+    """Return the frame with a cut end, changed bytes, bytes put in, or bytes behind it; the size in front is right."""
+    content = bytearray(frame[4:])
+    at = random.randrange(8, len(content))
+    match random.randrange(5):
+        case 0:
+            del content[at:]
+        case 1:
+            content[at:at] = bytes(random.choice(EDGES) for _ in range(random.choice((1, 2, 4))))
+        case 2:
+            content += random.randbytes(random.choice((1, 3, 40)))
+        case _:
+            for _ in range(random.choice((1, 1, 2, 4))):
+                content[random.randrange(8, len(content))] = random.choice((*EDGES, random.randrange(256)))
+    return sized(bytes(content))
+
+
+def is_good(frame: bytes) -> bool:
+    """Return True if the frame is a request of the table."""
+    try:
+        decode_request(frame[4:], trailing=True)
+    except DecodeError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("rules", ACCESS)
+@pytest.mark.parametrize(("key", "version"), VERSIONS)
+def test_malformed_request_with_a_known_beginning_names_no_other(
+    key: int, version: int, rules: list[dict[str, Any]]
+) -> None:
+    """The templates change nothing for a good frame. A malformed one passes only if it begins like a good one that
+    passed, up to the number of partitions: no other topic than an allowed one is in it."""
+    random, written, passed = Random(f"{key} {version} {rules}"), text(*rules), 0
+    for _ in range(40):
+        known = [about(key, version, number, random.choice(("orders", "open")), random) for number in range(1, 4)]
+        tried = damaged(
+            about(key, version, 4, random.choice(("orders", "open", "secret.a", "a.secret")), random), random
+        )
+        after = about(key, version, 5, "orders", random)
+        chunk = random.choice((0, 0, 30, 60))
+        parts = [*known, *([tried[:chunk], tried[chunk:]] if 0 < chunk < len(tried) else [tried]), after]
+        with patch.object(frame_templates, "beginning", lambda *arguments: None):
+            expected = spoken(written, parts)
+        found = spoken(written, parts)
+        if found == expected:
+            continue
+        assert not is_good(tried)
+        assert b"secret" not in tried
+        assert expected[3] is not None, "without templates it is refused"
+        assert expected[3].cause == "decode"
+        sent = b"".join(known)
+        assert expected[0] == sent
+        assert found[0] == sent + tried + after
+        heads = {beginning_of(frame) for frame in known}
+        assert beginning_of(tried) in heads
+        passed += 1
+    assert passed <= 20, "most differences are refused as without templates"
+
+
+def beginning_of(frame: bytes) -> bytes | None:
+    """Return the bytes of a request that its template compares."""
+    talk = Dialogue(text(*ACCESS[0]))
+    talk.client(frame[:4])
+    step = talk.session.plan[int.from_bytes(frame[4:8], "big")]
+    return frame_templates.beginning(RequestView.of(step, frame, 0.0))

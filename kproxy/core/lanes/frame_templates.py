@@ -1,10 +1,13 @@
-"""Beginnings of requests that were met before, with what was concluded about all requests that begin so.
+"""Cache of request beginnings: the rules that match every request with the same beginning.
 
-Strategy. What most rules select by stands at the beginning of most requests: the client id, and the name or id of the
-only topic. As long as a request begins with the same bytes as one before, the same rules match it, and nothing else of
-it has to be there: if no rule does, or the triggers of those that do say that it is not their turn, it goes its plain
-way. Some beginnings are kept for each connection; the last one is compared where frames are scanned, if the plain way
-is to pass. All are forgotten when something is heard of who the client is.
+Most rules select by the client id and by the name or id of the only topic, which are at the beginning of a request. If
+a request has the same beginning as a request before, the same rules match it, and its other bytes are not read. It
+passes if no rule matches, or if no trigger of the matching rules fires. Each connection has its own cache. The scan
+compares the last template only, if requests of this template pass unchanged. The cache is dropped when the client's
+identity changes.
+
+The bytes after the beginning can be malformed: a request that would be refused without the cache passes with it. They
+name no other topic, because the beginning has the number of topics, which is one (docs/threat-model.md).
 """
 
 from __future__ import annotations
