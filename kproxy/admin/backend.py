@@ -31,6 +31,7 @@ from kproxy.view.sources import OpenedCaptures
 from .capture_store import CaptureStore, ProcessCaptures
 from .guard import AdminTokens
 from .member import Member, MemberGone, ProcessMember, ViewTerms
+from .page_leases import PageLeases
 from .view_totals import TotalsKeeper
 
 T = TypeVar("T")
@@ -63,11 +64,14 @@ class Backend:
     stream: str = field(default_factory=partial(token_hex, 4))
     """Id of all streams of views: places in them mean something as long as this is the same."""
     totals: TotalsKeeper = field(init=False)
+    leases: PageLeases = field(init=False)
+    """Rules that end with pages of the view."""
     streams: dict[Any, trio.CancelScope] = field(default_factory=dict)
     """Scopes of the streams that go on now."""
 
     def __post_init__(self) -> None:
         self.totals = TotalsKeeper(self)
+        self.leases = PageLeases(self.keeper, self.log)
 
     def use_view(self, view: ViewConfig) -> None:
         """Let those who look see and do what this config says. Streams that say or show something else end."""

@@ -152,5 +152,5 @@ OPERATIONS = (
     action("drop", "Let it go nowhere.", DropBody),
     action("close", "Close its connection.", CloseBody),
     action("extend", "Hold it longer, ten minutes in all at most.", ExtendBody, "not_editable"),
-    action("claim", "Say who is at it, for half a minute.", ClaimBody),
+    action("claim", "Say who edits it, and hold it for half a minute at least, ten minutes in all at most.", ClaimBody),
 )  # fmt: skip

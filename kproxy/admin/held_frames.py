@@ -8,6 +8,7 @@ loop wait for the interpreter at each of its system calls. Lists are made in tur
 from __future__ import annotations
 
 import binascii
+import math
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -17,7 +18,7 @@ import trio
 
 from kproxy.core.holding.desk import HoldingDesk
 from kproxy.core.holding.edit import BadEdit, MessageEdit, answer_of
-from kproxy.core.holding.held import MOST_BYTES, HeldFrame
+from kproxy.core.holding.held import LONGEST_HOLD, MOST_BYTES, HeldFrame
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.loop.turns import in_turns
 from kproxy.observe.credentials import take_out, withheld_body
@@ -83,8 +84,8 @@ class HeldFrames:
     # ---- look
 
     async def show_all(self) -> HeldRows:
-        """Show all that is held, oldest first."""
-        held = list(islice(self.desk.held.values(), MOST_LISTED))
+        """Return all held frames, oldest first."""
+        held = list(islice((held for held in self.desk.held.values() if held is first_of(held)), MOST_LISTED))
         return HeldRows(rows=await self.rows(held), passed_over=self.desk.passed_over)
 
     async def rows(self, frames: Iterable[HeldFrame]) -> list[tuple[str, str, str]]:
@@ -109,8 +110,9 @@ class HeldFrames:
         return made.row
 
     def told(self, what: str, held: HeldFrame, how: HowGone | None, who: str) -> None:
-        """Make the row of a frame anew that has changed, and none any more of one that is gone."""
+        """Forget the row of a frame that has changed or is gone."""
         self.made.pop(held.id, None)
+        self.made.pop(first_of(held).id, None)
 
     def show(self, held: HeldFrame) -> HeldShown:
         return HeldShown(**self.fields(held))
@@ -118,9 +120,12 @@ class HeldFrames:
     def fields(self, held: HeldFrame) -> dict[str, Any]:
         """Return what a `HeldShown` has, without looking into the frame."""
         session, exchange, now = held.session, held.evaluation.exchange, self.desk.clock()
-        why_not = self.why_not(held)
+        why_not, holds = self.why_not(held), held.evaluation.holds or [held]
+        last = max(holds, key=lambda one: math.inf if one.until is None else one.until)  # the frame goes on after it
+        left = None if last.until is None else round(max(0.0, last.until - now), 3)
+        longest = None if last.until is None else round(max(0.0, last.since + LONGEST_HOLD - now), 3)
         return {
-            "id": held.id, "rule": held.running.name, "at": held.at,
+            "id": held.id, "rule": held.running.name, "rules": [one.running.name for one in holds], "at": held.at,
             "exchange": HeldExchangeShown(
                 connection=session.number, listener=session.facts.listener,
                 client_address=session.facts.client_address, client=exchange.client_id,
@@ -128,8 +133,8 @@ class HeldFrames:
                 correlation_id=exchange.correlation_id,
             ),
             "since": calendar_time(held.since),
-            "ends_in": None if held.until is None else round(max(0.0, held.until - now), 3),
-            "then": error_name(held.then) if isinstance(held.then, int) else held.then,
+            "ends_in": left, "longest": longest,
+            "then": error_name(last.then) if isinstance(last.then, int) else last.then,
             "revision": held.revision, "behind": held.behind, "bytes": held.size + 4,
             "client_ended": held.ended,
             "editable": not why_not, "why_not": why_not or None, "claimed_by": held.claimant(now) or None,
@@ -202,8 +207,9 @@ class HeldFrames:
             raise Problem(409, "held_changed", text)
 
     def act(self, held: HeldFrame, body: HeldBody) -> None:
-        """Do what is asked. Raises Problem."""
+        """Do what is asked, for all rules that hold the frame. Raises Problem."""
         self.check_revision(held, body)
+        others = [one for one in held.evaluation.holds if one is not held]
         match body:
             case ResumeBody():
                 self.resume(held, body)
@@ -221,9 +227,15 @@ class HeldFrames:
             case ExtendBody(by=by_seconds):
                 if held.until is None:
                     raise Problem(409, "not_editable", "it is held without a time, by when: {hold: true}")
-                held.extend(by_seconds)
+                for one in (held, *others):
+                    one.extend(by_seconds)
+                return
             case ClaimBody(who=who):
-                held.claim(who, self.desk.clock())
+                for one in (held, *others):
+                    one.claim(who, self.desk.clock())
+                return
+        for one in others:
+            one.let_go("resumed", body.who)
 
     def resume(self, held: HeldFrame, body: ResumeBody) -> None:
         """Let a frame go on, changed or not. Raises Problem."""
@@ -367,6 +379,12 @@ class HeldFrames:
             self.find(held.id)
             raise Problem(503, "not_everywhere", f"the connection of {held.id} has had no turn for {PATIENCE:g} s")
         return results[0]
+
+
+def first_of(held: HeldFrame) -> HeldFrame:
+    """Return the first hold of the same frame. Lists and news show the frame under its id."""
+    holds = held.evaluation.holds
+    return holds[0] if holds else held
 
 
 def decoded(text: str) -> bytes:

@@ -38,11 +38,15 @@ class HeldShown(Shown):
     """Frame that a rule holds."""
 
     id: str = Field(description="CONNECTION-NUMBER")
-    rule: str
+    rule: str = Field(description="the first of `rules`")
+    rules: list[str] = Field(description="rules that hold it")
     at: Literal["request", "response"]
     exchange: HeldExchangeShown
     since: str = Field(description="ISO 8601")
     ends_in: float | None = Field(description="seconds until it goes on by itself, null: it does not")
+    longest: float | None = Field(
+        description="seconds until it goes on however often it is extended, null: it does not"
+    )
     then: str = Field(description="what becomes of it then: pass, close, or the name of an error")
     revision: int = Field(description="to be named by whoever decides: another one means that it has changed")
     behind: int = Field(description="frames on its connection that wait behind it")
@@ -58,7 +62,7 @@ class HeldShown(Shown):
 
 
 class HeldListShown(Shown):
-    """Frames that are held now."""
+    """Frames that are held now, each once, whatever number of rules holds it."""
 
     held: list[HeldShown]
     most: int = Field(description="frames that rules made for it may hold at a time, in each process")
@@ -145,9 +149,7 @@ class ExtendBody(HeldBody):
 
 
 class ClaimBody(HeldBody):
-    """Name of whoever is at a held frame, told to others for half a minute."""
-
-    who: GivenName = Field(min_length=1, max_length=LONGEST_WHO)
+    """Name of the user who edits a held frame, shown to others for half a minute; may be empty."""
 
 
 class ResumeAllBody(HeldBody):

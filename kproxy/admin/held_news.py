@@ -12,7 +12,7 @@ from pydantic import Field
 from kproxy.core.holding.held import HeldFrame
 from kproxy.rules.running import HowGone
 
-from .held_frames import HeldFrames
+from .held_frames import HeldFrames, first_of
 from .models import Shown
 
 MOST_NEWS = 2000
@@ -51,9 +51,18 @@ class HeldNews:
         frames.desk.tell.append(self.told)
 
     def told(self, what: str, held: HeldFrame, how: HowGone | None, who: str) -> None:
-        """Note what has become of a frame."""
+        """Note a change of a frame. A frame that another rule still holds goes on under the id of that hold."""
+        first = first_of(held)
+        if how is not None:
+            self.note("gone", GoneShown(id=held.id, how=how, who=who))
+            if first is not held:
+                self.note("added", first.id)
+        else:
+            self.note(what if first is held else "changed", first.id)
+
+    def note(self, what: str, one: str | GoneShown) -> None:
         self.number += 1
-        self.latest.append((self.number, what, GoneShown(id=held.id, how=how, who=who) if how is not None else held.id))
+        self.latest.append((self.number, what, one))
 
     async def since(self, number: int | None) -> HeldNewsShown:
         """Return the news since this number; None: all that is held."""

@@ -28,6 +28,10 @@ class Query(BaseModel, extra="forbid"):
     """Base of all queries."""
 
 
+PageId = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9_-]*$")]
+"""Random id that a page of the view gives itself; empty: none."""
+
+
 class PutQuery(Query):
     """Query with rules that are added."""
 
@@ -36,6 +40,9 @@ class PutQuery(Query):
     )
     ttl: Ttl | None = Field(
         default=None, description="after which they go away by themselves, such as 30s, for rules without a `ttl:`"
+    )
+    page: PageId = Field(
+        default="", description="id of a page: its rules are removed when it has had no stream (`/api/view`) for 30 s"
     )
 
 

@@ -275,6 +275,9 @@ async def _load(backend: Backend, call: OperationCall, document: Source, *, agai
         return store.put(document, origin, now, ttl=call.query.ttl, again=again)
 
     await backend.keeper.load_everywhere(origin, put, check=call.check)
+    stored = backend.keeper.store.stored_rules
+    names = [name for name, one in stored.items() if one.stored_document.document.source is document]
+    backend.leases.add(call.query.page, names)
 
 
 def as_document(source: Source, name: str) -> Source:

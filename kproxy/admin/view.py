@@ -39,7 +39,7 @@ from .member import Member, MemberGone
 from .models import Shown
 from .operation import Operation, OperationCall
 from .problem import Problem
-from .queries import Query
+from .queries import PageId, Query
 from .tail import LOOK, room_for_another, wanted_by
 from .view_source import MOST_ROWS, ViewSource
 
@@ -58,6 +58,7 @@ class ViewQuery(Query):
 
     filter: str = Field(default="", description="in the filter language, such as `~k produce ~t orders`; empty: all")
     rows: int = Field(default=USUAL_ROWS, ge=1, le=MOST_ROWS, description="rows in a second at most")
+    page: PageId = Field(default="", description="id of the page that reads it: rules may end with it")
 
 
 class ViewShown(Shown):
@@ -144,6 +145,7 @@ class ViewStream(GuardedStream):
         """Write the head of the response, then events until the viewer leaves."""
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         self.backend.listeners.add(self.number)
+        self.backend.leases.opened(self.call.query.page)
         self.log.info("view begins")
         try:
             async with trio.open_nursery() as nursery:
@@ -161,6 +163,7 @@ class ViewStream(GuardedStream):
                     await self.write(send, text)
         finally:
             self.backend.listeners.discard(self.number)
+            self.backend.leases.closed(self.call.query.page)
             for told in self.told.values():
                 told.source.end()
             self.log.info("view ends")

@@ -178,5 +178,7 @@ def api(make_api: Callable[..., Api]) -> Api:
 
 @pytest.fixture
 def make_held(make_api: Callable[..., Api]) -> Callable[..., Held]:
-    """`make_held("at: both")`: such a rule in force."""
-    return lambda more="at: both": Held(make_api(f"rules:\n  - {{name: hold, kind: intercept, {more}}}\n"))
+    """`make_held("at: both")`: such a rule in force; `other`: a second rule, as YAML."""
+    return lambda more="at: both", other="": Held(
+        make_api(f"rules:\n  - {{name: hold, kind: intercept, {more}}}\n  {other}\n")
+    )

@@ -32,7 +32,7 @@ from .exchanges import ExchangePane
 from .held_pane import HeldPane
 from .help_pane import HelpPane
 from .host import Pane
-from .keys import KEYS, SCREENS
+from .keys import CHANGES, CHOOSES, KEYS, SCREENS
 from .paint import Bar, TextPart
 from .proxy_source import ProxySource
 from .questions import Questions
@@ -46,6 +46,7 @@ T = TypeVar("T")
 THEMES = ("ansi-dark", "ansi-light")
 TURN = 0.05
 """Seconds from one look into the queues to the next."""
+NO_CHANGE = "files are only looked at: a running proxy can be changed"
 SHARE = 0.03
 """Seconds that one look takes at most."""
 
@@ -93,11 +94,16 @@ class ViewApp(App[None], inherit_bindings=False):
         }  # fmt: skip
         self.shown = "exchanges"
         self.before = "exchanges"
+        self.chosen = False  # whether a line was chosen since this screen is shown
         self.head, self.line, self.foot = Bar("head", "reverse"), Bar("filter"), Bar("foot", most=4)
 
     @property
     def pane(self) -> Pane:
         return self.panes[self.shown]
+
+    @property
+    def page(self) -> str:
+        return self.proxy.page
 
     @property
     def admin(self) -> Admin | None:
@@ -214,7 +220,7 @@ class ViewApp(App[None], inherit_bindings=False):
     def change(self, method: str, path: str, body: Any, then: Callable[[Any], None]) -> None:
         admin = self.admin
         if admin is None:
-            self.say("files are only looked at: a running proxy can be changed", good=False)
+            self.say(NO_CHANGE, good=False)
             return
         data = None if body is None else json.dumps(body).encode()
         self.work(lambda: admin(method, path, data), then)
@@ -222,8 +228,11 @@ class ViewApp(App[None], inherit_bindings=False):
     def prompt(self, label: str, value: str, then: Callable[[str], None]) -> None:
         self.questions.line(label, value, then)
 
-    def confirm(self, question: str, then: Callable[[], None]) -> None:
-        self.questions.confirm(question, then)
+    def confirm(self, question: str, then: Callable[[], None], word: str = "") -> None:
+        if word and self.admin is None:
+            self.say(NO_CHANGE, good=False)
+        else:
+            self.questions.confirm(question, then, word)
 
     def refocus(self) -> None:
         """Give the keys back to the screen that is shown."""
@@ -244,6 +253,7 @@ class ViewApp(App[None], inherit_bindings=False):
     def show(self, screen: str) -> None:
         if screen != self.shown:
             self.before = self.shown
+            self.chosen = False
             self.pane.display = False
             self.shown = screen
             self.pane.display = True
@@ -266,8 +276,15 @@ class ViewApp(App[None], inherit_bindings=False):
         self.message = ("", "")
         if does == "screen":
             self.show(SCREENS[int(key or 1) - 1])
+        elif does in CHANGES and self.shown not in ("exchanges", "details") and not self.chosen:
+            # the key that opened the screen and one more must not change anything
+            self.say("choose a line first: j or k", good=False)
         else:
+            self.chosen |= does in CHOOSES
             self.use(does)
+
+    def on_click(self) -> None:
+        self.chosen = True
 
     def use(self, does: str) -> None:
         for who in (self.focused, self.pane, self.keys):

@@ -86,14 +86,14 @@ class AppKeys:
         rule: dict[str, Any] = {"name": self.rule_name(), "kind": "intercept"}
         if text.strip():
             rule["filter"] = text.strip()
-        path = f"/api/rules?ttl={INTERCEPT_TTL}&replace=true"
+        path = f"/api/rules?ttl={INTERCEPT_TTL}&replace=true&page={self.app.page}"
 
         def add() -> None:
             self.app.change("POST", path, {"rules": [rule]}, done)
 
         def done(answer: Any) -> None:
             self.app.intercepting = True
-            self.app.say(f"held from now on, for ten minutes: {text.strip() or 'everything'}; 3 shows it, I ends it")
+            self.app.say(f"held for ten minutes, or until this view ends: {text.strip() or 'everything'}; 3 shows it")
 
         self.app.confirm(f"hold {text.strip() or 'every request'} of all clients?", add)
 
@@ -102,17 +102,24 @@ class AppKeys:
         return f"hold for {user()}"
 
     def do_intercepting(self) -> None:
-        app = self.app
-        app.intercepting = not app.intercepting
-        action = "enable" if app.intercepting else "disable"
-        said = "holds again" if app.intercepting else "holds nothing more, and has let go"
-        app.change("POST", f"/api/rules/{segment(self.rule_name())}/{action}", None,
-                   lambda answer: app.say(f'"{self.rule_name()}" {said}'))  # fmt: skip
+        app, name, on = self.app, self.rule_name(), not self.app.intercepting
+        said = "on" if on else "off"
+        path = f"/api/rules/{segment(name)}/{'enable' if on else 'disable'}"
+
+        def turned(answer: Any) -> None:
+            app.intercepting = on
+            app.say(f'"{name}" is {said}')
+
+        app.confirm(f'turn "{name}" {said}?', lambda: app.change("POST", path, None, turned), "yes")
 
     def do_resume_all(self) -> None:
         app = self.app
-        app.change("POST", "/api/held/resume", {"who": user()},
-                   lambda answer: app.say(f"{answer.get('resumed', '?')} resumed"))  # fmt: skip
+
+        def resume() -> None:
+            app.change("POST", "/api/held/resume", {"who": user()},
+                       lambda answer: app.say(f"{answer.get('resumed', '?')} resumed"))  # fmt: skip
+
+        app.confirm("resume all that is held?", resume, "yes")
 
     def do_kill(self) -> None:
         app = self.app
@@ -123,8 +130,8 @@ class AppKeys:
 
         def then(rules: Any) -> None:
             killed = rules.get("killed") is True
-            question = "put all faults back?" if killed else "turn all faults off, for all clients?"
-            app.confirm(question, lambda: app.change("DELETE" if killed else "POST", "/api/kill", None, done))
+            question = "enable all faults again?" if killed else "disable all faults, for all clients?"
+            app.confirm(question, lambda: app.change("DELETE" if killed else "POST", "/api/kill", None, done), "yes")
 
         def done(answer: Any) -> None:
             turned = answer.get("turned")

@@ -9,17 +9,21 @@ from typing import Any
 from textual.app import ComposeResult
 from textual.containers import Container
 
+from kproxy.observe.about import topics
+
 from .detail_lines import record_lines, timing_lines, title_of
 from .exchange_actions import make_rule, save_detail
 from .frame_fields import FrameField, TerminalFrame, frame_of
 from .host import Pane, ViewHost
 from .paint import Bar, LineList, TextPart
-from .send_again import send_again
+from .send_again import named_request, send_again
 
 ACROSS = 12
 """Bytes in a line, as `kproxy show` has them."""
 PARTS = ("request", "response", "records", "timing", "event")
 SIDES = ("client", "broker", "both")
+MOST_PARTITIONS = 6
+"""Partitions of a topic that a question names."""
 
 
 class FieldList(LineList):
@@ -277,7 +281,9 @@ class DetailPane(Pane):
     def do_send_again(self) -> None:
         event = self.detail.get("event")
         if isinstance(event, Mapping):
-            send_again(self.host, self.ident, str(event.get("api")), self.open)
+            api = str(event.get("api"))
+            what = named_request(api, topics(event, MOST_PARTITIONS), event.get("total_records"))
+            send_again(self.host, self.ident, api, self.open, what)
 
     def do_save(self) -> None:
         if self.ident:

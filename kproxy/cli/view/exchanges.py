@@ -16,7 +16,7 @@ from .exchange_cells import COLUMNS, StreamRow, cells, colour, heads, placed
 from .exchange_store import ExchangeStore
 from .host import Pane, ViewHost
 from .paint import LineList, Painted, TextPart
-from .send_again import send_again
+from .send_again import named_request, send_again
 
 ROOM = 20
 """Cells that outcome and what it is about grow by before more columns are shown."""
@@ -231,7 +231,10 @@ class ExchangePane(Pane):
     def do_send_again(self) -> None:
         place = self.rows.current()
         if place is not None:
-            send_again(self.host, self.host.store.ident(place), str(self.value("api")), self.show_sent)
+            api, ident = str(self.value("api")), self.host.store.ident(place)
+            send_again(
+                self.host, ident, api, self.show_sent, named_request(api, self.value("about"), self.value("records"))
+            )
 
     def show_sent(self, ident: str) -> None:
         """Open the details of an exchange that was sent again."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from textual.app import ComposeResult
 
-from kproxy.cli.admin_client import segment
+from kproxy.cli.admin_client import Admin, segment
 from kproxy.errors import KproxyError
 
 from .details import FieldList
@@ -20,6 +22,8 @@ from .paint import TextPart
 from .tables import ListedItem, TablePane
 from .user import user
 
+CLAIM = 10.0
+"""Seconds between two claims of a frame that is edited; each lasts thirty."""
 MOST_EDITS = 100
 """Frames whose edits are remembered."""
 
@@ -51,7 +55,7 @@ class HeldPane(TablePane):
         TerminalColumn("at", 8, 2, named("at")),
         TerminalColumn("api", 13, 0, lambda get: f"{_exchange('api')(get)} v{_exchange('version')(get)}", 24),
         TerminalColumn("conn", -4, 5, _exchange("connection")),
-        TerminalColumn("rule", 12, 4, named("rule"), 30),
+        TerminalColumn("rules", 12, 4, named("rules"), 30),
         TerminalColumn("left", -5, 3, _left),
         TerminalColumn("then", 5, 7, named("then")),
         TerminalColumn("bytes", -6, 8, sized("bytes")),
@@ -121,9 +125,8 @@ class HeldPane(TablePane):
         ident = str(one.get("id"))
 
         def ask() -> Any:
-            """Tell others who is at the frame, and read it."""
-            claim = json.dumps({"who": user()}).encode()
-            admin("POST", f"{self.path}/{segment(ident)}/claim", claim)
+            """Claim the frame, and read it."""
+            self.claim(admin, ident)
             return admin("GET", f"{self.path}/{segment(ident)}")
 
         self.host.work(ask, lambda held: self.edit(ident, held))
@@ -131,7 +134,8 @@ class HeldPane(TablePane):
     def edit(self, ident: str, held: ListedItem) -> None:
         """Have a frame edited, and ask the proxy what it makes of it."""
         before = values_of(held)
-        text = self.host.edited(self.drafts.get(ident) or as_yaml(heading(held), before), ".yaml")
+        with self.held_on(ident):
+            text = self.host.edited(self.drafts.get(ident) or as_yaml(heading(held), before), ".yaml")
         if text is None:
             return
         self.drafts[ident] = text
@@ -152,6 +156,25 @@ class HeldPane(TablePane):
 
         asked = {"revision": held.get("revision"), "set": wanted}
         self.host.change("POST", f"{self.path}/{segment(ident)}/preview", asked, then)
+
+    def claim(self, admin: Admin, ident: str) -> None:
+        admin("POST", f"{self.path}/{segment(ident)}/claim", json.dumps({"who": user()}).encode())
+
+    @contextmanager
+    def held_on(self, ident: str) -> Iterator[None]:
+        """Extend the hold of a frame by claims while the context lasts; the proxy bounds it."""
+        admin, over = self.host.admin, threading.Event()
+
+        def run() -> None:
+            while admin is not None and not over.wait(CLAIM):
+                with suppress(KproxyError, OSError):
+                    self.claim(admin, ident)
+
+        threading.Thread(target=run, name="view holds", daemon=True).start()
+        try:
+            yield
+        finally:
+            over.set()
 
     def do_undo(self) -> None:
         one = self.chosen()
@@ -205,7 +228,7 @@ class HeldPane(TablePane):
 
     def do_close(self) -> None:
         if self.chosen() is not None:
-            self.host.confirm("close its connection?", lambda: self.decide("close", "closed", how="fin"))
+            self.host.confirm("close its connection?", lambda: self.decide("close", "closed", how="fin"), "yes")
 
     def do_extend(self) -> None:
         one = self.chosen()
@@ -223,7 +246,9 @@ def heading(held: ListedItem) -> str:
     """Return in a line which frame is edited."""
     exchange = held.get("exchange")
     said = exchange if isinstance(exchange, Mapping) else {}
+    longest = held.get("longest")
+    most = f"; held while this editor is open, {longest:.0f} s at most" if isinstance(longest, (int, float)) else ""
     return (
         f"{said.get('api')} v{said.get('version')} {held.get('at')} of connection {said.get('connection')}, "
-        f'held by "{held.get("rule")}"'
+        f'held by "{held.get("rule")}"{most}'
     )

@@ -46,8 +46,8 @@ class ViewHost(Protocol):
         """Ask for a line of text."""
         ...
 
-    def confirm(self, question: str, then: Callable[[], None]) -> None:
-        """Ask a question that only `y` answers."""
+    def confirm(self, question: str, then: Callable[[], None], word: str = "") -> None:
+        """Ask a question that only `y` answers, or this word."""
         ...
 
     def edited(self, text: str, suffix: str) -> str | None:
@@ -70,6 +70,11 @@ class KeyHost(ViewHost, Protocol):
     """The name of the screen that is shown."""
     intercepting: bool
     """True while the rule that `i` has put is on."""
+
+    @property
+    def page(self) -> str:
+        """Return the id of this view: rules that it adds end with its stream."""
+        ...
 
     @property
     def proxy(self) -> ExchangeSource:

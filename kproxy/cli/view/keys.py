@@ -21,7 +21,7 @@ class KeyUse:
     """Use of a key on some of the screens.
 
     `keys`: their names in Textual, separated by commas. `shown`: as people write them. `does`: the method `do_…` of the
-    screen, else of the app. `says`: what it does, in a few words.
+    screen, or of the app. `says`: help text. `changes`: the key changes the item at the cursor.
     """
 
     where: str
@@ -29,6 +29,7 @@ class KeyUse:
     shown: str
     does: str
     says: str
+    changes: bool = False
 
 
 KEYS = (
@@ -42,10 +43,10 @@ KEYS = (
     KeyUse(EVERYWHERE, "p", "p", "pause", "stop the list, go on; what comes meanwhile is kept and counted"),
     KeyUse(EVERYWHERE, "z", "z", "clear", "clear the list"),
     KeyUse(EVERYWHERE, "L", "L", "load", "read a file; without a name: back to the proxy"),
-    KeyUse(EVERYWHERE, "i", "i", "intercept", "hold what a filter holds for, for ten minutes"),
-    KeyUse(EVERYWHERE, "I", "I", "intercepting", "turn that rule off, on"),
-    KeyUse(EVERYWHERE, "A", "A", "resume_all", "resume all that is held"),
-    KeyUse(EVERYWHERE, "K", "K", "kill", "turn all faults off, asked back; again: on"),
+    KeyUse(EVERYWHERE, "i", "i", "intercept", "hold what a filter matches, for ten minutes or until the view ends"),
+    KeyUse(EVERYWHERE, "I", "I", "intercepting", "turn that rule off, on, after a question"),
+    KeyUse(EVERYWHERE, "A", "A", "resume_all", "resume all that is held, after a question"),
+    KeyUse(EVERYWHERE, "K", "K", "kill", "disable all faults, after a question; again: enable them"),
     KeyUse(LISTS, "j,down", "j, ↓", "down", "a line down"),
     KeyUse(LISTS, "k,up", "k, ↑", "up", "a line up"),
     KeyUse(LISTS, "g,home", "g", "first", "to the first line"),
@@ -65,26 +66,30 @@ KEYS = (
     KeyUse(EXCHANGES, "m", "m", "make_rule", "make a rule of it, in $EDITOR"),
     KeyUse(EXCHANGES, "o", "o", "follow_what", "only the exchanges of its group, topic, client id …"),
     KeyUse(EXCHANGES, "c", "c", "its_connection", "only the exchanges of its connection"),
-    KeyUse(EXCHANGES, "r", "r", "send_again", "send its request again; asked back where it changes something"),
+    KeyUse(EXCHANGES, "r", "r", "send_again", "send its request again; one that changes something, after a question"),
     KeyUse(EXCHANGES, "w", "w", "save", "save it as JSON, with its bytes"),
     KeyUse(DETAILS, "tab", "Tab", "next_part", "request, response, records, timing, event"),
     KeyUse(DETAILS, "right_square_bracket", "]", "next_field", "the next field"),
     KeyUse(DETAILS, "left_square_bracket", "[", "field_before", "the field before"),
     KeyUse(DETAILS, "b", "b", "bytes", "bytes of the client, of the broker, of both"),
-    KeyUse(HELD, "a", "a", "resume", "resume it, with your edits; of a rule: all that it holds"),
-    KeyUse(HELD, "e", "e", "edit", "edit its fields in $EDITOR, as YAML"),
+    KeyUse(HELD, "a", "a", "resume", "resume it, with your edits; of a rule: all that it holds", True),
+    KeyUse(HELD, "e", "e", "edit", "edit its fields in $EDITOR, as YAML, and hold it until that ends", True),
     KeyUse(HELD, "V", "V", "undo", "forget the edits"),
-    KeyUse(HELD, "s", "s", "answer", "answer a request in the broker's place, with an error"),
-    KeyUse(HELD, "x", "x", "drop", "drop it"),
-    KeyUse(HELD, "X", "X", "close", "close its connection"),
-    KeyUse(HELD, "plus", "+", "extend", "hold it a minute more"),
-    KeyUse(RULES, "t", "t", "switch", "turn it off, on"),
-    KeyUse(RULES, "R", "R", "renew", "set its counters to 0; of a connection: recycle it"),
-    KeyUse(RULES, "d", "d", "remove", "remove it, asked back"),
+    KeyUse(HELD, "s", "s", "answer", "answer a request in the broker's place, with an error", True),
+    KeyUse(HELD, "x", "x", "drop", "drop it", True),
+    KeyUse(HELD, "X", "X", "close", "close its connection, after a question", True),
+    KeyUse(HELD, "plus", "+", "extend", "hold it a minute more", True),
+    KeyUse(RULES, "t", "t", "switch", "turn it off, on", True),
+    KeyUse(RULES, "R", "R", "renew", "set its counters to 0; of a connection: recycle it, after a question", True),
+    KeyUse(RULES, "d", "d", "remove", "remove it, after a question", True),
     KeyUse(CAPTURES, "S", "S", "start", "record what the filter holds for"),
-    KeyUse(CAPTURES, "E", "E", "stop", "end a capture"),
+    KeyUse(CAPTURES, "E", "E", "stop", "end a capture", True),
 )  # fmt: skip
 """Table of all keys. One that stands under a screen acts there, and where another screen has something that it fits."""
+
+CHANGES = frozenset(use.does for use in KEYS if use.changes)
+CHOOSES = frozenset(use.does for use in KEYS if use.where == LISTS)
+"""Actions that choose a line. Before one of them, keys of CHANGES do nothing on a screen that was just opened."""
 
 
 def help_lines() -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from secrets import token_hex
 from typing import Any
 
 from kproxy.cli.admin_client import Admin, Refused, segment
@@ -25,10 +26,11 @@ class ProxySource:
 
     def __init__(self, admin: Admin) -> None:
         self.admin, self.name = admin, admin.url
+        self.page = token_hex(16)
 
     def open(self, text: str) -> SourceThread:
         Filter(text)  # its mistake is better said at once; the proxy judges it again
-        return ProxyThread(self.admin, text)
+        return ProxyThread(self.admin, text, self.page)
 
     def detail(self, ident: str) -> Mapping[str, Any]:
         found = self.admin("GET", f"/api/exchanges/{segment(ident)}")
@@ -40,9 +42,9 @@ class ProxySource:
 class ProxyThread(SourceThread):
     """Thread that reads the stream of a proxy, and comes back to it when it breaks."""
 
-    def __init__(self, admin: Admin, text: str) -> None:
+    def __init__(self, admin: Admin, text: str, page: str) -> None:
         super().__init__("view of a proxy")
-        self.admin, self.text = admin, text
+        self.admin, self.text, self.page = admin, text, page
         self.last = ""
         self.breaks = 0
 
@@ -59,7 +61,7 @@ class ProxyThread(SourceThread):
 
     def listen(self) -> None:
         """Read the stream until it breaks. Raises InternalError then, Refused when the proxy does not want it."""
-        query = {"filter": self.text or None, "rows": ROWS}
+        query = {"filter": self.text or None, "rows": ROWS, "page": self.page}
         for event in self.admin.events(STREAM, query, self.last):
             if not self.wanted:
                 raise Stopped

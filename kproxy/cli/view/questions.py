@@ -47,8 +47,11 @@ class Questions:
         self.input.display = False
         self.done()
 
-    def confirm(self, question: str, then: Callable[[], None]) -> None:
-        """Ask whether something is meant; `then` is called if so."""
+    def confirm(self, question: str, then: Callable[[], None], word: str = "") -> None:
+        """Ask for consent, then call `then`. With `word`, that has to be typed: one key more does nothing."""
+        if word:
+            self.line(f"{question} type {word}:", "", lambda text: then() if text.strip() == word else None)
+            return
         self.meant = then
         self.say(f"{question} y does, any other key does not")
 

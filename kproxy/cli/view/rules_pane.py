@@ -95,6 +95,7 @@ class RulePane(TablePane):
         self.host.confirm(
             f'remove the rule "{name}"?',
             lambda: self.act("DELETE", f"{self.path}/{segment(name)}", f'"{name}" is gone'),
+            "yes",
         )
 
     def take(self, answer: Any) -> None:

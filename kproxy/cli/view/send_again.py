@@ -12,9 +12,11 @@ from kproxy.cli.exchange_rows import milliseconds
 from .host import ViewHost
 
 
-def send_again(host: ViewHost, ident: str, api: str, show: Callable[[str], None], confirm: str = "") -> None:
-    """Have a request sent again, and `show` the exchange that comes of it. `api`: its API; `confirm`: the same, once
-    the user has said that it may change something."""
+def send_again(host: ViewHost, ident: str, api: str, show: Callable[[str], None], what: str, confirm: str = "") -> None:
+    """Have a request sent again, and `show` the new exchange. `what`: the request in words.
+
+    `confirm`: its API, typed by the user, which the proxy needs for a request that changes something.
+    """
     admin = host.admin
     if admin is None:
         host.say("files are only looked at: a running proxy can send", good=False)
@@ -32,7 +34,7 @@ def send_again(host: ViewHost, ident: str, api: str, show: Callable[[str], None]
     def answered(found: Any) -> None:
         if isinstance(found, Refused):
             why = str(found).partition(":")[0]
-            host.confirm(f"{why}: send {api} again?", lambda: send_again(host, ident, api, show, api))
+            host.confirm(f"{why}: send {what} again?", lambda: send_again(host, ident, api, show, what, api), api)
         elif isinstance(found, Mapping):
             if found.get("id") is not None:
                 show(str(found["id"]))
@@ -40,6 +42,11 @@ def send_again(host: ViewHost, ident: str, api: str, show: Callable[[str], None]
 
     host.say(f"{api} of exchange {ident} is being sent again …")
     host.work(ask, answered)
+
+
+def named_request(api: str, about: Any, records: Any) -> str:
+    """Return a request in words: its API, its topics and partitions, its number of records."""
+    return " ".join([api, *([f"about {about}"] if about else ()), *([f"with {records} records"] if records else ())])
 
 
 def outcome_of(found: Mapping[str, Any]) -> str:

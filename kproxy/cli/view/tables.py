@@ -175,9 +175,11 @@ class ConnectionPane(TablePane):
     def do_renew(self) -> None:
         one = self.chosen()
         if one is not None:
-            number = one.get("id")
-            self.act(
-                "POST", f"/api/connections/{segment(number)}/recycle", f"connection {number} closes once it is idle"
+            path, number = f"/api/connections/{segment(one.get('id'))}/recycle", one.get("id")
+            self.host.confirm(
+                f"recycle connection {number} of {one.get('client')}?",
+                lambda: self.act("POST", path, f"connection {number} closes once it is idle"),
+                "yes",
             )
 
     def do_close(self) -> None:
@@ -187,6 +189,7 @@ class ConnectionPane(TablePane):
             self.host.confirm(
                 f"close connection {number} of {one.get('client')}?",
                 lambda: self.act("DELETE", f"/api/connections/{segment(number)}", f"connection {number} is closed"),
+                "yes",
             )
 
 

@@ -29,7 +29,7 @@ MOST_BYTES = 16 << 20
 LONGEST_HOLD = 600.0
 """Seconds that a frame is held at most, extensions included."""
 CLAIM = 30.0
-"""Seconds for which somebody has said that he is at it."""
+"""Seconds that a claim lasts. The frame is held at least as long."""
 MOST_BEHIND = 100
 """Frames that wait behind a held one, as far as they are counted."""
 
@@ -129,7 +129,7 @@ class HeldFrame:
         return getattr(self.evaluation, "answer", None) is not None
 
     def claimant(self, now: float) -> str:
-        """Return who has said that he is at it, and may still be; empty for nobody."""
+        """Return the name in the claim in force; empty without one."""
         return self.claimed_by if now < self.claimed_until else ""
 
     @property
@@ -191,16 +191,21 @@ class HeldFrame:
                 other.changed()
 
     def extend(self, seconds: float) -> None:
-        """Hold it longer, ten minutes in all at most."""
+        """Hold the frame longer, LONGEST_HOLD in all at most. The revision stays: the frame has not changed."""
         if self.until is not None:
-            self.until = min(self.until + seconds, self.since + LONGEST_HOLD)
-            self.changed()
-            self.wake()
+            self.hold_until(self.until + seconds)
 
     def claim(self, who: str, now: float) -> None:
-        """Note who is at it. A courtesy: nobody is kept from anything."""
-        self.claimed_by, self.claimed_until = who, now + CLAIM
+        """Note the name of a user, and hold the frame for CLAIM seconds at least. A claim excludes nobody."""
+        if who:
+            self.claimed_by, self.claimed_until = who, now + CLAIM
+        self.hold_until(now + CLAIM)
+
+    def hold_until(self, when: float) -> None:
+        if self.until is not None:
+            self.until = max(self.until, min(when, self.since + LONGEST_HOLD))
         self.session.shared.desk.changed(self)
+        self.wake()
 
     def changed(self) -> None:
         self.revision += 1

@@ -1,14 +1,16 @@
-// Send the request of an exchange again, by the listener that it came by. What changes something is asked back by name.
+// Send the request of an exchange again, through its listener. A request that changes something is sent only after its
+// API was typed.
 
 import { send } from "./api.mjs";
+import { askFirst } from "./confirm.mjs";
 import { html } from "./dom.mjs";
-import { ms } from "./format.mjs";
-import { closeDialog, command, complain, openDialog, say } from "./registry.mjs";
+import { count, ms } from "./format.mjs";
+import { command, say } from "./registry.mjs";
 import { select, state } from "./state.mjs";
 
 const under = new Set(); // ids of exchanges whose requests are being sent again
 
-// Send it; `confirm`: its API, once whoever looks has said that this is meant.
+// Send it; `confirm`: its API, once the user has typed it.
 async function sendAgain(row, confirm = null) {
   if (under.has(row.id)) return;
   under.add(row.id);
@@ -33,14 +35,11 @@ function tell(row, { id, outcome, reason, notes, seconds }) {
   select(id);
 }
 
+// Name what the request changes, and have its API typed.
 function ask(row, why) {
-  const go = async () => {
-    closeDialog();
-    await sendAgain(row, row.api).catch(complain);
-  };
-  openDialog(() => html`<p class="text">${why.split(":")[0]}. It goes by the listener that it came by, and the rules of now act on it.</p>
-    <p class="foot"><button class="warns" autofocus onClick=${go}>Send ${row.api} again</button>
-    <button class="last" onClick=${closeDialog}>Cancel<kbd>esc</kbd></button></p>`, { title: `Send exchange ${row.id} again?` });
+  const what = row.about ? html` It is about <b>${row.about}</b>${row.records > 0 ? `, with ${count(row.records, "record")}` : ""}.` : "";
+  askFirst(`Send exchange ${row.id} again?`, html`${why.split(":")[0]}.${what} It goes to the cluster through listener ${row.listener ?? "of its client"},
+    under the rules in force now.`, [[`Send ${row.api} again`, () => sendAgain(row, row.api)]], { word: row.api, label: `Type ${row.api} to send it` });
 }
 
 command({ key: "r", title: "Send again…", help: "send its request again", group: "exchange", view: "exchanges", place: "exchange",

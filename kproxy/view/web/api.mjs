@@ -2,6 +2,7 @@
 
 import { changed } from "./dom.mjs";
 
+const PAGE = "kproxy-page";
 const TOKEN = "kproxy-token";
 const WHO = "kproxy-who";
 const ROOT = new URL("../", import.meta.url); // a reverse proxy may have put all of it below a path
@@ -14,6 +15,16 @@ export class ApiError extends Error {
     super(message || `kproxy answered with ${status}`);
     Object.assign(this, { status, code, mistakes });
   }
+}
+
+// Return the id of this page, which a reload keeps: rules that the page adds end with its stream.
+export function pageId() {
+  let id = sessionStorage.getItem(PAGE);
+  if (!id) {
+    id = Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => one.toString(16).padStart(2, "0")).join("");
+    sessionStorage.setItem(PAGE, id);
+  }
+  return id;
 }
 
 // Return the name of whoever looks, for people to read: others who look, and logs, have it.

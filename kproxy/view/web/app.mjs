@@ -1,11 +1,12 @@
 // The page: head, the view that the address names, the rail, the foot, dialogs.
 
 import { access, get, giveToken, send } from "./api.mjs";
+import { askFirst } from "./confirm.mjs";
 import { Component, changed, html, mount } from "./dom.mjs";
 import { number } from "./format.mjs";
-import { buttons, help, listen, mayUse } from "./keys.mjs";
+import { buttons, help, inFocus, listen, mayUse } from "./keys.mjs";
 import { begin, leftOut, live, pause } from "./live.mjs";
-import { closeDialog, command, commands, dialogs, notice, on, openDialog, say, sections, views } from "./registry.mjs";
+import { closeDialog, command, commands, dialogs, notice, on, say, sections, views } from "./registry.mjs";
 import { go, hasView, readAddress, showTheme, state, turnTheme } from "./state.mjs";
 import "./parts.mjs";
 
@@ -20,22 +21,18 @@ command({ key: "R", title: "Rail", help: "the rail on the right, where there is 
   state.drawer = !state.drawer;
   changed();
 } });
-command({ key: "K", title: "Kill faults", group: "rules", writes: true, warns: true, place: "head", order: 30,
+command({ key: "K", title: "Disable faults…", group: "rules", writes: true, warns: true, place: "head", order: 30,
   help: "turn all faults off, or on again", act: askToKill });
 
 async function askToKill() {
   const { killed } = await get("/api/rules");
   const act = async () => {
     const done = await send(killed ? "DELETE" : "POST", "/api/kill");
-    closeDialog();
     say(`${killed ? "in force again" : "off"}: ${done.turned.map((one) => one.name).join(", ") || "no rule"}`);
   };
-  openDialog(() => html`<p class="text">${killed
-    ? "Faults are off now. Shall they be in force again?"
-    : "All rules that are faults are turned off, whatever is loaded afterwards. Names, access rules and quotas stay."}</p>
-    <p class="foot"><button class="warns" autofocus onClick=${act}>${killed ? "Faults on" : "Kill faults"}</button>
-    <button class="last" onClick=${closeDialog}>Cancel<kbd>esc</kbd></button></p>`,
-  { title: killed ? "Faults on again" : "Kill faults" });
+  const title = killed ? "Enable faults" : "Disable faults";
+  askFirst(title, killed ? "Faults are disabled. Enabling them puts every fault rule in force again."
+    : "All fault rules are turned off, and stay off whatever is loaded later. Names, access rules and quotas stay.", [[title, act]]);
 }
 
 [...views.values()].filter((one) => !one.hidden).sort((a, b) => (a.order ?? 50) - (b.order ?? 50)).forEach((one, index) => {
@@ -87,7 +84,7 @@ const FOOT = ["j", "enter", "f", "/", "i", "a", "e", "m", "?"]; // keys that the
 
 function Foot() {
   const shown = Date.now() < notice.until ? notice : null;
-  const found = FOOT.map((key) => commands.find((one) => one.keys[0] === key && mayUse(one))).filter(Boolean);
+  const found = FOOT.map((key) => commands.find((one) => one.keys[0] === key && mayUse(one) && inFocus(one))).filter(Boolean);
   return html`<footer>
     <span role="status" aria-live="polite" class=${shown ? (shown.bad ? "notice bad" : "notice") : ""}>${shown?.text ?? ""}</span>
     ${!shown && found.map((one) => html`<span class="hint"><kbd>${one.keys[0]}</kbd>${one.short ?? one.help ?? one.title}</span>`)}

@@ -62,12 +62,12 @@ export function start() {
       changed();
     }
   };
-  openDialog(() => html`<form class="fields" onSubmit=${go}>${field("file", "file", { autofocus: true })}${field("filter", "filter, empty for all")}
+  openDialog(() => html`<form class="fields" onSubmit=${go}>${field("file", "file")}${field("filter", "filter, empty for all")}
     <label>of each frame<select value=${given.payload} onChange=${(event) => { given.payload = event.target.value; }}>
       <option value="full">all bytes</option><option value="head">its beginning</option><option value="none">its header only</option></select></label>
     ${field("max_seconds", "ends after")}${field("max_size", "or when it has")}
     <p class="text bad" id="refused" role="alert">${refused.text}</p>
-    <p class="foot"><button class="primary" type="submit">Start</button><button type="button" class="last" onClick=${closeDialog}>Cancel<kbd>esc</kbd></button></p></form>`,
+    <p class="foot"><button class="primary" type="submit">Start</button><button type="button" class="last" autofocus onClick=${closeDialog}>Cancel<kbd>esc</kbd></button></p></form>`,
   { title: "Start a capture" });
 }
 

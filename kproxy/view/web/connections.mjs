@@ -1,11 +1,12 @@
 // The view of connections: those that are open, asked for every two seconds while they are shown.
 
 import { get, send } from "./api.mjs";
+import { askFirst } from "./confirm.mjs";
 import { changed, html } from "./dom.mjs";
 import { bytes, clock, count, duration, number } from "./format.mjs";
 import { mayUse, use } from "./keys.mjs";
 import { begin, history } from "./live.mjs";
-import { closeDialog, command, commands, complain, openDialog, say, view } from "./registry.mjs";
+import { command, commands, complain, say, view } from "./registry.mjs";
 import { dot } from "./list.mjs";
 import { go, state } from "./state.mjs";
 
@@ -14,7 +15,7 @@ const AT_ONCE = 500;
 const shown = { list: [], ended: [], chosen: null, timer: null, most: AT_ONCE };
 
 view({ name: "connections", proxy: true, title: "Connections", order: 20, draw, badge: () => history.last?.connections ?? null,
-  enter: () => { clearInterval(shown.timer); ask(); shown.timer = setInterval(ask, EVERY); }, leave: () => clearInterval(shown.timer) });
+  enter: () => { clearInterval(shown.timer); ask(); shown.timer = setInterval(ask, EVERY); }, leave: () => { clearInterval(shown.timer); shown.chosen = null; } });
 
 async function ask() {
   if (document.hidden) return;
@@ -76,21 +77,17 @@ function followIt(id) {
   go("exchanges");
 }
 
-function confirm(words, act) {
-  openDialog(() => html`<p class="text">${words}</p><p class="foot"><button class="warns" autofocus onClick=${async () => {
-    closeDialog();
-    await act().catch(complain);
-    ask();
-  }}>Yes</button><button class="last" onClick=${closeDialog}>Cancel<kbd>esc</kbd></button></p>`, { title: "Are you sure?" });
+function confirm(title, words, label, act) {
+  askFirst(title, words, [[label, () => act().then(ask)]]);
 }
 
 export function recycle(id) {
-  confirm(`Connection ${id} is closed once what is in flight is answered; its client comes back under the rules of now.`,
+  confirm(`Recycle connection ${id}?`, "It is closed once its requests in flight are answered. Its client comes back under the rules in force now.", "Recycle",
     async () => { await send("POST", `/api/connections/${id}/recycle`); say(`connection ${id} is being recycled`); });
 }
 
 export function close(id) {
-  confirm(`Connection ${id} is closed now, with ${shown.list.find((one) => one.id === id)?.in_flight ?? "some"} requests in flight.`,
+  confirm(`Close connection ${id}?`, `It is closed now, with ${shown.list.find((one) => one.id === id)?.in_flight ?? "some"} requests in flight.`, "Close connection",
     async () => { await send("DELETE", `/api/connections/${id}`); say(`connection ${id} was closed`); });
 }
 

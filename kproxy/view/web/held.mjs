@@ -1,15 +1,18 @@
-// Frames that rules hold: the list of them, what is left of their time, and what may be decided about one.
+// Frames that rules hold: the list of them, their remaining time, and the decisions about one. Keys decide only while the
+// focus is on a frame, so that a key meant for the list of exchanges decides nothing.
 
 import { access, get, send } from "./api.mjs";
-import { changed, html } from "./dom.mjs";
+import { askFirst } from "./confirm.mjs";
+import { changed, drawNow, html } from "./dom.mjs";
 import { duration, number } from "./format.mjs";
 import { answerHeld, editHeld } from "./held_edit.mjs";
-import { buttons, use } from "./keys.mjs";
+import { buttons, inFocus, use } from "./keys.mjs";
 import { interceptThese, toggleIntercepts } from "./intercept.mjs";
 import { decorators, dot } from "./list.mjs";
-import { rows } from "./live.mjs";
-import { closeDialog, command, complain, on, openDialog, say, section, view } from "./registry.mjs";
+import { needed, rows } from "./live.mjs";
+import { command, complain, dialogs, on, say, section, view } from "./registry.mjs";
 
+const FRAMES = ".held-frame"; // where the keys of held frames act
 const LOOK = 2000; // milliseconds between two looks while something is held, should an event be lost
 const WENT = { resumed: "resumed", edited: "edited", answered: "answered", dropped: "dropped", closed: "closed",
   timed_out: "went on by itself", client_left: "gone with its client", rule_gone: "let go with its rule" };
@@ -17,11 +20,11 @@ const WENT = { resumed: "resumed", edited: "edited", answered: "answered", dropp
 // `rows`: the same frames, by what their rows have of them.
 export const held = { list: new Map(), rows: new Map(), most: 0, passedOver: 0, chosen: null, asked: 0, told: 0 };
 
-// Take over one frame, with the moment at which its time is over.
-function put(one) {
+// Take over one frame, with the moments at which its time is over: as it is, and at the latest.
+export function put(one) {
   const before = held.list.get(one.id);
-  const ends = one.ends_in === null || one.ends_in === undefined ? null : Date.now() + one.ends_in * 1000;
-  const made = { ...one, ends, whole: Math.max(before?.whole ?? 0, one.ends_in ?? 0) };
+  const after = (seconds) => (seconds === null || seconds === undefined ? null : Date.now() + seconds * 1000);
+  const made = { ...one, ends: after(one.ends_in), latest: after(one.longest), whole: Math.max(before?.whole ?? 0, one.ends_in ?? 0) };
   held.list.set(one.id, made);
   held.rows.set(rowOf(one), made);
 }
@@ -64,13 +67,15 @@ on("held", ({ added = [], changed: others = [], gone = [] }) => {
   for (const { id, how, who } of gone) {
     const one = held.list.get(id);
     drop(id);
-    if (one && (who || how === "timed_out" || how === "client_left")) say(`${named(one)}: ${WENT[how] ?? how}${who ? ` by ${who}` : ""}`);
+    if (one && !held.rows.has(rowOf(one)) && (who || how === "timed_out" || how === "client_left")) say(`${named(one)}: ${WENT[how] ?? how}${who ? ` by ${who}` : ""}`);
   }
   if (added.length && held.list.size > before) say(`${held.list.size} held`);
 });
 on("tick", () => { if (held.list.size && Date.now() - held.asked > LOOK) look(); });
 
-// The frame that keys are about: the chosen one, else the oldest.
+needed.push(() => held.list.size > 0);
+
+// Return the frame that keys are about: the chosen one, else the oldest.
 export function chosenHeld() {
   return held.list.get(held.chosen) ?? held.list.values().next().value ?? null;
 }
@@ -79,12 +84,28 @@ export function named(one) {
   return `${one.exchange.api} v${one.exchange.version}, connection ${one.exchange.connection}`;
 }
 
-// Decide about a held frame. Who comes too late is told by whom it was decided.
+// Move the focus to the chosen frame.
+function focusChosen() {
+  drawNow();
+  if (!dialogs.length) document.querySelector(`${FRAMES}[aria-current]`)?.focus();
+}
+
+// Choose the frame that is `step` frames from the chosen one.
+function move(step) {
+  const all = [...held.list.keys()];
+  const at = all.indexOf(held.chosen);
+  held.chosen = all[at < 0 ? 0 : Math.min(all.length - 1, Math.max(0, at + step))] ?? null;
+  focusChosen();
+}
+
+// Decide about a held frame. The refusal of a late decision names who decided.
 export async function decide(one, action, body = {}) {
   try {
     const shown = await send("POST", `/api/held/${one.id}/${action}`, { revision: one.revision, ...body });
+    const focused = inFocus({ focus: FRAMES });
     if (shown.gone) drop(one.id);
     else put(shown);
+    if (focused) focusChosen();
     say(`${named(one)}: ${WENT[shown.gone] ?? "as you wish"}`);
     return shown;
   } finally {
@@ -101,24 +122,15 @@ async function resumeAll() {
 }
 
 function askToClose(one) {
-  const act = async (how) => {
-    closeDialog();
-    await decide(one, "close", { how }).catch(complain);
-  };
-  openDialog(() => html`<p class="text">The connection of ${one.exchange.client ?? "this client"} is closed, and what is in flight on it is lost.</p>
-    <p class="foot"><button class="warns" autofocus onClick=${() => act("fin")}>Close</button><button onClick=${() => act("rst")}>Reset</button>
-    <button class="last" onClick=${closeDialog}>Cancel<kbd>esc</kbd></button></p>`, { title: `Close ${named(one)}` });
+  const close = (how) => () => decide(one, "close", { how });
+  askFirst(`Close ${named(one)}?`, `The connection of ${one.exchange.client ?? "this client"} is closed, and its requests in flight are lost.`,
+    [["Close connection", close("fin")], ["Reset connection", close("rst")]]);
 }
 
 function askToDrop(one) {
-  const act = async (then) => {
-    closeDialog();
-    await decide(one, "drop", { then }).catch(complain);
-  };
-  openDialog(() => html`<p class="text">The ${one.at} goes nowhere. What becomes of its connection?</p>
-    <p class="foot"><button autofocus onClick=${() => act("stall")}>Nothing more is sent</button><button onClick=${() => act("close")}>It is closed</button>
-    <button onClick=${() => act("continue")}>It goes on</button><button class="last" onClick=${closeDialog}>Cancel<kbd>esc</kbd></button></p>`,
-  { title: `Drop ${named(one)}` });
+  const drop = (then) => () => decide(one, "drop", { then });
+  askFirst(`Drop ${named(one)}?`, `The ${one.at} is not sent on. What happens to its connection?`,
+    [["Nothing more is sent", drop("stall")], ["It is closed", drop("close")], ["It goes on", drop("continue")]]);
 }
 
 const ACTIONS = [
@@ -131,18 +143,20 @@ const ACTIONS = [
 ];
 
 for (const { key, title, help, act, may } of ACTIONS) {
-  command({ key, title: help, help, short: title.replace("…", "").toLowerCase(), group: "held", writes: true, act: () => act(chosenHeld()),
+  command({ key, title: help, help, short: title.replace("…", "").toLowerCase(), group: "held", writes: true, focus: FRAMES, act: () => act(chosenHeld()),
     when: () => chosenHeld() !== null && (may?.(chosenHeld()) ?? true) });
 }
-command({ key: "A", title: "Resume all", help: "let all that is held go on", group: "held", place: "held", writes: true,
+command({ key: "A", title: "Resume all", help: "let all that is held go on", group: "held", place: "held", writes: true, focus: FRAMES,
   when: () => held.list.size > 0, act: resumeAll });
 command({ key: "i", title: "Intercept these…", short: "intercept", help: "hold what the filter in the bar holds for", group: "held", place: "filter",
   writes: true, act: interceptThese });
-command({ key: "I", title: "Intercepts on or off", help: "switch all rules that hold frames", group: "held", writes: true,
-  act: toggleIntercepts });
+command({ key: "I", title: "Intercepts on or off…", help: "switch all intercept rules", group: "held", writes: true, act: toggleIntercepts });
+command({ key: "j down", title: "Next frame", help: "held: the next frame", group: "held", view: "held", act: () => move(1) });
+command({ key: "k up", title: "Frame before", help: "held: the frame before", group: "held", view: "held", act: () => move(-1) });
 
-function left(one) {
-  if (one.ends === null) return "until it is let go";
+// Return the remaining time of a frame in words.
+export function left(one) {
+  if (one.ends === null) return "until it is resumed";
   const then = one.then === "pass" ? "then passes" : one.then === "close" ? "then is closed" : `then ${one.then}`;
   return `${duration(Math.max(0, (one.ends - Date.now()) / 1000))} left, ${then}`;
 }
@@ -160,9 +174,11 @@ function Card({ one, first }) {
   const { exchange } = one;
   const chosen = chosenHeld() === one;
   const about = aboutOf(one);
-  const words = [one.at, `connection ${exchange.connection}`, exchange.client, one.rule, one.behind ? `${number(one.behind)} behind it` : "",
+  const words = [one.at, `connection ${exchange.connection}`, exchange.client, (one.rules ?? [one.rule]).join(", "), one.behind ? `${number(one.behind)} behind it` : "",
     one.client_ended ? "its client sends no more" : ""];
-  return html`<div key=${one.id} class=${`held-frame${chosen ? " on" : ""}`} onClick=${() => { held.chosen = one.id; changed(); }}>
+  const choose = () => { if (held.chosen !== one.id) { held.chosen = one.id; changed(); } };
+  return html`<div key=${rowOf(one)} class=${`held-frame${chosen ? " on" : ""}`} tabindex="0" role="group" aria-label=${`Held: ${named(one)}`}
+      aria-current=${chosen ? "true" : null} onFocusIn=${choose} onClick=${choose}>
     <p><i class=${dot(exchange.connection)}></i><b>${exchange.api} <span class="dim">v${exchange.version}</span></b><span class="about" title=${about}>${about}</span><span class="held">${left(one)}</span></p>
     <p class="dim">${words.filter(Boolean).join(" · ")}</p>
     ${one.ends !== null && html`<progress max=${one.whole || 1} value=${Math.max(0, (one.ends - Date.now()) / 1000)} aria-label="Time left"></progress>`}

@@ -1,11 +1,12 @@
 // A held frame that is looked at: fields and records with other values, other bytes, or an answer in the broker's place.
 //
-// What is typed is checked by the proxy a moment after the last key, and marked before anything is sent.
+// What is typed is checked by the proxy a moment after the last key, and marked before anything is sent. While a dialog is
+// open, claims extend the hold, half a minute at a time and ten minutes at most.
 
 import { get, me, send } from "./api.mjs";
 import { Component, changed, html } from "./dom.mjs";
-import { count, fromBase64, hex2 } from "./format.mjs";
-import { decide, named } from "./held.mjs";
+import { count, duration, fromBase64, hex2 } from "./format.mjs";
+import { decide, held, left, named, put } from "./held.mjs";
 import { rows } from "./live.mjs";
 import { makeRule } from "./make_rule.mjs";
 import { closeDialog, complain, openDialog } from "./registry.mjs";
@@ -15,7 +16,7 @@ const PAUSE = 250;
 const MOST_RECORDS = 50;
 const MOST_OFFERED = 50;
 const LONGEST_OFFERED = 200;
-const CLAIM = 20000;
+const CLAIM = 10000; // milliseconds between claims, each of which lasts thirty seconds
 
 // Return the value that a text stands for: JSON where it is some, else the text itself.
 export function valueOf(text, now) {
@@ -113,44 +114,58 @@ function rowOf({ id, exchange }) {
   return { ...exchange, id, address: exchange.client_address };
 }
 
+// Hold a frame until the returned function is called.
+function keepHolding({ id }) {
+  const claim = () => send("POST", `/api/held/${id}/claim`, { who: me() }).then(put).catch(() => {});
+  claim();
+  const timer = setInterval(claim, CLAIM);
+  return () => clearInterval(timer);
+}
+
+// Show the remaining time of a frame that a dialog is about, or that it is gone.
+function Remaining({ of }) {
+  const one = held.list.get(of.id);
+  if (!one) return html`<p class="note" role="alert">It is not held any more.</p>`;
+  const most = one.latest === null || one.latest === undefined ? "" : `, extended while this is open, ${duration(Math.max(0, (one.latest - Date.now()) / 1000))} at most`;
+  return html`<p class="note">${left(one)}${most}</p>`;
+}
+
 export async function editHeld(one) {
   const shown = await get(`/api/held/${one.id}`);
   if (!shown.frame) throw new Error(shown.why_not ?? "not all of it is here");
   shown.frame.data = fromBase64(shown.frame.data);
   const edit = new Edit(shown);
   learn();
-  const claiming = me() ? setInterval(() => send("POST", `/api/held/${one.id}/claim`, { who: me() }).catch(() => {}), CLAIM) : null;
-  if (me()) send("POST", `/api/held/${one.id}/claim`, { who: me() }).catch(() => {});
-  const end = () => {
-    clearInterval(claiming);
+  const stopHolding = keepHolding(one);
+  const leave = () => {
+    stopHolding();
     clearTimeout(edit.timer);
-    closeDialog();
   };
   const resume = async (event, rule = null) => {
     event.preventDefault();
     const row = rule && rowOf(one);
     try {
       await decide(shown, "resume", { ...edit.body, who: me() });
-      end();
+      closeDialog();
       if (rule) makeRule(row, rule);
     } catch (error) {
       complain(error);
     }
   };
-  const wrong = () => edit.mistakes.length > 0 || Boolean(edit.refused);
+  const wrong = () => edit.mistakes.length > 0 || Boolean(edit.refused) || !held.list.has(one.id);
   const key = (event) => {
     if (event.key !== "V" || event.target.matches("input, textarea")) return;
     event.preventDefault();
     edit.undo();
   };
-  openDialog(() => html`<form class="edit" onSubmit=${resume} onKeyDown=${key}><${Fields} edit=${edit} round=${edit.number} />
+  openDialog(() => html`<form class="edit" onSubmit=${resume} onKeyDown=${key}><${Remaining} of=${one} /><${Fields} edit=${edit} round=${edit.number} />
     <p class="foot"><button class="primary" disabled=${wrong()}>${edit.touched ? "Resume with the edit" : "Resume"}</button>
     ${edit.rule && html`<button type="button" disabled=${wrong()} title="it goes on with the edit, and a rule is proposed that does the same to the next ones"
       onClick=${(event) => resume(event, edit.rule)}>Like this from now on…</button>`}
     <button type="button" onClick=${() => edit.undo()} disabled=${!edit.touched}>Undo the edit<kbd>V</kbd></button>
     <span role="status" class=${edit.refused || edit.mistakes.length ? "bad" : "dim"}>${edit.refused || (edit.mistakes.length ? `${edit.mistakes.length} do not fit`
       : edit.said ? `leaves with ${edit.said.frame.bytes} bytes` : "")}</span>
-    <button type="button" class="last" onClick=${end}>Cancel<kbd>esc</kbd></button></p></form>`, { title: `Held: ${named(one)}`, wide: true });
+    <button type="button" class="last" onClick=${closeDialog}>Cancel<kbd>esc</kbd></button></p></form>`, { title: `Held: ${named(one)}`, wide: true, leave });
 }
 
 class Fields extends Component {
@@ -254,6 +269,7 @@ export function answerHeld(one) {
   let body = "";
   let told = "";
   learn();
+  const leave = keepHolding(one);
   const answer = async (event, lasting = false) => {
     event.preventDefault();
     const row = rowOf(one);
@@ -273,14 +289,14 @@ export function answerHeld(one) {
       changed();
     }
   };
-  openDialog(() => html`<form onSubmit=${answer}><p class="text">The broker never sees the request.</p>
+  openDialog(() => html`<form onSubmit=${answer}><${Remaining} of=${one} /><p class="text">The broker never sees the request.</p>
     <p class="text"><label>Error, by name or number <input type="text" autofocus size="34" placeholder="NOT_LEADER_OR_FOLLOWER" list="offered-errors" autocomplete="off"
       onInput=${(event) => { error = event.target.value.trim(); changed(); }} /></label>
       <datalist id="offered-errors">${names.errors.map((one) => html`<option key=${one} value=${one} />`)}</datalist></p>
     <p class="text"><label>or fields of the answer, as JSON; others have their defaults<textarea rows="6" onInput=${(event) => { body = event.target.value; changed(); }}></textarea></label></p>
     ${told && html`<p class="text bad" role="alert">${told}</p>`}
-    <p class="foot"><button class="primary">Answer</button>
+    <p class="foot"><button class="primary" disabled=${!held.list.has(one.id)}>Answer</button>
     ${error && !body.trim() && html`<button type="button" title="it is answered, and a rule is proposed that answers the next ones so" onClick=${(event) => answer(event, true)}>Like this from now on…</button>`}
     <button type="button" class="last" onClick=${closeDialog}>Cancel<kbd>esc</kbd></button></p></form>`,
-  { title: `Answer ${named(one)}` });
+  { title: `Answer ${named(one)}`, leave });
 }

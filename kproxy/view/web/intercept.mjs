@@ -1,14 +1,27 @@
-// Rules that hold what the filter in the bar holds for: made by a key, and switched by another one.
+// Rules that hold what the filter in the bar matches: added by a key, and switched by another one. They end with the page.
 
-import { get, request, send } from "./api.mjs";
+import { get, pageId, request, send } from "./api.mjs";
+import { askFirst } from "./confirm.mjs";
 import { changed, html } from "./dom.mjs";
-import { count, number } from "./format.mjs";
-import { rows } from "./live.mjs";
-import { closeDialog, complain, openDialog, say } from "./registry.mjs";
+import { count, cut, number } from "./format.mjs";
+import { needed, rows } from "./live.mjs";
+import { closeDialog, complain, on, openDialog, say } from "./registry.mjs";
 import { wholeFilter } from "./state.mjs";
 
 const TTL = "10m";
 const MOST_NAMED = 8;
+const LONGEST_NAME = 150;
+
+const mine = new Set(); // names of rules that this page has added, as long as they are there
+needed.push(() => mine.size > 0);
+on("rules", async () => {
+  if (!mine.size) return;
+  const there = new Set((await get("/api/rules").catch(() => ({ rules: [...mine].map((name) => ({ name })) }))).rules.map((one) => one.name));
+  for (const name of mine) if (!there.has(name)) mine.delete(name);
+});
+
+// Return the name of the rule for a filter: the same filter has the same rule, so that rules do not stack.
+const nameFor = (filter) => `intercept ${cut(filter || "all requests", LONGEST_NAME)}`;
 
 // Return whom the rows in sight are of: the rule would hold frames of these connections and clients.
 function whom() {
@@ -36,9 +49,10 @@ export function interceptThese() {
     event.preventDefault();
     sending = true;
     try {
-      const name = `intercept ${new Date().toISOString().slice(11, 19)}`;
+      const name = nameFor(filter);
       const body = { kind: "intercept", ...rule, ...(filter ? { filter } : {}) };
-      await request(`/api/rules/${encodeURIComponent(name)}?ttl=${TTL}`, { method: "PUT", json: body });
+      await request(`/api/rules/${encodeURIComponent(name)}?${new URLSearchParams({ ttl: TTL, page: pageId() })}`, { method: "PUT", json: body });
+      mine.add(name);
       closeDialog();
       say(`"${name}" holds ${rule.at === "both" ? "requests and responses" : `${rule.at}s`} for ${TTL}`);
     } catch (error) {
@@ -55,18 +69,19 @@ export function interceptThese() {
       ${clients.length > MOST_NAMED ? `and ${number(clients.length - MOST_NAMED)} more` : ""}` : ""}.</p>
     <p class="text choices">${choice("at", ["request", "response", "both"])} ${choice("hold_for", ["5s", "20s", "60s", "5m"])}
       ${choice("then", ["pass", "close"])} <label>at most <input type="number" min="1" max="1000" size="5" value=${rule.most} onChange=${set("most")} /></label></p>
-    <p class="foot"><button class="primary" autofocus disabled=${sending}>Intercept</button><span class="dim">the rule goes after ten minutes</span>
-      <button type="button" class="last" onClick=${closeDialog}>Cancel<kbd>esc</kbd></button></p></form>`, { title: "Intercept these" });
+    <p class="foot"><button class="primary" disabled=${sending}>Intercept</button><span class="dim">the rule ends after ten minutes, or 30 s after this page is closed</span>
+      <button type="button" class="last" autofocus onClick=${closeDialog}>Cancel<kbd>esc</kbd></button></p></form>`, { title: "Intercept these" });
 }
 
-// Turn all rules that hold frames off; on again if none is on.
+// Ask, then turn all intercept rules off, or on if none is on.
 export async function toggleIntercepts() {
-  const { rules } = await get("/api/rules");
-  const found = rules.filter((one) => one.kind === "intercept");
-  if (!found.length) return say("there is no rule that holds frames: i makes one");
+  const found = (await get("/api/rules")).rules.filter((one) => one.kind === "intercept");
+  if (!found.length) return say("there is no intercept rule: i adds one");
   const on = found.some((one) => one.enabled);
-  for (const one of found) {
-    if (one.enabled === on) await send("POST", `/api/rules/${encodeURIComponent(one.name)}/${on ? "disable" : "enable"}`);
-  }
-  say(on ? "nothing is held from now on" : "frames are held again");
+  const turned = found.filter((one) => one.enabled === on);
+  const title = on ? "Turn intercepts off" : "Turn intercepts on";
+  askFirst(`${title}?`, `${on ? "What they hold is released" : "Frames are held again"}: ${turned.map((one) => one.name).join(", ")}.`, [[title, async () => {
+    for (const one of turned) await send("POST", `/api/rules/${encodeURIComponent(one.name)}/${on ? "disable" : "enable"}`);
+    say(on ? "nothing is held from now on" : "frames are held again");
+  }]]);
 }

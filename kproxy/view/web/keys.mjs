@@ -21,6 +21,11 @@ export function mayUse(command) {
     && (command.when?.(context()) ?? true);
 }
 
+// Return whether the focus, or `target`, is where the keys of a command act.
+export function inFocus(command, target = document.activeElement) {
+  return !command.focus || Boolean(target?.closest?.(command.focus));
+}
+
 // Do what a command does; one that still waits for an answer is not begun again, so that no dialog comes twice.
 const underWay = new Set();
 
@@ -47,7 +52,7 @@ function pressed(event) {
     return;
   }
   if (OWN.has(key) && target.closest?.("button, a, [role=tab], [role=separator], [role=tree], summary, .hx, dialog")) return;
-  const fitting = commands.filter((command) => command.keys.includes(key) && mayUse(command));
+  const fitting = commands.filter((command) => command.keys.includes(key) && mayUse(command) && inFocus(command, target));
   const found = fitting.find((command) => command.view) ?? fitting[0]; // a view's own keys go before those of the page
   if (!found) return;
   event.preventDefault();
@@ -83,10 +88,10 @@ export function help() {
       (groups.get(command.group) ?? groups.get("page")).push(command);
     }
   }
-  openDialog(() => html`<div class="keys">${[...groups].filter(([, list]) => list.length).map(([name, list]) => html`
+  openDialog(() => html`<div class="keys" tabindex="0" role="region" aria-label="All keys"><div>${[...groups].filter(([, list]) => list.length).map(([name, list]) => html`
     <section><h3>${GROUPS[name]}</h3><dl>${list.map((command) => html`
-      <dt>${command.keys.map((key) => html`<kbd>${key}</kbd>`)}</dt>
-      <dd>${command.help ?? (typeof command.title === "function" ? command.title() : command.title)}</dd>`)}</dl></section>`)}</div>
+      <div><dt>${command.keys.map((key) => html`<kbd>${key}</kbd>`)}</dt>
+      <dd>${command.help ?? (typeof command.title === "function" ? command.title() : command.title)}</dd></div>`)}</dl></section>`)}</div></div>
     <p class="foot"><span class="dim">Views: ${[...views.values()].filter(hasView).map((one) => one.title).join(", ")}.</span>
     <button class="last" autofocus onClick=${closeDialog}>Close<kbd>esc</kbd></button></p>`, { title: "Keys", wide: true });
 }

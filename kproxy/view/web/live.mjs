@@ -1,6 +1,6 @@
 // What the page has of the proxy: its rows, its ticks, and how the stream is doing.
 
-import { get, request } from "./api.mjs";
+import { get, pageId, request } from "./api.mjs";
 import { changed } from "./dom.mjs";
 import { count } from "./format.mjs";
 import { History } from "./history.mjs";
@@ -39,7 +39,7 @@ let opened = () => {}; // resolves what waits for the stream
 
 const stream = new Stream({
   open: (headers, signal) => {
-    const asked = new URLSearchParams({ filter: wholeFilter(), rows: RATE });
+    const asked = new URLSearchParams({ filter: wholeFilter(), rows: RATE, page: pageId() });
     return request(`/api/view?${asked}`, { headers, signal });
   },
   tell,
@@ -182,11 +182,18 @@ export function clear() {
   changed();
 }
 
+// Functions that return true while the stream has to stay open in a hidden page.
+export const needed = [];
+
 let hidden = null;
+function rest() {
+  if (needed.some((one) => one())) hidden = setTimeout(rest, HIDDEN);
+  else stream.close();
+}
 document.addEventListener("visibilitychange", () => {
   clearTimeout(hidden);
   if (document.hidden) {
-    hidden = setTimeout(() => stream.close(), HIDDEN);
+    hidden = setTimeout(rest, HIDDEN);
   } else if (stream.closed && state.source === "live" && live.state === "closed") {
     stream.start(stream.place);
   }

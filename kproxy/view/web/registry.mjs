@@ -14,12 +14,14 @@
 //       what a key does, and a button where `place` is "exchange" (head of the details), "head" or "filter".
 //       `context` is {row, detail}: the selected row as an object by column (null: none), and its details (null: they
 //       are not here yet). `writes`: it changes something, so it is left out where nobody may. `view`: the only view
-//       that it is for. A key may be several with blanks between: any of them.
+//       that it is for. `focus`: a CSS selector; its keys act only while the focus is inside such an element. A key
+//       may be several with blanks between: any of them. A key pressed in the list of exchanges never changes
+//       anything by itself: what writes asks first (confirm.mjs), or has a `focus` of its own.
 //   on("held", (data) => {…})
 //       an event of the stream: hello, rows, left, gap, tick, held, rules, captures; or of the page: "resumed" (the
 //       stream was taken up), "filter" (another filter is in force), "select" (another row).
-//   openDialog(() => html`…`, {title: "…", wide: true}); closeDialog()
-//       a dialog over the page. Escape closes it; focus goes back to where it was.
+//   openDialog(() => html`…`, {title: "…", wide: true, leave() {}}); closeDialog()
+//       a dialog over the page. Escape closes it; focus goes back to where it was. `leave` is called when it closes.
 //   say("3 resumed"), complain(error)
 //       a line at the foot of the page, which screen readers say; an ApiError with its mistakes.
 
@@ -59,14 +61,15 @@ export function emit(event, data) {
   changed();
 }
 
-export function openDialog(draw, { title = "", wide = false } = {}) {
-  dialogs.push({ draw, title, wide, number: openDialog.number++, before: document.activeElement });
+export function openDialog(draw, { title = "", wide = false, leave = null } = {}) {
+  dialogs.push({ draw, title, wide, leave, number: openDialog.number++, before: document.activeElement });
   changed();
 }
 openDialog.number = 0;
 
 export function closeDialog() {
   const dialog = dialogs.pop();
+  dialog?.leave?.();
   changed();
   if (dialog?.before?.isConnected) dialog.before.focus({ preventScroll: true });
 }

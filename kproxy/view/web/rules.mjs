@@ -1,6 +1,7 @@
 // Rules: what is in force, what each has done, on and off; and the text of one, to look at, change or add.
 
 import { access, get, send } from "./api.mjs";
+import { askFirst } from "./confirm.mjs";
 import { changed, html } from "./dom.mjs";
 import { count, duration, number } from "./format.mjs";
 import { closeDialog, command, complain, on, openDialog, say, section, view } from "./registry.mjs";
@@ -27,7 +28,7 @@ const list = () => shown.data?.rules ?? [];
 const path = (name) => `/api/rules/${encodeURIComponent(name)}`;
 
 view({ name: "rules", proxy: true, title: "Rules", order: 40, draw, badge: () => (shown.data ? list().length : null),
-  enter: () => { clearInterval(shown.timer); ask(); shown.timer = setInterval(ask, EVERY); }, leave: () => clearInterval(shown.timer) });
+  enter: () => { clearInterval(shown.timer); ask(); shown.timer = setInterval(ask, EVERY); }, leave: () => { clearInterval(shown.timer); shown.chosen = null; } });
 
 on("hello", ask);
 on("rules", ask);
@@ -100,16 +101,9 @@ function turn(rule) {
   return change("POST", rule.name, rule.enabled ? "/disable" : "/enable", rule.enabled ? "turned off" : "turned on");
 }
 
-function askFirst(words, title, act) {
-  openDialog(() => html`<p class="text">${words}</p><p class="foot"><button class="warns" autofocus onClick=${() => {
-    closeDialog();
-    act().catch(complain);
-  }}>Yes</button><button class="last" onClick=${closeDialog}>Cancel<kbd>esc</kbd></button></p>`, { title });
-}
-
 function remove(rule) {
-  askFirst(`The rule "${rule.name}" goes, with its counters; what it holds is let go.`, "Remove a rule",
-    () => change("DELETE", rule.name, "", "removed"));
+  askFirst("Remove a rule?", `The rule "${rule.name}" and its counters are removed. Frames that it holds are released.`,
+    [["Remove rule", () => change("DELETE", rule.name, "", "removed")]]);
 }
 
 function open(rule) {

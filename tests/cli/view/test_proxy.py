@@ -15,8 +15,10 @@ import pytest
 import yaml
 
 from kproxy.cli.admin_client import Admin
-from kproxy.cli.view import proxy_source
+from kproxy.cli.view import held_pane, proxy_source
 from kproxy.cli.view.app import ViewApp
+from kproxy.cli.view.held_pane import HeldPane
+from kproxy.cli.view.keys import KEYS
 from kproxy.cli.view.proxy_source import ProxySource
 from kproxy.cli.view.user import user
 from kproxy.view.rows import COLUMNS
@@ -82,7 +84,7 @@ def test_rows_come_and_change(admin: FakeAdmin) -> None:
         admin.streams[0].put(event("rows", {"rows": [row(1, errors=["NOT_LEADER_OR_FOLLOWER"])]}, "3f9c.0-3"))
         await settled(app, lambda: "under way" not in screen_text(app))
         assert named(app) == ["0-1", "0-2"]
-        assert admin.listened[0].query == {"rows": "400"}
+        assert admin.listened[0].query == {"rows": "400", "page": app.page}
         assert admin.listened[0].headers["accept"] == "text/event-stream"
 
     play(admin, script)
@@ -324,11 +326,15 @@ def test_rules_are_listed_and_switched(admin: FakeAdmin) -> None:
         assert '"slow" is off' in screen_text(app)
         await press(app, "R", "a")
         await settled(app, lambda: admin.of("POST", "/api/rules/slow/release"))
-        await press(app, "d", "n", "d", "y")
+        await press(app, "d", "=y", "enter", "d", "=yes", "enter")
         await settled(app, lambda: admin.of("DELETE", "/api/rules/slow"))
         await press(app, "K")
-        await settled(app, lambda: "turn all faults off" in screen_text(app))
-        await press(app, "y")
+        await settled(app, lambda: "disable all faults" in screen_text(app))
+        await press(app, "y", "enter")
+        assert not admin.of("POST", "/api/kill")
+        await press(app, "K")
+        await settled(app, lambda: "disable all faults" in screen_text(app))
+        await press(app, "=yes", "enter")
         await settled(app, lambda: "2 faults are off" in screen_text(app))
         assert len(admin.of("DELETE", "/api/rules/slow")) == 1
 
@@ -352,14 +358,14 @@ def test_connections_and_captures(admin: FakeAdmin) -> None:
         await press(app, "5")
         await settled(app, lambda: "10.1.4.22" in screen_text(app))
         same_screen(app, HERE / "connections.txt")
-        await press(app, "R", "X", "y")
+        await press(app, "j", "R", "=yes", "enter", "X", "=yes", "enter")
         await settled(app, lambda: admin.of("DELETE", "/api/connections/17"))
         assert admin.of("POST", "/api/connections/17/recycle")
         await press(app, "6")
         await settled(app, lambda: "view.pcapng" in screen_text(app))
         await press(app, "S", "enter")
         await settled(app, lambda: admin.of("POST", "/api/captures"))
-        await press(app, "E")
+        await press(app, "g", "E")
         await settled(app, lambda: admin.of("DELETE", "/api/captures/view.pcapng"))
         admin.stream().put(event("hello", {**HELLO, "filter": "connection == 17"}))
         await press(app, "5", "enter")
@@ -381,7 +387,7 @@ def test_a_reader_without_the_right_to_change_is_told_so(admin: FakeAdmin) -> No
         assert "read only" in screen_text(app).splitlines()[0]
         await press(app, "4")
         await settled(app, lambda: "third write" in screen_text(app))
-        await press(app, "t")
+        await press(app, "g", "t")
         await settled(app, lambda: "this token may only look" in screen_text(app))
 
     play(admin, script)
@@ -390,7 +396,8 @@ def test_a_reader_without_the_right_to_change_is_told_so(admin: FakeAdmin) -> No
 # ---- held
 
 
-HELD = {"id": "17-3", "rule": "hold orders", "at": "request", "since": "2026-11-21T14:22:07Z", "ends_in": 7.6,
+HELD = {"id": "17-3", "rule": "hold orders", "rules": ["hold orders"], "at": "request",
+        "since": "2026-11-21T14:22:07Z", "ends_in": 7.6, "longest": 590.0,
         "exchange": {"connection": 17, "api": "Produce", "version": 9}, "then": "pass", "revision": 1, "behind": 2,
         "bytes": 210, "editable": True, "why_not": None, "claimed_by": None, "gone": None}  # fmt: skip
 
@@ -440,11 +447,13 @@ def test_held_frames_are_listed_and_decided(holding: FakeAdmin) -> None:
         await press(app, "3")
         await settled(app, lambda: '"orders"' in screen_text(app))
         same_screen(app, HERE / "held.txt")
-        await press(app, "a")
+        await press(app, "a", "x", "plus")
+        assert "choose a line first: j or k" in screen_text(app)
+        await press(app, "j", "a")
         await settled(app, lambda: holding.of("POST", "/api/held/17-3/resume"))
         await press(app, "s", "=NOT_LEADER_OR_FOLLOWER", "enter")
         await settled(app, lambda: holding.of("POST", "/api/held/17-3/answer"))
-        await press(app, "x", "enter", "X", "y", "plus", "A")
+        await press(app, "x", "enter", "X", "=yes", "enter", "plus", "A", "=yes", "enter")
         await settled(app, lambda: holding.of("POST", "/api/held/resume"))
 
     play(holding, script)
@@ -457,6 +466,57 @@ def test_held_frames_are_listed_and_decided(holding: FakeAdmin) -> None:
     assert holding.of("POST", "/api/held/17-3/extend") == [{"by": "60s", "who": user()}]
 
 
+def test_editor_of_a_held_frame_extends_its_hold(
+    holding: FakeAdmin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By claims until the editor ends."""
+    monkeypatch.setattr(held_pane, "CLAIM", 0.01)
+    editor(tmp_path, monkeypatch, "while [ ! -e done ]; do sleep 0.01; done")
+    monkeypatch.chdir(tmp_path)
+    claims, claim = ("POST", "/api/held/17-3/claim"), HeldPane.claim
+
+    def claimed(pane: HeldPane, admin: Admin, ident: str) -> None:
+        claim(pane, admin, ident)
+        if len(holding.of(*claims)) >= 3:
+            (tmp_path / "done").touch()
+
+    monkeypatch.setattr(HeldPane, "claim", claimed)
+
+    async def script(app: ViewApp) -> None:
+        await press(app, "3")
+        await settled(app, lambda: '"orders"' in screen_text(app))
+        await press(app, "j", "e")
+        await settled(app, lambda: "nothing was changed" in said(app))
+
+    play(holding, script)
+    assert holding.of(*claims)[:3] == [{"who": user()}] * 3
+
+
+@pytest.mark.parametrize("second", ["y", "enter", "same"])
+def test_two_keys_in_the_list_change_nothing(holding: FakeAdmin, second: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the first one is. A request to send again is only asked for, and refused without its API."""
+    monkeypatch.setattr(ViewApp, "edited", lambda *_: None)
+    monkeypatch.setattr(ViewApp, "exit", lambda app: None)
+    refused = {"error": {"code": "confirm_first", "message": "Produce changes: it", "mistakes": []}}
+    holding.answers["POST", "/api/exchanges/0-1/send"] = 409, refused
+    holding.answers["GET", "/api/rules"] = 200, {"rules": [RULE], "killed": False}
+
+    async def script(app: ViewApp) -> None:
+        holding.streams[0].put(event("rows", {"rows": [row(1)]}, "3f9c.0-2"))
+        await settled(app, lambda: len(app.store) == 1)
+        for first in [key for use in KEYS for key in use.keys.split(",")]:
+            app.questions.close()
+            app.questions.meant = None
+            app.show("exchanges")
+            await press(app, "g", first, first if second == "same" else second)
+            await settled(app, lambda: True)
+
+    play(holding, script)
+    changes = [one for one in holding.asked if one.method != "GET" and not one.path.endswith("/send")]
+    assert changes == []
+    assert all(body == {} for body in holding.of("POST", "/api/exchanges/0-1/send"))
+
+
 def test_a_held_frame_is_edited(holding: FakeAdmin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the editor as YAML: only what was changed is sent, first to be looked at, then with `a`; `V` forgets it."""
     editor(tmp_path, monkeypatch, 'cp "$1" seen.yaml; sed -i "s/: orders/: bills/" "$1"')
@@ -466,7 +526,7 @@ def test_a_held_frame_is_edited(holding: FakeAdmin, tmp_path: Path, monkeypatch:
     async def script(app: ViewApp) -> None:
         await press(app, "3")
         await settled(app, lambda: '"orders"' in screen_text(app))
-        await press(app, "e")
+        await press(app, "j", "e")
         await settled(app, lambda: '"bills"' in screen_text(app))
         assert holding.of("POST", "/api/held/17-3/preview") == [{"revision": 1, "set": change}]
         await press(app, "V", "a")
@@ -498,7 +558,7 @@ def test_edits_that_are_none(
     async def look(app: ViewApp) -> None:
         await press(app, "3")
         await settled(app, lambda: '"orders"' in screen_text(app))
-        await press(app, "e")
+        await press(app, "j", "e")
         await settled(app, lambda: app.message[0])
         assert words in said(app)
 
@@ -518,7 +578,7 @@ def test_an_edit_that_the_proxy_refuses(holding: FakeAdmin, tmp_path: Path, monk
         await press(app, "3")
         await settled(app, lambda: '"orders"' in screen_text(app))
         for _ in range(2):
-            await press(app, "e")
+            await press(app, "j", "e")
             await settled(app, lambda: "topic_data[0].name: 7 is no text" in screen_text(app))
 
     play(holding, script)
@@ -538,7 +598,7 @@ def test_holding_from_the_list(holding: FakeAdmin) -> None:
         for action in ("disable", "enable"):
             path = f"/api/rules/{name.replace(' ', '%20')}/{action}"
             holding.answers["POST", path] = 200, {}
-            await press(app, "I")
+            await press(app, "I", "=yes", "enter")
             await settled(app, lambda: holding.of("POST", path))  # noqa: B023
 
     play(holding, script)
@@ -546,7 +606,7 @@ def test_holding_from_the_list(holding: FakeAdmin) -> None:
     assert [one["kind"] for one in document["rules"]] == ["intercept"]
     assert document["rules"][0]["filter"] == "~k joingroup"
     asked = next(one for one in holding.asked if one.path == "/api/rules")
-    assert asked.query == {"ttl": "10m", "replace": "true"}
+    assert asked.query == {"ttl": "10m", "replace": "true", "page": holding.listened[0].query["page"]}
 
 
 def test_a_rule_is_made_of_an_exchange(admin: FakeAdmin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -589,14 +649,17 @@ def test_a_request_is_sent_again(admin: FakeAdmin) -> None:
         asks = 'Produce changes what is stored or set: to send it again, say so with {"confirm": "Produce"}'
         refused = {"error": {"code": "confirm_first", "message": asks, "mistakes": []}}
         admin.answers["POST", "/api/exchanges/0-1/send"] = 409, refused
-        admin.streams[0].put(event("rows", {"rows": [row(1), row(9, again_of="0-1")]}, "3f9c.0-2"))
+        admin.streams[0].put(event("rows", {"rows": [row(1, records=7), row(9, again_of="0-1")]}, "3f9c.0-2"))
         await settled(app, lambda: len(app.store) == 2)
         assert "sent again" in screen_text(app)
         await press(app, "g", "r")
-        await settled(app, lambda: "send Produce again?" in said(app))
-        assert "Produce changes what is stored or set: send Produce again?" in said(app)
+        await settled(app, lambda: "again?" in said(app))
+        asked = (
+            "Produce changes what is stored or set: send Produce about orders[3] with 7 records again? type Produce:"
+        )
+        assert asked in said(app)
         admin.answers["POST", "/api/exchanges/0-1/send"] = 200, SENT
-        await press(app, "y")
+        await press(app, "=Produce", "enter")
         await settled(app, lambda: "answered in" in said(app))
         assert "sent again: answered in 2.50ms; sent without idempotence" in said(app)
         await settled(app, lambda: app.details.detail)
@@ -617,8 +680,8 @@ def test_nothing_is_sent_that_was_not_meant(admin: FakeAdmin) -> None:
         admin.streams[0].put(event("rows", {"rows": [row(1)]}, "3f9c.0-2"))
         await settled(app, lambda: len(app.store) == 1)
         await press(app, "r")
-        await settled(app, lambda: "send Produce again?" in said(app))
-        await press(app, "n")
+        await settled(app, lambda: "send Produce about orders[3] again?" in said(app))
+        await press(app, "=y", "enter")
         assert len([one for one in admin.asked if one.method == "POST"]) == 1
         gone = {"error": {"code": "exchange_gone", "message": "exchange 0-1 is not kept any more", "mistakes": []}}
         admin.answers["POST", "/api/exchanges/0-1/send"] = 410, gone

@@ -105,18 +105,18 @@ def test_what_the_broker_gets_is_what_was_edited(tmp_path: Path, monkeypatch: py
         async with app.run_test():
             await settled(app, lambda: app.state.good)
             await press(app, "i", "=~k metadata", "enter", "y")
-            await settled(app, lambda: "held from now on" in said(app))
+            await settled(app, lambda: "held for ten minutes" in said(app))
             asking = asyncio.create_task(asyncio.to_thread(ask, proxy))
             await press(app, "3")
             await settled(app, lambda: "Metadata v4" in said(app) and "allow_auto_topic_creation false" in said(app))
             assert of_clients(broker) == []
-            await press(app, "e")
+            await press(app, "j", "e")
             await settled(app, lambda: "allow_auto_topic_creation true" in said(app))
             await press(app, "a")
             await asking
             await settled(app, lambda: "0 held" in said(app))
-            await press(app, "I")
-            await settled(app, lambda: "holds nothing more" in said(app))
+            await press(app, "I", "=yes", "enter")
+            await settled(app, lambda: " is off" in said(app))
         (request,) = of_clients(broker)
         assert request.body["allow_auto_topic_creation"] is True
 

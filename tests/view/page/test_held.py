@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,11 @@ def hold(fake: FakeView, page: Page, *all_: dict[str, Any]) -> None:
     page.wait_for_selector(".held-frame")
 
 
+def to_frame(page: Page) -> None:
+    """Move the focus to the first held frame, where its keys act."""
+    page.locator(".held-frame:visible").first.focus()
+
+
 def sent(fake: FakeView, page: Page, path: str) -> Any:
     """Return the body of the first change that was sent to this path, once it has been."""
     for _ in range(100):
@@ -88,6 +94,7 @@ def test_a_held_frame_is_shown_and_let_go(fake: FakeView, page: Page) -> None:
     assert "left, then passes" in text
     assert HOSTILE in text
     fake.answers["/api/held"] = {"held": [], "most": 20, "passed_over": 0}
+    to_frame(page)
     page.keyboard.press("a")
     assert sent(fake, page, "/api/held/17-1/resume") == {"revision": 1}
     fake.tell("held", {"added": [], "changed": [], "gone": [{"id": "18-1", "how": "resumed", "who": "mara"},
@@ -104,6 +111,7 @@ def test_an_edit_is_checked_before_it_is_sent(fake: FakeView, page: Page) -> Non
     fake.refused["/api/held/17-1/preview"] = 422, {"error": {
         "code": "invalid_edit", "message": "nothing was changed: 1 mistake",
         "mistakes": [{"where": "generation_id", "message": "a whole number is wanted"}]}}  # fmt: skip
+    to_frame(page)
     page.keyboard.press("e")
     page.wait_for_selector("dialog .tree")
     page.locator("dialog [role=treeitem]", has_text="generation_id").click()
@@ -122,6 +130,51 @@ def test_an_edit_is_checked_before_it_is_sent(fake: FakeView, page: Page) -> Non
     page.wait_for_selector("dialog", state="detached")
 
 
+def test_open_editor_extends_the_hold_and_shows_its_time(fake: FakeView, page: Page) -> None:
+    """By claims, also without a name; they end with the dialog. A frame that is gone cannot be resumed."""
+    fake.answers |= {"/api/held/17-1": shown(), "/api/held/17-1/claim": held(ends_in=30.0, longest=580.0)}
+    page.clock.install()
+    hold(fake, page, held(longest=600.0))
+    to_frame(page)
+    page.keyboard.press("e")
+    expect(page.locator("dialog .note")).to_contain_text(
+        "left, then passes, extended while this is open, 10 min at most"
+    )
+    assert sent(fake, page, "/api/held/17-1/claim") == {"who": ""}
+    page.clock.run_for(31_000)
+    until(lambda: len([one for one in fake.changes if one[1].endswith("/claim")]) >= 4)
+    page.locator("dialog .last").click()
+    count = len(fake.changes)
+    page.clock.run_for(31_000)
+    assert len(fake.changes) == count
+    to_frame(page)
+    page.keyboard.press("e")
+    fake.answers["/api/held"] = {"held": [], "most": 20, "passed_over": 0}
+    fake.tell("held", {"added": [], "changed": [], "gone": [{"id": "17-1", "how": "client_left", "who": ""}]})
+    expect(page.locator("dialog [role=alert]")).to_have_text("It is not held any more.")
+    expect(page.locator("dialog button.primary")).to_be_disabled()
+
+
+def test_frame_that_two_rules_hold_is_one_card(fake: FakeView, page: Page) -> None:
+    """It stays the same card when the first rule lets go."""
+    hold(fake, page, held(rules=["hold", "other"]))
+    expect(page.locator(".held-frame")).to_contain_text("hold, other")
+    other = held("17-2", rule="other", rules=["other"])
+    fake.answers["/api/held"] = {"held": [other], "most": 20, "passed_over": 0}
+    fake.tell("held", {"added": [other], "changed": [], "gone": [{"id": "17-1", "how": "timed_out", "who": ""}]})
+    expect(page.locator(".held-frame")).to_have_count(1)
+    expect(page.locator(".held-frame")).not_to_contain_text("hold, other")
+    expect(page.locator("footer [role=status]")).not_to_contain_text("went on by itself")
+
+
+def test_page_keeps_its_id_over_a_reload(fake: FakeView, page: Page) -> None:
+    """The stream has it, so that rules of the page go on; another page has another one."""
+    page.reload()
+    page.wait_for_selector(".stream.live")
+    found = {re.search(r"page=([0-9a-f]{32})", one)[1] for one in fake.seen if one.startswith("/api/view?")}
+    assert len(found) == 1
+
+
 def test_names_and_parts_of_records_are_offered(fake: FakeView, page: Page) -> None:
     """Groups that the proxy has met for a field, errors for an answer; a record has key, value and headers, each by its
     name. A key that is pressed twice opens one dialog."""
@@ -134,17 +187,19 @@ def test_names_and_parts_of_records_are_offered(fake: FakeView, page: Page) -> N
     fake.answers["/api/held/17-1"] = one
     hold(fake, page, held())
     page.evaluate("""() => { for (let times = 0; times < 2; times++) {
-        document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "e", bubbles: true })); } }""")
+        document.querySelector(".held-frame")
+          .dispatchEvent(new KeyboardEvent("keydown", { key: "e", bubbles: true })); } }""")
     page.wait_for_selector("dialog fieldset")
     expect(page.locator("dialog")).to_have_count(1)
     assert page.locator("dialog legend").inner_text() == "orders[3] · record 7"
     assert page.locator("dialog fieldset .value > span:first-child").all_inner_texts() == ["key", "value", "headers"]
     assert page.locator("dialog fieldset input").nth(2).input_value() == '[{"key":"trace","value":"a1"}]'
-    expect(page.locator("dialog .note")).to_contain_text("2 records more")
+    expect(page.locator("dialog .note").last).to_contain_text("2 records more")
     page.locator("dialog .field", has_text="group_id").click()
     expect(page.locator("dialog datalist option[value=audit]")).to_have_count(1)
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog", state="detached")
+    to_frame(page)
     page.keyboard.press("s")
     expect(page.locator("dialog datalist option[value=UNKNOWN_MEMBER_ID]")).to_have_count(1)
 
@@ -175,6 +230,7 @@ def test_bytes_are_edited_and_an_edit_undone(fake: FakeView, page: Page) -> None
     hold(fake, page, held())
     fake.answers["/api/held/17-1"] = shown()
     fake.answers["/api/held/17-1/preview"] = shown()
+    to_frame(page)
     page.keyboard.press("e")
     page.wait_for_selector("dialog .tree")
     page.locator("dialog summary").click()
@@ -215,12 +271,14 @@ def test_whoever_decides_has_a_name(fake: FakeView, page: Page) -> None:
     page.keyboard.type("Mára")
     page.keyboard.press("Enter")
     page.wait_for_selector("aside >> text=as Mára")
+    to_frame(page)
     page.keyboard.press("a")
     sent(fake, page, "/api/held/17-1/resume")
     page.reload()
     page.wait_for_selector(".stream.live")
     page.keyboard.press("K")
-    page.wait_for_selector("dialog button.warns:focus")
+    page.wait_for_selector("dialog button.last:focus")
+    page.keyboard.press("Shift+Tab")
     page.keyboard.press("Enter")
     sent(fake, page, "/api/kill")
     assert fake.names == ["Mára", "Mára"]
@@ -234,6 +292,7 @@ def test_an_edit_becomes_a_rule(fake: FakeView, page: Page, answers: bool) -> No
     hold(fake, page, held())
     if answers:
         fake.answers["/api/held/17-1/answer"] = held(gone="answered")
+        to_frame(page)
         page.keyboard.press("s")
         page.wait_for_selector("dialog input:focus")
         page.keyboard.type("REBALANCE_IN_PROGRESS")
@@ -243,6 +302,7 @@ def test_an_edit_becomes_a_rule(fake: FakeView, page: Page, answers: bool) -> No
             "/api/held/17-1/preview": shown(),
             "/api/held/17-1/resume": held(gone="edited"),
         }
+        to_frame(page)
         page.keyboard.press("e")
         page.locator("dialog [role=treeitem]", has_text="generation_id").click()
         assert page.get_by_role("button", name="Like this from now on").count() == 0
@@ -263,6 +323,7 @@ def test_an_edit_becomes_a_rule(fake: FakeView, page: Page, answers: bool) -> No
 def test_an_answer_is_given_in_the_brokers_place(fake: FakeView, page: Page) -> None:
     """By the name of an error."""
     hold(fake, page, held())
+    to_frame(page)
     page.keyboard.press("s")
     page.locator("dialog input").fill("REBALANCE_IN_PROGRESS")
     fake.answers["/api/held/17-1/answer"] = held(gone="answered")
@@ -281,10 +342,11 @@ def test_what_the_filter_holds_for_is_intercepted(fake: FakeView, open_page: Ope
     page.wait_for_selector("dialog")
     words = " ".join(page.locator("dialog").inner_text().split())
     assert "The rows in sight are of 2 connections, of etl-3, billing-2" in words
-    page.keyboard.press("Enter")
+    page.locator("dialog button.primary").click()
     page.wait_for_selector("dialog", state="detached")
     ((method, path, body),) = fake.changes
-    assert (method, path[:21], path[-8:]) == ("PUT", "/api/rules/intercept ", "?ttl=10m")
+    assert method == "PUT"
+    assert re.fullmatch(r"/api/rules/intercept ~k produce\?ttl=10m&page=[0-9a-f]{32}", path)
     assert body == {"kind": "intercept", "at": "request", "hold_for": "20s", "then": "pass", "most": 20,
                     "filter": "~k produce"}  # fmt: skip
 
@@ -314,6 +376,7 @@ def test_axe_finds_nothing_on_what_is_held(fake: FakeView, open_page: OpenPage) 
         page.wait_for_selector(".page .held-frame >> nth=1")
         found[f"held {theme}"] = violations(page)
         for key in "esxXi":
+            to_frame(page)
             page.keyboard.press(key)
             page.wait_for_selector("dialog[open]")
             if key == "e":

@@ -219,22 +219,23 @@ def test_who_may_only_look_sees_nothing_that_changes(fake: FakeView, open_page: 
     page.keyboard.press("j")
     page.wait_for_selector("aside >> text=Connection 17")
 
-    for words in ("Kill faults", "Recycle", "Close"):
+    for words in ("Disable faults", "Recycle", "Close"):
         assert page.get_by_role("button", name=words).count() == 0
     page.keyboard.press("K")
     page.keyboard.press("?")
     page.wait_for_selector("dialog")
-    assert "Kill faults" not in page.locator("dialog").inner_text()
+    assert "Disable faults" not in page.locator("dialog").inner_text()
     assert fake.changes == []
 
 
 def test_faults_are_killed_after_one_question(fake: FakeView, open_page: OpenPage) -> None:
-    """O3: one key, asked back once."""
+    """O3: one key, and a question whose first choice changes nothing."""
     fake.answers["/api/kill"] = {"turned": [{"name": "slow sometimes"}], "killed": True}
     page = open_page(fake.page)
-    page.wait_for_selector("text=Kill faults")
+    page.wait_for_selector("text=Disable faults")
     page.keyboard.press("K")
     page.wait_for_selector("dialog")
+    page.keyboard.press("Shift+Tab")
     page.keyboard.press("Enter")
     page.wait_for_selector("text=off: slow sometimes")
 

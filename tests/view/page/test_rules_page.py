@@ -86,7 +86,8 @@ def test_rules_are_listed_and_switched(writing: FakeView, open_page: OpenPage) -
     page.wait_for_selector("text=it stands in a file, at a.yaml:2:5")
     page.keyboard.press("k")
     page.keyboard.press("x")
-    page.wait_for_selector("dialog[open] .warns:focus")
+    page.wait_for_selector("dialog[open] .last:focus")
+    page.keyboard.press("Shift+Tab")
     page.keyboard.press("Enter")
     page.wait_for_selector("[role=status] >> text=removed")
 
@@ -301,9 +302,8 @@ def test_captures_are_started_stopped_and_saved(writing: FakeView, open_page: Op
     page.wait_for_selector("text=b.pcapng was stopped")
     assert download.value.suggested_filename == "incident.pcapng"
     page.keyboard.press("s")
-    page.wait_for_selector("dialog input:focus")
-    page.keyboard.press("Control+A")
-    page.keyboard.type("mine")
+    page.wait_for_selector("dialog .last:focus")
+    page.locator("dialog input").first.fill("mine")
     page.keyboard.press("Enter")
     page.wait_for_selector("dialog >> text=file: it is there")
     asked = writing.changes[-1][1]

@@ -46,15 +46,22 @@ def test_it_is_asked_back_by_name(fake: FakeView, page: Page) -> None:
     refuse(fake, 409, "confirm_first", ASKS)
     page.keyboard.press("r")
     expect(page.locator("dialog h2")).to_have_text("Send exchange 0-1 again?")
-    expect(page.locator("dialog p.text")).to_contain_text(
-        "Produce changes what is stored or set. It goes by the listener"
+    expect(page.locator("dialog p.text").first).to_have_text(
+        "Produce changes what is stored or set. It is about orders[3], with 2 records. It goes to the cluster through "
+        "listener main, under the rules in force now."
     )
     assert not sent(fake, page, SEND)
+    expect(page.locator("dialog button.warns")).to_be_disabled()
     del fake.refused[SEND]
     fake.answers[SEND] = {"id": "0-9", "again_of": "0-1", "outcome": "answered", "reason": "", "seconds": 0.0031,
                           "notes": [HOSTILE]}  # fmt: skip
     fake.details["0-9"] = detail(9, again_of="0-1")
     fake.changes.clear()
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.type("produce")
+    expect(page.locator("dialog button.warns")).to_be_disabled()
+    page.locator("dialog input").fill("Produce")
+    page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(page.locator(".details h2")).to_contain_text("sent again from exchange 0-1")
     assert sent(fake, page, SEND) == {"confirm": "Produce"}
