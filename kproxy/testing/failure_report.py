@@ -17,15 +17,17 @@ LOG_LINES = 20
 HIDDEN = ("name", "kind")
 
 
-def written(rule: Mapping[str, Any]) -> str:
-    """Return the rule as the Python call that puts it in."""
-    params = "".join(f", {name}={value!r}" for name, value in rule.items() if name not in HIDDEN)
-    return f"inject({rule['kind']!r}{params})"
+def written(rule: Injected) -> str:
+    """Return the rule as the call of `inject` for it, after its place if a file defines it."""
+    params = "".join(f", {name}={value!r}" for name, value in rule.rule.items() if name not in HIDDEN)
+    if rule.place:
+        return f"{rule.place}: {rule.kind}{params}"
+    return f"inject({rule.kind!r}{params})"
 
 
 def explain(rule: Injected, seen: SeenExchanges, bootstrap: str) -> str:
     """Return the lines that say at which stage a rule stopped, and which exchanges were there instead."""
-    return "\n".join(f"  {line}" for line in (written(rule.rule), *reasons(rule, seen, bootstrap)))
+    return "\n".join(f"  {line}" for line in (written(rule), *reasons(rule, seen, bootstrap)))
 
 
 def reasons(rule: Injected, seen: SeenExchanges, bootstrap: str) -> Iterator[str]:
@@ -43,10 +45,25 @@ def reasons(rule: Injected, seen: SeenExchanges, bootstrap: str) -> Iterator[str
     elif not counters.fired:
         yield f"its trigger let none of them fire it: when={rule.rule.get('when')}"
     elif not counters.applied:
-        held = " or they are held" if (rule.rule.get("when") or {}).get("hold") else ""
-        yield f"it was asked, and there was nothing for it to change{held}; or its work has not gone out yet"
+        yield from unapplied(rule, seen)
     if seen.all:
         yield f"seen: {summary(seen.all)}"
+
+
+def unapplied(rule: Injected, seen: SeenExchanges) -> Iterator[str]:
+    """Yield why a rule that fired was not applied: how many of its requests are unanswered, and why."""
+    open_ones = [one for one in seen.all if rule.name in one.taken.rules and one.answered is None]
+    if not open_ones:
+        yield "it fired, and had nothing to change in those requests and responses"
+    for cause, number in Counter(one.taken.cut_by for one in open_ones).items():
+        requests = f"{number} request{'s' if number > 1 else ''} that it fired for"
+        if not cause:
+            held = "held by this rule or still" if (rule.rule.get("when") or {}).get("hold") else "still"
+            yield f"{requests}: {held} unanswered, the connection is open"
+        elif cause.startswith("client_"):
+            yield f"{requests}: the client closed the connection ({cause}) before the response was sent"
+        else:
+            yield f"{requests}: the connection was closed ({cause}) before the response was sent"
 
 
 def unmatched(match: Mapping[str, Any], seen: SeenExchanges) -> Iterator[str]:
@@ -68,16 +85,23 @@ def summary(exchanges: list[SeenExchange]) -> str:
     return ", ".join(listed) + (f", and {rest} others" if rest else "")
 
 
-def overview(engine: Embedded, rules: Sequence[Injected], seen: SeenExchanges) -> str:
-    """Return the report for a failed test: seed, rules, traffic and log."""
+def overview(
+    engine: Embedded, loaded: Sequence[Injected], injected: Sequence[Injected], seen: SeenExchanges
+) -> str:
+    """Return the report for a failed test: seed, rules of files and of the test, traffic and log."""
     seed = engine.store.seed
     lines = [f"seed {seed} (the same chances again: --kproxy-seed={seed})",
              f"clients at {engine.bootstrap_servers}, brokers at {engine.upstream}"]  # fmt: skip
-    for rule in rules:
+    # A production file may have hundreds of rules: those that matched come first, and only so many others are listed.
+    matched = [one for one in loaded if one.running is not None and one.matched]
+    others = [one for one in loaded if one not in matched]
+    for rule in (*matched, *others[:MOST_LINES], *injected):
         counters = "" if rule.running is None else f": {rule.counters}"
         lines.append(f'rule "{rule.name}"{" (removed)" if rule.removed else ""}{counters}')
-        lines.append(f"  {written(rule.rule)}")
+        lines.append(f"  {written(rule)}")
         lines += [f"  {problem}" for problem in (*rule.problems, *rule.notes)]
+    if len(others) > MOST_LINES:
+        lines.append(f"and {len(others) - MOST_LINES} more rules of files, which matched nothing")
     older = f" (and {seen.forgotten} exchanges before that)" if seen.forgotten else ""
     lines.append(f"went through: {summary(seen.all) or 'nothing'}{older}")
     lines += seen.missing.values()

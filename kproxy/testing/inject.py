@@ -17,6 +17,7 @@ from kproxy.net.rules.waiters import CounterName
 from kproxy.rules.document.read import Document, check_ttl, read_document
 from kproxy.rules.document.source import Source
 from kproxy.rules.running import Running
+from kproxy.rules.stored_rules import StoredRule
 
 from . import hooks
 from .embedded import Embedded
@@ -124,8 +125,18 @@ class Kproxy:
         for one in self.injected:
             if one.name == name:
                 return one
-        stored_rule = self.engine.call(lambda: self.engine.store[name])
-        return Injected(self.engine, stored_rule.parsed.raw, stored_rule.running, None, self.story)
+        return self._stored(self.engine.call(lambda: self.engine.store[name]))
+
+    @property
+    def loaded(self) -> list[Injected]:
+        """Return the rules of files: of --kproxy-rules, of the marker kproxy_rules, and of `load`."""
+        store = self.engine.store
+        found = self.engine.call(lambda: [one for one in store.stored_rules.values() if one.origin == "file"])
+        return [self._stored(one) for one in found]
+
+    def _stored(self, stored: StoredRule) -> Injected:
+        raw = {"name": stored.name, **stored.parsed.raw}
+        return Injected(self.engine, raw, stored.running, None, self.story, stored.parsed.position)
 
     def wait(
         self, rule: Injected | str, hits: int = 1, timeout: float = WAIT, count: CounterName = "fired"
@@ -153,7 +164,8 @@ class Kproxy:
         __tracebackhide__ = True
         wanted = [self._one(rule) for rule in rules] or [one for one in self.injected if one.running is not None]
         if not wanted:
-            raise Misuse("assert_applied: this test has put in no rule that counts")
+            raise Misuse("assert_applied: expected an injected rule that counts, got none; name rules of files: "
+                         "assert_applied('name')")  # fmt: skip
         missed = [one for one in wanted if not one.applied]
         if missed:
             raise AssertionError(
@@ -239,8 +251,7 @@ class Kproxy:
         return self.engine.call(lambda: TapeReader(self.engine.tape, self.engine.topics))
 
     def _selection(self) -> SeenExchanges:
-        tape = self.engine.tape
-        taken, forgotten, cut = self.engine.call(lambda: (list(tape.taken), tape.forgotten, dict(tape.cut)))
+        taken, forgotten, cut = self.engine.call(self.engine.tape.snapshot)
         return SeenExchanges(taken, self.engine.topics, forgotten, cut)
 
     def story(self, rule: Injected) -> str:
@@ -248,9 +259,9 @@ class Kproxy:
         return explain(rule, self._selection(), self.bootstrap_servers)
 
     def report(self) -> str:
-        """Return a report for a failed test: seed, rules with their counters, what went through, and the proxy's
+        """Return a report for a failed test: the seed, all rules with their counters, the exchanges, the proxy's
         log."""
-        return overview(self.engine, self.injected, self._selection())
+        return overview(self.engine, self.loaded, self.injected, self._selection())
 
     # ---- inside
 
@@ -265,11 +276,12 @@ class Kproxy:
         return keeper.store[rule["name"]].running
 
     def clear(self) -> None:
-        """Remove the test's rules and forget the exchanges that went through; connections stay open. A warning tells
-        what went wrong in rules."""
+        """Remove the test's rules and its exchanges; connections stay open. Warns of problems in rules, those of files
+        included."""
         for one in self.injected:
             one.remove()
-        problems = [f'rule "{one.name}": {problem}' for one in self.injected for problem in one.problems]
+        rules = (*self.loaded, *self.injected)
+        problems = [f'rule "{one.name}": {problem}' for one in rules for problem in one.problems]
         self.injected.clear()
         self._numbers.clear()
         self.engine.topics.learn_all(self.engine.call(lambda: list(self.engine.tape.taken)))

@@ -41,8 +41,9 @@ class RuleCounters(NamedTuple):
 
 
 class Injected:
-    """A rule in force, from `inject` until `remove` or the end of its `with` block; its counters can be read after
-    that, too. `story` returns how far the rule came, for a wait in vain."""
+    """A rule in force, from `inject` until `remove` or the end of its `with` block; its counters stay readable after
+    that. `story` returns how far the rule came, for a wait that times out. `place`: `file:line:column` of a rule that a
+    file defines, empty for one that the test injected."""
 
     def __init__(
         self,
@@ -51,10 +52,11 @@ class Injected:
         running: Running | None,
         hook: str | None,
         story: Callable[[Injected], str],
+        place: str = "",
     ) -> None:
         self.engine, self.rule, self.running, self.hook, self.story = engine, rule, running, hook, story
         self.name, self.kind = str(rule["name"]), str(rule["kind"])
-        self.removed = False
+        self.removed, self.place = False, place
 
     # ---- counters
 

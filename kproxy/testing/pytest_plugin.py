@@ -11,6 +11,7 @@ pytest loads this file wherever kproxy is installed, so it imports nothing but p
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from kproxy.testing.cluster import MockCluster
     from kproxy.testing.embedded import Embedded
     from kproxy.testing.inject import Kproxy
+    from kproxy.testing.time_limit import TimeLimit
 
 pytest_plugins = ["kproxy.explore.pytest_plugin"]
 """Plugin that comes with this one: it looks for the fault that breaks a test."""
@@ -28,10 +30,12 @@ pytest_plugins = ["kproxy.explore.pytest_plugin"]
 OWN_NAMES = "kproxy_own_names"
 RULES = "kproxy_rules"
 VERIFY = "kproxy_verify"
+TIMEOUT = "kproxy_timeout"
 SCOPES = ("function", "class", "module", "package", "session")
 SEED_BITS = 32
 MOCKS = pytest.StashKey[set[str]]()
 """Bootstrap addresses of the mock clusters of this run."""
+LIMIT: pytest.StashKey[TimeLimit] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,11 +52,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                   type="bool", default=False)  # fmt: skip
     parser.addini(VERIFY, "Whether each test that passes is verified at its end: kproxy.verify().",
                   type="bool", default=False)  # fmt: skip
+    group.addoption("--kproxy-timeout", type=float, metavar="SECONDS",
+                    help="Time limit of each test that uses the fixture kproxy (default: ini option kproxy_timeout).")  # fmt: skip
+    parser.addini(TIMEOUT, "Seconds after which a test that uses the fixture kproxy fails; 0: no limit.", default="0")
     parser.addini("kproxy_scope", f"How long one proxy lives: {', '.join(SCOPES)}.", default="function")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers for tests that have names of their own, run under rule files, or are verified."""
+    """Register the markers of the plugin."""
     config.addinivalue_line(
         "markers", f"{OWN_NAMES}: the test has topics, groups and transactional ids of its own on the brokers (kproxy)"
     )
@@ -60,6 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", f"{VERIFY}(wanted=True, **arguments): whether kproxy.verify(**arguments) ends the test (kproxy)"
     )
+    config.addinivalue_line("markers", f"{TIMEOUT}(seconds): time limit of the test; 0: no limit (kproxy)")
 
 
 def scope(fixture_name: str, config: pytest.Config) -> Any:
@@ -77,6 +85,21 @@ def seed_of_test(config: pytest.Config, node: pytest.Item) -> int:
         return cast("int", given)
     name = node.nodeid.encode()
     return int.from_bytes(hashlib.sha256(name).digest()[: SEED_BITS // 8], "big")
+
+
+def time_limit(config: pytest.Config, node: pytest.Item) -> float:
+    """Return the time limit of a test in seconds, 0 for none: from its marker, the option, or the ini file. Raises
+    UsageError."""
+    marker, option = node.get_closest_marker(TIMEOUT), config.getoption("--kproxy-timeout")
+    given = marker.args[0] if marker is not None and marker.args else option
+    given = config.getini(TIMEOUT) if given is None else given
+    try:
+        seconds = float(given)
+    except (TypeError, ValueError):
+        seconds = -1.0
+    if not 0 <= seconds <= threading.TIMEOUT_MAX:
+        raise pytest.UsageError(f"{TIMEOUT}: expected seconds, 0 or more, got {given!r} (at {node.nodeid})")
+    return seconds
 
 
 def rule_files(request: pytest.FixtureRequest) -> list[Path]:
@@ -148,16 +171,60 @@ def kproxy(request: pytest.FixtureRequest, kproxy_engine: Embedded) -> Iterator[
             used.keep([Source.open(file) for file in files])
     except KproxyError as error:
         pytest.fail(f"the rules of this test cannot be loaded: {error}", pytrace=False)
+    if seconds := time_limit(request.config, request.node):
+        from kproxy.testing.time_limit import TimeLimit
+
+        limit = request.node.stash[LIMIT] = TimeLimit(used, seconds)
+        limit.start()
     yield used
+    if LIMIT in request.node.stash:
+        request.node.stash[LIMIT].finish()
     if used.prefix and used.upstream not in request.config.stash.get(MOCKS, ()):  # a mock goes with all that is on it
         used.delete_own_topics()
     used.clear()
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """Apply the time limit to fixtures that are set up after `kproxy`."""
+    return (yield from within_limit(item, ends=False))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """Apply the time limit to fixtures that end before `kproxy`."""
+    if LIMIT not in item.stash:
+        return (yield)
+    with item.stash[LIMIT].as_failure():
+        return (yield from within_limit(item, ends=True))
+
+
+def within_limit(item: pytest.Item, *, ends: bool) -> Generator[None, object, object]:
+    """Fail with the reason if the time limit has interrupted this phase. `ends`: no later phase belongs to the test."""
+    try:
+        done = yield
+    except BaseException:
+        fail_late(item)
+        raise
+    if LIMIT in item.stash and (ends or item.stash[LIMIT].message):
+        item.stash[LIMIT].finish()
+        fail_late(item)
+    return done
+
+
+def fail_late(item: pytest.Item) -> None:
+    """Fail if the time limit of this test is over. Raises pytest.fail.Exception, once."""
+    limit = item.stash.get(LIMIT, None)
+    if limit is not None and limit.message:
+        limit.finish()
+        del item.stash[LIMIT]
+        raise pytest.fail.Exception(limit.message, pytrace=False) from None  # not KeyboardInterrupt, but its reason
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Verify what has passed in a test, if the test or the ini file asks for that."""
-    done = yield
+    """Apply the time limit, then verify the exchanges of the test if its marker or the ini file asks for that."""
+    done = yield from within_limit(item, ends=False)
     marker, used = item.get_closest_marker(VERIFY), getattr(item, "funcargs", {}).get("kproxy")
     wanted = bool(item.config.getini(VERIFY)) if marker is None else (*marker.args, True)[0]
     verify = getattr(used, "verify", None)

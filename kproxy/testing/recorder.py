@@ -14,6 +14,7 @@ when that is not enough are the oldest exchanges forgotten.
 
 from __future__ import annotations
 
+import socket
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from time import monotonic
@@ -41,6 +42,10 @@ LONG = 4096
 """Bytes of a frame from which on its records go first when the tape is full."""
 HEAD = 1024
 """Bytes that are kept of a frame whose structure cannot be followed: its header, mostly."""
+
+
+TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
+CLOSE_WAIT = 8  # of Linux's TCP_INFO: the peer has sent FIN
 
 
 class Frames:
@@ -94,10 +99,11 @@ class TapedFrame(NamedTuple):
 
 
 class TapedExchange:
-    """A request on the tape, and the response to it once that has gone out. `came`, `answered`: monotonic seconds;
-    `rules`: names of those that fired; `by_kproxy`: kproxy has answered in the broker's place."""
+    """A request on the tape, and its response once that is sent. `came`, `answered`: monotonic seconds; `rules`: names
+    of those that fired; `by_kproxy`: kproxy answered in the broker's place; `cut_by`: why the client's connection ended
+    before the response was sent, such as `client_closed`; empty otherwise."""
 
-    __slots__ = ("answered", "asked", "by_kproxy", "came", "connection", "read", "rules", "told")
+    __slots__ = ("answered", "asked", "by_kproxy", "came", "connection", "cut_by", "read", "rules", "told")
 
     def __init__(self, connection: TapedConnection, request: bytes, came: float) -> None:
         self.connection, self.came = connection, came
@@ -107,6 +113,7 @@ class TapedExchange:
         self.read: Any = None  # the decoded exchange, kept here by its reader
         self.rules: tuple[str, ...] = ()
         self.by_kproxy = False
+        self.cut_by = ""
 
     @property
     def request(self) -> bytes:
@@ -199,6 +206,19 @@ class TapedConnection:
         if frames.cut is not None and (self.session.number, what) not in self.tape.cut:
             self.tape.cut[self.session.number, what] = frames.cut
 
+    def closed(self, cause: str) -> None:
+        """Note on each unanswered request why the connection closed."""
+        for due in self.waiting.values():
+            for taken in due:
+                taken.cut_by = taken.cut_by or cause
+
+    def look_for_leaver(self) -> None:
+        """Note that the client has closed, even if the proxy does not read from it: a rule may hold its request."""
+        side = getattr(self.session.owner, "client", None)
+        if self.waiting and side is not None and side.sock is not None and TCP_INFO is not None:
+            if side.sock.getsockopt(socket.IPPROTO_TCP, TCP_INFO, 1)[0] == CLOSE_WAIT:
+                self.closed("client_closed")
+
     def forget(self, taken: TapedExchange) -> None:
         """Stop waiting for the response to this request; it will belong to none."""
         due = self.waiting.get(taken.correlation)
@@ -277,9 +297,10 @@ class Tape:
                 super().write(data, token)
 
             def drop(self, reset: bool = False) -> None:
+                cause = self.conn.ending.cause
                 for one in (tape, tape.behind):
-                    if one is not None:
-                        one.connections.pop(self.conn.session.number, None)
+                    if one is not None and (gone := one.connections.pop(self.conn.session.number, None)):
+                        gone.closed(cause)
                 super().drop(reset)
 
         return Kept
@@ -300,6 +321,12 @@ class Tape:
         return KeptBehind
 
     # ---- what is kept
+
+    def snapshot(self) -> tuple[list[TapedExchange], int, dict[tuple[int, str], int]]:
+        """Return the exchanges, the number of those not kept any more, and `cut`; in the proxy's thread."""
+        for connection in self.connections.values():
+            connection.look_for_leaver()
+        return list(self.taken), self.forgotten, dict(self.cut)
 
     def keep(self, taken: TapedExchange) -> None:
         """Put a request on the tape, in place of the oldest ones if it is full."""

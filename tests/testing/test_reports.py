@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
+from kproxy.testing.ask import ask
 from kproxy.testing.inject import Kproxy
 from kproxy.testing.rule_arguments import Misuse
+from kproxy.wire.table.api_keys import METADATA
 
 
 @pytest.mark.parametrize(
@@ -69,6 +73,75 @@ def test_nothing_is_called_unreadable(kproxy: Kproxy, produce: Callable[..., Non
     kproxy.inject("short_body", match={"api": "Metadata"}, bytes=4)
     Producer({"bootstrap.servers": kproxy.bootstrap_servers, "log_level": 0}).poll(1)
     assert "cannot be read (Metadata" in kproxy.report()
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_report_rules_of_files_are_listed(
+    kproxy: Kproxy, produce: Callable[..., None], tmp_path: Path, count: int
+) -> None:
+    """Matching rules first; a file of any length adds a bounded number of lines."""
+    rules = [{"name": f"rule {n}", "kind": "delay", "delay": 0, "match": {"topic": f"t{n}"}} for n in range(count)]
+    rules.append({"name": "writes", "kind": "delay", "delay": "1ms", "match": {"api": "Produce"}})
+    (tmp_path / "rules.yaml").write_text(json.dumps({"rules": rules}))
+    kproxy.load(tmp_path / "rules.yaml")
+    produce(kproxy.bootstrap_servers, "orders", b"one")
+
+    lines = kproxy.report().splitlines()
+
+    assert lines[2] == 'rule "writes": matched 1, fired 1, applied 1'
+    assert lines[3].startswith(f"  {tmp_path / 'rules.yaml'}:1:") and lines[3].endswith("match={'api': 'Produce'}")
+    assert len([line for line in lines if line.startswith("rule ")]) == 1 + min(count, 12)
+    assert ("and 28 more rules of files, which matched nothing" in lines) == (count == 40)
+
+
+@pytest.mark.parametrize("at", ["request", "response"])
+def test_assert_applied_client_left_is_named(kproxy: Kproxy, at: str) -> None:
+    """The client closed the connection before its delayed response was sent."""
+    rule = kproxy.inject("delay", delay="1h", at=at, match={"api": "Metadata"})
+    body = {"topics": [], "allow_auto_topic_creation": False}
+    with pytest.raises(TimeoutError):
+        ask(kproxy.bootstrap_servers, METADATA, 4, body, timeout=0.2)
+    kproxy.wait(rule, count="fired")
+    await_true(lambda: any(one.taken.cut_by for one in kproxy.exchanges(api="Metadata")))
+
+    with pytest.raises(AssertionError, match="the client closed the connection .client_closed. before the response"):
+        kproxy.assert_applied(rule)
+
+
+def test_assert_applied_other_close_is_named(kproxy: Kproxy) -> None:
+    """Another rule closed the connection before the response was sent."""
+    rule = kproxy.inject("delay", delay="1ms", match={"api": "Metadata"})
+    kproxy.inject("disconnect", match={"api": "Metadata"}, at="response")
+    with pytest.raises(ConnectionError):
+        ask(kproxy.bootstrap_servers, METADATA, 4, {"topics": [], "allow_auto_topic_creation": False})
+    await_true(lambda: any(one.taken.cut_by for one in kproxy.exchanges(api="Metadata")))
+    (taken,) = [one.taken for one in kproxy.exchanges(api="Metadata")]
+    assert taken.cut_by == "rule" and rule.name in taken.rules
+
+
+def await_true(condition: Callable[[], bool]) -> None:
+    """Poll for a minute at most."""
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_assert_applied_held_request_is_named(kproxy: Kproxy) -> None:
+    """A held request is unanswered, and its connection is open."""
+    rule = kproxy.hold(match={"api": "Metadata"})
+    producer = Producer({"bootstrap.servers": kproxy.bootstrap_servers, "log_level": 0})
+    await_true(lambda: bool(producer.poll(0.01) or rule.fired))
+    with pytest.raises(AssertionError, match="held by this rule or still unanswered, the connection is open"):
+        kproxy.assert_applied(rule)
+
+
+def test_assert_applied_unchanged_frame_is_named(kproxy: Kproxy, produce: Callable[..., None]) -> None:
+    """The rule fired, and its requests were answered without a change."""
+    rule = kproxy.inject("python", call=lambda exchange, message: None, match={"api": "Produce"})
+    produce(kproxy.bootstrap_servers, "orders", b"one")
+    with pytest.raises(AssertionError, match="it fired, and had nothing to change"):
+        kproxy.assert_applied(rule)
 
 
 def test_names_of_ones_own(kproxy: Kproxy, kproxy_upstream: str, produce: Callable[..., None]) -> None:

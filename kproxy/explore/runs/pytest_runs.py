@@ -164,7 +164,8 @@ class RunServer:
                 raise pytest.UsageError(f"{wanted} was not found a second time")
             return
         if self.config.pluginmanager.hasplugin("timeout"):
-            self.item.add_marker(pytest.mark.timeout(0), append=False)  # a run has a limit of its own
+            self.item.add_marker(pytest.mark.timeout(0), append=False)  # each run has its own limit
+        self.item.add_marker(pytest.mark.kproxy_timeout(0), append=False)
         if address := self.config.getoption("--kproxy-explore-upstream"):
             take_upstream(self.item, address)
         warm_up()
