@@ -22,6 +22,7 @@ from .interrupt import AwaitedEnd, awaited_end
 from .run import flag
 
 if TYPE_CHECKING:
+    from kproxy.config.document import Config
     from kproxy.testing.cluster import MockCluster
 
 MOST_BROKERS = 50
@@ -102,7 +103,8 @@ def command(
         if admin is None:
             say(addresses)
         else:
-            stack.enter_context(told_front(addresses, admin, in_front["rules"], in_front["seed"], end))
+            config = front_settings(addresses, admin, in_front["rules"], in_front["seed"])
+            stack.enter_context(told_front(config, end, mock=upstream is None))
         if until_eof:
             end.come_with_standard_input()
         end.wait()
@@ -121,19 +123,26 @@ def mock_with(brokers: int, topics: tuple[tuple[str, int], ...]) -> Iterator[Moc
 
 
 @contextmanager
-def told_front(upstream: str, admin: str, rules: tuple[str, ...], seed: int | None, end: AwaitedEnd) -> Iterator[None]:
-    """Put kproxy in front of brokers, and tell its addresses. If it ends by itself the end has come: nobody would
-    notice before a test hangs."""
-    from kproxy.config.reader import admin_from
-    from kproxy.rules.document.quantities import checked_seed
-    from kproxy.testing.front import front, front_config
+def told_front(config: Config, end: AwaitedEnd, *, mock: bool) -> Iterator[None]:
+    """Run kproxy in front of brokers, and print its addresses. If it ends by itself, `end` comes, so that no test waits
+    for it."""
+    from kproxy.testing.front import front
 
-    address = flag("--admin", admin_from, admin).bind
-    number = None if seed is None else flag("--seed", checked_seed, seed)
-    with front(front_config(upstream, str(address), rules, number), end.come) as proxy:
+    with front(config, end.come, mock=mock) as proxy:
         say(proxy.address)
         say(proxy.admin_url)
         yield
+
+
+def front_settings(upstream: str, admin: str, rules: tuple[str, ...], seed: int | None) -> Config:
+    """Return the config of kproxy in front. Raises BadParameter."""
+    from kproxy.config.reader import admin_from
+    from kproxy.rules.document.quantities import checked_seed
+    from kproxy.testing.front import front_config
+
+    address = flag("--admin", admin_from, admin).bind
+    number = None if seed is None else flag("--seed", checked_seed, seed)
+    return front_config(upstream, str(address), rules, number)
 
 
 def checked_servers(text: str) -> str:

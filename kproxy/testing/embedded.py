@@ -33,6 +33,7 @@ from kproxy.rules.rule_set import Barred, BoundRules, Gate
 from kproxy.rules.store import RuleStore
 
 from .exchanges import Topics
+from .mock_rules import NAMES, mock_rules
 from .recorder import MOST_BEHIND, Tape
 
 T = TypeVar("T")
@@ -96,7 +97,8 @@ class Recorded(ProxyProcess):
         bound = super().bind(facts)
         if facts.listener != OWN:
             return bound
-        return replace(bound, advertise=None, versions=None, live=(), key=f"{OWN} {bound.key}")
+        live = tuple(part for part in bound.live if part.name in NAMES)
+        return replace(bound, advertise=None, versions=None, live=live, key=f"{OWN} {bound.key}")
 
     def gate(self) -> Gate:
         return OpenGate(self.rules.live)
@@ -105,18 +107,20 @@ class Recorded(ProxyProcess):
 class Embedded:
     """A proxy in front of `upstream` (`host:port,…`), to be started once and stopped once.
 
-    `store` has its rules, `tape` what went through, `topics` the names of topic ids, as far as clients were told them.
-    `lasting`: documents that are in force for all tests, put there by `keep`; `prefix`: that all names have on the
-    brokers by one of them, if there is such a rule.
+    `store` has its rules, `tape` the exchanges, `topics` the names of topic ids from Metadata responses. `lasting`:
+    documents in force for all tests, set by `keep`; `prefix`: of all names on the brokers, by a rule among them.
+    `mock`: the upstream is librdkafka's mock cluster, for which `mock_rules` are in force before all others.
     """
 
-    def __init__(self, upstream: str, seed: int = 0) -> None:
-        self.upstream = upstream
+    def __init__(self, upstream: str, seed: int = 0, *, mock: bool = False) -> None:
+        self.upstream, self.mock = upstream, mock
         self.said = LastLines()
         self.store, self.topics = RuleStore(seed), Topics()
         self.tape = Tape(behind=Tape(MOST_BEHIND))
         self.lasting: list[Document] = []
         self.prefix = ""
+        self._built_in: list[Document] = []
+        self._free_hooks: Callable[[], None] = nothing
         self.thread = threading.Thread(target=self._run, name="kproxy", daemon=True)
         self._started: Future[None] = Future()
         self._holds = False
@@ -134,6 +138,10 @@ class Embedded:
         try:
             self.thread.start()
             self._started.result(PATIENCE)
+            if self.mock:
+                document, self._free_hooks = mock_rules()
+                self._built_in = [document]
+                self.load([])
         except BaseException:
             self.stop()
             raise
@@ -146,6 +154,8 @@ class Embedded:
         if self._holds and not self.thread.is_alive():
             self._holds = False
             _alone.release()
+            self._free_hooks()
+            self._free_hooks = nothing
 
     @property
     def bootstrap_servers(self) -> str:
@@ -176,8 +186,8 @@ class Embedded:
         return self._result(done, PATIENCE)
 
     def load(self, documents: Iterable[Document]) -> None:
-        """Put documents into force in the place of all that were loaded before. Raises DocumentError."""
-        whole = list(documents)
+        """Put documents into force in place of those loaded before. Raises DocumentError."""
+        whole = [*self._built_in, *documents]
         self.call(lambda: self.proxy.keeper.load("file", lambda store, now: store.replace_files(whole, now)))
 
     def keep(self, documents: Iterable[Document], prefix: str = "") -> None:
@@ -276,6 +286,10 @@ class Embedded:
         except (OSError, trio.TooSlowError) as error:
             reason = str(error) or "no answer in time"
             raise NoBroker(f"no broker of the upstream {self.upstream} answers: {reason}") from None
+
+
+def nothing() -> None:
+    """Do nothing."""
 
 
 def settle(done: Future[T], work: Callable[[], T]) -> None:

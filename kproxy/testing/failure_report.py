@@ -15,6 +15,7 @@ MOST_LINES = 12
 """Items shown of one list; a test that talks to more APIs or topics is told of those it used most."""
 LOG_LINES = 20
 HIDDEN = ("name", "kind")
+MOCK = " (librdkafka's mock, see its limits in docs/testing.md; Apache Kafka: --kproxy-upstream=kafka)"
 
 
 def written(rule: Injected) -> str:
@@ -85,13 +86,12 @@ def summary(exchanges: list[SeenExchange]) -> str:
     return ", ".join(listed) + (f", and {rest} others" if rest else "")
 
 
-def overview(
-    engine: Embedded, loaded: Sequence[Injected], injected: Sequence[Injected], seen: SeenExchanges
-) -> str:
+def overview(engine: Embedded, loaded: Sequence[Injected], injected: Sequence[Injected], seen: SeenExchanges) -> str:
     """Return the report for a failed test: seed, rules of files and of the test, traffic and log."""
     seed = engine.store.seed
+    brokers = engine.upstream + (MOCK if engine.mock else "")
     lines = [f"seed {seed} (the same chances again: --kproxy-seed={seed})",
-             f"clients at {engine.bootstrap_servers}, brokers at {engine.upstream}"]  # fmt: skip
+             f"clients at {engine.bootstrap_servers}, brokers at {brokers}"]  # fmt: skip
     # A production file may have hundreds of rules: those that matched come first, and only so many others are listed.
     matched = [one for one in loaded if one.running is not None and one.matched]
     others = [one for one in loaded if one not in matched]

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from time import monotonic
 from typing import Any
 
 import trio
@@ -23,6 +24,7 @@ from kproxy.process.app import ProxyProcess
 from kproxy.process.main import leaves, read_rules
 
 from .embedded import PATIENCE, NoBroker
+from .mock_rules import mock_rules
 
 
 class FrontProxy(ProxyProcess):
@@ -49,11 +51,11 @@ class FrontProxy(ProxyProcess):
 
 
 class FrontThread:
-    """Thread with a proxy of this config, to be started once and stopped once. `ended` is called in it when the proxy
-    ends though nobody has stopped it, and `failure` says why then."""
+    """Thread with a proxy of this config, to be started once and stopped once. It calls `ended` when the proxy ends
+    without `stop`; `failure` is the reason then. `mock`: the brokers are librdkafka's mock cluster."""
 
-    def __init__(self, config: Config, ended: Callable[[], object] = lambda: None) -> None:
-        self.config, self.ended = config, ended
+    def __init__(self, config: Config, ended: Callable[[], object] = lambda: None, *, mock: bool = False) -> None:
+        self.config, self.ended, self.mock = config, ended, mock
         self.stopping = False
         self.failure = ""
         self.started: Future[FrontProxy] = Future()
@@ -91,6 +93,9 @@ class FrontThread:
     async def _main(self) -> None:
         log = make_log("human", "error", sys.stderr)
         store, files = read_rules(self.config, log)
+        if self.mock:
+            document, _ = mock_rules()  # the hooks end with the process
+            store.replace_files([document, *(one.document for one in store.documents)], monotonic())
         proxy = FrontProxy(self.config, store.rule_set, log, store=store, files=files)
         async with trio.open_nursery() as nursery:
             self.token, self.scope = trio.lowlevel.current_trio_token(), nursery.cancel_scope
@@ -111,10 +116,10 @@ def front_config(upstream: str, admin: str, rules: tuple[str, ...] = (), seed: i
 
 
 @contextmanager
-def front(config: Config, ended: Callable[[], object] = lambda: None) -> Iterator[FrontProxy]:
-    """Give a running proxy of this config. Raises KproxyError and OSError when it cannot start, and InternalError when
-    it has ended by itself, of which `ended` is told when it happens, in another thread."""
-    thread = FrontThread(config, ended)
+def front(config: Config, ended: Callable[[], object] = lambda: None, *, mock: bool = False) -> Iterator[FrontProxy]:
+    """Run a proxy of this config; the arguments are those of FrontThread. Raises KproxyError and OSError if it cannot
+    start, InternalError if it ended before the block."""
+    thread = FrontThread(config, ended, mock=mock)
     try:
         yield thread.start()
     finally:

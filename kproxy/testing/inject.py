@@ -25,6 +25,7 @@ from .exchanges import SeenExchange, SeenExchanges
 from .failure_report import explain, overview
 from .faults import InjectedFaults
 from .injected import WAIT, Injected
+from .mock_rules import FILE as MOCK_FILE
 from .rule_arguments import Misuse, in_words, match_of, plain, rule_source
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class Kproxy:
         """Return the rules of files: of --kproxy-rules, of the marker kproxy_rules, and of `load`."""
         store = self.engine.store
         found = self.engine.call(lambda: [one for one in store.stored_rules.values() if one.origin == "file"])
-        return [self._stored(one) for one in found]
+        return [self._stored(one) for one in found if one.parsed.source.file != MOCK_FILE]
 
     def _stored(self, stored: StoredRule) -> Injected:
         raw = {"name": stored.name, **stored.parsed.raw}

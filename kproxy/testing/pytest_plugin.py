@@ -3,7 +3,8 @@
     kproxy              one test's view: `bootstrap_servers`, `inject`, `wait`, `assert_applied`, `exchanges`
     kproxy_engine       the running proxy; lives for one test, or as long as the ini option `kproxy_scope` says
     kproxy_upstream     the brokers behind it, `host:port,…`: override it to stand in front of a cluster of your own
-    kproxy_cluster      librdkafka's mock cluster, which is behind it if nothing else is said
+    kproxy_cluster      librdkafka's mock cluster, the default
+    kproxy_kafka        Apache Kafka, with --kproxy-upstream=kafka
 
 pytest loads this file wherever kproxy is installed, so it imports nothing but pytest until a fixture is used.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from kproxy.testing.cluster import MockCluster
     from kproxy.testing.embedded import Embedded
     from kproxy.testing.inject import Kproxy
+    from kproxy.testing.kafka import Kafka
     from kproxy.testing.time_limit import TimeLimit
 
 pytest_plugins = ["kproxy.explore.pytest_plugin"]
@@ -31,6 +34,7 @@ OWN_NAMES = "kproxy_own_names"
 RULES = "kproxy_rules"
 VERIFY = "kproxy_verify"
 TIMEOUT = "kproxy_timeout"
+REAL = "kafka"  # value of --kproxy-upstream that starts Apache Kafka
 SCOPES = ("function", "class", "module", "package", "session")
 SEED_BITS = 32
 MOCKS = pytest.StashKey[set[str]]()
@@ -42,7 +46,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options --kproxy-upstream and --kproxy-seed, and the ini options."""
     group = parser.getgroup("kproxy")
     group.addoption("--kproxy-upstream", metavar="HOST:PORT",
-                    help="Kafka brokers that tests talk to through kproxy, instead of a mock cluster.")  # fmt: skip
+                    help="Brokers behind the fixture kproxy, instead of a mock cluster; `kafka` starts Apache Kafka "
+                    "(Java 17 and Maven needed).")  # fmt: skip
     group.addoption("--kproxy-seed", type=int, metavar="N",
                     help="Seed of the chances in rules; by default each test has its own, from its id.")  # fmt: skip
     group.addoption("--kproxy-rules", metavar="FILE", action="append", default=[], help="Rule file that is in force "
@@ -53,7 +58,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(VERIFY, "Whether each test that passes is verified at its end: kproxy.verify().",
                   type="bool", default=False)  # fmt: skip
     group.addoption("--kproxy-timeout", type=float, metavar="SECONDS",
-                    help="Time limit of each test that uses the fixture kproxy (default: ini option kproxy_timeout).")  # fmt: skip
+                    help="Time limit of each test that uses the fixture kproxy (default: the ini option "
+                    "kproxy_timeout).")  # fmt: skip
     parser.addini(TIMEOUT, "Seconds after which a test that uses the fixture kproxy fails; 0: no limit.", default="0")
     parser.addini("kproxy_scope", f"How long one proxy lives: {', '.join(SCOPES)}.", default="function")
 
@@ -132,20 +138,36 @@ def kproxy_cluster(request: pytest.FixtureRequest) -> Iterator[MockCluster]:
         yield cluster
 
 
+@pytest.fixture(scope="session")
+def kproxy_kafka() -> Iterator[Kafka]:
+    """Start Apache Kafka, one broker for all tests, from its published jars."""
+    from kproxy.errors import KproxyError
+    from kproxy.testing.kafka import Kafka
+
+    with ExitStack() as stack:
+        try:
+            cluster = stack.enter_context(Kafka(1))
+        except KproxyError as error:
+            pytest.fail(f"Apache Kafka cannot start: {error}", pytrace=False)
+        yield cluster
+
+
 @pytest.fixture(scope=scope)
 def kproxy_upstream(request: pytest.FixtureRequest) -> str:
-    """Return the brokers' addresses from the options, else those of the mock cluster."""
+    """Return the brokers' addresses from the options; without them, those of the mock cluster."""
     given = request.config.getoption("--kproxy-upstream") or request.config.getini("kproxy_upstream")
+    if given == REAL:
+        return cast("str", request.getfixturevalue("kproxy_kafka").bootstrap())
     return given or cast("str", request.getfixturevalue("kproxy_cluster").bootstrap)
 
 
 @pytest.fixture(scope=scope)
-def kproxy_engine(kproxy_upstream: str) -> Iterator[Embedded]:
+def kproxy_engine(request: pytest.FixtureRequest, kproxy_upstream: str) -> Iterator[Embedded]:
     """Run the proxy in its thread; `bootstrap_servers` for fixtures that live as long as it does."""
     from kproxy.errors import KproxyError
     from kproxy.testing.embedded import Embedded
 
-    engine = Embedded(kproxy_upstream)
+    engine = Embedded(kproxy_upstream, mock=kproxy_upstream in request.config.stash.get(MOCKS, ()))
     try:
         engine.start()
     except KproxyError as error:

@@ -28,6 +28,8 @@ from kproxy.wire.scan.sketch import Sketcher
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import PRODUCE
 
+from .mock_rules import NAMES as MOCK_RULES
+
 MOST_BYTES = 64 << 20
 """Bytes of all frames that are kept: a test looks at few, and one that moves more means to fill something else."""
 MOST_FRAMES = 100_000
@@ -184,6 +186,7 @@ class TapedConnection:
     def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False, older: int = 0) -> None:
         """Note that these rules fired; see `core.observer.Observer`."""
         key = correlation_id.to_bytes(4, "big", signed=True)
+        names = [one for one in names if one not in MOCK_RULES]  # not the test's
         if older == NO_ANSWER:
             found = [one for one in self.silent if one.correlation == key][-1:]
         else:
@@ -215,9 +218,11 @@ class TapedConnection:
     def look_for_leaver(self) -> None:
         """Note that the client has closed, even if the proxy does not read from it: a rule may hold its request."""
         side = getattr(self.session.owner, "client", None)
-        if self.waiting and side is not None and side.sock is not None and TCP_INFO is not None:
-            if side.sock.getsockopt(socket.IPPROTO_TCP, TCP_INFO, 1)[0] == CLOSE_WAIT:
-                self.closed("client_closed")
+        sock = None if side is None else side.sock
+        if not self.waiting or sock is None or TCP_INFO is None:
+            return
+        if sock.getsockopt(socket.IPPROTO_TCP, TCP_INFO, 1)[0] == CLOSE_WAIT:
+            self.closed("client_closed")
 
     def forget(self, taken: TapedExchange) -> None:
         """Stop waiting for the response to this request; it will belong to none."""

@@ -1,9 +1,9 @@
 """Time limit of a test that uses the fixture `kproxy`: a watchdog thread ends a test that waits for a lost response.
 
 At the limit, the watchdog closes the proxy's connections and refuses new ones, so that clients report errors. Then it
-sends SIGINT to the main thread: asyncio and trio deliver it at a safe point, and clients written in C return for it. The
-hooks of the plugin turn the outcome into a failure with the reason. A test that still does not end is beyond Python's
-reach; then the process writes the reason with all stacks, and exits.
+sends SIGINT to the main thread: asyncio and trio deliver it at a safe point, and clients written in C return for it.
+The hooks of the plugin turn the outcome into a failure with the reason. If the test still does not end, the process
+writes the reason with all stacks, and exits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from time import monotonic, sleep
 from types import FrameType
 from typing import TYPE_CHECKING
 
-import pytest
+from _pytest.outcomes import Failed
 
 from .exchanges import SeenExchange
 
@@ -36,7 +36,7 @@ EXIT_CODE = 1
 DEBUGGERS = ("pdb", "bdb", "pydevd", "debugpy")
 
 
-class LimitReached(pytest.fail.Exception):
+class LimitReached(Failed):
     """Failure of a test whose finalizers run when its time limit ends."""
 
 

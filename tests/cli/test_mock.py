@@ -22,6 +22,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kproxy.cli import main
 from kproxy.testing import ask
 from kproxy.testing.cluster import MockCluster
+from kproxy.testing.mock_rules import RULES
 from kproxy.testing.process import free_ports
 
 MOCK = [sys.executable, "-m", "kproxy", "mock"]
@@ -115,7 +116,11 @@ def test_with_an_admin_address_kproxy_stands_in_front(tmp_path: Path) -> None:
         rules = asked(f"{admin}/api/rules")
         writes = asked(f"{admin}/api/exchanges?filter=~k+produce&wait=20s")
         everything = asked(f"{admin}/api/exchanges")
-        assert (rules["seed"], [rule["applied"] for rule in rules["rules"]]) == (7, [1])
+        assert rules["seed"] == 7
+        assert [(rule["name"], rule["applied"]) for rule in rules["rules"]] == [
+            *((rule["name"], 0) for rule in RULES),
+            ("slow", 1),
+        ]
         assert writes["reached"] is True
         assert {row[4] for row in everything["rows"]} >= {"ApiVersions", "Metadata", "Produce"}
         assert [row[0] for row in writes["rows"]] == [row[0] for row in everything["rows"] if row[4] == "Produce"]
@@ -125,6 +130,7 @@ def test_with_an_admin_address_kproxy_stands_in_front(tmp_path: Path) -> None:
             url = other.stdout.readline().strip()
             rule = "{kind: delay, delay: 0, when: {hold: true}}"
             assert topics(address) == {"orders": 1}
+            assert asked(f"{url}/api/rules")["rules"] == []
             assert asked(f"{url}/api/rules/held?origin=test&ttl=1m", rule)["origin"] == "test"
             with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))) as held:
                 held.sendall(METADATA)  # kproxy holds it, and would wait for that in a drain

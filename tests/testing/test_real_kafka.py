@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
@@ -38,3 +39,26 @@ def test_topics_that_are_named_by_id(kproxy: Kproxy, kafka: Kafka, produce: Call
     assert slow.matched == len(fetches) == len(kproxy.exchanges(api="Fetch"))
     assert [write.topics for write in kproxy.exchanges(api="Produce")] == [["by-id"], ["by-id"]]
     assert [str(one) for one in kproxy.exchanges() if "unreadable" in str(one)] == []
+
+
+def test_upstream_kafka_starts_one_for_all_tests(suite: Callable[..., Any]) -> None:
+    """An admin API that the mock lacks works; the report of a failed test names no mock."""
+    ran = suite(
+        """
+        import pytest
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        seen = set()
+
+        @pytest.mark.parametrize("topic", ["a", "b"])
+        def test_it(kproxy, kproxy_upstream, topic):
+            client = AdminClient({"bootstrap.servers": kproxy.bootstrap_servers})
+            client.create_topics([NewTopic(topic, 1)])[topic].result(60)
+            seen.add(kproxy_upstream)
+            assert len(seen) == 1
+            assert topic == "a"
+        """,
+        "--kproxy-upstream=kafka",
+    )
+    assert ran.counts == {"passed": 1, "failed": 1}, ran.text
+    assert "brokers at 127.0.0.1:" in ran.text and "mock" not in ran.text

@@ -84,7 +84,7 @@ class CommandRun:
         with the process."""
         try:
             upstream = self.test.upstream or readable_mock().bootstrap
-            engine = Embedded(upstream, self.test.seed)
+            engine = Embedded(upstream, self.test.seed, mock=not self.test.upstream)
             engine.start()
         except KproxyError as error:
             return broken(self.job.plan, str(error), isinstance(error, NoBroker))
