@@ -1,8 +1,8 @@
-"""The pytest plugin that the extra `pytest` brings: the fixture `kproxy` and what it stands on.
+"""Pytest plugin of the extra `pytest`: the fixture `kproxy`, and the fixtures that it needs.
 
     kproxy              one test's view: `bootstrap_servers`, `inject`, `wait`, `assert_applied`, `exchanges`
-    kproxy_engine       the running proxy; lives for one test, or as long as the ini option `kproxy_scope` says
-    kproxy_upstream     the brokers behind it, `host:port,…`: override it to stand in front of a cluster of your own
+    kproxy_engine       the running proxy; its scope is the ini option `kproxy_scope` (default: one test)
+    kproxy_upstream     addresses of the brokers, `host:port,…`: override it for a cluster of your own
     kproxy_cluster      librdkafka's mock cluster, the default
     kproxy_kafka        Apache Kafka, with --kproxy-upstream=kafka
 

@@ -37,7 +37,7 @@ DEBUGGERS = ("pdb", "bdb", "pydevd", "debugpy")
 
 
 class LimitReached(Failed):
-    """Failure of a test whose finalizers run when its time limit ends."""
+    """Failure of finalizers that run when the time limit ends."""
 
 
 class TimeLimit:
