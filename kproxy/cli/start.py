@@ -1,8 +1,8 @@
 """Begin the process with standard streams that may be closed, and end it if output cannot be written.
 
-Strategy: a closed standard stream leaves its number to the next file, and that would be a socket: what is printed to
-standard error would go to a broker. So the null device takes closed numbers from 0 to 2 before any file is opened. An
-OSError that no command expected (mostly a full disk under standard output) is a message and exit code 1.
+Strategy: a closed standard stream leaves its number to the next file, and that would be a socket: text for standard
+error would go to a broker. So the null device takes closed numbers from 0 to 2 before any file is opened. An unexpected
+OSError (mostly a full disk under standard output) is a message and exit code 1.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
+import kproxy
 from kproxy.cli import main
 from kproxy.terminal import printable
 
@@ -19,6 +20,7 @@ _MODES = {"stdin": "r", "stdout": "w", "stderr": "w"}
 def start() -> None:
     """Run the command line as a process. Does not return."""
     open_closed_streams()
+    leave_current_folder()
     try:
         main(prog_name="kproxy")
     except OSError as error:
@@ -35,6 +37,19 @@ def open_closed_streams() -> None:
     for number, (name, mode) in enumerate(_MODES.items()):
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 (open until the end)
+
+
+def leave_current_folder() -> None:
+    """Remove the current folder from the import path: it may be one that others, or kproxy itself, can write.
+
+    `python -m kproxy` and empty elements of PYTHONPATH add it. It stays if a non-empty element names it, or if kproxy
+    or Python's library is in it.
+    """
+    named = (one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one)
+    library = os.path.dirname(os.__file__), os.path.dirname(os.path.dirname(kproxy.__file__))
+    here = os.path.realpath(os.curdir)
+    if here not in map(os.path.realpath, (*named, *library)):
+        sys.path[:] = [one for one in sys.path if os.path.realpath(one) != here]
 
 
 def drop_output() -> None:

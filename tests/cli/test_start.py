@@ -42,3 +42,32 @@ def test_no_file_takes_the_number_of_a_closed_stream(tmp_path: Path) -> None:
     shell(f'{sys.executable} -c "{code}" <&- >&- 2>&-', tmp_path)
 
     assert (tmp_path / "out").read_text() == " ".join([os.devnull] * 3)
+
+
+RULES = "rules: [{name: r, kind: python, match: {api: Heartbeat}, call: 'planted_hooks:f'}]\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "starter", "code"),
+    [
+        (None, "-m kproxy", 1),
+        (":", "-m kproxy", 1),
+        (":", "-P -m kproxy", 1),
+        (".", "-m kproxy", 0),
+        (".", "-P -m kproxy", 0),
+    ],
+)
+def test_python_rule_module_in_current_folder_not_found(
+    path: str | None, starter: str, code: int, tmp_path: Path
+) -> None:
+    """Unless PYTHONPATH names it; an empty element of it does not."""
+    (tmp_path / "planted_hooks.py").write_text("def f(exchange, message):\n    pass\n")
+    (tmp_path / "rules.yaml").write_text(RULES)
+    more = {} if path is None else {"PYTHONPATH": path}
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, *starter.split(), "check", "rules.yaml"],
+        cwd=tmp_path, env=inherited | more, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stdout + done.stderr
+    assert ("the current folder is not searched" in done.stdout + done.stderr) is bool(code)

@@ -19,6 +19,8 @@ import pytest
 import yaml
 
 from kproxy.testing.process import Child, free_port
+from kproxy.webhook.annotations import SidecarOptions
+from kproxy.webhook.sidecar import mounts
 from tests.support.fake_broker import FakeBroker
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +44,75 @@ def let_through(path: str) -> bool:
         if anywhere or pattern in ("*", path) or path.startswith(f"{pattern}/"):
             given = keeps
     return given
+
+
+def stages() -> list[list[tuple[str, str]]]:
+    """The instructions in front of the first FROM, then those of each stage, its FROM included."""
+    found: list[list[tuple[str, str]]] = [[]]
+    for name, rest in instructions():
+        if name == "FROM":
+            found.append([])
+        found[-1].append((name, rest))
+    return found
+
+
+def defaults() -> dict[str, str]:
+    """Default values of build arguments."""
+    return dict(rest.split("=", 1) for name, rest in instructions() if name == "ARG" and "=" in rest)
+
+
+DIGEST = "sha256:" + "0" * 64
+
+
+@pytest.mark.parametrize(
+    ("version", "image", "code"),
+    [
+        ("0.0.0", "python:3.11-slim-bookworm", 0),
+        ("1.2.3", f"python@{DIGEST}", 0),
+        ("1.2.3", f"mirror.example.com/python:3.11@{DIGEST}", 0),
+        ("1.2.3", "python:3.11-slim-bookworm", 1),
+        ("1.2.3", "python@sha256:0", 1),
+        ("10.0.0", "python:3.11-slim-bookworm", 1),
+    ],
+)
+def test_dockerfile_version_requires_base_image_digest(version: str, image: str, code: int) -> None:
+    """The first command of the build fails without one."""
+    command = next(rest for name, rest in stages()[1] if name == "RUN")
+    done = subprocess.run(["sh", "-euc", command], env={"VERSION": version, "PYTHON_IMAGE": image},
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert ("expected a PYTHON_IMAGE with @sha256:DIGEST" in done.stderr) is bool(code)
+
+
+def test_dockerfile_stages_have_the_same_base_argument() -> None:
+    """No stage names an image of its own, whose content could change."""
+    assert {stage[0][1].split()[0] for stage in stages()[1:]} == {"${PYTHON_IMAGE}"}
+    assert stages()[0] == [("ARG", "PYTHON_IMAGE=python:3.11-slim-bookworm")]
+
+
+def test_dockerfile_working_directory_is_not_writable() -> None:
+    """It is root's, in no volume, and Python does not import from it."""
+    last = stages()[-1]
+    folder = dict(last)["WORKDIR"]
+    assert not f"{folder}/".startswith(f"{dict(last)['VOLUME']}/")
+    made = [one for name, rest in last if name == "RUN" for one in rest.split("&&") if folder in one.split()]
+    assert [one.split() for one in made] == [["install", "-d", folder]]
+    assert "PYTHONSAFEPATH=1" in dict(last)["ENV"].split()
+
+
+def test_manifests_mount_working_directory_read_only() -> None:
+    """Each pod of kproxy: the chart's, the manifests', the overlays' and the webhook's keep the image's directory."""
+    folder = dict(stages()[-1])["WORKDIR"]
+    files = [path for path in (ROOT / "deploy").rglob("*.yaml") if "args: [run, --config" in path.read_text()]
+    assert len(files) >= 4
+    for path in files:
+        assert f"mountPath: {folder}, readOnly: true" in path.read_text(), path
+        assert "workingDir" not in path.read_text(), path
+    sidecar = {one["mountPath"]: one for one in mounts(SidecarOptions("kproxy", files="1Gi"))}
+    assert sidecar[folder]["readOnly"] is True
+    compose = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]["kproxy"]
+    assert "working_dir" not in compose
+    assert all(one.endswith(":ro") for one in compose["volumes"] if f":{folder}" in one)
 
 
 def test_what_is_copied_is_let_through() -> None:
@@ -94,8 +165,8 @@ def the_steps_give_a_kproxy_that_serves_and_is_healthy(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     source, image = tmp_path / "src", tmp_path / "opt" / "kproxy"
     source.mkdir()
-    build = instructions()[: [name for name, _ in instructions()].index("FROM", 1)]
-    arguments = dict(rest.split("=") for name, rest in build if name == "ARG")
+    build = stages()[1]
+    arguments = defaults()
     for name, rest in build:
         if name == "COPY":
             *froms, to = rest.split()

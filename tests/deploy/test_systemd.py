@@ -31,6 +31,15 @@ def test_the_unit_names_no_manual_page() -> None:
     assert "man:" not in UNIT.read_text()
 
 
+def test_unit_working_directory_is_not_writable() -> None:
+    """The state directory is the only folder that the service writes."""
+    settings = dict(re.findall(r"^(\w+)=(.*)$", UNIT.read_text(), re.MULTILINE))
+    assert settings["ProtectSystem"] == "strict"
+    assert settings["WorkingDirectory"] == "/etc/kproxy"
+    assert settings["StateDirectory"] == "kproxy"
+    assert "Environment=PYTHONSAFEPATH=1" in UNIT.read_text().splitlines()
+
+
 def test_the_unit_is_locked_up() -> None:
     said = analyze("security", "--offline=yes", str(UNIT))
     found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", said)

@@ -44,7 +44,7 @@ FAREWELL = 2.0
 START_PATIENCE = 120.0
 """Seconds until it must be ready; one is usual, and a machine that is overloaded takes thirty."""
 COMMAND = (sys.executable, "-P", "-m", "kproxy.process.worker")
-"""-P: the folder in which kproxy was started is not searched for modules, unless it was for this process, too."""
+"""-P: the current folder is searched for modules only if it is in the import path of this process."""
 
 
 class WorkerProcess:
@@ -61,7 +61,7 @@ class WorkerProcess:
             stdin=subprocess.DEVNULL,
             pass_fds=tuple(descriptors.values()),
             process_group=0,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
         self.pid = self.popen.pid
         self.descriptor = os.pidfd_open(self.pid)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Literal, get_args
 
@@ -52,24 +50,18 @@ def find_hook(call: str) -> UserHook:
 
 
 def imported(name: str) -> Any:
-    """Return the module of this name, imported if need be. Raises ValueError with the reason if it cannot be."""
-    here = os.getcwd()
-    added = here not in sys.path
-    if added:
-        sys.path.append(here)
+    """Return the module of this name from Python's import path. Raises ValueError with the reason if it cannot be
+    imported."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise ValueError(
-                f'there is no module "{name}", neither in {here} nor where Python looks (PYTHONPATH)'
+                f'expected an installed module or one in PYTHONPATH, got "{name}"; the current folder is not searched'
             ) from None
         raise ValueError(f"{name} cannot be imported: {error}") from None
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever a module does when it is imported
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # any error of the module's own code
         raise ValueError(f"{name} cannot be imported: {type(error).__name__}: {error}") from None
-    finally:
-        if added and here in sys.path:
-            sys.path.remove(here)
 
 
 def checked(call: str, value: Any) -> UserHook:
@@ -135,8 +127,8 @@ class PythonRule(LiveRule):
 
     kind: Literal["python"] = Field(description="what the rule does")
     call: str = Field(
-        description="module:function; the module is found where Python looks for modules, and in the folder that "
-        "kproxy is started in"
+        description="module:function; the module is installed, or in a folder of PYTHONPATH. The current folder is not "
+        "searched"
     )
     at: Literal["request", "response", "both"] = Field(
         default="request", description="which messages it is called with; its second argument"
