@@ -15,6 +15,7 @@ from kproxy.rules.decision import Decision, Delay
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.wire import Message
+from kproxy.wire.breath import each
 from kproxy.wire.elements import Partition, Topic, partitions, topics
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import (
@@ -93,8 +94,8 @@ class EntityIndex:
     """Index of entities by name and by id, whichever of the two each has."""
 
     def __init__(self, entities: Sequence[Entity]) -> None:
-        self.by_name = {(one.topic, one.partition): one for one in entities if one.topic is not None}
-        self.by_id = {(one.topic_id, one.partition): one for one in entities if one.topic_id is not None}
+        self.by_name = {(one.topic, one.partition): one for one in each(entities) if one.topic is not None}
+        self.by_id = {(one.topic_id, one.partition): one for one in each(entities) if one.topic_id is not None}
 
     def find(self, entity: Entity) -> Entity | None:
         """Return the entity for this partition, None when there is none."""

@@ -96,7 +96,7 @@ class ClusterMetadata:
     def learn_nodes(self, body: Mapping[str, Any]) -> None:
         nodes = {
             broker["node_id"]: KnownNode(broker["host"], broker["port"], broker.get("rack"))
-            for broker in body.get("brokers") or ()
+            for broker in each(body.get("brokers") or ())
         }
         learnt = nodes, body.get("controller_id"), body.get("cluster_id")
         if learnt != (self.nodes, self.controller, self.cluster_id):

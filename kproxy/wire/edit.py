@@ -175,12 +175,12 @@ class Edits:
             more = 0
             for number, data in sorted(values.items()):
                 new = b"" if data is None else write_uvarint(number) + write_uvarint(len(data)) + data
-                present = [span for span in spans if span[0] == number]
+                present = [span for span in each(spans) if span[0] == number]
                 for _, since, until in present[:1]:
                     changes.append((since, until, new, since, True))
                     more -= data is None
                 if not present and new:
-                    position = max((until for tag, _, until in spans if tag < number), default=end)
+                    position = max((until for tag, _, until in each(spans) if tag < number), default=end)
                     changes.append((position, position, new, start, False))
                     more += 1
             if more:

@@ -10,10 +10,13 @@ from collections.abc import Callable
 
 import pytest
 
+from kproxy.core.rewrite.versions import MAX_VERSIONS_RESPONSE
 from kproxy.core.sasl import principal
+from kproxy.core.sasl.login import MAX_RESPONSE, read_response
 from kproxy.core.sasl.principal import LONGEST_TOKEN, MALFORMED, NAMES, NOT_YET, SaslDialogue
 from kproxy.core.sasl.raw_tokens import MAX_TOKEN
 from kproxy.core.sasl.software import Software
+from kproxy.errors import LoginFailed
 from kproxy.testing.dialogue import Dialogue, request, response, sized
 from kproxy.wire.primitives import write_uvarint
 from kproxy.wire.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
@@ -109,13 +112,35 @@ def test_login_request_beyond_the_limit_of_brokers_closes(key: int, version: int
     assert not talk.shared.requests.used
 
 
-@pytest.mark.parametrize(("key", "version"), [(SASL_HANDSHAKE, 1), (SASL_AUTHENTICATE, 2)])
-def test_login_response_beyond_the_limit_closes(key: int, version: int) -> None:
-    talk = Dialogue().client(request(key, version, 1)).broker((MAX_TOKEN + 1).to_bytes(4, "big") + bytes((0, 0, 0, 1)))
+@pytest.mark.parametrize(
+    ("key", "version", "most"),
+    [(SASL_HANDSHAKE, 1, MAX_TOKEN), (SASL_AUTHENTICATE, 2, MAX_TOKEN), (API_VERSIONS, 4, MAX_VERSIONS_RESPONSE)],
+)
+def test_login_response_beyond_the_limit_closes(key: int, version: int, most: int) -> None:
+    talk = Dialogue().client(request(key, version, 1)).broker((most + 1).to_bytes(4, "big") + bytes((0, 0, 0, 1)))
     assert talk.closed is not None
     assert talk.closed.cause == "frame_size"
     assert talk.closed.blame == "broker"
-    assert talk.closed.message.endswith("response of 524289 bytes, expected at most 524288")
+    assert talk.closed.message.endswith(f"response of {most + 1} bytes, expected at most {most}")
+
+
+def test_api_versions_response_is_cut_in_steps() -> None:
+    entry = {"min_version": 0, "max_version": 40}
+    listed = [entry | {"api_key": number % 90} for number in range(MAX_VERSIONS_RESPONSE // 6 - 10)]
+    frame = response(API_VERSIONS, 2, 1, api_keys=listed)
+    assert MAX_VERSIONS_RESPONSE - 100 <= len(frame) <= MAX_VERSIONS_RESPONSE
+    talk = Dialogue("rules: [{name: r, kind: limit_versions, kafka: '2.0'}]").client(request(API_VERSIONS, 2, 1))
+    with LineCount() as count:
+        talk.broker(frame)
+    assert talk.closed is None
+    assert count.longest <= 60_000
+    assert count.total <= 80 * len(listed)
+
+
+@pytest.mark.parametrize("size", [MAX_RESPONSE + 1, 1 << 24])
+def test_own_login_reads_no_long_response(size: int) -> None:
+    with pytest.raises(LoginFailed, match=f"the broker answers with {size} bytes, expected at most 65536"):
+        read_response(bytes(size), API_VERSIONS, 0)
 
 
 def test_long_api_versions_is_not_kept_with_its_connection() -> None:

@@ -205,9 +205,9 @@ class Lane(Assembler):
         return size
 
 
-def too_long(frame: FrameView, what: str, blame: str) -> Reject | None:
-    """Return the refusal of a login's frame that is longer than brokers accept, None for a shorter one."""
+def too_long(frame: FrameView, what: str, blame: str, most: int = MAX_TOKEN) -> Reject | None:
+    """Return the refusal of a login's frame of more than `most` bytes, None for a shorter one."""
     size = frame.length - 4
-    if size <= MAX_TOKEN:
+    if size <= most:
         return None
-    return Reject("frame_size", f"{frame.step.api} {what} of {size} bytes, expected at most {MAX_TOKEN}", blame)
+    return Reject("frame_size", f"{frame.step.api} {what} of {size} bytes, expected at most {most}", blame)

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from kproxy.core.inflight import ANSWER, OWN
 from kproxy.core.rewrite.names import DISGUISED, OPENS, learn_session
-from kproxy.core.sasl.identity import ANSWERED
-from kproxy.core.sasl.raw_tokens import RawTokens
+from kproxy.core.rewrite.versions import MAX_VERSIONS_RESPONSE
+from kproxy.core.sasl.raw_tokens import MAX_TOKEN, RawTokens
 from kproxy.core.step import LIVE, STREAM
 from kproxy.errors import DecodeError
 from kproxy.wire.breath import breathe, rest
 from kproxy.wire.scan.head import MAX_RESPONSE_HEADER
-from kproxy.wire.table.api_keys import SASL_HANDSHAKE
+from kproxy.wire.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 from .frame import PASS, Disposition, LongFrame, Need, Reject, Replace, ResponseView, Streaming, Wait
 from .lane import too_long
@@ -30,6 +30,8 @@ from .tail_stream import TailStream
 STREAM_HEAD = 16
 """Enough of a streamed response for its header: size, correlation id, an empty tag buffer, and some."""
 NO_ERROR = b"\x00\x00"
+MAX_RESPONSES = {SASL_HANDSHAKE: MAX_TOKEN, SASL_AUTHENTICATE: MAX_TOKEN, API_VERSIONS: MAX_VERSIONS_RESPONSE}
+"""Bytes without the size; responses of these APIs are decoded in one piece or cached."""
 
 
 class ResponseLane(ResponseScan):
@@ -50,7 +52,8 @@ class ResponseLane(ResponseScan):
     def judge(self, frame: ResponseView) -> Disposition:
         """Return the disposition of a response. Raises DecodeError."""
         step = frame.step
-        if step.key in ANSWERED and (refusal := too_long(frame, "response", "broker")) is not None:
+        most = MAX_RESPONSES.get(step.key)
+        if most is not None and (refusal := too_long(frame, "response", "broker", most)) is not None:
             return refusal
         if step.splice_response is None or step.response == LIVE:
             rest()

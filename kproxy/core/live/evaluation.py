@@ -18,7 +18,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.running import Running
 from kproxy.wire import decode_request
-from kproxy.wire.breath import LONG, keep
+from kproxy.wire.breath import LONG, each, keep
 from kproxy.wire.codec.message import Message
 from kproxy.wire.table.api_keys import PRODUCE
 
@@ -147,8 +147,8 @@ class EvaluatedExchange(Exchange):
 def without_records(request: Message) -> Message:
     """Return a copy of a Produce request in which all records are null."""
     topics: Sequence[dict[str, Any]] = [
-        topic | {"partition_data": [part | {"records": None} for part in topic["partition_data"] or ()]}
-        for topic in request.body["topic_data"] or ()
+        topic | {"partition_data": [part | {"records": None} for part in each(topic["partition_data"] or ())]}
+        for topic in each(request.body["topic_data"] or ())
     ]
     return Message(request.api, request.version, request.header, request.body | {"topic_data": topics})
 

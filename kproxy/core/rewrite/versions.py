@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from kproxy.core.counters import Counters
 from kproxy.errors import DecodeError
 from kproxy.wire import decode_response, encode
+from kproxy.wire.breath import each
 from kproxy.wire.scan.frames import framed
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import API_VERSIONS, TELEMETRY
@@ -28,6 +29,8 @@ CORRELATION = 4  # bytes of the response header, which is version 0 for every ve
 NOTHING: Mapping[int, int] = MappingProxyType({})
 MOST_ANSWERS = 64
 """Different answers kept: brokers of a cluster in the middle of an upgrade give a few, a hostile one any number."""
+# Bytes of an ApiVersions response, which is cut in one piece and cached. Brokers of Kafka 4 send 700.
+MAX_VERSIONS_RESPONSE: Final = 65536
 
 AllowedVersions = Callable[[int], tuple[int, int] | None]
 """API key → first and last version a client may use; None: whatever the broker has; first above last: none at all."""
@@ -52,7 +55,7 @@ def cap(
         by_broker = {one["api_key"] for one in listed}
         own_versions = {**own_versions, **{key: newest for key, newest in lacking.items() if key not in by_broker}}
     mine = {key: {"api_key": key, "min_version": 0, "max_version": newest} for key, newest in own_versions.items()}
-    for entry in listed:
+    for entry in each(listed):
         if entry["api_key"] in own_versions:
             kept.append(entry | mine.pop(entry["api_key"], {}))
             continue

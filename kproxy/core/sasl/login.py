@@ -27,6 +27,7 @@ HANDSHAKE: Final = 1
 """Version of SaslHandshake; with 0 bare tokens would follow. Kafka has had it since 1.0."""
 NEWEST: Final = 2
 """Version of SaslAuthenticate; from 1 on the broker says how long the session lasts."""
+MAX_RESPONSE: Final = 65536  # bytes of a broker's response to a login, without its size
 LONGEST_TEXT: Final = 300
 """Characters of a broker's own words that are told; Kafka's have some hundred."""
 
@@ -106,7 +107,9 @@ def request_frame(key: int, version: int, body: dict[str, Any]) -> bytes:
 
 
 def read_response(frame: bytes, key: int, version: int) -> dict[str, Any]:
-    """Return the body of the broker's response. Raises LoginFailed if it cannot be read as one to kproxy's request."""
+    """Return the body of the broker's response. Raises LoginFailed if it does not answer kproxy's request."""
+    if len(frame) > MAX_RESPONSE:
+        raise LoginFailed(f"the broker answers with {len(frame)} bytes, expected at most {MAX_RESPONSE}")
     try:
         message = decode_response(frame, key, version, trailing=True)
     except DecodeError as error:

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import trio
 
 from kproxy.core.commands import AskVersions
+from kproxy.core.rewrite.versions import MAX_VERSIONS_RESPONSE
 from kproxy.core.sasl.login import request_frame
 from kproxy.net.driven import HostPort
 from kproxy.net.transparent import Route
@@ -32,8 +33,6 @@ PATIENCE = 5.0
 """Seconds that an answer may take, once there is a connection."""
 MOST = 1024
 """Answers kept; a broker gives some five."""
-LONGEST = 1 << 20
-"""Bytes of an answer; Kafka's have less than a kB."""
 CORRELATION_BYTES = 4
 
 BrokerKey = HostPort | int | None
@@ -107,7 +106,7 @@ class BrokerVersions:
         try:
             with trio.fail_after(upstream.connect_timeout + PATIENCE):
                 async with own_connection(upstream, node=node, route=route, anonymous=True) as sock:
-                    frame = await send_request(sock, question(what), LONGEST)
+                    frame = await send_request(sock, question(what), MAX_VERSIONS_RESPONSE)
             answer = CachedVersions(monotonic() + FRESH, frame[CORRELATION_BYTES:])
         except (OSError, trio.TooSlowError) as error:
             answer = CachedVersions(monotonic() + AGAIN, None, str(error) or "no answer to ApiVersions in time")

@@ -26,7 +26,7 @@ from kproxy.errors import DecodeError
 from kproxy.net.driven import HostPort, host_port
 from kproxy.net.loop.turns import in_a_turn
 from kproxy.wire import decode_response
-from kproxy.wire.breath import freeing, keep
+from kproxy.wire.breath import each, freeing, keep
 from kproxy.wire.table.api_keys import METADATA
 
 from .own_connection import own_connection, send_request
@@ -99,8 +99,8 @@ class NodeLocator(MetadataPoller):
 
     def learn(self, body: Mapping[str, Any], broker_name: object, own: bool = False) -> None:
         """Take the brokers of an answer; of more than a cluster may have, the first ones."""
-        nodes = [(one["node_id"], one["host"], one["port"]) for one in body["brokers"]]
-        reachable = [(node, (host, port)) for node, host, port in nodes if is_reachable(host, port)]
+        nodes = [(one["node_id"], one["host"], one["port"]) for one in each(body["brokers"])]
+        reachable = [(node, (host, port)) for node, host, port in each(nodes) if is_reachable(host, port)]
         self.named = dict(reachable[: self.upstream.topology.most])
 
     async def ask(self) -> None:

@@ -15,7 +15,7 @@ from secrets import token_hex
 import trio
 
 from kproxy.config.sasl import OAUTH, UpstreamSasl
-from kproxy.core.sasl.login import LoggedIn, Steps, log_in
+from kproxy.core.sasl.login import MAX_RESPONSE, LoggedIn, Steps, log_in
 from kproxy.errors import LoginFailed, LoginRefused
 from kproxy.named_file import read_named, reason
 from kproxy.net.driven import AddressPair, HostPort, show
@@ -27,8 +27,6 @@ from .dialling import Caller, Cancellable, Dialler
 
 CORRELATION_AT = slice(8, 12)
 """Bytes of the correlation id in a request, its size included."""
-LONGEST = 1 << 20
-"""Bytes of an answer; that to ApiVersions has less than a kB, and tokens are at most 512 KiB."""
 TLS_WORDS = (0x1503, 0x1603)
 """How an alert or a handshake of TLS begins."""
 LONGEST_TOKEN = 65536
@@ -200,8 +198,8 @@ async def talk(sock: socket.SocketType, steps: Steps) -> LoggedIn:
             size = int.from_bytes(await exactly(sock, 4), "big", signed=True)
             if size >> 16 in TLS_WORDS:
                 raise LoginFailed("the broker speaks TLS, and its cluster has no tls in the config")
-            if not 4 <= size <= LONGEST:
-                raise LoginFailed(f"an answer of {size} bytes, expected 4 to {LONGEST}")
+            if not 4 <= size <= MAX_RESPONSE:
+                raise LoginFailed(f"an answer of {size} bytes, expected 4 to {MAX_RESPONSE}")
             request = steps.send(await exactly(sock, size))
     except StopIteration as end:
         logged_in: LoggedIn = end.value

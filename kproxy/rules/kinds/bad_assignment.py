@@ -13,6 +13,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect, SelectingRule
 from kproxy.rules.kinds.base.rule import Direction
+from kproxy.wire.breath import each
 from kproxy.wire.codec import structs as codec
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT, SYNC_GROUP
@@ -122,7 +123,10 @@ def empty(topics: AssignedTopics) -> AssignedTopics:
 
 def negative(topics: AssignedTopics) -> AssignedTopics:
     """Return the same partitions with numbers that no topic has: -1 for 0, -2 for 1."""
-    return [{**topic, "partitions": [-1 - abs(number) for number in topic["partitions"] or ()]} for topic in topics]
+    return [
+        {**topic, "partitions": [-1 - abs(number) for number in each(topic["partitions"] or ())]}
+        for topic in each(topics)
+    ]
 
 
 CHANGES = {"empty": empty, "negative": negative}

@@ -17,6 +17,7 @@ from kproxy.rules.kinds.base.frame_rule import FrameRule
 from kproxy.rules.kinds.base.live import Decisions
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.select.selected import keys_of
+from kproxy.wire.breath import each, ordered
 from kproxy.wire.table import schema
 
 KAFKAS_OWN = 100
@@ -65,8 +66,8 @@ class UnknownTag(FrameRule):
         message = exchange.request if self.at == "request" else exchange.response
         if message.version not in message.api.flexible:  # an answer in a lower version (KIP-511)
             return ()
-        others = [field for field in message.body.get(TAGS) or () if field[0] != self.tag]
-        message.body[TAGS] = sorted([*others, (self.tag, bytes(self.bytes))])
+        others = [field for field in each(message.body.get(TAGS) or ()) if field[0] != self.tag]
+        message.body[TAGS] = list(ordered([*others, (self.tag, bytes(self.bytes))]))
         return (Edit(),)
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kproxy.wire.breath import each
+
 ACL_RESOURCES = {
     1: "any", 2: "topic", 3: "group", 4: "cluster", 5: "transactional_id", 6: "delegation_token", 7: "user",
 }  # fmt: skip
@@ -57,8 +59,8 @@ def new_topic(requested: MessageElement, answered: MessageElement) -> str:
         ("assigned partitions", parts or -1),
     ]
     described = [f"{name} {count}" for name, count in counts if count > 0]
-    keys = [config["name"] or "" for config in requested.get("configs") or ()]
-    return listed([*described, *(f"set {key}" for key in keys)])
+    keys = [config["name"] or "" for config in each(requested.get("configs") or ())]
+    return listed([*described, *(f"set {key}" for key in each(keys))])
 
 
 def more_partitions(requested: MessageElement, answered: MessageElement) -> str:
@@ -102,23 +104,23 @@ def shown_acls(requested: MessageElement, answered: MessageElement) -> str:
 def shown_configs(requested: MessageElement, answered: MessageElement) -> str:
     """List the keys of configs that DescribeConfigs asks for."""
     keys = requested.get("configuration_keys")
-    return "all keys" if keys is None else listed([key or "" for key in keys])
+    return "all keys" if keys is None else listed([key or "" for key in each(keys)])
 
 
 def all_configs(requested: MessageElement, answered: MessageElement) -> str:
     """List the keys that AlterConfigs sets; it replaces what was set before."""
-    return listed([f"set {config['name']}" for config in requested.get("configs") or ()])
+    return listed([f"set {config['name']}" for config in each(requested.get("configs") or ())])
 
 
 def some_configs(requested: MessageElement, answered: MessageElement) -> str:
     """List the operations and keys of IncrementalAlterConfigs."""
     configs = requested.get("configs") or ()
-    return listed([f"{word(CONFIG_OPERATIONS, one['config_operation'])} {one['name']}" for one in configs])
+    return listed([f"{word(CONFIG_OPERATIONS, one['config_operation'])} {one['name']}" for one in each(configs)])
 
 
 def quotas(requested: MessageElement, answered: MessageElement) -> str:
     """List the operations and keys of AlterClientQuotas."""
-    return listed([f"{'remove' if one['remove'] else 'set'} {one['key']}" for one in requested.get("ops") or ()])
+    return listed([f"{'remove' if one['remove'] else 'set'} {one['key']}" for one in each(requested.get("ops") or ())])
 
 
 def scram(requested: MessageElement, answered: MessageElement) -> str:

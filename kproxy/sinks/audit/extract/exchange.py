@@ -14,6 +14,7 @@ from kproxy.observe.exchange import Errors, ObservedExchange, Who
 from kproxy.observe.response_errors import in_order
 from kproxy.rules.entity import coordinator
 from kproxy.sinks.audit.lines import plain
+from kproxy.wire.breath import each
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import (
     ALTER_CONFIGS,
@@ -235,7 +236,7 @@ def column_extractor(key: int, version: int) -> ColumnExtractor:
 
 def add_subscription(table: TopicTable, request: Mapping[str, Any], who: Who) -> None:
     """Add to the table the topics that a member names, and the partitions that it says it has."""
-    for name in request["subscribed_topic_names"] or ():
+    for name in each(request["subscribed_topic_names"] or ()):
         table.put(0, TopicElement(None, 0, name, None, 0, []), None)
     add_partitions(table, request.get("topic_partitions"), 0, who)
 
