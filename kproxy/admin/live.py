@@ -37,10 +37,10 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.net.accept.acceptor import EXHAUSTED
 from kproxy.net.driven import host_port
-from kproxy.net.loop.turn_order import network_of
 from kproxy.net.reporting import LogThrottle
 from kproxy.net.socket.tls import ClientTls, reason
 from kproxy.net.socket.tls_stream import TlsStream
+from kproxy.rules.document.address import network_of
 
 from .places import to_make_room
 from .problem import Problem, answer

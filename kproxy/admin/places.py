@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 from starlette.requests import Request
 
 from kproxy.net.driven import host_port
-from kproxy.net.loop.turn_order import network_of
+from kproxy.rules.document.address import network_of
 
 
 class PlaceHolder(Protocol):

@@ -15,6 +15,7 @@ Positive = Annotated[int, Field(ge=1)]
 PositiveSeconds = Annotated[Seconds, Field(gt=0)]
 Jitter = Annotated[float, Field(ge=0, lt=1)]
 
+SMALL_AREA = 8  # divisor of held_bytes: the part for frames below 1 MiB
 SMALLEST_FRAME_LIMIT = 16 * 1024
 """Bytes that `max_frame_bytes` has at least: no cluster's Metadata response fits in less, so less is a mistake."""
 
@@ -34,8 +35,9 @@ class Limits(Model):
     )
     held_bytes: ByteCount = Field(
         default=268_435_456,
-        description="memory for all held frames together, per direction and worker process; a frame waits for its "
-        "whole length before it is read. 256 MiB is two and a half of the largest frames",
+        description="memory for held frames, per cluster, direction and worker process. A frame reserves its whole "
+        "length; an eighth is for frames below 1 MiB. Client networks take turns, and frames that make no progress are "
+        "evicted while others wait. 256 MiB is two and a half of the largest frames",
     )
     max_in_flight: Positive = Field(
         default=1000,
@@ -60,8 +62,8 @@ class Limits(Model):
     )
     held_timeout: PositiveSeconds = Field(
         default=60.0,
-        description="time for a frame of a client that has to be held, from when memory is kept for it until it is "
-        "whole; others may wait for that memory. The largest frame takes it at 1.7 MB/s",
+        description="time for a held frame to arrive, from the reservation of its memory. The largest request needs "
+        "1.7 MB/s. While others wait for memory, a frame needs that pace in every half second",
     )
     idle_timeout: Seconds = Field(
         default=660.0,
@@ -125,13 +127,13 @@ class Limits(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Check that a frame that is to be held fits into the memory for held frames."""
+        """Check that every frame of `hold_up_to` bytes fits into the memory for held frames."""
         try:
             hold, held = (
                 parse_size(raw.get(name, cls.model_fields[name].default)) for name in ("hold_up_to", "held_bytes")
             )
         except ValueError:
             return
-        if isinstance(hold, int) and isinstance(held, int) and hold > held:
+        if isinstance(hold, int) and isinstance(held, int) and hold > (longest := held - held // SMALL_AREA):
             where = ("hold_up_to",) if "hold_up_to" in raw else ("held_bytes",)
-            yield where, f"hold_up_to {hold} exceeds held_bytes {held}"
+            yield where, f"expected hold_up_to of at most seven eighths of held_bytes ({longest}), got {hold}"

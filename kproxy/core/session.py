@@ -153,7 +153,7 @@ class Session(LanePair):
             self.close("client_closed", "client closed")
 
     def end(self, now: float) -> None:
-        """Give back what the connection held, which is gone. May put a Wake."""
+        """Return all that the connection held: it has ended. May add a Wake."""
         if self.phase is OVER:
             return
         self.phase = self.phase.to(OVER)
@@ -166,10 +166,11 @@ class Session(LanePair):
         self.logins.end()
         for lane in (self.requests, self.responses):
             lane.rules = None
-            size = lane.end()
-            if size or lane.memory.waiting:
-                self.wake(lane.memory.forget(lane))
-                self.wake(lane.memory.release(size))
+            memory, holds = lane.memory, lane.end()
+            if memory.waiting:
+                self.wake(memory.forget(lane))
+            for hold in holds:
+                self.wake(memory.release(hold))
 
     # ---- the call of the lanes
 

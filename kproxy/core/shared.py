@@ -1,27 +1,21 @@
-"""State that connections share: the memory that held frames may take, the mark of kproxy's own questions, and limits.
+"""State that the connections of a cluster share: memory for held frames, limits, and the token of loop detection.
 
-Memory. A frame that must be held reserves its whole length when its header is read and gives it back once the kernel
-has what became of it. A session holds at most one reservation a direction and never waits for a second, and requests
-and responses have separate budgets: a held request may wait for the broker, which may wait for its response to be read,
-but a response waits only for its own client, whom a write time-out ends. So waiting cannot go round in a circle.
-Those who wait are served in the order in which they came.
-
-Mark. Where brokers' addresses lead to kproxy again, by way of other proxies or balancers, each connection makes another
-one until there are no descriptors. No address shows that. So kproxy asks each cluster for ApiVersions with a client id
-that no other process has; every proxy on the way passes it on, and who gets it back closes the circle. Brokers see that
-id, and so does who reads their logs. It is one for each cluster, made with a secret: who has one can have connections
-to that cluster refused, which it could do itself, and tells nothing of the id for another.
+Loop detection. If the address of a broker leads back to kproxy through other proxies or balancers, each connection
+opens another one until no descriptor is left. Addresses do not show such loops. So kproxy sends each cluster an
+ApiVersions request with a client id that no other process uses. Proxies forward it, and a kproxy that receives its own
+id has found a loop. Brokers log the id. It depends on the cluster and on a secret: a client that copies it can have
+connections to that cluster refused, as it could without it, and cannot derive the id for another cluster.
 """
 
 from __future__ import annotations
 
 import hmac
-from collections import deque
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import Any, Protocol
+from typing import Any
 
+from kproxy.core.held_memory import HeldMemory
 from kproxy.core.holding.desk import HoldingDesk
 from kproxy.core.live.partition_session import Room
 from kproxy.core.rewrite.context import MOST_NODES
@@ -37,48 +31,6 @@ AT = 10
 SECRET_BYTES = 16
 PROOF = 16
 """Characters that tell the questions of one kproxy, with all its workers, to one cluster from others."""
-
-
-class Holder(Protocol):
-    """Lane that holds a frame; it has reserved `reserved` bytes, or waits for `need`."""
-
-    session: Any
-    need: int
-    reserved: int
-
-
-class HeldMemory:
-    """Budget of `limit` bytes for held frames, of which `used` are reserved now."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.used = 0
-        self.waiting: deque[tuple[Holder, int]] = deque()
-
-    def reserve(self, lane: Holder, size: int) -> bool:
-        """Take `size` bytes now, or join the queue and return False; `release` will then hand the lane out."""
-        if self.waiting or self.used + size > self.limit:
-            self.waiting.append((lane, size))
-            return False
-        self.used += size
-        return True
-
-    def release(self, size: int) -> list[Holder]:
-        """Give `size` bytes back. Returns the lanes that have got theirs by that, in order of waiting."""
-        self.used -= size
-        granted = []
-        while self.waiting and (not self.used or self.used + self.waiting[0][1] <= self.limit):
-            lane, wanted = self.waiting.popleft()
-            self.used += wanted
-            granted.append(lane)
-        return granted
-
-    def forget(self, lane: Holder) -> list[Holder]:
-        """Take the lane, whose connection has ended, out of the queue; return the lanes that can go on instead."""
-        if not self.waiting:
-            return []
-        self.waiting = deque(entry for entry in self.waiting if entry[0] is not lane)
-        return self.release(0)
 
 
 class CircleMark:
@@ -110,7 +62,7 @@ class CircleMark:
         return cluster.decode(errors="replace")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Shared:
     """State and limits that the connections of one cluster share."""
 

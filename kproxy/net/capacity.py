@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.limits import Limits
-from kproxy.net.loop.turn_order import network_of
+from kproxy.rules.document.address import network_of
 from kproxy.system.processes import UNLIMITED, lift_open_files, open_files
 
 EACH = 2

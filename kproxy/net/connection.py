@@ -36,10 +36,10 @@ from kproxy.core.commands import (
     Wake,
     WakeAt,
 )
-from kproxy.net.loop.turn_order import network_of
 from kproxy.net.socket.shaper import ConnectionShaper
 from kproxy.net.socket.side import CLOSING, DIALLING, ENDED, NAMES, PAUSED, Side
 from kproxy.net.socket.socket_io import has_sent_fin
+from kproxy.rules.document.address import network_of
 
 from .driven import AddressPair, ConnectionPhase, DrivenSession, Feed, HostPort, host_port
 

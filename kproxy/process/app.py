@@ -6,6 +6,7 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakSet
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -15,6 +16,7 @@ from kproxy.config.document import AdminConfig, Config
 from kproxy.config.limits import Limits
 from kproxy.config.view import ViewConfig
 from kproxy.core.counters import ApiTally, Counters, Tallies
+from kproxy.core.held_memory import HeldMemory
 from kproxy.core.holding.desk import HoldingDesk
 from kproxy.core.live.partition_session import Room
 from kproxy.core.plan import Bound, Plan
@@ -22,13 +24,14 @@ from kproxy.core.rewrite.kept_answers import KeptAnswers
 from kproxy.core.sasl.lane_logins import NO_SASL
 from kproxy.core.sasl.server import SaslServer
 from kproxy.core.session import Session
-from kproxy.core.shared import CircleMark, HeldMemory, Shared
+from kproxy.core.shared import CircleMark, Shared
 from kproxy.logs.setup import log_of_process, lost_lines
 from kproxy.net.accept.listener import Listener
 from kproxy.net.cluster_watch import ClusterWatch
 from kproxy.net.config_keeper import ConfigKeeper
 from kproxy.net.drain import drain_on_signal
 from kproxy.net.loop.reactor import Reactor
+from kproxy.net.memory_watch import MemoryWatch
 from kproxy.net.network import NetworkChange
 from kproxy.net.readiness import DRAINING, GOING_TO_END, Readiness, tell
 from kproxy.net.reporting import ConnectionCounts
@@ -96,16 +99,16 @@ class ProxyProcess:
         self.counters, self.counts, self.tallies = Counters(), ConnectionCounts(), Tallies()
         self.mark = CircleMark(self.instance_mark)
         limits = config.limits
-        self.held = {"request": HeldMemory(limits.held_bytes), "response": HeldMemory(limits.held_bytes)}
+        self.held: WeakSet[Shared] = WeakSet()  # also of clusters that the config no longer has
         self.room = Room(limits.session_partitions)
         self.desk = HoldingDesk(limits.held_bytes)
         self.answers = KeptAnswers()
         self.shared: dict[str, Shared] = {}
-        self.share()
         self.plans: dict[tuple[str, bool, bool, str, tuple[Running, ...]], Plan] = {}
         self.number = 0  # connections that this process has opened so far
         self.reactor = Reactor(log, self.counters.proxy_time.add)
         self.server = self.make_server()
+        self.share()
         self.server.gate = self.gate
         self.server.desk = self.desk
         self.desk.judge = self.judge = RuleFilters(self.server, config.view.records)
@@ -234,13 +237,9 @@ class ProxyProcess:
     # ---- another config
 
     def share(self, forgotten: Collection[str] = ()) -> None:
-        """Have the state that connections of each cluster share, with the limits of the config in force. What is
-        remembered of these clusters is not for connections that open from now on."""
+        """Set up the state that connections of each cluster share, with the limits of the config in force. New
+        connections to `forgotten` clusters start with empty state."""
         limits = self.config.limits
-        for memory in self.held.values():
-            memory.limit = limits.held_bytes
-            if waiting := memory.release(0):
-                self.server.wake([lane.session for lane in waiting], monotonic())
         self.room.limit = limits.session_partitions
         self.desk.use_limit(limits.held_bytes)
         before = self.shared
@@ -248,10 +247,17 @@ class ProxyProcess:
         for name in self.config.clusters:
             shared = None if name in forgotten else before.get(name)
             if shared is None:
-                shared = Shared(self.counters, self.held["request"], self.held["response"], mark=self.mark,
-                                room=self.room, desk=self.desk, answers=self.answers)  # fmt: skip
+                memories = HeldMemory(limits.held_bytes), HeldMemory(limits.held_bytes)
+                for memory in memories:
+                    MemoryWatch(memory, self.server)
+                shared = Shared(self.counters, *memories, mark=self.mark, room=self.room, desk=self.desk,
+                                answers=self.answers)  # fmt: skip
+                self.held.add(shared)
             self.shared[name] = shared
-        for shared in {id(one): one for one in (*before.values(), *self.shared.values())}.values():
+        for shared in list(self.held):
+            for memory in (shared.requests, shared.responses):
+                if granted := memory.use_limit(limits.held_bytes):
+                    self.server.wake([lane.session for lane in granted], monotonic())
             shared.max_frame_bytes, shared.hold_up_to = limits.max_frame_bytes, limits.hold_up_to
             shared.max_in_flight, shared.max_nodes = limits.max_in_flight, limits.max_nodes
 
@@ -292,6 +298,14 @@ class ProxyProcess:
         use_at_once(config, self.backend, self.certificates)
 
     # ---- for the admin address
+
+    def held_bytes(self) -> Mapping[str, int]:
+        """Return the bytes that are reserved for held frames, by direction, of all clusters."""
+        shared = list(self.held)
+        return {
+            "request": sum(one.requests.used for one in shared),
+            "response": sum(one.responses.used for one in shared),
+        }
 
     def counted(self) -> Iterable[ApiTally]:
         return self.tallies.values()
@@ -475,7 +489,7 @@ class ProxyProcess:
         from kproxy.sinks.metrics import LogCollector, TrafficCollector
 
         found: list[Collector] = [
-            TrafficCollector(self.counters, self.counts, self.counted, self, self.held), LogCollector(lost_lines)
+            TrafficCollector(self.counters, self.counts, self.counted, self, self.held_bytes), LogCollector(lost_lines)
         ]  # fmt: skip
         if self.audit is not None:
             from kproxy.sinks.part_metrics import AuditCollector

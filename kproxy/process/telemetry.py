@@ -20,8 +20,8 @@ from kproxy.core.session_state import SessionState
 from kproxy.core.telemetry import TelemetryGateway, TelemetryPush, TelemetryTerms
 from kproxy.net.connection_view import ConnectionWho
 from kproxy.net.loop.slow_work import SlowWork
-from kproxy.net.loop.turn_order import network_of
 from kproxy.net.server import Server
+from kproxy.rules.document.address import network_of
 from kproxy.sinks.audit.state_events import connection_columns
 from kproxy.sinks.labels.push_reader import PushRead, PushReader
 from kproxy.sinks.labels.telemetry import CLIENT_TELEMETRY

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from kproxy.config.document import Config
 from kproxy.core.counters import ApiTally
-from kproxy.core.shared import HeldMemory
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.server import Server
 from kproxy.observe.exchange import ObservedExchange
@@ -29,11 +28,11 @@ class ViewedProxy(Protocol):
     config: Config
     reactor: Reactor
     server: Server
-    held: dict[str, HeldMemory]
     audit: Audit | None
 
     def counted(self) -> Iterable[ApiTally]: ...
     def bytes_read(self) -> tuple[int, int]: ...
+    def held_bytes(self) -> Mapping[str, int]: ...
 
 
 class ProxyTraffic:
@@ -56,7 +55,7 @@ class ProxyTraffic:
         return self.proxy.bytes_read()
 
     def held_bytes(self) -> int:
-        return sum(memory.used for memory in self.proxy.held.values())
+        return sum(self.proxy.held_bytes().values())
 
     def audit(self) -> AuditTotals | None:
         audit = self.proxy.audit

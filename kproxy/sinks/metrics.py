@@ -15,7 +15,6 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from kproxy.core.counters import BROKER_BOUNDS, ApiTally, Counters, Histogram
-from kproxy.core.shared import HeldMemory
 
 
 class Connections(Protocol):
@@ -55,7 +54,7 @@ class TrafficCollector(Collector):
         connections: Connections,
         tallies: ReadTallies,
         live: OpenConnections,
-        held: Mapping[str, HeldMemory],
+        held: Callable[[], Mapping[str, int]],
     ) -> None:
         self.counters, self.ends, self.tallies, self.live, self.held = counters, connections, tallies, live, held
 
@@ -70,8 +69,8 @@ class TrafficCollector(Collector):
         )
         yield counter_family("kproxy_stopped", "Frames not let through, by API.", "api", counters.stopped)
         held = GaugeMetricFamily("kproxy_held_bytes", "Bytes of frames that are held back now.", labels=["direction"])
-        for direction, memory in self.held.items():
-            held.add_metric([direction], memory.used)
+        for direction, size in self.held().items():
+            held.add_metric([direction], size)
         yield held
 
     def leaks(self) -> dict[str, int]:

@@ -293,7 +293,7 @@ def test_a_filler_has_the_length_that_was_asked_for() -> None:
 def test_held_frames_wait_for_memory_in_turn(dialogue: Any) -> None:
     """A response that must be held and finds no memory is not read further until another one gives it back."""
     shared = Shared()
-    shared.responses.limit = 5000
+    shared.responses.use_limit(5000)
     said = response(METADATA, 9, 1, **nodes_of(METADATA, 9, [(n, f"broker-{n}", 1) for n in range(150)]))
     first, second = dialogue(ADVERTISE, shared), dialogue(ADVERTISE, shared)
     for talk in (first, second):
@@ -312,16 +312,16 @@ def test_held_frames_wait_for_memory_in_turn(dialogue: Any) -> None:
     assert shared.responses.used == 0
 
 
-def test_a_frame_larger_than_all_held_memory_closes_and_says_both_numbers(dialogue: Any) -> None:
-    """It could never be held; waiting would be for ever."""
+def test_frame_longer_than_its_memory_closes(dialogue: Any) -> None:
+    """The message has both lengths."""
     shared = Shared()
-    shared.responses.limit = 1000
+    shared.responses.use_limit(1000)
     said = response(METADATA, 9, 1, **nodes_of(METADATA, 9, [(n, f"broker-{n}", 1) for n in range(150)]))
 
     talk = dialogue(ADVERTISE, shared).client(request(METADATA, 9, 1)).broker(said[:500])
 
     assert talk.closed is not None and talk.closed.cause == "held_memory"
-    assert "1000" in talk.closed.message and str(len(said)) in talk.closed.message
+    assert str(shared.responses.largest) in talk.closed.message and str(len(said)) in talk.closed.message
 
 
 def test_memory_of_a_lost_connection_comes_back(dialogue: Any) -> None:

@@ -8,10 +8,11 @@ from uuid import UUID
 import pytest
 
 from kproxy.core.commands import BROKER, CLIENT
+from kproxy.core.held_memory import HeldMemory
 from kproxy.core.phase import CLOSING, STALLED
 from kproxy.core.plan import Bound
 from kproxy.core.rewrite.versions import unsupported
-from kproxy.core.shared import HeldMemory, Shared
+from kproxy.core.shared import Shared
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.testing.dialogue import Dialogue, request, response, sized
 from kproxy.wire import decode_response

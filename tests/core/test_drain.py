@@ -10,7 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from kproxy.core.commands import CLIENT
-from kproxy.core.shared import HeldMemory, Shared
+from kproxy.core.held_memory import HeldMemory
+from kproxy.core.shared import Shared
 from kproxy.rules.kinds import KINDS
 from kproxy.testing.dialogue import Dialogue, frames, request, response
 from tests.support.frames import produce

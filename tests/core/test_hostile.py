@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from kproxy.core.commands import CloseBoth
+from kproxy.core.held_memory import HeldMemory
 from kproxy.core.plan import MOST_STEPS, Bound
-from kproxy.core.shared import HeldMemory, Shared
+from kproxy.core.shared import Shared
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import NAMESPACES

@@ -23,10 +23,11 @@ from hypothesis import strategies as st
 
 from kproxy.core.cluster import CORRELATION
 from kproxy.core.commands import BROKER, CLIENT, CloseBoth, Dial, EnsureNodes, Pause, Resume, Send, Wake
+from kproxy.core.held_memory import HeldMemory
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.rewrite.versions import unsupported
 from kproxy.core.session import Session
-from kproxy.core.shared import HeldMemory, Shared
+from kproxy.core.shared import Shared
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.testing.dialogue import defaults, request, response, sized
 from kproxy.wire import decode_request, decode_response
@@ -400,7 +401,8 @@ class World:
         written = [list(Author(random, bound).write(exchanges)) for _ in range(talks)]
         parts = (part for one in chain(*written) for part in (one.asked, one.answer or b""))
         longest = max(map(len, parts), default=0)
-        limit = max(longest, 10_000) + random.choice((0, 1, 5000, 1 << 20))
+        largest = max(longest, 10_000) + random.choice((0, 1, 5000, 1 << 20))
+        limit = largest * 8 // 7 + 1  # an eighth is for small frames
         self.shared = Shared(
             requests=HeldMemory(limit),
             responses=HeldMemory(limit),

@@ -45,12 +45,13 @@ from hypothesis.stateful import (
 
 from kproxy.core.cluster import CORRELATION, all_topics_request, named_topics_request
 from kproxy.core.commands import BROKER, CLIENT, Wake
+from kproxy.core.held_memory import HeldMemory, Hold
 from kproxy.core.live.partition_session import CLOSING, OPENING
 from kproxy.core.phase import SessionPhase
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.rewrite.versions import unsupported
 from kproxy.core.session_state import NOWHERE
-from kproxy.core.shared import HeldMemory, Shared
+from kproxy.core.shared import Shared
 from kproxy.errors import DocumentError
 from kproxy.rules.document.source import Source
 from kproxy.rules.names.composed import NameMap, NameMaps
@@ -60,6 +61,7 @@ from kproxy.testing.dialogue import sized
 from kproxy.wire import Message, decode_request, decode_response
 from kproxy.wire.table import schema
 from tests.support.chaos_session import Driver, port_of
+from tests.support.memory_lane import MemoryLane
 from tests.support.random_peers import Asked, Broker, Manners, asked
 from tests.support.random_rules import frame_kinds, live_kinds, random_rule
 
@@ -183,7 +185,8 @@ class SessionMachine(RuleBasedStateMachine):
         )
         self.store = RuleStore(seed)
         self.rules: dict[str, Running] = {}  # all that there ever were
-        self.hogged: list[tuple[HeldMemory, int]] = []
+        self.hogged: list[tuple[HeldMemory, Hold]] = []
+        self.others = 0
         self.random = Random(seed)
         self.connections = 0
         self.connect(0.0)
@@ -445,19 +448,24 @@ class SessionMachine(RuleBasedStateMachine):
 
     @rule(requests=st.booleans(), left=st.sampled_from((0, 100)))
     def other_connections_take_memory(self, requests: bool, left: int) -> None:
-        """All but a little of it."""
+        """All but a little of both areas."""
         memory = self.shared.requests if requests else self.shared.responses
-        size = memory.limit - memory.used - left
-        if not memory.waiting and size > 0:
-            assert memory.reserve(object(), size)
-            self.hogged.append((memory, size))
+        small, general = memory.small, memory.general
+        parts = (small.limit - small.used) // memory.below
+        rest = general.limit - general.used - left
+        for size in (*[rest] * (rest >= memory.below), *[memory.below - 1] * parts):
+            if not memory.waiting:
+                self.others += 1
+                lane = MemoryLane(f"network {self.others}")
+                assert lane.ask(memory, size)
+                self.hogged.append((memory, lane.reserved))
 
     @precondition(lambda self: self.hogged)
     @rule()
     def other_connections_give_memory_back(self) -> None:
         """Those who wait for it get it."""
-        memory, size = self.hogged.pop()
-        self.session.wake(memory.release(size))
+        memory, hold = self.hogged.pop()
+        self.session.wake(memory.release(hold))
         self.talk.obey()
 
     @precondition(lambda self: self.may_end)
@@ -635,7 +643,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     def finish(self) -> None:
         """Nothing is left of the connection, however it ends."""
-        others = [sum(size for memory, size in self.hogged if memory is one) for one in self.memories]
+        others = [sum(hold.size for memory, hold in self.hogged if memory is one) for one in self.memories]
         for _ in range(4 * len(self.asked) + 20):
             self.talk.settle()
             self.release()

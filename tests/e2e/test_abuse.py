@@ -35,7 +35,7 @@ EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 MANY = min(10_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1] * 2 // 5) if EVERYTHING else 1_000
 """Connections from one address; kproxy takes two descriptors for each, and keeps some."""
 SOME = 300 if EVERYTHING else 60
-PRODUCE, FETCH, METADATA, HEARTBEAT = 0, 1, 3, 12
+PRODUCE, FETCH, METADATA, HEARTBEAT, DESCRIBE_GROUPS = 0, 1, 3, 12, 15
 MEGABYTE = 1 << 20
 PATIENCE = 5.0
 """Seconds that a good client may wait at most. Milliseconds are usual; a test machine has other things to do."""
@@ -229,32 +229,109 @@ def held_request(one: RawClient, size: int) -> bytes:
 
 
 @pytest.mark.parametrize("trickle", [False, True], ids=["silent", "trickling"])
-def test_frames_that_are_announced_and_never_sent(proxy: Proxy, trickle: bool) -> None:
-    """They take no memory before it comes, and what is reserved for them is free again when their time is over."""
+def test_announced_frames_end_with_their_time(proxy: Proxy, trickle: bool) -> None:
+    """Memory is reserved for them, not allocated, and free again after their time. No other frame needs it."""
     before = ended(proxy, "held_timeout") + ended(proxy, "header_timeout")
     with Watch(proxy) as watch:
-        greedy = clients(proxy, 40)
+        greedy = clients(proxy, 2)
         for one in greedy:
             one.send(held_request(one, 3 * MEGABYTE))
         until(lambda: proxy.metric("kproxy_held_bytes", direction="request") > 5 * MEGABYTE)
         assert proxy.metric("kproxy_held_bytes", direction="request") <= 8 * MEGABYTE
         assert watch.grown < 8 * MEGABYTE
-        with RawClient(proxy.bootstrap, timeout=60) as other:  # which waits for memory until theirs is taken away
-            other.send(other.request(METADATA, 4, {"topics": [{"name": "a"}], "allow_auto_topic_creation": False}))
-            for _ in range(25 if trickle else 0):
-                for one in greedy[:2]:
-                    told(one.socket, b"x")
-                watch.over.wait(0.2)
-            if not trickle:
-                close(greedy[2:])
-            first = greedy[:2]
-            until(lambda: ended(proxy, "held_timeout") + ended(proxy, "header_timeout") >= before + len(first))
-            close(greedy)
-            assert other.frame()
+        for _ in range(25 if trickle else 0):
+            for one in greedy:
+                told(one.socket, b"x")
+            watch.over.wait(0.2)
+        until(lambda: ended(proxy, "held_timeout") + ended(proxy, "header_timeout") >= before + len(greedy))
+        close(greedy)
         until(lambda: proxy.metric("kproxy_held_bytes", direction="request") == 0)
 
         assert (ended(proxy, "held_timeout") > 0) >= trickle
         assert watch.lines <= 6
+
+
+def test_announced_frames_leave_memory_to_others(proxy: Proxy) -> None:
+    """A small frame does not wait, a long one takes the memory of those that never come; most of these still wait."""
+    names = [{"name": f"a{number}".ljust(249, "n")} for number in range(8000)]
+    with Watch(proxy):
+        greedy = clients(proxy, 60)
+        for one in greedy:
+            one.send(held_request(one, 3 * MEGABYTE))
+        until(lambda: proxy.metric("kproxy_held_bytes", direction="request") > 5 * MEGABYTE)
+        evicted = ended(proxy, "held_evicted")
+        with RawClient(proxy.bootstrap, source="127.0.0.2", timeout=60) as other:
+            for topics in (names[:1], names, names[:1]):
+                other.send(other.request(METADATA, 4, {"topics": topics, "allow_auto_topic_creation": False}))
+                assert other.frame()
+        assert ended(proxy, "held_evicted") > evicted
+        assert proxy.metric("kproxy_connections_open") > 10
+        close(greedy)
+    until(lambda: proxy.metric("kproxy_held_bytes", direction="request") == 0)
+
+
+def described(size: int) -> Callable[[FakeBroker, socket.socket, Any], None]:
+    """Answer DescribeGroups with so many bytes."""
+
+    def answer(broker: FakeBroker, stream: socket.socket, request: Any) -> None:
+        member = {"member_id": "m", "client_id": "c", "client_host": "h", "member_metadata": bytes(size)}
+        group = {"error_code": 0, "group_id": request.body["groups"][0], "group_state": "Stable", "protocol_type": "x"}
+        group |= {"protocol_data": "p", "members": [member | {"member_assignment": b""}]}
+        broker.respond(stream, request, {"groups": [group]})
+
+    return answer
+
+
+def test_unread_responses_leave_memory_to_others(kproxy_process: Callable[..., Any]) -> None:
+    """A client asks for eight long responses and does not read them; `write_stall` is far away."""
+    size = 20 * MEGABYTE
+    with FakeBroker(answers={DESCRIBE_GROUPS: described(size)}) as broker:
+        config = {
+            "clusters": {"main": {"bootstrap": [broker.address]}},
+            "listeners": [{"name": "main", "bind": f"127.0.0.1:{free_port()}", "cluster": "main"}],
+            "limits": {"held_bytes": "64MiB"},
+        }
+        proxy = kproxy_process(config=config, rules=[{"name": "tenant", "kind": "prefix", "prefix": "t."}])
+        lazy = clients(proxy, 8)
+        for one in lazy:
+            one.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            one.send(one.request(DESCRIBE_GROUPS, 0, {"groups": ["g"]}))
+        until(lambda: proxy.metric("kproxy_held_bytes", direction="response") > 2 * size)
+        with RawClient(proxy.bootstrap, source="127.0.0.2", timeout=60) as other:
+            other.send(other.request(DESCRIBE_GROUPS, 0, {"groups": ["g"]}))
+            assert len(other.frame()) > size
+        assert ended(proxy, "held_evicted") > 0
+        assert ended(proxy, "write_stall") == 0
+        close(lazy)
+
+
+def test_broker_leaves_memory_to_other_clusters(kproxy_process: Callable[..., Any]) -> None:
+    """A broker announces a response that takes all memory of its cluster, and sends little of it."""
+
+    def announce(broker: FakeBroker, stream: socket.socket, request: Any) -> None:
+        stream.sendall((54 * MEGABYTE).to_bytes(4, "big") + request.header["correlation_id"].to_bytes(4, "big") + b"x")
+
+    rule = {"name": "tenant", "kind": "prefix", "prefix": "t."}
+    with (
+        FakeBroker(answers={DESCRIBE_GROUPS: announce}) as bad,
+        FakeBroker(answers={DESCRIBE_GROUPS: described(20 * MEGABYTE)}) as good,
+    ):
+        ports = {name: f"127.0.0.1:{free_port()}" for name in ("good", "bad")}
+        config = {
+            "clusters": {"good": {"bootstrap": [good.address]}, "bad": {"bootstrap": [bad.address]}},
+            "listeners": [{"name": name, "bind": bind, "cluster": name} for name, bind in ports.items()],
+            "limits": {"held_bytes": "64MiB"},
+        }
+        proxy = kproxy_process(config=config, rules=[rule])
+        waiting = [RawClient(ports["bad"], timeout=60) for _ in range(3)]
+        for one in waiting:
+            one.send(one.request(DESCRIBE_GROUPS, 0, {"groups": ["g"]}))
+        until(lambda: proxy.metric("kproxy_held_bytes", direction="response") > 50 * MEGABYTE)
+        with RawClient(ports["good"], timeout=60) as other:
+            other.send(other.request(DESCRIBE_GROUPS, 0, {"groups": ["g"]}))
+            assert len(other.frame()) > 20 * MEGABYTE
+        assert proxy.metric("kproxy_held_bytes", direction="response") > 50 * MEGABYTE
+        close(waiting)
 
 
 @pytest.mark.parametrize("size", [2**31 - 1, -1, -(2**31), 0])

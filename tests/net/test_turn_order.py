@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import pytest
 
 from kproxy.net.capacity import Capacity, HalfOpen
-from kproxy.net.loop.turn_order import LEVELS, SHARE, Order, network_of
+from kproxy.net.loop.turn_order import LEVELS, SHARE, Order
+from kproxy.rules.document.address import network_of
 
 
 @dataclass(eq=False)

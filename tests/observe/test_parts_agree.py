@@ -17,8 +17,9 @@ import structlog
 from kproxy.config.audit import AuditConfig
 from kproxy.config.metrics import MetricsConfig
 from kproxy.core.commands import BROKER, CLIENT
+from kproxy.core.held_memory import HeldMemory
 from kproxy.core.lanes.assembler import MAX_ARRIVALS, WaitClock
-from kproxy.core.shared import HeldMemory, Shared
+from kproxy.core.shared import Shared
 from kproxy.core.step import HEAD
 from kproxy.events.column import EventData
 from kproxy.net.socket.splice import NOT_LOOKED_AT
@@ -35,6 +36,7 @@ from kproxy.testing.dialogue import Dialogue, request, response
 from kproxy.view.ring import KeptExchange
 from kproxy.view.rows import COLUMNS, row_of
 from tests.sinks.audit.exchanges import FakeWho, wall
+from tests.support.memory_lane import MemoryLane
 
 PRODUCE, FETCH, METADATA, HEARTBEAT, LIST_GROUPS = 0, 1, 3, 12, 16
 VERSIONS = {PRODUCE: 9, FETCH: 16, METADATA: 12, HEARTBEAT: 4, LIST_GROUPS: 4}
@@ -436,11 +438,12 @@ def test_parts_memory_is_kproxys_time() -> None:
     shared = Shared(responses=HeldMemory(1000))
     talk = Timed(advertise=True, shared=shared)
     talk.fields[1] = {"cluster_id": "c" * 100, "brokers": [{"node_id": 1, "host": "b1", "port": 9092}]}
-    shared.responses.used = 990
+    other = MemoryLane()
+    assert other.ask(shared.responses, shared.responses.largest)
 
     def free() -> None:
-        for lane in shared.responses.release(990):
-            lane.reserved = lane.need
+        assert other.reserved is not None
+        for lane in shared.responses.release(other.reserved):
             lane.session.granted(talk.now)
         talk.obey()
 

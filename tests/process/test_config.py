@@ -379,11 +379,11 @@ def test_limits_hold_from_the_next_check_on(stack: ExitStack, broker: NamedBroke
     live = stack.enter_context(LiveProxy(base))
     with connect(port) as one, connect(port) as two:
         assert one.brokers() == two.brokers()
-        live.apply(base | {"limits": {"max_connections": 1, "held_bytes": "64KiB", "idle_timeout": "0.3s"}})
+        live.apply(base | {"limits": {"max_connections": 1, "held_bytes": "128KiB", "idle_timeout": "0.3s"}})
         with suppress(ConnectionError), connect(port) as third:
             assert third.rest() == b""
         assert one.brokers() == two.brokers()
-        assert live.call(lambda: live.proxy.held["request"].limit) == 65536
+        assert live.call(lambda: live.proxy.shared["main"].requests.limit) == 131072
         assert one.rest() == b""
     assert live.call(lambda: live.proxy.counts.closed["idle_timeout"]) >= 1
 

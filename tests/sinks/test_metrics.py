@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from prometheus_client.parser import text_string_to_metric_families
 
 from kproxy.core.counters import BROKER_BOUNDS, Counters, Histogram, Tallies
-from kproxy.core.shared import HeldMemory
 from kproxy.net.reporting import ConnectionCounts
 from kproxy.sinks.metrics import TrafficCollector, exposition, registry
 
@@ -33,7 +32,7 @@ def samples(collector: TrafficCollector) -> dict[tuple[str, tuple[str, ...]], fl
 
 def test_what_was_counted_is_shown() -> None:
     """Steps of several plans add up by api, version and plan; every count has its labels."""
-    counters, counts, memory = Counters(), ConnectionCounts(), HeldMemory(100)
+    counters, counts = Counters(), ConnectionCounts()
     tallies = Tallies()
     for key, version, api, depth in (
         (0, 9, "Produce", "head"),
@@ -50,9 +49,8 @@ def test_what_was_counted_is_shown() -> None:
     counters.count("nodes_hidden", 2)
     counters.proxy_time.add(0.00001, times=16)
     counts.closed["client_closed"] = 7
-    memory.used = 50
 
-    found = samples(TrafficCollector(counters, counts, tallies.values, Live(), {"request": memory}))
+    found = samples(TrafficCollector(counters, counts, tallies.values, Live(), lambda: {"request": 50}))
 
     assert found["kproxy_requests_total", ("9", "Produce", "head")] == 10
     assert found["kproxy_responses_total", ("9", "Produce", "head")] == 6

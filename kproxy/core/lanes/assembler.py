@@ -13,7 +13,8 @@ from collections import Counter
 from operator import itemgetter
 
 from kproxy.core.commands import BROKER, CLIENT
-from kproxy.core.shared import HeldMemory
+from kproxy.core.held_memory import HeldMemory
+from kproxy.rules.document.address import network_of
 from kproxy.wire.breath import breathe
 from kproxy.wire.primitives import Buffer
 
@@ -82,7 +83,7 @@ class WaitClock:
 
 
 class Assembler(Forwarder):
-    """Keeper of one lane's unfinished frame, within the budget `memory` for frames that are held whole."""
+    """Lane that assembles frames which must be held whole, within the budget `memory`."""
 
     source: int
     memory: HeldMemory
@@ -118,7 +119,7 @@ class Assembler(Forwarder):
         else:
             self.need = cause.need
             self.incomplete(now)
-            if cause.hold and not self.reserved:
+            if cause.hold and self.reserved is None:
                 self.reserved_at = now
                 self.reserve(cause.need)
         self.begin_wait(now)
@@ -139,16 +140,28 @@ class Assembler(Forwarder):
         """Note that the frame at hand is whole."""
 
     def reserve(self, size: int) -> None:
-        """Reserve memory for a frame that is held; wait for it if others have it, close if no frame may be so long."""
-        if size > self.memory.limit:
-            self.session.close(
-                "held_memory", f"a frame of {size} bytes has to be held, the limit is {self.memory.limit}"
-            )
-        elif self.memory.reserve(self, size):
-            self.reserved = size
+        """Reserve memory for a frame that must be held, or wait for it. Close if the frame is longer than the budget
+        allows."""
+        if size > self.memory.largest:
+            text = f"a frame of {size} bytes must be held, at most {self.memory.largest} bytes are allowed"
+            self.session.close("held_memory", text)
         else:
-            self.need = size
-            self.block("memory")
+            others = self.memory.reserve(self, size)
+            if self.reserved is None:
+                self.need = size
+                self.block("memory")
+            if others:
+                self.session.wake(others)
+
+    @property
+    def network(self) -> str:
+        """Return the client network that the memory counts for."""
+        return network_of(self.session.facts.client_address)
+
+    @property
+    def missing(self) -> int:
+        """Return how many bytes of the frame at hand have not arrived."""
+        return 0 if self.kept is None else max(self.need - len(self.kept), 0)
 
     def block(self, reason: str) -> None:
         self.blocked = reason
@@ -173,8 +186,8 @@ class Assembler(Forwarder):
             self.unblock(now)
 
     def granted(self, now: float) -> None:
-        """Take over the memory that the lane waited for, and go on."""
-        self.reserved, self.reserved_at = self.need, now
+        """Go on with the frame at hand: the lane waited for memory, and has it now."""
+        self.reserved_at = now
         self.unblock(now)
 
     def report_waits(self, buf: Buffer, pos: int, end: int) -> None:

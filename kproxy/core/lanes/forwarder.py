@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 from kproxy.core.commands import LONG, Send
+from kproxy.core.held_memory import Hold
 from kproxy.wire.breath import FEW, rest
 from kproxy.wire.primitives import Buffer
 
@@ -14,6 +16,8 @@ from .host import LaneHost
 
 MOST_GROWTH = 4096
 """Bytes by which a frame may grow where it lies in the driver's buffer, which may have to be set aside."""
+HELD_SENT = 2
+"""Token of a Send that ends a held frame, without its lowest bit: the side."""
 MANY = 4096
 """Pieces that are put together in one go."""
 
@@ -24,8 +28,8 @@ class Forwarder:
     session: LaneHost
     target: int
     disposition: Disposition | None = None  # of the frame at which the scan has stopped
-    reserved = 0
-    handed_over = 0  # held memory behind bytes that the driver has not written yet
+    reserved: Hold | None = None  # for the frame at hand
+    handed_over: deque[Hold] | None = None  # of frames that the driver has not written yet, in their order
 
     def put_back(self, replace: Replace, buf: Buffer, at: int, stop: int) -> int | None:
         """Write the pieces that replace buf[at:replace.after] to that place, with the bytes that pass behind it, up to
@@ -92,12 +96,14 @@ class Forwarder:
         return None
 
     def hand_over(self) -> None:
-        """Hand the memory of a held frame that has left to the session: an empty Send carries it to where the kernel
-        has all of the frame."""
-        if self.reserved:
-            size, self.reserved = self.reserved, 0
-            self.handed_over += size
-            self.session.commands.append(Send(self.target, b"", size << 1 | self.target))
+        """Have the session return the memory of the held frame that was just sent, once the kernel has all of it: the
+        token of an empty Send reports that."""
+        if self.reserved is not None:
+            if self.handed_over is None:
+                self.handed_over = deque()
+            self.handed_over.append(self.reserved)
+            self.reserved = None
+            self.session.commands.append(Send(self.target, b"", HELD_SENT | self.target))
 
 
 def stays(piece: Buffer) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from kproxy.core.held_memory import Holder
 from kproxy.core.live.engine import Engine
 from kproxy.core.lookups import Lookups
 from kproxy.core.sasl.lane_logins import LaneLogins
@@ -18,6 +21,10 @@ class LaneHost(SessionState):
     logins: LaneLogins
     telemetry: TelemetryGateway | None = None
     """The one who takes the client's own metrics, where they are wanted."""
+
+    def wake(self, lanes: Sequence[Holder]) -> None:
+        """Have these lanes, of any session, go on: they have the memory that they waited for."""
+        raise NotImplementedError
 
     @property
     def engine(self) -> Engine:

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kproxy.core.held_memory import HeldMemory, Hold
 from kproxy.core.holding.admission import may_hold
 from kproxy.core.holding.held import HeldFrame
 from kproxy.core.live.evaluation import Evaluation
 from kproxy.core.rewrite.rewriter import Splicer
 from kproxy.core.sasl.principal import LONGEST_TOKEN
 from kproxy.core.sasl.raw_tokens import MAX_TOKEN
-from kproxy.core.shared import HeldMemory
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.names.namespace import TOPIC
 from kproxy.wire.primitives import Buffer
@@ -192,17 +192,20 @@ class Lane(Assembler):
             self.session.identity.watch.give_up()
         return True
 
-    def end(self) -> int:
-        """Stop for good, as the connection is over. Return the bytes of held memory to give back.
+    def end(self) -> list[Hold]:
+        """Stop: the connection has ended. Returns the reservations to give back.
 
-        The session still has this lane; what this lane has of the session goes, or both would wait for the garbage
+        The session keeps this lane. The lane drops its references to the session, so no cycle needs the garbage
         collector.
         """
         self.die()
         self.stream = self.disposition = None
-        size, self.reserved, self.handed_over = self.reserved + self.handed_over, 0, 0
+        holds = [*(self.handed_over or ())]
+        if self.reserved is not None:
+            holds.append(self.reserved)
+        self.reserved = self.handed_over = None
         del self.session, self.scan
-        return size
+        return holds
 
 
 def too_long(frame: FrameView, what: str, blame: str, most: int = MAX_TOKEN) -> Reject | None:

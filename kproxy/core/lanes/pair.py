@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kproxy.core.commands import BROKER, CLIENT, CloseBoth, Send, Shut, Wake
+from kproxy.core.held_memory import Holder
 from kproxy.core.inflight import ANSWER, ANSWERED, ASKED, OWN
 from kproxy.core.phase import CLOSING, DRAINING, OVER, STALLED
 from kproxy.core.plan import Plan
 from kproxy.core.session_state import NOWHERE
-from kproxy.core.shared import Holder, Shared
+from kproxy.core.shared import Shared
 from kproxy.rules.decision import How
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import BoundRules
@@ -67,12 +68,12 @@ class LanePair(LaneHost):
     # ---- frames that are held
 
     def holding_since(self) -> tuple[int, float] | None:
-        """Return (side, since when) memory is kept for a frame that is not whole. None: for none, or it is not read
-        on."""
-        if not (self.requests.reserved or self.responses.reserved):
+        """Return (side, time) of the reservation for a frame that is not whole; None without one, or while the side is
+        paused."""
+        if self.requests.reserved is None and self.responses.reserved is None:
             return None
         for lane in (self.requests, self.responses):
-            if lane.reserved and lane.kept and not self.flow.paused[lane.source]:
+            if lane.reserved is not None and lane.kept and not self.flow.paused[lane.source]:
                 return lane.source, lane.reserved_at
         return None
 
@@ -82,28 +83,26 @@ class LanePair(LaneHost):
         return not self.requests.at_boundary
 
     def sent(self, token: int, now: float) -> None:
-        """Free the held memory behind the Send with this token: the kernel has everything up to it."""
-        if self.phase is OVER:  # `end` has given it back
+        """Return the memory of the held frame that ends with this token: the kernel has all of it."""
+        if self.phase is OVER:  # `end` has returned it
             return
         if token < 0:
             self.marks.sent(token)
             return
         lane: Assembler = self.requests if token & 1 == BROKER else self.responses
-        lane.handed_over -= token >> 1
-        self.wake(lane.memory.release(token >> 1))
+        assert lane.handed_over, "each token belongs to a held frame"
+        self.wake(lane.memory.release(lane.handed_over.popleft()))
 
     def granted(self, now: float) -> None:
         """Continue the lane that got memory by a `Wake`, or that is first in the line of a quota."""
         for lane in (self.requests, self.responses):
-            if not self.phase.ends and lane.blocked == "memory" and lane.reserved:
+            if not self.phase.ends and lane.blocked == "memory" and lane.reserved is not None:
                 lane.granted(now)
         if not self.phase.ends and self.requests.blocked == "quota":
             self.requests.try_again(now)
 
     def wake(self, lanes: Sequence[Holder]) -> None:
-        """Have these lanes, of any session, go on, for which memory has become free."""
-        for lane in lanes:
-            lane.reserved = lane.need
+        """Have these lanes, of any session, go on: they have the memory that they waited for."""
         if lanes:
             self.commands.append(Wake(tuple(lane.session for lane in lanes)))
 

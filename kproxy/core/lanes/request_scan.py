@@ -5,9 +5,9 @@ from __future__ import annotations
 from struct import Struct
 
 from kproxy.core.commands import BROKER, CLIENT, Dial
+from kproxy.core.held_memory import HeldMemory, Hold
 from kproxy.core.phase import NEW, OPEN
 from kproxy.core.sasl.raw_tokens import GSSAPI_FIRST, MAX_TOKEN, RawTokens
-from kproxy.core.shared import HeldMemory
 from kproxy.core.step import HEAD, LIVE, WHOLE, Step
 from kproxy.errors import DecodeError
 from kproxy.rules.running import Running
@@ -181,7 +181,7 @@ class RequestScan(Lane):
     def complete(self) -> None:
         self.session.flow.incomplete_since = None
 
-    def end(self) -> int:
+    def end(self) -> list[Hold]:
         del self.usual_scan
         return super().end()
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from kproxy.core.commands import BROKER, CLIENT
+from kproxy.core.held_memory import HeldMemory
 from kproxy.core.inflight import ANSWER
 from kproxy.core.rewrite.names import OPENS, learn_session
 from kproxy.core.rewrite.rewriter import Pieces
 from kproxy.core.sasl.identity import ANSWERED
 from kproxy.core.sasl.raw_tokens import MAX_TOKEN
-from kproxy.core.shared import HeldMemory
 from kproxy.core.step import Step
 from kproxy.errors import DecodeError
 from kproxy.wire.primitives import Buffer

@@ -9,10 +9,8 @@ where all places are taken: they are given to addresses in turn, and none may ha
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 Thing = TypeVar("Thing")
@@ -34,20 +32,6 @@ COUNTED = 1
 """The level from which on places are counted by address."""
 SHARE = 16
 """Things of one address that may be under way at once from there on."""
-PREFIX = 64
-"""Bits of an IPv6 address that tell networks apart: whoever has one address has all of its network."""
-
-
-@lru_cache(1024)
-def network_of(host: str) -> str:
-    """Return the address by which those are told apart who share something: an IPv6 address stands for its network."""
-    if ":" not in host:
-        return host
-    try:
-        address = ipaddress.IPv6Address(host.partition("%")[0])
-    except ValueError:
-        return host
-    return str(ipaddress.IPv6Network((int(address) >> PREFIX << PREFIX, PREFIX)))
 
 
 class Queue(Generic[Thing]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from functools import lru_cache
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, GetCoreSchemaHandler
@@ -17,6 +18,7 @@ MAX_PATH = 107
 """Bytes of a Unix socket's path (unix(7): sun_path has 108, and ends with a zero)."""
 MAX_HOST = 253
 """Characters in a DNS name (RFC 1035 §3.1, without length bytes)."""
+NETWORK_BITS = 64  # of an IPv6 address: a host usually has the whole /64
 
 
 class Address(NamedTuple):
@@ -158,3 +160,17 @@ def _ipv6(text: str) -> str:
     except ValueError:
         raise ValueError(f'"{text}" is no IPv6 address, and a host name has no colon') from None
     return text
+
+
+@lru_cache(1024)
+def network_of(host: str) -> str:
+    """Return the client network that limits count an address under: the /64 of an IPv6 address, any other host as it
+    is."""
+    if ":" not in host:
+        return host
+    try:
+        address = ipaddress.IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return host
+    first = int(address) >> (128 - NETWORK_BITS) << (128 - NETWORK_BITS)
+    return str(ipaddress.IPv6Network((first, NETWORK_BITS)))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from kproxy.core.shared import HeldMemory, Holder, Shared
+from kproxy.core.held_memory import HeldMemory, Holder
+from kproxy.core.shared import Shared
 from kproxy.testing.dialogue import Dialogue, request, response
 from tests.support.stretches import READ, Stopwatch
 
@@ -26,7 +28,7 @@ class PeakMemory(HeldMemory):
 
     peak = 0
 
-    def reserve(self, lane: Holder, size: int) -> bool:
+    def reserve(self, lane: Holder, size: int) -> Sequence[Holder]:
         """Take `size` bytes as the budget does, and keep the peak."""
         granted = super().reserve(lane, size)
         self.peak = max(self.peak, self.used)
