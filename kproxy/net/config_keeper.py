@@ -187,7 +187,7 @@ class ConfigKeeper:
                 raise ConfigRefused("no_config_file", text)
             source, guard = Source.open(path), None
         else:
-            guard = self.files.guard
+            guard = self.files.guard()
         document = self._read(source, guard)
         config = with_parts_of_start(document, self.config)
         placed = [
@@ -241,7 +241,7 @@ class ConfigKeeper:
                 self.log.warning("clients are moved to another cluster", listener=text)
             self.files.paths, self.files.seen = checked.config.rules, seen
             if from_file:
-                self.files.code_paths |= frozenset(checked.config.rules)
+                self.files.allow_code(checked.config.rules)
 
         try:
             async with self.files.reading:

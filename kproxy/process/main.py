@@ -18,7 +18,6 @@ from kproxy.distribution import own_version
 from kproxy.errors import DocumentError, InternalError, KproxyError
 from kproxy.logs.setup import THRESHOLD
 from kproxy.logs.writer import LogQueue
-from kproxy.named_file import PathGuard
 from kproxy.net.driven import show
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.loop.turns import work_through
@@ -44,7 +43,7 @@ def read_rules(config: Config, log: FilteringBoundLogger) -> tuple[RuleStore, Ru
     """Return a store with the rules of the config's files, and those files. Raises DocumentError."""
     seed = randbits(32) if config.seed is None else config.seed
     store = RuleStore(seed, config.places())
-    files = RuleFiles(config.rules, log, PathGuard(written_paths(config)))
+    files = RuleFiles(config.rules, log, written_paths(config))
     store.replace_files(files.first(), monotonic())
     return store, files
 

@@ -239,10 +239,19 @@ def test_rules_over_api_from_other_path_run_no_code(attacked: Attacked) -> None:
         assert not trio.from_thread.run(live.proxy.files.reload, live.proxy.keeper, trio_token=live.token)
         assert list(live.proxy.keeper.store.stored_rules) == ["wait"]
         mistakes = check(live, attacked.document({"rules": ["rules", "{}"]}, "other.yaml"))
-        assert mistakes == [f"{other}:1:1: 1 error; `kproxy check` on the machine of kproxy shows them"]
+        assert mistakes == [
+            f"{other}:1:1: 1 error; `kproxy check` on the machine of kproxy shows them, except rules that run code"
+        ]
         (attacked.folder / "rules" / "own.yaml").write_text(CODE)
-        live.apply(attacked.document({"rules": ["./rules/"]}, ""))
+        spelled = f"{attacked.folder}//./rules/"
+        live.apply(attacked.document({"rules": ["{}"]}, spelled))
         assert list(live.proxy.keeper.store.stored_rules) == ["code"]
+        # `..` behind a link leads elsewhere, though the path looks the same without both.
+        (attacked.folder / "elsewhere" / "below").mkdir(parents=True)
+        (attacked.folder / "elsewhere" / "rules").mkdir()
+        (attacked.folder / "elsewhere" / "rules" / "planted.yaml").write_text(CODE)
+        (attacked.folder / "away").symlink_to(attacked.folder / "elsewhere" / "below")
+        assert check(live, attacked.document({"rules": ["away/../rules"]}, ""))
 
 
 def test_rules_of_own_file_run_code_from_new_paths(attacked: Attacked) -> None:

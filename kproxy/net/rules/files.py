@@ -14,7 +14,7 @@ look: the files say what is to be.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from pathlib import Path
 
 import trio
@@ -57,13 +57,18 @@ def file_version(file: Path) -> tuple[int, ...] | None:
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
+def absolute(path: str) -> str:
+    """Return a path from the root. `..` stays, since a link may precede it."""
+    return str(Path.cwd() / path)
+
+
 def read(paths: Sequence[str], code_paths: Container[str], guard: PathGuard) -> list[Document]:
     """Read all documents. Errors in them are noted in their sources.
 
-    Files of `code_paths` may have rules that run code. The admin API named all others: `guard` checks each of them, and
-    their sources are hidden. Raises OSError for a folder that cannot be listed.
+    Files of `code_paths`, which are absolute, may have rules that run code. The admin API named all others: `guard`
+    checks each of them, and their sources are hidden. Raises OSError for a folder that cannot be listed.
     """
-    trusted = set(rule_files(path for path in paths if path in code_paths))
+    trusted = set(rule_files(path for path in paths if absolute(path) in code_paths))
     return [
         read_document(Source.open(file) if file in trusted else Source.open(file, guard), code=file in trusted)
         for file in rule_files(paths)
@@ -74,13 +79,14 @@ class RuleFiles:
     """Rule files of the config in force.
 
     `seen`: the versions that were read last; empty, if they are to be read again. `code_paths`: the paths that the
-    command line and kproxy's own config file name; only their files may have rules that run code. `guard` checks the
-    files of all other paths.
+    command line and kproxy's own config file name; only their files may have rules that run code. `written`: the files
+    and folders that kproxy writes.
     """
 
-    def __init__(self, paths: Sequence[str], log: FilteringBoundLogger, guard: PathGuard | None = None) -> None:
-        self.paths, self.log = paths, log
-        self.code_paths, self.guard = frozenset(paths), guard or PathGuard()
+    def __init__(self, paths: Sequence[str], log: FilteringBoundLogger, written: Sequence[str] = ()) -> None:
+        self.paths, self.log, self.written = paths, log, written
+        self.code_paths: frozenset[str] = frozenset()
+        self.allow_code(paths)
         self.seen: FileVersions = ()
         self.reading = trio.Lock()
         self.on_hangup: Callable[[], Awaitable[bool]] | None = None
@@ -91,9 +97,17 @@ class RuleFiles:
         self.seen = look(self.paths)
         return self.read(self.paths)
 
+    def allow_code(self, paths: Iterable[str]) -> None:
+        """Let rules of these files run code, from the next read."""
+        self.code_paths |= set(map(absolute, paths))
+
+    def guard(self) -> PathGuard:
+        """Return a guard for one document over the admin API."""
+        return PathGuard(self.written)
+
     def read(self, paths: Sequence[str], more_code_paths: Sequence[str] = ()) -> list[Document]:
         """Return the documents of these paths. Blocks. Raises OSError as `read` does."""
-        return read(paths, self.code_paths.union(more_code_paths), self.guard)
+        return read(paths, self.code_paths.union(map(absolute, more_code_paths)), self.guard())
 
     async def watch(self, keeper: RuleKeeper, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Read files that change, and all at each SIGHUP where there is such a signal, until cancelled."""

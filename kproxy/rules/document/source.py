@@ -172,7 +172,8 @@ class Source:
         if self.hidden and self._mistakes:
             count = len(self._mistakes) + len(self._untold)
             errors = f"{count} error{'s' * (count > 1)}"
-            return [f"{self.file}:1:1: {errors}; `kproxy check` on the machine of kproxy shows them"]
+            where = "`kproxy check` on the machine of kproxy shows them, except rules that run code"
+            return [f"{self.file}:1:1: {errors}; {where}"]
         return [f"{self.file}:{line}:{column}: {text}" for line, column, text in sorted(self._mistakes)]
 
     @property
