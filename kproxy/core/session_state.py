@@ -107,11 +107,18 @@ class SessionState:
             self.has_pending = True
 
     def counted(self, running: Running, correlation: int, *, fired: bool, answered: bool | None) -> None:
-        """Count that a rule's selectors held for an exchange, and perhaps its trigger (`fired`); tell the observer if
-        it fired. `answered`: a request is at hand, and an answer to it is due or not; None: its response is."""
+        """Count a match of a rule, and that it `fired`; report a rule that fired to the observer.
+
+        `answered`: a request is at hand, and a response to it is due or not; None: a response is at hand.
+        """
         running.count(fired=fired)
+        if fired:
+            self.report_fired(running, correlation, answered)
+
+    def report_fired(self, running: Running, correlation: int, answered: bool | None) -> None:
+        """Report to the observer that a rule fired; `answered` as for `counted`."""
         observer = self.observer
-        if fired and observer is not None:
+        if observer is not None:
             older = 0 if answered is None else self.inflight.count(correlation) if answered else NO_ANSWER
             observer.acted(correlation, (running.name,), older=older)
 

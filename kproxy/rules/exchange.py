@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
@@ -108,13 +109,15 @@ class Exchange:
 
     Attributes: connection; api, version; correlation_id; client_id (None: null); request_size, response_size (lengths
     of the frames without their size field; 0 as long as there is no response); came (when the request's header was
-    read, monotonic seconds); acks (of a Produce request, else None); entities (what the request is about; a Fetch in a
+    read, monotonic seconds); acks (of a Produce request, else None); identity (of this
+    exchange and of its trials, while it lives); entities (what the request is about; a Fetch in a
     session: all that the session is about).
     """
 
     __slots__ = (
         "_entities", "_request", "_response", "acks", "api", "came", "client_id", "connection",
-        "correlation_id", "find", "read_request", "read_response", "request_size", "response_size", "version",
+        "correlation_id", "find", "identity", "read_request", "read_response", "request_size", "response_size",
+        "version",
     )  # fmt: skip
 
     def __init__(
@@ -124,6 +127,7 @@ class Exchange:
         self.connection, self.api, self.version = connection, api, version
         self.correlation_id, self.client_id = correlation_id, client_id
         self.request_size, self.response_size, self.came = request_size, 0, came
+        self.identity = id(self)
         self.acks: int | None = None
         self.read_request: Callable[[], Message] | None = None
         self.read_response: Callable[[], Message] | None = None
@@ -162,6 +166,18 @@ class Exchange:
             assert self.read_response is not None, "there is no response yet"
             self._response = self.read_response()
         return self._response
+
+    def trial(self) -> Exchange:
+        """Return an exchange for a dry run, with messages of its own, which an effect may change."""
+        one = copy(self)
+        one._request = one._response = None
+        one.read_request = lambda: self.request.copy()  # noqa: PLW0108  # it is decoded only when it is asked for
+        one.read_response = lambda: self.response.copy()  # noqa: PLW0108
+        return one
+
+    def lists_others(self, visible: Callable[[Entity], bool]) -> bool:
+        """Return True if the response lists an entity that is not `visible` and was not asked for by name."""
+        raise NotImplementedError
 
     @property
     def entities(self) -> tuple[Entity, ...]:

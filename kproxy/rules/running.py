@@ -25,9 +25,14 @@ class HeldByRule(Protocol):
         """Let it go on; `who`: the name of whoever wants that, empty for nobody in particular."""
 
 
+ACTS = object()
+"""Terms of a rule that only observes, for requests on which it would act in any case."""
+
+
 class Running:
     """Live rule at work, with its counters (promise 7): matched, the selectors held; fired, the trigger too; applied,
-    what it changed has been handed to the kernel. `on_count` is called after any of them grew."""
+    what it changed has been handed to the kernel. A rule that only observes fires where it would act. `on_count` is
+    called after any of them grew."""
 
     __slots__ = ("applied", "born", "counts_all", "effect", "enabled", "fired", "held", "holds", "lives", "matched",
                  "observes", "on_count", "origin", "raised", "resets", "rule", "said", "seed", "trigger")  # fmt: skip
@@ -62,6 +67,12 @@ class Running:
         if self.on_count is not None:
             self.on_count()
 
+    def count_fired(self) -> None:
+        """Count that the rule fired for a request that was counted as matched before."""
+        self.fired += 1
+        if self.on_count is not None:
+            self.on_count()
+
     def was_applied(self) -> None:
         """Count a change of this rule that has gone out."""
         self.applied += 1
@@ -84,17 +95,24 @@ class Running:
         self.said = f"{type(error).__name__}: {error}"
 
     def terms(self, exchange: Exchange) -> Any:
-        """Return the terms on which requests of this connection that begin like this one pass the rule, so that it
-        fires and nothing comes of it; None: each of them has to be evaluated."""
+        """Return the terms of requests that begin like this one and may pass without an evaluation; None: none may.
+
+        ACTS: a rule that only observes would act on each of them.
+        """
+        key, version = exchange.api.key, exchange.version
+        if self.observes and self.effect.always_acts and not self.rule.depth("response", key, version):
+            return ACTS
         try:
-            return () if self.observes else self.effect.terms(exchange)
+            return self.effect.terms(exchange)
         except Exception:  # noqa: BLE001  # as below
             return None
 
     def passes(self, terms: Any, size: int, now: float) -> bool:
-        """Have the effect take note of such a request, and return True if nothing comes of it."""
+        """Have the effect charge such a request, and return True if it decides nothing, or nothing is to be done."""
+        if terms is ACTS:
+            return True
         try:
-            return self.observes or self.effect.passes(terms, size, now)
+            return self.effect.passes(terms, size, now)
         except Exception:  # noqa: BLE001  # it is evaluated then, where an effect that raises is named
             return False
 

@@ -13,6 +13,7 @@ from kproxy.core.live.evaluation import EvaluatedExchange, RequestEvaluation, Wa
 from kproxy.core.live.selection import SettledAnswer
 from kproxy.core.phase import DRAINING
 from kproxy.core.step import Step
+from kproxy.errors import DecodeError
 from kproxy.rules.decision import FrameDepth
 from kproxy.rules.running import HowGone, Running
 from kproxy.wire.breath import LONG, freeing
@@ -123,10 +124,18 @@ class RequestRules:
         lane, session, step = self.lane, self.session, frame.step
         session.context.now = frame.now
         since, size = lane.since(frame.now), frame.end - frame.start - 4
-        if size < LONG:
-            made = session.engine.request(frame, since, lane.drawn, known)
-        else:
-            made = freeing(size, lambda: session.engine.request(frame, since, lane.drawn, known))
+        assert step.program is not None
+        try:
+            if size < LONG:
+                made = session.engine.request(frame, since, lane.drawn, known)
+            else:
+                made = freeing(size, lambda: session.engine.request(frame, since, lane.drawn, known))
+        except DecodeError:
+            if step.program.enforces:
+                raise
+            lane.drawn = None  # a dry run changes nothing, also for a request that cannot be decoded
+            self.expect(None)
+            return None
         if isinstance(made, Wait):
             return made
         session.context.has_asked = False

@@ -10,7 +10,7 @@ from kproxy.core.phase import NEW, OPEN
 from kproxy.core.sasl.raw_tokens import GSSAPI_FIRST, MAX_TOKEN, RawTokens
 from kproxy.core.step import HEAD, LIVE, WHOLE, Step
 from kproxy.errors import DecodeError
-from kproxy.rules.running import Running
+from kproxy.rules.running import ACTS, Running
 from kproxy.wire.breath import breathe
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.frames import REQUEST_HEAD
@@ -155,7 +155,9 @@ class RequestScan(Lane):
         for running in rules:
             if running.trigger.fires(since, number, known.client_id):
                 if (terms := known.terms.get(running)) is not None and running.passes(terms, size, since):
-                    self.session.counted(running, correlation, fired=True, answered=known.answered)
+                    # Its effect decides nothing, so in a dry run it would not have acted.
+                    fired = not running.observes or terms is ACTS
+                    self.session.counted(running, correlation, fired=fired, answered=known.answered)
                     continue
                 before = rules[: rules.index(running)]
                 self.drawn = dict.fromkeys(before, False) | {running: True}

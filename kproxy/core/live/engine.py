@@ -93,8 +93,9 @@ class Engine:
                 self.count_decided(running, None, now)
                 continue
             fired = running.trigger.fires(now, self.view.number)
-            running.count(fired=fired)
-            for decision in self.decided(running, now) if fired and not running.observes else ():
+            decisions = self.decided(running, now) if fired else ()
+            running.count(fired=bool(decisions) if running.observes else fired)
+            for decision in decisions if not running.observes else ():
                 match decision:
                     case Close(how=how):
                         session.mark(CLIENT, [running])
@@ -330,8 +331,53 @@ class Engine:
         if part.by_error or filtered:
             if part.response:
                 exchange.pending.append(Pending(part, matched, judged=False))
-        elif self.fires(running, exchange, evaluation, now) and not running.observes:
+        elif running.observes:
+            self.rehearse(part, matched, evaluation, now)
+        elif self.fires(running, exchange, evaluation, now):
             self.act(part, matched, selection, evaluation, now)
+
+    def rehearse(self, part: Part, matched: Sequence[Entity], evaluation: RequestEvaluation, now: float) -> None:
+        """Count a rule that only observes: it fires if it would act on the request, or later on the response."""
+        running, exchange = part.running, evaluation.exchange
+        if evaluation.drawn.get(running) is False:  # counted when the trigger was asked
+            return
+        fires = self.fires(running, exchange, evaluation, now, count=False)
+        session = exchange.session
+        # A rule in force ends such a session, since its effect would go through all partitions for each request.
+        ends_session = session is not None and not session.opening and len(matched) > MOST_MATCHED
+        acts = fires and (ends_session or running.holds)
+        if fires and part.request and not acts:
+            acts = self.would_act(running, exchange, matched, now)
+        if fires and part.screens and not acts:
+            acts = self.screening.changes(part, exchange)
+        self.counted(running, exchange, acts, response=False)
+        if acts:
+            exchange.counted.add(running)
+        if fires and part.response and not ends_session:  # also if it acts: the effect may remember the response
+            exchange.pending.append(Pending(part, matched, judged=True))
+        if fires and part.screens:
+            exchange.pending.append(Pending(part, (), judged=True, screens=True))
+
+    def would_act(self, running: Running, exchange: EvaluatedExchange, matched: Sequence[Entity], now: float) -> bool:
+        """Return True if the effect of a rule that only observes would act on the frame at hand.
+
+        An effect that raises is counted. It would have closed the connection if the rule forbids access.
+        """
+        try:
+            return running.effect.would_act(exchange, matched, now)
+        except DecodeError:
+            return not exchange.response_size  # a request that cannot be read is rejected, a response passes
+        except Exception as error:  # noqa: BLE001  # as in `asked`
+            running.failed(error)
+            self.session.counters.count("rules_failed")
+            return running.rule.family == "access"
+
+    def count_late(self, running: Running, exchange: EvaluatedExchange) -> None:
+        """Count that a rule that only observes would act on the response, once an exchange."""
+        if running not in exchange.counted:
+            exchange.counted.add(running)
+            running.count_fired()
+            self.session.report_fired(running, exchange.correlation_id, None)
 
     def act(
         self, part: Part, matched: Sequence[Entity], selection: Selection | SessionSelection,
@@ -354,15 +400,22 @@ class Engine:
                 evaluation.act(running)
                 self.take(decision, running, matched, selection, evaluation, now)
 
-    def fires(self, running: Running, exchange: EvaluatedExchange, evaluation: RequestEvaluation, now: float) -> bool:
-        """Ask the trigger of a rule that matches a request, unless that was done before, and count what it says."""
+    def fires(
+        self, running: Running, exchange: EvaluatedExchange, evaluation: RequestEvaluation, now: float, *,
+        count: bool = True,
+    ) -> bool:  # fmt: skip
+        """Return the result of the trigger of a rule that matches a request; ask it unless that was done before.
+
+        `count`: count the result here, with the match.
+        """
         fired = evaluation.drawn.get(running)
         if fired is False:  # which was counted when the trigger was asked
             return False
         if fired is None:
             evaluation.asked.append(running)
             fired = running.trigger.fires(now, self.view.number, exchange.client_id)
-        self.counted(running, exchange, fired, response=False)
+        if count:
+            self.counted(running, exchange, fired, response=False)
         return fired
 
     def counted(self, running: Running, exchange: EvaluatedExchange, fired: bool, *, response: bool) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from kproxy.core.holding.held import HeldFrame
 from kproxy.core.lanes.frame import FrameView
+from kproxy.core.respond.listing import leave_out
 from kproxy.core.respond.tree import Failure
 from kproxy.core.step import Step
 from kproxy.rules.decision import AfterDrop, Await, Delay, FrameDepth, Hold, How, Turn
@@ -120,6 +121,10 @@ class EvaluatedExchange(Exchange):
                 self.content = lambda: content
         else:
             self.read_request = self.content = None
+
+    def lists_others(self, visible: Callable[[Entity], bool]) -> bool:
+        """Return True if the response lists an entity that is not `visible`; those are removed from it."""
+        return leave_out(self.request, self.response, visible)
 
     def answer_is(self, response: Message) -> None:
         """Set the response that rules see from now on."""

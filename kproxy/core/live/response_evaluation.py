@@ -76,7 +76,8 @@ class ResponseEvaluation(Evaluation):
         readable = frame is not None and self.read(frame)
         if frame is not None and not readable:
             self.session.counters.count("response_unreadable")
-            if any(pending.part.running.rule.family == "access" for pending in exchange.pending):
+            deciding = (pending.part.running for pending in exchange.pending)
+            if any(running.rule.family == "access" and not running.observes for running in deciding):
                 self.close = "fin"  # the response may show what the rule forbids
         if frame is not None and exchange.awaits:
             self.engine.subjects.answered(exchange, exchange.response if readable else None)
@@ -141,9 +142,13 @@ class ResponseEvaluation(Evaluation):
                 return
             matched = found
             fired = running.trigger.fires(self.now, self.engine.view.number, self.exchange.client_id)
-            self.engine.counted(running, self.exchange, fired, response=True)
-            if not fired or running.observes:
+            self.engine.counted(running, self.exchange, fired and not running.observes, response=True)
+            if not fired:
                 return
+        if running.observes:
+            if running.holds or self.engine.would_act(running, self.exchange, matched, self.now):
+                self.engine.count_late(running, self.exchange)
+            return
         for decision in self.engine.asked(running, "on_response", self.exchange, matched, self.now):
             if isinstance(decision, Hold):
                 if may_hold(self.session, running, decision, self.exchange.response_size):
@@ -177,9 +182,12 @@ class ResponseEvaluation(Evaluation):
             return
         if not pending.judged:
             fired = running.trigger.fires(self.now, self.engine.view.number, exchange.client_id)
-            self.engine.counted(running, exchange, fired, response=True)
-            if not fired or running.observes:
+            self.engine.counted(running, exchange, fired and not running.observes, response=True)
+            if not fired:
                 return
+        if running.observes:
+            self.engine.count_late(running, exchange)
+            return
         self.act(running)
         failure = self.engine.screening.leave_out(running.rule, exchange, exchange.response)
         if failure is not None:

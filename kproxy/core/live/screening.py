@@ -60,7 +60,7 @@ class Screening:
         running, request = part.running, exchange.request
         if running.observes:
             return
-        if exchange.api.key in (JOIN_GROUP, SYNC_GROUP) and self.screen(running.rule, exchange, request, True).found:
+        if self.changes(part, exchange, remove=True):
             evaluation.act(running)
             evaluation.frame = b""
         elif exchange.api.key == DESCRIBE_TOPIC_PARTITIONS and (cursor := request.body.get("cursor")) is not None:
@@ -68,6 +68,11 @@ class Screening:
             if name is not None:
                 cursor["topic_name"] = name
                 evaluation.frame = b""
+
+    def changes(self, part: Part, exchange: EvaluatedExchange, *, remove: bool = False) -> bool:
+        """Return True if the groups' bytes in the request mention what the rule forbids; `remove` takes it out."""
+        of_group = exchange.api.key in (JOIN_GROUP, SYNC_GROUP)
+        return of_group and self.screen(part.running.rule, exchange, exchange.request, remove).found
 
     def find(self, rule: LiveRule, exchange: EvaluatedExchange, message: Message) -> bool:
         """Return True if the message mentions what the rule forbids."""

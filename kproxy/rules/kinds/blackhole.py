@@ -46,6 +46,8 @@ class Blackhole(LiveRule):
 class BlackholeEffect(Effect):
     """Effect that swallows what comes after a connection's beginning or a request."""
 
+    always_acts = True
+
     def on_connect(self, connection: ConnectionView, now: float) -> Decisions:
         return (Swallow(),)
 

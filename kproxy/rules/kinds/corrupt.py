@@ -36,6 +36,7 @@ class Corrupt(FrameRule):
     """
 
     group = "frames"
+    always_acts: ClassVar[bool] = False  # `where: records` needs records in the frame
     example: ClassVar[str] = """\
 - name: a disk that forgets
   kind: corrupt

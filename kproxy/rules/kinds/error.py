@@ -100,7 +100,7 @@ class ErrorRule(LiveRule):
 class ErrorEffect(Effect):
     """Effect that puts the rule's code at its place in each API."""
 
-    steady = True
+    steady = always_acts = True
 
     def __init__(self, rule: ErrorRule) -> None:
         self.rule = rule

@@ -19,8 +19,8 @@ from kproxy.rules.kinds.base.live import Decisions, Effect, EffectProblem, LiveR
 from kproxy.rules.kinds.base.rule import Direction, Family
 from kproxy.rules.select.selected import error_number
 from kproxy.wire import encode
-from kproxy.wire.breath import breathe, each, keep
-from kproxy.wire.codec.message import Message
+from kproxy.wire.breath import keep
+from kproxy.wire.codec.message import Message, copied
 
 UserHook = Callable[..., Any]
 
@@ -202,11 +202,3 @@ def said(error: Exception) -> str:
         trace = trace.tb_next
     where = "" if trace is None else f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})"
     return f"{type(error).__name__}: {error}{where}"
-
-
-def copied(value: Any) -> Any:
-    """Return the containers of a body anew, with the same values in them."""
-    if isinstance(value, dict):
-        breathe()
-        return {name: copied(inner) for name, inner in value.items()}
-    return [copied(inner) for inner in each(value)] if isinstance(value, list) else value

@@ -16,6 +16,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect
 from kproxy.rules.kinds.base.message_rule import ResponseRule
+from kproxy.wire.codec.message import copied
 from kproxy.wire.table.api_keys import DESCRIBE_CLUSTER, METADATA
 
 STALE = DESCRIBING | {DESCRIBE_CLUSTER}
@@ -122,10 +123,3 @@ def frozen(value: Any) -> Any:
     if isinstance(value, dict):
         return tuple((name, frozen(one)) for name, one in value.items())
     return tuple(map(frozen, value)) if isinstance(value, list) else value
-
-
-def copied(value: Any) -> Any:
-    """Return a copy of dicts and lists all the way down."""
-    if isinstance(value, dict):
-        return {name: copied(one) for name, one in value.items()}
-    return [copied(one) for one in value] if isinstance(value, list) else value

@@ -91,6 +91,8 @@ class ThrottleTimeRule(LiveRule):
 class ThrottleTimeEffect(Effect):
     """Effect that decides the same for every exchange."""
 
+    always_acts = True
+
     def __init__(self, throttle: Throttle) -> None:
         self.throttle = throttle
 

@@ -34,6 +34,7 @@ class UnknownTag(FrameRule):
     """
 
     group = "frames"
+    always_acts: ClassVar[bool] = False  # a response may have an older version than its request
     example: ClassVar[str] = """\
 - name: brokers from the future
   kind: unknown_tag

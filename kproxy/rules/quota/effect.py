@@ -128,6 +128,13 @@ class QuotaEffect(Effect):
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Sequence[Decision]:
         """Charge a request as one, and Produce also by its length. A Fetch asks for no more than its bucket allows, and
         waits while that bucket owes. While a limit owes, the request waits for its turn."""
+        charges, edited = self.charges(exchange, entities, now)
+        turn = QuotaTurn(tuple(charges.items()))
+        before = () if turn.pay(now) else (Await(turn),)
+        return (*((Edit(),) if edited else ()), *before, *self.throttle(turn.expected()))
+
+    def charges(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> tuple[dict[Bucket, float], bool]:
+        """Return the charges of a request by bucket, and True if `max_bytes` of a Fetch was lowered."""
         key, edited = exchange.api.key, False
         charges: dict[Bucket, float] = {}
         if self.requests is not None and key not in EXEMPT:
@@ -138,9 +145,15 @@ class QuotaEffect(Effect):
             add(charges, self.fetch, [(one, 0.0) for one, _ in self.counted(exchange, entities)], now)
             if has_max_bytes(key, exchange.version):
                 edited = self.clamp(self.fetch, exchange, entities, now)
-        turn = QuotaTurn(tuple(charges.items()))
-        before = () if turn.pay(now) else (Await(turn),)
-        return (*((Edit(),) if edited else ()), *before, *self.throttle(turn.expected()))
+        return charges, edited
+
+    def would_act(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> bool:
+        """Charge a request at once. It never waits, so its bucket has the debt of all requests that would wait now."""
+        if exchange.response_size:
+            return super().would_act(exchange, entities, now)
+        charges, edited = self.charges(exchange.trial(), entities, now)
+        debt = max((bucket.charge(amount, now) for bucket, amount in charges.items()), default=0.0)
+        return edited or debt >= SHORTEST
 
     def terms(self, exchange: Exchange) -> ChargeTerms | None:
         """Return the terms of all requests that begin alike; None if their bodies or responses decide the charge."""
@@ -215,7 +228,7 @@ class QuotaEffect(Effect):
         expected: float = min(most, 2 * memory.get(self, most))
         memory[self] = float(most)
         for bucket in fetch_buckets:
-            bucket.promise(id(exchange), expected, now)
+            bucket.promise(exchange.identity, expected, now)
         if body["max_bytes"] <= most:
             return False
         body["max_bytes"] = most
@@ -227,7 +240,7 @@ class QuotaEffect(Effect):
         exchange.connection.memory[self] = exchange.response_size
         for key, _ in self.counted(exchange, entities):
             if isinstance(bucket := buckets.of(key, now), FetchBucket):
-                bucket.settle(id(exchange), now)
+                bucket.settle(exchange.identity, now)
 
 
 def add(charges: dict[Bucket, float], buckets: Buckets[QuotaKey], amounts: Iterable[Charge], now: float) -> None:

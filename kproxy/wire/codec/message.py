@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kproxy.errors import DecodeError, EncodeError
-from kproxy.wire.breath import keep
+from kproxy.wire.breath import breathe, each, keep
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.table import layout
 from kproxy.wire.table.api_keys import API_VERSIONS, PRODUCE
@@ -42,6 +42,18 @@ class Message:
     def direction(self) -> str:
         """Return `request` or `response`; only a request's header names the api."""
         return "request" if "request_api_key" in self.header else "response"
+
+    def copy(self) -> Message:
+        """Return the message with a body of its own."""
+        return Message(self.api, self.version, self.header, keep(copied(self.body)), self.trailing)
+
+
+def copied(value: Any) -> Any:
+    """Return a deep copy of a decoded value; values in it that cannot change are shared."""
+    if isinstance(value, dict):
+        breathe()
+        return {name: copied(inner) for name, inner in value.items()}
+    return [copied(inner) for inner in each(value)] if isinstance(value, list) else value
 
 
 def awaits_response(request: Message) -> bool:

@@ -57,6 +57,8 @@ class FrameRule(LiveRule):
 
     seen: ClassVar[FrameDepth] = FrameDepth.BODY
     """How deep the frame has to be seen."""
+    always_acts: ClassVar[bool] = True
+    """False if `decide` may return nothing."""
 
     def side(self, key: int) -> Direction | None:
         """Return which frame of this API it acts on, as the kind's field `at` says if there is one; None: neither."""
@@ -99,6 +101,7 @@ class FrameEffect(Effect):
 
     def __init__(self, rule: FrameRule) -> None:
         self.rule = rule
+        self.always_acts = rule.always_acts
         self.draws: Draws | None = None
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Decision, FrameDepth, TrafficShape
+from kproxy.rules.decision import Decision, FrameDepth, LeaveOut, TrafficShape
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange, Facts
 from kproxy.rules.select.frame_match import FrameMatch
@@ -55,6 +55,8 @@ class Effect:
     """Monotonic seconds, to measure how long something took; set by whoever starts the rule, since rules have none."""
     steady: bool = False
     """Set if what it decides about requests of one API and version is always the same, whatever they hold."""
+    always_acts: bool = False
+    """Set if it decides something about each request or response that it is asked about."""
     common: SharedNumbers | None = None
     """State that it shares with the same rule in other processes, where there are any; set like `seed`."""
 
@@ -80,6 +82,19 @@ class Effect:
         """Return what becomes of the response to a request for which the rule fired."""
         return ()
 
+    def would_act(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> bool:
+        """Return True if the effect would act on the response of the exchange, or on its request before that has come.
+
+        For rules with `mode: observe`. The messages stay as they are. The effect's memory (buckets, draws) changes as
+        if it acted, so that later frames are judged as they would be then.
+        """
+        trial = exchange.trial()
+        decide = self.on_response if exchange.response_size else self.on_request
+        return any(
+            not isinstance(decision, LeaveOut) or trial.lists_others(decision.visible)
+            for decision in decide(trial, entities, now)
+        )
+
     def shape(self, connection: ConnectionView) -> TrafficShape | None:
         """Return how the bytes of this connection flow while the rule is in force; None: as they come."""
         return None
@@ -101,7 +116,8 @@ class LiveRule(Rule):
     not_: FrameMatch | None = Field(default=None, alias="not", description="frames that it is not for")
     when: When | None = Field(default=None, description="which of these it acts on; all of them if left out")
     mode: Literal["enforce", "observe"] = Field(
-        default="enforce", description="observe: it is counted where it would act, and nothing is done"
+        default="enforce",
+        description="observe: a dry run, which counts requests that it would act on and changes none",
     )
 
     def model_post_init(self, context: Any, /) -> None:
