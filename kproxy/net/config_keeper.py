@@ -9,6 +9,7 @@ unless whoever applies it says that it may stay as it is.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from time import monotonic
 from typing import Any, Literal, NamedTuple, Protocol
@@ -31,6 +32,8 @@ from kproxy.rules.store import RuleStore
 from kproxy.rules.stored_rules import StoreChange
 
 ConfigOrigin = Literal["file", "api"]
+_PLACED = re.compile(r"(:\d+:\d+): .*", re.DOTALL)
+"""Column and message of a `file:line:column: message` line."""
 
 
 class PreparedConfig(Protocol):
@@ -281,6 +284,9 @@ class ConfigKeeper:
         self.rejected += 1
         mistakes = error.mistakes if isinstance(error, DocumentError) else [str(error)]
         for mistake in mistakes[:MOST_LOGGED]:
+            if came_by == "api" and isinstance(error, DocumentError):
+                # The message may quote a secret that was written at a wrong place. Its sender has it in the response.
+                mistake = _PLACED.sub(r"\1", mistake, count=1)
             self.log.error("config rejected", origin=came_by, mistake=mistake)
         self.log.error("config rejected, the one in force stays", origin=came_by, mistakes=len(mistakes),
                        version=self.version)  # fmt: skip

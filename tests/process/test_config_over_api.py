@@ -24,6 +24,7 @@ from kproxy.rules.document.source import Source
 from kproxy.testing.process import free_port
 from tests.support.certificates import Authority
 from tests.support.live_proxy import LiveProxy
+from tests.support.wait import until
 
 CODE = 'rules: [{name: code, kind: python, match: {api: Produce}, call: "kproxy.rules.example_hooks:many_topics_wait"}]'
 HIDDEN = "SECRET-CONTENT"
@@ -226,6 +227,28 @@ def test_path_guard_path_swapped_after_check_refused(attacked: Attacked) -> None
             os.dup2(before, 2)
             os.close(before)
     assert read_named(attacked.folder / "good", guard=PathGuard(written)).startswith(b"a certificate")
+
+
+def test_config_over_api_repeats_paths_in_force(attacked: Attacked) -> None:
+    """A folder of captures in memory, which the own config names. No file in it can be read."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        attacked.config["captures"] = memory
+        attacked.file.write_text(yaml.safe_dump(attacked.config, sort_keys=False))
+        (Path(memory) / "own.yaml").write_text(CODE)
+        with attacked.live() as live:
+            assert check(live, attacked.document({"limits": {"max_connections": 50}}, "")) == []
+            for rules in (memory, f"{memory}/own.yaml", f"{memory}/"):
+                assert check(live, attacked.document({"rules": ["{}"]}, rules)), rules
+
+
+def test_config_over_api_literal_is_not_logged(attacked: Attacked) -> None:
+    """A secret at a wrong place of the document: the response quotes it, the log has the place."""
+    with attacked.live() as live:
+        for part in ({"listener": {"bind": HIDDEN}}, {HIDDEN: 1}, {"workers": HIDDEN}, {"rules": [HIDDEN]}):
+            assert any("SECRET" in one for one in live.mistakes(attacked.document(part, "")))
+        until(lambda: sum("config rejected" in line for line in live.said.lines) >= 8)
+        assert not any("SECRET" in line for line in live.said.lines)
+        assert any("<api>:" in line for line in live.said.lines)
 
 
 def test_rules_over_api_from_other_path_run_no_code(attacked: Attacked) -> None:
