@@ -240,7 +240,7 @@ class ProxyProcess:
         """Set up the state that connections of each cluster share, with the limits of the config in force. New
         connections to `forgotten` clusters start with empty state."""
         limits = self.config.limits
-        self.room.limit = limits.session_partitions
+        self.room.limit, self.room.several = limits.session_partitions, len(self.config.clusters) > 1
         self.desk.use_limit(limits.held_bytes)
         before = self.shared
         self.shared = {}

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from kproxy.core.counters import Counters
 from kproxy.core.live import fetch_sessions
 from kproxy.core.live.fetch_sessions import LISTING, NOT_FOUND, FetchSessions
-from kproxy.core.live.partition_session import CLOSING, LAST_EPOCH, Key, PartitionSession, Room, next_epoch
+from kproxy.core.live.partition_session import CLOSING, LAST_EPOCH, Key, PartitionSession, Room, RoomShare, next_epoch
 from kproxy.core.shared import Shared
+from kproxy.rules.exchange import Facts
 from kproxy.testing.dialogue import Dialogue, request, response
 from kproxy.wire import decode_request, decode_response, encode
 from kproxy.wire.codec.message import Message
@@ -342,7 +343,7 @@ def test_memory_is_bounded_over_all_connections() -> None:
     goes(second, fetch(2, 0, 0, {("y", n): 1 for n in range(4)}), number=8)
     assert room.used == 10
     assert second.request(fetch(3, 8, 1, {("y", 5): 1})) == fetch_sessions.NOT_FOUND
-    assert second.absent == "more than 10 partitions in the sessions of all connections"
+    assert second.absent == "no room for its partitions among the 10 of all connections"
     assert room.used == 6
 
     first.end()
@@ -363,9 +364,46 @@ def test_sessions_of_two_connections_that_open_at_once_share_the_room() -> None:
     assert (room.used, [sessions.size for sessions in made]) == (6, [6, 0])
 
 
+def test_room_one_network_leaves_a_quarter_to_others() -> None:
+    """Of a process and, if there are several clusters, of each cluster."""
+    room = Room(1000)
+    shares = {
+        (network, cluster): RoomShare(room, Facts("l", cluster, network)) for network in "abc" for cluster in "xy"
+    }
+    first, second, third = shares["a", "x"], shares["b", "x"], shares["c", "y"]
+    assert first.holds(750)
+    assert not first.holds(751)
+    first.take(750)
+    assert not shares["a", "y"].holds(1), "it is the same network"
+    assert second.holds(187)
+    assert not second.holds(188)
+
+    room.several = True
+    assert not second.holds(1), "its cluster has its share"
+    assert third.holds(187)
+    third.take(187)
+    for share, used in ((first, 750), (third, 187)):
+        share.take(-used)
+    assert (room.used, room.used_by) == (0, {})
+
+
+def test_room_is_shared_by_connections_of_a_network() -> None:
+    """The session of another network is remembered, the second one of the same network is not."""
+    shared = Shared(room=Room(10))
+    rules = "rules: [{name: r, kind: error, error: NOT_LEADER_OR_FOLLOWER, match: {topic: x, partition: 99}}]"
+    topics = [{"topic": "x", "partitions": [{"partition": number} for number in range(6)]}]
+    epochs = []
+    for number, (network, count) in enumerate((("10.0.0.1", 6), ("10.0.0.1", 2), ("10.0.0.2", 2))):
+        talk = Dialogue(rules, shared=shared, number=number, facts=Facts("main", "main", network))
+        opened = [{"topic": "x", "partitions": topics[0]["partitions"][:count]}]
+        talk.client(request(1, 12, 1, session_epoch=0, topics=opened)).broker(response(1, 12, 1, session_id=7))
+        epochs.append(talk.requests()[0].body["session_epoch"])
+    assert epochs == [0, CLOSING, 0]
+
+
 def test_a_connection_that_ends_makes_room() -> None:
     """Whatever sessions it had: the room is that of all connections."""
-    shared = Shared(room=Room(3))
+    shared = Shared(room=Room(4))
     rules = "rules: [{name: r, kind: error, error: NOT_LEADER_OR_FOLLOWER, match: {topic: x, partition: 99}}]"
     talks = [Dialogue(rules, shared=shared, number=number) for number in (1, 2)]
     topics = [{"topic": "x", "partitions": [{"partition": number} for number in (1, 2)]}]

@@ -77,7 +77,7 @@ class FetchSessions(RememberedSessions[int]):
         if not self.room.holds(0):
             self.forget(session)
             self.counters.count("sessions_without_room")
-            return self.unknown(f"more than {self.room.limit} partitions in the sessions of all connections")
+            return self.unknown(self.room.refusal)
         self.sessions.move_to_end(number)
         return session
 

@@ -6,12 +6,14 @@ only what has changed since its last request, so what the broker has not been to
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
 from kproxy.core.counters import Counters
+from kproxy.rules.document.address import network_of
+from kproxy.rules.exchange import Facts
 from kproxy.wire.breath import each, holds_many
 
 Key = tuple[str | UUID, int]
@@ -27,20 +29,64 @@ def next_epoch(epoch: int) -> int:
     return 1 if epoch == LAST_EPOCH else epoch + 1
 
 
+OWNER_SHARE = 3
+"""Times the free room that one client network, or one of several clusters, may have: three quarters if it is alone."""
+
+
 class Room:
-    """Number of partitions that all sessions of a process may remember together (`limit`), and do remember (`used`)."""
+    """Partitions that all sessions of a process may remember together (`limit`), and do remember (`used`).
+
+    `several`: there are several clusters, so each has a share, too.
+    """
 
     def __init__(self, limit: int = 250_000) -> None:
         self.limit = limit
         self.used = 0
+        self.several = False
+        self.used_by: Counter[tuple[str, str]] = Counter()
+
+    @property
+    def refusal(self) -> str:
+        """Return the reason why there is no room."""
+        return f"no room for its partitions among the {self.limit} of all connections"
+
+    def holds(self, more: int, *owners: tuple[str, str]) -> bool:
+        """Return True if there is room for so many more partitions of these owners."""
+        used = self.used + more
+        most = OWNER_SHARE * (self.limit - used)
+        return used <= self.limit and all(self.used_by[owner] + more <= most for owner in owners)
+
+    def take(self, more: int, *owners: tuple[str, str]) -> None:
+        """Count `more` partitions of these owners as remembered, or fewer if it is below 0."""
+        self.used += more
+        for owner in owners:
+            self.used_by[owner] += more
+            if not self.used_by[owner]:
+                del self.used_by[owner]
+
+
+class RoomShare:
+    """Room for the sessions of one connection; its network and its cluster have a share."""
+
+    __slots__ = ("cluster", "network", "room")
+
+    def __init__(self, room: Room, facts: Facts) -> None:
+        self.room = room
+        self.network, self.cluster = ("network", network_of(facts.client_address)), ("cluster", facts.cluster)
+
+    @property
+    def refusal(self) -> str:
+        return self.room.refusal
 
     def holds(self, more: int) -> bool:
-        """Return True if there is room for so many more."""
-        return self.used + more <= self.limit
+        """Return True if there is room for so many more partitions."""
+        if self.room.several:
+            return self.room.holds(more, self.network, self.cluster)
+        return self.room.holds(more, self.network)
 
     def take(self, more: int) -> None:
         """Count `more` partitions as remembered, or fewer if it is below 0."""
-        self.used += more
+        self.room.take(more, self.network, self.cluster)
 
 
 class Listing:
@@ -191,8 +237,8 @@ class RememberedSessions(Generic[SessionKey]):
 
     __slots__ = ("absent", "counters", "room", "sessions", "size")
 
-    def __init__(self, counters: Counters, room: Room | None = None) -> None:
-        self.counters, self.room = counters, room or Room()
+    def __init__(self, counters: Counters, room: Room | RoomShare | None = None) -> None:
+        self.counters, self.room = counters, room if room is not None else Room()
         self.absent = ""
         self.sessions: OrderedDict[SessionKey, PartitionSession] = OrderedDict()
         self.size = 0
@@ -207,7 +253,7 @@ class RememberedSessions(Generic[SessionKey]):
             self.grow(-len(session.asked))
 
     def grow(self, more: int) -> None:
-        """Count `more` partitions as remembered, or fewer if it is below 0, here and in the process's room."""
+        """Count `more` partitions as remembered, or fewer if it is below 0, here and in the room of all connections."""
         self.size += more
         self.room.take(more)
 

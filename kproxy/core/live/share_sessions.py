@@ -69,7 +69,7 @@ class ShareSessions(RememberedSessions[Owner]):
         if not self.room.holds(0):
             self.forget_at(owner, session)
             self.counters.count("sessions_without_room")
-            return self.unknown(f"more than {self.room.limit} partitions in the sessions of all connections")
+            return self.unknown(self.room.refusal)
         return session
 
     def forward(
@@ -114,8 +114,7 @@ class ShareSessions(RememberedSessions[Owner]):
         if self.size + len(session.asked) > MOST_PARTITIONS:
             return self.refused("fetch_session_too_large", f"more than {MOST_PARTITIONS} partitions in share sessions")
         if not self.room.holds(len(session.asked)):
-            most = f"more than {self.room.limit} partitions in the sessions of all connections"
-            return self.refused("sessions_without_room", most)
+            return self.refused("sessions_without_room", self.room.refusal)
         self.sessions[owner] = session
         self.grow(len(session.asked))
         while len(self.sessions) > MOST_SESSIONS:

@@ -25,7 +25,7 @@ from kproxy.wire.table.api_keys import DELETE_TOPICS, FETCH, SHARE_ACKNOWLEDGE, 
 from . import fetch_sessions, share_sessions
 from .evaluation import EvaluatedExchange
 from .fetch_sessions import FetchSessions
-from .partition_session import Key, PartitionSession
+from .partition_session import Key, PartitionSession, RoomShare
 from .rule_program import RuleProgram
 from .selection import MOST_MATCHED, Selection, SessionSelection, key_of
 from .share_sessions import ShareSessions, owner_of
@@ -143,15 +143,19 @@ class Subjects:
             return 0
         return fetch_sessions.NOT_FOUND if exchange.api.key == FETCH else share_sessions.NOT_FOUND
 
+    @property
+    def room(self) -> RoomShare:
+        return RoomShare(self.session.shared.room, self.session.facts)
+
     def sessions(self, exchange: EvaluatedExchange) -> FetchSessions | ShareSessions | None:
         """Return the sessions that the request may belong to; None: its API has none."""
         if exchange.api.key == FETCH:
             if self.fetch is None:
-                self.fetch = FetchSessions(self.session.counters, self.session.shared.room)
+                self.fetch = FetchSessions(self.session.counters, self.room)
             return self.fetch
         if exchange.api.key in (SHARE_FETCH, SHARE_ACKNOWLEDGE):
             if self.share is None:
-                self.share = ShareSessions(self.session.counters, self.session.shared.room)
+                self.share = ShareSessions(self.session.counters, self.room)
             return self.share
         return None
 
