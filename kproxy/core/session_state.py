@@ -7,6 +7,7 @@ from typing import Any
 from kproxy.core.rewrite.context import Context
 from kproxy.core.sasl.identity import Identity
 from kproxy.rules.decision import How, Turn
+from kproxy.rules.document.address import network_of
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import BoundRules
 from kproxy.rules.running import Running
@@ -86,7 +87,10 @@ class SessionState:
         self.flow = FlowControl(self.commands)
         self.has_pending = False
         self.identity = Identity(facts.certificate, shared.counters)
-        self.context = Context(shared.counters, shared.cluster_memory, shared.max_nodes, self.identity, shared.answers)
+        owner = facts.cluster, network_of(facts.client_address)
+        self.context = Context(
+            shared.counters, shared.cluster_memory, shared.max_nodes, self.identity, shared.answers, owner
+        )
 
     @property
     def timers(self) -> Timers:

@@ -192,6 +192,44 @@ def test_no_more_is_kept_than_there_is_room_for() -> None:
     assert len(answers.kept) == 5
 
 
+def kept_by(answers: KeptAnswers, owner: tuple[str, str], number: int, sizes: range) -> int:
+    return sum(answers.find(number, b"x" * size, owner) is not None for size in sizes)
+
+
+def test_answers_of_a_network_leave_those_of_others() -> None:
+    """A client that asks for many different answers evicts its own."""
+    answers = KeptAnswers(1 << 20)
+    good, bad = ("main", "10.0.0.1"), ("main", "10.0.0.2")
+    for size in range(1, 41):
+        answers.keep(1, KeptAnswer(b"x" * size, None, AnswerInputs(None, 10)), good)
+    for size in range(1, 1000):
+        answers.keep(2, KeptAnswer(b"x" * size, None, AnswerInputs(None, 10)), bad)
+    assert kept_by(answers, good, 1, range(1, 41)) == 40
+    assert len(answers.kept) == MOST_ANSWERS
+
+
+def test_answers_of_a_cluster_leave_those_of_others() -> None:
+    """Clients of many networks of one cluster do not evict the long answer of another one."""
+    answers = KeptAnswers(10_000)
+    answers.keep(1, KeptAnswer(b"x" * 4000, None, AnswerInputs(None, 10)), ("good", "10.0.0.1"))
+    for size in range(100, 1000):
+        answers.keep(2, KeptAnswer(b"x" * size, None, AnswerInputs(None, 10)), ("bad", f"10.0.1.{size}"))
+    assert answers.find(1, b"x" * 4000, ("good", "10.0.0.1"))
+    assert answers.size <= 10_000
+    assert answers.kept.keys() == answers.owners.keys()
+
+
+def test_answer_that_networks_share_belongs_to_all() -> None:
+    """It does not count for the network that came first."""
+    answers = KeptAnswers(1 << 20)
+    first, second = ("main", "10.0.0.1"), ("main", "10.0.0.2")
+    answers.keep(1, KeptAnswer(b"shared", None, AnswerInputs(None, 10)), first)
+    assert answers.find(1, b"shared", second)
+    for size in range(10, 1000):
+        answers.keep(1, KeptAnswer(b"x" * size, None, AnswerInputs(None, 10)), first)
+    assert answers.find(1, b"shared", first)
+
+
 def test_what_is_kept_of_an_answer_is_no_more_than_is_counted() -> None:
     """Of a hundred thousand hidden topics one number is kept, and of a long host its characters are counted."""
     hidden = [listed(0, "orders", 1) | {"partitions": []}] * 100_000

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from kproxy.core.counters import Counters
 from kproxy.errors import DecodeError
 
-from .kept_answers import AnswerInputs, KeptAnswers
+from .kept_answers import NOBODY, AnswerInputs, AnswerOwner, KeptAnswers
 
 GONE = ("", -1)  # "no such node" as brokers say it: an address that cannot be given
 MOST_NODES = 1000
@@ -49,6 +49,7 @@ class Context:
         "nodes",
         "note",
         "now",
+        "owner",
         "settled",
         "topics_heard",
         "topics_wanted",
@@ -56,9 +57,10 @@ class Context:
 
     def __init__(
         self, counters: Counters, cluster_memory: MutableMapping[str, Any], max_nodes: int = MOST_NODES,
-        client: NamedClient | None = None, answers: KeptAnswers | None = None,
+        client: NamedClient | None = None, answers: KeptAnswers | None = None, owner: AnswerOwner = NOBODY,
     ) -> None:  # fmt: skip
         self.answers = KeptAnswers(0) if answers is None else answers
+        self.owner = owner  # of entries in that cache
         self.inputs: AnswerInputs | None = None  # where those are put that the rewrite at hand asks
         self.counters, self.max_nodes, self.client = counters, max_nodes, client
         self.cluster_memory = cluster_memory

@@ -31,6 +31,11 @@ AnswerKey = tuple[int, int]
 """(number of the rewriter, bytes of the answer)"""
 
 
+AnswerOwner = tuple[str, str]
+"""(cluster, client network); the network is empty for an answer that several networks use."""
+NOBODY: AnswerOwner = ("", "")
+
+
 class AskedContext(Protocol):
     """Context of a session, as far as it is asked again."""
 
@@ -84,35 +89,57 @@ class KeptAnswer:
 
 
 class KeptAnswers:
-    """Answers of one process, at most `most` bytes of them; that which was used the longest ago goes first."""
+    """Cache of answers of one process, of at most `most` bytes and `MOST_ANSWERS` entries.
+
+    The cluster with the most is evicted from, and within it the client network with the most: the entry that was used
+    the longest ago. An entry that two networks of a cluster have used belongs to all of them.
+    """
 
     def __init__(self, most: int = MOST_BYTES) -> None:
         self.most, self.size = most, 0
         self.kept: OrderedDict[AnswerKey, KeptAnswer] = OrderedDict()
+        self.owners: dict[AnswerKey, AnswerOwner] = {}
 
     @property
     def longest(self) -> int:
         """Return the bytes of the longest answer that is kept: with what it becomes it has to have room."""
         return self.most // 3
 
-    def find(self, number: int, content: bytes) -> KeptAnswer | None:
-        """Return what is kept of an answer with these bytes, rewritten by the rewriter of that number."""
+    def find(self, number: int, content: bytes, owner: AnswerOwner = NOBODY) -> KeptAnswer | None:
+        """Return the entry of an answer with these bytes for the rewriter of this number; None without one."""
         key = number, len(content)
         found = self.kept.get(key)
         if found is None or found.content != content:
             return None
         self.kept.move_to_end(key)
+        if self.owners[key] != owner:
+            self.owners[key] = owner[0], ""
         return found
 
-    def keep(self, number: int, answer: KeptAnswer) -> None:
-        """Keep an answer in the place of another one of the same length, unless it has become so long that there is no
-        room for it."""
+    def keep(self, number: int, answer: KeptAnswer, owner: AnswerOwner = NOBODY) -> None:
+        """Put an answer in the cache, in the place of another one of the same length; not if it is longer than all
+        entries may be together."""
         key = number, len(answer.content)
         if (before := self.kept.pop(key, None)) is not None:
             self.size -= before.size
+            del self.owners[key]
         if answer.size > self.most:
             return
-        self.kept[key] = answer
+        self.kept[key], self.owners[key] = answer, owner
         self.size += answer.size
         while self.size > self.most or len(self.kept) > MOST_ANSWERS:
-            self.size -= self.kept.popitem(last=False)[1].size
+            self.evict()
+
+    def evict(self) -> None:
+        """Remove one entry of the owner with the most bytes, or with the most entries if only these are too many."""
+        by_size = self.size > self.most
+        clusters, owners = Counter[str](), Counter[AnswerOwner]()
+        for key, owner in self.owners.items():  # at most MOST_ANSWERS + 1
+            weight = self.kept[key].size if by_size else 1
+            clusters[owner[0]] += weight
+            owners[owner] += weight
+        cluster = max(clusters, key=clusters.__getitem__)
+        largest = max((owner for owner in owners if owner[0] == cluster), key=owners.__getitem__)
+        oldest = next(key for key in self.kept if self.owners[key] == largest)
+        self.size -= self.kept.pop(oldest).size
+        del self.owners[oldest]

@@ -86,7 +86,7 @@ class Rewriter:
     def rewrite_again(self, buf: Buffer, start: int, end: int, context: Context) -> Pieces | None:
         """Return what `rewrite` does: that which the same bytes became before, if nothing speaks against it."""
         content, answers = bytes(memoryview(buf)[start + BEHIND : end]), context.answers
-        known = answers.find(self.number, content)
+        known = answers.find(self.number, content, context.owner)
         if known is not None:
             if known.inputs.said_again(context):
                 known.inputs.count_again(context)
@@ -101,7 +101,7 @@ class Rewriter:
             context.inputs = None
         if not context.incomplete and sum(map(len, pieces or ())) + len(content) <= answers.most:
             written = None if pieces is None else b"".join((pieces[0][BEHIND:], *pieces[1:]))
-            answers.keep(self.number, KeptAnswer(content, written, inputs))
+            answers.keep(self.number, KeptAnswer(content, written, inputs), context.owner)
         return pieces
 
     def rewrite_anew(self, buf: Buffer, start: int, end: int, context: Context) -> Pieces | None:
