@@ -51,9 +51,9 @@ class Limits(Model):
     )
     session_partitions: Positive = Field(
         default=250_000,
-        description="partitions of fetch and share sessions that are remembered of all connections together, where "
-        "rules look at fetches, per worker process; beyond that fetches are answered without a session, as brokers do "
-        "that have no room for one. Each takes some 0.8 kB, so 200 MB at most",
+        description="partitions in all fetch and share sessions, if rules match fetches, per worker process; beyond "
+        "that, sessions are refused as by a broker without room. A client network, and each of several clusters, may "
+        "have three times what is left free. Each takes some 0.8 kB, so 200 MB at most",
     )
     header_timeout: PositiveSeconds = Field(
         default=10.0,
@@ -108,7 +108,8 @@ class Limits(Model):
     max_connections: Positive = Field(
         default=20_000,
         description="client connections in all; each takes two file descriptors and a few kB. A process "
-        "that may not open so many files takes as many as it can, and keeps some for its other ports",
+        "with a lower limit of open files allows fewer, and keeps some for its other ports. At the limit, a network "
+        "with fewer connections takes a place of the network with the most",
     )
     max_connections_per_address: Count = Field(
         default=0,

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Generic, Protocol, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
@@ -28,6 +30,21 @@ HALF_OPEN_SHARE = 4
 """One address may have one in so many of all connections that there is room for in the middle of their handshakes."""
 FEWEST_HALF_OPEN = 16
 """Handshakes that one address may have under way in any case."""
+CANDIDATES = 16  # oldest connections of a network that are compared when one has to make room
+
+
+class PlacedConnection(Protocol):
+    """Connection of a client network (`address`), with the time of its last traffic."""
+
+    active: float
+
+    @property
+    def address(self) -> str: ...
+    @property
+    def session(self) -> Any: ...
+
+
+Placed = TypeVar("Placed", bound=PlacedConnection)
 
 
 @dataclass(frozen=True)
@@ -101,3 +118,52 @@ class HalfOpen:
         self.by_address[network] -= 1
         if not self.by_address[network]:
             del self.by_address[network]
+
+
+class ConnectionPlaces(Generic[Placed]):
+    """Open connections by client network, for a limit that is reached: the network with the most gives way.
+
+    `by_count` has the networks by the number of their connections, so the largest is found without a search.
+    """
+
+    def __init__(self) -> None:
+        self.by_network: dict[str, dict[Placed, None]] = {}
+        self.by_count: dict[int, dict[str, None]] = {}
+        self.most = 0
+
+    def add(self, connection: Placed) -> None:
+        network = connection.address
+        found = self.by_network.setdefault(network, {})
+        found[connection] = None
+        self.count(network, len(found) - 1, len(found))
+
+    def remove(self, connection: Placed) -> None:
+        network = connection.address
+        found = self.by_network[network]
+        del found[connection]
+        self.count(network, len(found) + 1, len(found))
+        if not found:
+            del self.by_network[network]
+
+    def count(self, network: str, before: int, after: int) -> None:
+        """Note that the network has another number of connections."""
+        if before:
+            same = self.by_count[before]
+            del same[network]
+            if not same:
+                del self.by_count[before]
+        if after:
+            self.by_count.setdefault(after, {})[network] = None
+        if after > self.most or (before == self.most and before not in self.by_count):
+            self.most = after
+
+    def to_end(self, network: str, more: int = 0) -> Placed | None:
+        """Return the connection that makes room for one of `network`, which has `more` connections besides those here.
+
+        None: no network has at least two more. The candidates are the oldest connections of the largest network: idle
+        ones first, then those without traffic for the longest time.
+        """
+        if self.most < len(self.by_network.get(network, ())) + more + 2:
+            return None
+        largest = next(iter(self.by_count[self.most]))
+        return min(islice(self.by_network[largest], CANDIDATES), key=lambda one: (not one.session.idle, one.active))

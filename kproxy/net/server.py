@@ -22,12 +22,13 @@ from kproxy.net.loop.background import Background
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.loop.slow_work import SlowWork
 from kproxy.net.loop.turns import work_through
+from kproxy.rules.document.address import network_of
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import BoundRules, Gate
 from kproxy.sinks.fanout import Fanout
 
-from .capacity import Capacity, HalfOpen, find_capacity, log_capacity
+from .capacity import Capacity, ConnectionPlaces, HalfOpen, find_capacity, log_capacity
 from .connection import Connection
 from .connection_view import MOST_ENDS, ConnectionEnd, report_end
 from .drain import Drain, ShutdownDelay
@@ -78,6 +79,7 @@ class Server:
         self.many = MANY
         self.on_growth: Callable[[], object] = lambda: None
         self.connections: set[Connection] = set()
+        self.places: ConnectionPlaces[Connection] = ConnectionPlaces()
         self.taps = Taps(Fanout(self.log), lambda: self.connections)
         self.taps.slowly = partial(work_through, reactor)
         self.per_address: Counter[str] = Counter()
@@ -186,17 +188,32 @@ class Server:
     # ---- connections
 
     def refusal(self, client: HostPort) -> tuple[str, str] | None:
-        """Return (cause, reason) if a connection from there may not begin now, else None."""
-        limits = self.limits
-        if len(self.connections) + self.half_open.total + self.port_service.waiting >= self.capacity.connections:
-            return "max_connections", self.capacity.reason
-        most = limits.max_connections_per_address
+        """Return (cause, reason) if a connection from there may not begin now. None: it may.
+
+        If all places are taken, a connection of the network with the most ends for a client of another one.
+        """
+        if self.draining:
+            return "shutdown", "kproxy is shutting down"
+        most = self.limits.max_connections_per_address
         if most and self.per_address[client[0]] >= most:
             return "max_connections_per_address", f"{client[0]} has {most} connections, no more are allowed"
-        return ("shutdown", "kproxy is shutting down") if self.draining else None
+        taken = len(self.connections) + self.half_open.total + self.port_service.waiting
+        if taken >= self.capacity.connections and not self.make_room(network_of(client[0])):
+            return "max_connections", self.capacity.reason
+        return None
+
+    def make_room(self, network: str) -> bool:
+        """End a connection of the network that has the most, for one of this network; False if this one has as many."""
+        crowded = self.places.to_end(network, self.half_open.by_address.get(network, 0))
+        if crowded is None:
+            return False
+        text = f"{self.capacity.reason}: {crowded.address} has the most, and gives one up for {network}"
+        crowded.end("displaced", text)
+        return True
 
     def began(self, connection: Connection) -> None:
         self.connections.add(connection)
+        self.places.add(connection)
         connection.listener.connections += 1
         if len(self.connections) > self.many:
             self.grown()
@@ -224,7 +241,9 @@ class Server:
         counts.closed[connection.cause] += 1
         counts.client_bytes += connection.client.got
         counts.broker_bytes += connection.broker.got
-        self.connections.discard(connection)
+        if connection in self.connections:
+            self.connections.discard(connection)
+            self.places.remove(connection)
         listener = connection.listener
         listener.connections -= 1
         if not listener.connections and listener in self.retired.listeners:

@@ -365,7 +365,7 @@ def test_sessions_of_two_connections_that_open_at_once_share_the_room() -> None:
 
 
 def test_room_one_network_leaves_a_quarter_to_others() -> None:
-    """Of a process and, if there are several clusters, of each cluster."""
+    """The process has one share per network and, with several clusters, one per cluster."""
     room = Room(1000)
     shares = {
         (network, cluster): RoomShare(room, Facts("l", cluster, network)) for network in "abc" for cluster in "xy"

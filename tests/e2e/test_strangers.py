@@ -92,7 +92,7 @@ def test_connections_are_limited_in_all_and_by_address(
             assert third.rest() == b""
         with RawClient(f"127.0.0.1:{port}", source="127.0.0.2") as elsewhere:
             assert elsewhere.brokers()
-            with RawClient(f"127.0.0.1:{port}", source="127.0.0.3") as last:
+            with RawClient(f"127.0.0.1:{port}", source="127.0.0.2") as last:
                 assert last.rest() == b""
         second.close()
         until(lambda: proxy.metric("kproxy_connections_open") == 1)

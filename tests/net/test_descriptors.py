@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import resource
+from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kproxy.config.limits import Limits
 from kproxy.net import capacity as descriptors
-from kproxy.net.capacity import FEWEST, find_capacity, log_capacity
+from kproxy.net.capacity import FEWEST, ConnectionPlaces, find_capacity, log_capacity
 
 OPEN = 20
 UNLIMITED = resource.RLIM_INFINITY
@@ -62,3 +66,55 @@ def test_processes_share_what_was_asked_for() -> None:
 
     assert (capacity.times(1).connections, capacity.times(2).connections) == (14, 20)
     assert "64 open files" in capacity.reason and "64" not in capacity.times(2).reason
+
+
+# ---- places of connections
+
+
+class Placed:
+    """Connection of a network. `session.idle`: no request is in flight."""
+
+    def __init__(self, address: str, active: float = 0.0, idle: bool = True) -> None:
+        self.address, self.active, self.session = address, active, SimpleNamespace(idle=idle)
+
+
+def test_places_largest_network_gives_way() -> None:
+    places: ConnectionPlaces[Placed] = ConnectionPlaces()
+    assert places.to_end("c") is None
+    for network in "aabbb":
+        places.add(Placed(network))
+    found = places.to_end("c")
+    assert found is not None
+    assert found.address == "b"
+    assert places.to_end("c", more=2) is None, "it has handshakes under way"
+    assert places.to_end("a") is None, "it would have more than the other afterwards"
+    assert places.to_end("b") is None
+
+
+def test_places_idle_connections_go_first() -> None:
+    places: ConnectionPlaces[Placed] = ConnectionPlaces()
+    busy, late, early = Placed("a", 1.0, idle=False), Placed("a", 3.0), Placed("a", 2.0)
+    for one in (busy, late, early):
+        places.add(one)
+    assert places.to_end("b") is early
+    places.remove(early)
+    assert places.to_end("b") is late
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=60))
+def test_places_agree_with_a_count(steps: list[tuple[str, bool]]) -> None:
+    places: ConnectionPlaces[Placed] = ConnectionPlaces()
+    here: list[Placed] = []
+    for network, comes in steps:
+        if comes:
+            here.append(Placed(network))
+            places.add(here[-1])
+        elif (gone := next((one for one in here if one.address == network), None)) is not None:
+            here.remove(gone)
+            places.remove(gone)
+        counts = Counter(one.address for one in here)
+        assert places.most == max(counts.values(), default=0)
+        assert {name: len(found) for name, found in places.by_network.items()} == counts
+        found = places.to_end("e")
+        assert (found is None) is (places.most < 2)
+        assert found is None or counts[found.address] == places.most

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+from collections import Counter
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -132,6 +133,38 @@ async def test_too_many_connections(net: Any) -> None:
         async with await running.client():
             await running.until(lambda: len(running.server.connections) == 2)
         await second.aclose()
+
+
+def came(running: Any) -> int:
+    """Connections that were taken or refused."""
+    return sum(running.counts.opened.values()) + sum(running.counts.refused.values())
+
+
+async def test_server_full_of_one_network_admits_another(net: Any) -> None:
+    """Until both have as many: then either is refused."""
+    config = net.config(9, limits={"max_connections": 5}, listener={"bind": "0.0.0.0:0"})
+    async with net.serving(config) as running:
+        many = [await running.client() for _ in range(5)]
+        await running.until(lambda: len(running.server.connections) == 5)
+        others = []
+        for number in range(4):
+            other = socket.socket()
+            other.bind(("127.0.0.2", 0))
+            other.connect(("127.0.0.1", running.port))
+            others.append(other)
+            await running.until(lambda: len(running.server.connections) == 5)
+            await running.until(
+                lambda count=number + 1: (
+                    sum(running.counts.opened.values()) + sum(running.counts.refused.values()) == 5 + count
+                )
+            )
+        by_network = Counter(each.address for each in running.server.connections)
+        assert by_network == {"127.0.0.1": 3, "127.0.0.2": 2}
+        assert running.causes() == {"displaced": 2}
+        assert running.counts.refused == {"max_connections": 2}
+        assert [await client.receive_some() for client in many[:2]] == [b"", b""], "the oldest ones"
+        for other in others:
+            other.close()
 
 
 async def test_too_many_connections_of_one_address(net: Any) -> None:

@@ -36,7 +36,7 @@ OWNER_SHARE = 3
 class Room:
     """Partitions that all sessions of a process may remember together (`limit`), and do remember (`used`).
 
-    `several`: there are several clusters, so each has a share, too.
+    `several`: the config has several clusters, which have shares as well.
     """
 
     def __init__(self, limit: int = 250_000) -> None:
@@ -47,11 +47,11 @@ class Room:
 
     @property
     def refusal(self) -> str:
-        """Return the reason why there is no room."""
+        """Return the reason of a refusal."""
         return f"no room for its partitions among the {self.limit} of all connections"
 
     def holds(self, more: int, *owners: tuple[str, str]) -> bool:
-        """Return True if there is room for so many more partitions of these owners."""
+        """Return True if `more` partitions of these owners fit."""
         used = self.used + more
         most = OWNER_SHARE * (self.limit - used)
         return used <= self.limit and all(self.used_by[owner] + more <= most for owner in owners)
@@ -79,7 +79,7 @@ class RoomShare:
         return self.room.refusal
 
     def holds(self, more: int) -> bool:
-        """Return True if there is room for so many more partitions."""
+        """Return True if `more` partitions fit."""
         if self.room.several:
             return self.room.holds(more, self.network, self.cluster)
         return self.room.holds(more, self.network)
