@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
-import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import click
@@ -12,6 +13,8 @@ import click
 from kproxy.cli.admin_client import Admin, segment, with_admin
 from kproxy.errors import KproxyError
 from kproxy.terminal import as_json, print_json, print_rows, say
+
+from .interrupt import awaited_end
 
 COLUMNS = ("name", "state", "stopped", "exchanges", "broker_exchanges", "connections", "size", "seconds", "dropped",
            "filter")  # fmt: skip
@@ -43,6 +46,11 @@ def command() -> None:
     """
 
 
+def with_unit(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Return the duration with the unit s if it is a bare number."""
+    return f"{value}s" if value is not None and re.fullmatch(r"[0-9.]+", value, re.ASCII) else value
+
+
 def with_choice(function: F) -> F:
     """Add the arguments and options that say what is recorded, and how much; the options have the names that they have
     in the API's query."""
@@ -58,7 +66,8 @@ def with_choice(function: F) -> F:
         click.option("--side", type=click.Choice(["client", "broker", "both"]), default="both", show_default=True,
                      help="What clients see, what brokers see where that differs, or both."),
         click.option("--max-size", metavar="SIZE", help="End at this size, such as 100MB; 1GiB if not given."),
-        click.option("--max-seconds", metavar="DURATION", help="End after that, such as 10m; 1h if not given."),
+        click.option("--max-seconds", "--seconds", metavar="DURATION", callback=with_unit,
+                     help="End after this time: seconds, or with a unit such as 10m (default: 1h)."),
         click.option("--max-exchanges", type=click.IntRange(min=1), help="End after so many exchanges."),
     )):  # fmt: skip
         function = option(function)
@@ -85,17 +94,21 @@ def start(admin: Admin, file: str, words: tuple[str, ...], as_json: bool, **give
 @as_json
 @with_admin
 def follow(admin: Admin, file: str, words: tuple[str, ...], as_json: bool, **given: Any) -> None:
-    """Start a capture, show how far it is, and stop it at Ctrl-C. The same as `kproxy capture FILE`."""
-    found = admin("POST", "/api/captures", query=query_of(file, words, given))
-    path = f"/api/captures/{segment(found['name'])}"
-    say(f"recording into {found['file']}, Ctrl-C ends it", err=True)
-    try:
-        while found["state"] == "running":
-            progress(found)
-            time.sleep(LOOK)
-            found = admin("GET", path)
-    except KeyboardInterrupt:
-        found = admin("DELETE", path)
+    """Start a capture, show its progress, and stop it at Ctrl-C, SIGTERM or SIGHUP. Same as `kproxy capture FILE`."""
+    with awaited_end() as end:  # first: a signal while the capture starts must stop it, too
+        found = admin("POST", "/api/captures", query=query_of(file, words, given))
+        path = f"/api/captures/{segment(found['name'])}"
+        try:
+            say(f"recording into {found['file']}, Ctrl-C ends it", err=True)
+            while found["state"] == "running" and not end.wait(LOOK):
+                found = admin("GET", path)
+                progress(found)
+            if found["state"] == "running":
+                found = admin("DELETE", path)
+        except BaseException:
+            with suppress(KproxyError):  # the first error is the reason
+                admin("DELETE", path)
+            raise
     progress(None)
     show([found], as_json=as_json, one=True)
     if found["state"] == "failed":

@@ -8,11 +8,17 @@ comes from its own metrics. If the numbers do not agree, the demo says so and ex
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import shutil
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -122,9 +128,9 @@ def command(ctx: click.Context, records: int, keep: bool) -> None:
 
     console = terminal.console(markup=True)
     rules = rule_file()
-    with MockCluster(3) as cluster:
+    with MockCluster(3) as cluster, TemporaryDirectory(prefix="kproxy-demo-") as captures:
         cluster.create_topic(BROKER_NAME, PARTITIONS)
-        with Proxy(cluster.bootstrap, arguments=["--rules", str(rules)]) as proxy:
+        with Proxy(config=proxy_config(cluster, rules, captures)) as proxy:
             show_setting(console, proxy, rules)
             show_addresses(console, cluster, proxy)
             show_topics(console, cluster, proxy)
@@ -134,10 +140,32 @@ def command(ctx: click.Context, records: int, keep: bool) -> None:
             leaked = outcome.addresses & set(cluster.bootstrap.split(","))
             show_summary(console, outcome, fault, leaked)
             if keep:
-                stay(console, proxy)
+                stay(console, proxy, Path(captures))
             else:
-                console.print("See it pass in a page, live: [bold]kproxy demo --keep[/] prints its address.")
+                say = escape(f"{own_command()} demo --keep")
+                console.print(f"See it pass in a page, live: [bold]{say}[/] prints its address.", soft_wrap=True)
     ctx.exit(0 if outcome.complete and fault.as_expected and not leaked else 1)
+
+
+def proxy_config(cluster: MockCluster, rules: Path, captures: str) -> dict[str, Any]:
+    """Return the config of the demo's proxy: its listener, its rule file, and a folder for captures."""
+    from kproxy.testing.process import free_port_with_room
+    from kproxy.testing.proxy import HOST, ROOM
+
+    return {
+        "clusters": {"main": {"bootstrap": cluster.bootstrap.split(",")}},
+        "listeners": [{"name": "main", "bind": f"{HOST}:{free_port_with_room(ROOM)}", "cluster": "main"}],
+        "rules": [str(rules)],
+        "captures": captures,
+    }
+
+
+def own_command() -> str:
+    """Return the words that start this kproxy in a shell: `kproxy` only if PATH leads to this environment."""
+    found = shutil.which("kproxy")
+    if found is not None and os.path.samefile(Path(found).parent, Path(sys.executable).parent):
+        return "kproxy"
+    return f"{shlex.quote(sys.executable)} -m kproxy"
 
 
 def rule_file() -> Path:
@@ -303,16 +331,32 @@ def show_summary(console: Console, outcome: DemoOutcome, fault: Fault, leaked: s
         console.print("No client was told the address of a broker.")
 
 
-def stay(console: Console, proxy: Proxy) -> None:
-    """Print the proxy's addresses, keep some traffic and two faults going, and wait for Ctrl-C or SIGTERM."""
+def stay(console: Console, proxy: Proxy, captures: Path) -> None:
+    """Print addresses and commands, keep traffic and two faults going, and wait for Ctrl-C, SIGTERM or SIGHUP."""
     with awaited_end() as end:  # first, as the text below makes people and tests send signals
         proxy.post("/api/rules", {"rules": FAULTS})
         with ShopTraffic(client(proxy.bootstrap), CLIENT_NAME):
             console.print(f"\nStaying up. Bootstrap address: [bold green]{proxy.bootstrap}[/], topic: {CLIENT_NAME}")
             console.print(f"See what passes:  [bold green]http://{proxy.admin}/view/[/]", soft_wrap=True)
-            console.print(f"In a terminal:    kproxy view --admin http://{proxy.admin}", soft_wrap=True)
+            for label, command in commands_to_try(proxy.admin, captures):
+                console.print(f"{label:<18}{escape(command)}", soft_wrap=True)
             console.print(
                 "An order every moment, each tenth write refused and some late: two rules do that.", soft_wrap=True
             )
             console.print("Ctrl-C ends it.")
             end.wait()
+
+
+def commands_to_try(admin: str, captures: Path) -> list[tuple[str, str]]:
+    """Return commands that work while the demo stays up, each with a label. The capture is in the demo's temporary
+    folder, which the end of the demo removes."""
+    kproxy, there = own_command(), f"--admin http://{admin}"
+    file = shlex.quote(str(captures / "demo.pcapng"))
+    watch = "view" if find_spec("textual") is not None else "tail"  # the extra `view` may not be installed
+    return [
+        ("In a terminal:", f"{kproxy} {watch} {there}"),
+        ("Record it:", f"{kproxy} capture demo --payload full --seconds 12 {there}"),
+        ("Read the capture:", f"{kproxy} tail {file}"),
+        ("One exchange:", f"{kproxy} show {file} 1"),
+        ("Its rules:", f"{kproxy} rules list {there}"),
+    ]

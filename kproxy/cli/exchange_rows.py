@@ -72,6 +72,7 @@ def _column(name: str) -> Callable[[ViewedEvent], Any]:
     return lambda data: data.get(name)
 
 
+NUMBER = Cell("#", -6, lambda data: None)
 TIME = Cell("time", 12, lambda data: (data.get("request_in") or "")[11:23])
 WHOLE_TIME = Cell("time", 27, _column("request_in"))
 TABLE = (
@@ -117,24 +118,29 @@ PIPED = (WHOLE_TIME, *TABLE[1:])
 
 
 class Rows:
-    """Printer of exchanges as rows. `wide`: with all columns."""
+    """Printer of exchanges as rows. `wide`: all columns; `numbered`: first the exchange's number in its file."""
 
-    def __init__(self, wide: bool) -> None:
+    def __init__(self, wide: bool, numbered: bool = False) -> None:
         self.people = sys.stdout.isatty()
         self.cells: Sequence[Cell] = WIDE if wide else TABLE if self.people else PIPED
-        self.headed = False
+        self.numbered, self.headed = numbered, False
 
-    def show(self, data: ViewedEvent) -> None:
+    def show(self, data: ViewedEvent, number: int = 0) -> None:
+        """Print a row. `number`: that `kproxy show FILE NUMBER` expects, 0 for an exchange that is in no file."""
+        cells = [cell_text(cell.read(data) or None) for cell in self.cells]
+        if self.numbered:
+            cells.insert(0, str(number))
         if not self.people:
-            say("\t".join(cell_text(cell.read(data) or None) for cell in self.cells))
+            say("\t".join(cells))
             return
         if not self.headed:
             self.headed = True
-            say(self._line([cell.head for cell in self.cells]), bold=True)
-        say(self._line([cell_text(cell.read(data) or None) for cell in self.cells]), fg=colour(data))
+            say(self._line([*([NUMBER.head] if self.numbered else []), *(cell.head for cell in self.cells)]), bold=True)
+        say(self._line(cells), fg=colour(data))
 
     def _line(self, values: Sequence[str]) -> str:
-        return " ".join(fitted(value, cell.width) for cell, value in zip(self.cells, values, strict=True)).rstrip()
+        cells = [NUMBER, *self.cells] if self.numbered else self.cells
+        return " ".join(fitted(value, cell.width) for cell, value in zip(cells, values, strict=True)).rstrip()
 
 
 def fitted(value: str, width: int) -> str:

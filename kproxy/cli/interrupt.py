@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TypeVar
 
 Taken = TypeVar("Taken")
-ENDS = (signal.SIGINT, signal.SIGTERM)
+ENDS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 class Interruption:
@@ -54,9 +54,9 @@ class AwaitedEnd:
     def __init__(self, near: socket.socket, far: socket.socket) -> None:
         self.near, self.far = near, far
 
-    def wait(self) -> None:
-        """Return when the end has come."""
-        select.select([self.near], [], [])
+    def wait(self, timeout: float | None = None) -> bool:
+        """Return True once the end has come, False after `timeout` seconds (None: no limit)."""
+        return bool(select.select([self.near], [], [], timeout)[0])
 
     def come(self) -> None:
         """Have the end come now, from any thread."""
@@ -76,11 +76,13 @@ class AwaitedEnd:
 
 @contextmanager
 def awaited_end() -> Iterator[AwaitedEnd]:
-    """Give the end of a command, for which SIGINT and SIGTERM are signs and end nothing by themselves."""
+    """Give the end of a command. SIGINT, SIGTERM and SIGHUP make it come; those that the caller ignores stay ignored,
+    such as SIGHUP below nohup."""
     near, far = socket.socketpair()
     with near, far:
         far.setblocking(False)
-        before = {number: signal.signal(number, lambda *_: None) for number in ENDS}
+        wanted = [number for number in ENDS if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, lambda *_: None) for number in wanted}
         wakeup = signal.set_wakeup_fd(far.fileno(), warn_on_full_buffer=False)
         try:
             yield AwaitedEnd(near, far)

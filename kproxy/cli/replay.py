@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import ssl
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from kproxy.cli.filters import files_and_filter
+from kproxy.errors import DecodeError
 from kproxy.named_file import reason, text_named
 from kproxy.replay.compare import IgnoredFields
 from kproxy.replay.player import PATIENCE, Pace
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from kproxy.replay.recording import Recording, ReplayOutcome
 
 
+MOST_NAMES = 3  # names that a warning lists of each side
 LONGEST_PASSWORD = 65_536
 """Bytes that a file with a password has at most."""
 
@@ -196,6 +199,7 @@ def send(options: Options, files: list[str], wanted: Filter) -> bool:
     if options.dry_run:
         print_plan(recording, options.output)
         return False
+    warn_of_names(options, files, recording)
     confirm(options, len(recording.exchanges))
     target = TargetCluster((address.host, address.port))
     report = ReplayReport(normal, recording.names, target.names.get)
@@ -208,6 +212,44 @@ def send(options: Options, files: list[str], wanted: Filter) -> bool:
         say("kproxy: interrupted; this is what was done until then", err=True)
     print_report(report, player, options.output)
     return report.differs or not player.over
+
+
+def warn_of_names(options: Options, files: list[str], recording: Recording) -> None:
+    """Warn if the requests have names of the client side, and the recorded proxy sent others to its brokers."""
+    from kproxy.capture.reader import Capture
+    from kproxy.wire.scan.frames import MAX_FRAME
+
+    if options.side == "broker":
+        return
+    client = names_in(one.seen for one in recording.exchanges)
+    broker = names_in(seen for file in files for seen in Capture(file, most=MAX_FRAME, side="broker"))
+    ours, theirs = sorted(client - broker), sorted(broker - client)
+    if theirs and ours:
+        say(
+            f"kproxy: the recorded proxy renamed: requests have client-side names ({shortened(ours)}), its brokers got "
+            f"others ({shortened(theirs)}). Without the same rules in front, {options.target()} gets the client-side "
+            "names; --side broker sends what the brokers got.",
+            err=True,
+        )
+
+
+def names_in(exchanges: Iterable[ObservedExchange]) -> set[str]:
+    """Return the names of topics, groups and transactional ids in requests that can be decoded."""
+    from kproxy.rules.entity import entities
+    from kproxy.wire import decode_request
+
+    found: set[str | None] = set()
+    for seen in exchanges:
+        with suppress(DecodeError):
+            for one in entities(decode_request(seen.request.data, trailing=True)) if seen.request else ():
+                found.update((one.topic, one.group, one.transactional_id))
+    return {name for name in found if name}
+
+
+def shortened(names: list[str]) -> str:
+    """Return the first names of a list, in quotes."""
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(json.dumps(name, ensure_ascii=False) for name in names[:MOST_NAMES]) + more
 
 
 @contextmanager

@@ -36,8 +36,9 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 def command(admin: Admin, words: tuple[str, ...], output: str, number: int | None, help_filter: bool) -> None:
     """Print exchanges as they pass through a running proxy, or those in FILEs: captures, event files, directories.
 
-    FILTER says which, such as '~k produce ~t orders' or 'error and latency > 200ms'; write it in quotes. Json lines are
-    the data of request events, as the audit has them.
+    Rows of FILEs begin with the number that `kproxy show FILE NUMBER` expects. FILTER selects exchanges, such as
+    '~k produce ~t orders' or 'error and latency > 200ms'; write it in quotes. JSON lines are the data of request
+    events, as in the audit.
     """
     if help_filter:
         from kproxy.cli.filters import print_help
@@ -45,15 +46,15 @@ def command(admin: Admin, words: tuple[str, ...], output: str, number: int | Non
         print_help()
         return
     files, wanted = files_and_filter(words)
-    show = shown_as(output)
+    show = shown_as(output, numbered=bool(files))
     left = number or sys.maxsize
     out = raw(err=False)
     if not files and isinstance(out, TextIOWrapper):
         out.reconfigure(line_buffering=True)  # so that a pipe, too, gets each exchange at once
     try:
         with closing(from_files(files, wanted) if files else live(admin, wanted)) as found:
-            for data in found:
-                show(data)
+            for place, data in found:
+                show(data, place)
                 left -= 1
                 if not left:
                     break
@@ -61,21 +62,22 @@ def command(admin: Admin, words: tuple[str, ...], output: str, number: int | Non
         pass  # Ctrl-C is the usual end, and no failure
 
 
-def shown_as(output: str) -> Callable[[ViewedEvent], None]:
-    """Return the function that prints an exchange's data in this form."""
+def shown_as(output: str, *, numbered: bool) -> Callable[[ViewedEvent, int], None]:
+    """Return the function that prints an exchange's data and number in this form."""
     if output == "json":
-        return lambda data: say(_encode(data).decode())
-    return Rows(output == "wide").show
+        return lambda data, number: say(_encode(data).decode())
+    return Rows(output == "wide", numbered).show
 
 
-def from_files(files: list[str], wanted: Filter) -> Generator[ViewedEvent]:
-    """Yield the data of the matching exchanges of these files, one file after the other."""
+def from_files(files: list[str], wanted: Filter) -> Generator[tuple[int, ViewedEvent]]:
+    """Yield number and data of the matching exchanges of these files, one file after the other. The number is that of
+    `kproxy show`: it counts all exchanges of the file, from 1."""
     trouble = Trouble()
     try:
         for file in files:
-            for view in views(file, trouble):
+            for place, view in enumerate(views(file, trouble), 1):
                 if wanted.holds(view):
-                    yield view.data
+                    yield place, view.data
     finally:
         tell(trouble)
         passed_over(trouble)
@@ -96,15 +98,16 @@ def unjudged(number: int, why: str) -> None:
         say(f"kproxy: {exchanges} could not be judged by the filter, the last: {why}", err=True)
 
 
-def live(admin: Admin, wanted: Filter) -> Generator[ViewedEvent]:
-    """Yield the data of matching exchanges that pass from now on. Those left out are counted on standard error."""
+def live(admin: Admin, wanted: Filter) -> Generator[tuple[int, ViewedEvent]]:
+    """Yield the data of matching exchanges from now on, each with the number 0. Standard error counts those that are
+    left out."""
     for line in admin.stream("/api/tail", {"filter": str(wanted) or None}):
         try:
             said = _decode(line)
         except msgspec.DecodeError:
             raise InternalError(f"what answers at {admin.url} is no kproxy") from None
         if "request" in said:
-            yield said["request"]
+            yield 0, said["request"]
         elif "dropped" in said:
             say(f"kproxy: {said['dropped']} exchanges left out, they come faster than they are read", err=True)
         elif "unknown" in said:

@@ -88,7 +88,7 @@ def test_on_a_terminal(tmp_path: Path) -> None:
     shown = b"".join(pieces).decode()
     head, _, _, failed, *_ = (re.sub(r"\x1b\[[0-9;]*m", "", line) for line in shown.splitlines())
 
-    assert head.startswith("time          conn client           node      api                    topics")
-    assert failed.startswith("12:00:03.000     3 etl              1         Produce v8             orders[0]")
+    assert head.startswith("     # time          conn client           node      api                    topics")
+    assert failed.startswith("     3 12:00:03.000     3 etl              1         Produce v8             orders[0]")
     assert failed.index("NOT_LEADER") == head.index("error")
     assert "\x1b[31m" in shown

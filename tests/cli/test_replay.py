@@ -6,15 +6,20 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from kproxy.capture.policy import Policy
+from kproxy.capture.writer import CaptureWriter
 from kproxy.cli import main
-from kproxy.cli.replay import is_loopback
+from kproxy.cli.replay import is_loopback, shortened
+from kproxy.observe.exchange import ObservedExchange
 from kproxy.testing.process import free_port
-from tests.support.exchange_factory import conversation, write_capture
+from kproxy.wire import decode_request, encode
+from tests.support.exchange_factory import NOON, conversation, write_capture
 from tests.support.fake_broker import FakeBroker
 
 
@@ -74,6 +79,43 @@ def test_another_machine_is_asked_about_first(capture: str) -> None:
     assert (code, out) == (1, "")
     assert "192.0.2.1:9092 is another machine: 6 recorded requests will be sent there" in said
     assert "Send them?" in said
+
+
+@pytest.mark.parametrize(
+    ("broker_topic", "options", "warned"),
+    [("prod.orders", (), True), ("prod.orders", ("--side", "broker"), False), ("orders", (), False)],
+)
+def test_replay_client_side_names_are_warned_of(
+    tmp_path: Path, broker_topic: str, options: tuple[str, ...], warned: bool
+) -> None:
+    """The recorded proxy renamed a topic: before anything is sent, the names of both sides are shown."""
+    path = tmp_path / "renamed.pcapng"
+    with path.open("wb") as file:
+        writer = CaptureWriter(file, Policy("full"))
+        for write, topic in ((writer.write, "orders"), (writer.write_broker, broker_topic)):
+            write(renamed_write(topic), ("127.0.0.1", 9092))
+        writer.finish(NOON + 60, "asked")
+    _, _, said = call(str(path), "--to", f"127.0.0.1:{free_port()}", *options)
+    warning = 'client-side names ("orders"), its brokers got others ("prod.orders")'
+    assert (warning in said) == warned
+    assert ("--side broker sends what the brokers got" in said) == warned
+    if warned:
+        assert said.index(warning) < said.index("127.0.0.1", said.index("side broker"))
+
+
+def renamed_write(topic: str) -> ObservedExchange:
+    """Return the first Produce of the conversation, to this topic."""
+    (seen, *_) = [one for one in conversation() if one.api == "Produce"]
+    assert seen.request is not None
+    message = decode_request(seen.request.data)
+    message.body["topic_data"][0]["name"] = topic
+    data = encode(message)
+    return replace(seen, request=replace(seen.request, data=data, size=len(data) + 4))
+
+
+def test_shortened_lists_three_names() -> None:
+    assert shortened(["a", "b"]) == '"a", "b"'
+    assert shortened(list("abcde")) == '"a", "b", "c" and 2 more'
 
 
 def test_a_dry_run_asks_nobody_and_sends_nothing(capture: str) -> None:

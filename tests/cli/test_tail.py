@@ -48,17 +48,29 @@ def events(tmp_path: Path) -> Path:
 
 
 def test_a_line_for_each_exchange(capture: Path) -> None:
-    """Time, connection, client, node, API, topics, records, sizes, acks, latency, throttle, error, rules."""
+    """Number, time, connection, client, node, API, topics, records, sizes, acks, latency, throttle, error, rules."""
     ran = run(capture)
 
     assert (ran.exit_code, ran.stderr) == (0, "")
     assert [line.split("\t") for line in ran.stdout.splitlines()[2:4]] == [
-        ["2026-11-21T12:00:03.000000Z", "3", "etl", "1", "Produce v8", "orders[0]", "1", "198", "64", "all", "250ms",
-         "-", "NOT_LEADER_OR_FOLLOWER", "-"],
-        ["2026-11-21T12:00:04.000000Z", "3", "etl", "1", "Produce v8", "orders[0]", "1", "198", "-", "0", "-", "-",
+        ["3", "2026-11-21T12:00:03.000000Z", "3", "etl", "1", "Produce v8", "orders[0]", "1", "198", "64", "all",
+         "250ms", "-", "NOT_LEADER_OR_FOLLOWER", "-"],
+        ["4", "2026-11-21T12:00:04.000000Z", "3", "etl", "1", "Produce v8", "orders[0]", "1", "198", "-", "0", "-", "-",
          "no answer due", "-"],
     ]  # fmt: skip
-    assert ran.stdout.splitlines()[1].split("\t")[4:7] == ["Produce v8", "orders[0,3]", "8"]
+    assert ran.stdout.splitlines()[1].split("\t")[5:8] == ["Produce v8", "orders[0,3]", "8"]
+
+
+@pytest.mark.parametrize("form", ["table", "wide"])
+@pytest.mark.parametrize("words", [(), ("~k produce",), ("~g billing",)])
+def test_tail_numbers_are_those_of_show(capture: Path, events: Path, form: str, words: tuple[str, ...]) -> None:
+    """`kproxy show FILE NUMBER` prints the exchange of each row, whatever a filter leaves out."""
+    for file in (capture, events):
+        rows = [line.split("\t") for line in run(file, *words, "-o", form).stdout.splitlines()]
+        assert rows
+        for number, time, *_ in rows:
+            shown = CliRunner().invoke(main, ["show", str(file), number]).stdout
+            assert time in shown
 
 
 def test_captures_and_events_say_the_same(capture: Path, events: Path) -> None:

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from kproxy.capture.reader import read
+from kproxy.cli import capture, main
 from kproxy.cli.admin_client import Admin, Refused
+from kproxy.errors import InternalError
 from tests.support.capture_files import tshark
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
@@ -129,6 +132,37 @@ def test_the_shorthand_records_until_it_is_interrupted(captured: Any, tmp_path: 
         ask(client, "orders")
         said, _ = limited.communicate(timeout=60)
     assert said.startswith("limited.pcapng\tstopped\tmax_exchanges\t1")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_capture_follower_stops_it_on_each_signal(captured: Any, number: signal.Signals) -> None:
+    """A follower that ends leaves no capture that records on."""
+    running = command(captured, "followed", "--seconds", "600")
+    assert running.stderr is not None
+    assert "recording into" in running.stderr.readline()
+    running.send_signal(number)
+    said, _ = running.communicate(timeout=60)
+    assert running.returncode == 0 and said.startswith("followed.pcapng\tstopped\tasked")
+
+
+def test_capture_follower_that_fails_stops_it(captured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error while it follows, such as a lost connection, is reported after the capture has been stopped."""
+    admin = Admin(f"http://{captured.admin}")
+
+    def fail(found: Any) -> None:
+        raise InternalError("lost")
+
+    monkeypatch.setattr(capture, "progress", fail)
+    result = CliRunner().invoke(main, ["capture", "failed", "--admin", admin.url])
+    assert result.exit_code == 1 and "lost" in result.stderr
+    assert admin("GET", "/api/captures/failed")["state"] == "stopped"
+
+
+@pytest.mark.parametrize("option", ["--seconds", "--max-seconds"])
+def test_capture_seconds_need_no_unit(captured: Any, option: str) -> None:
+    running = command(captured, "brief", option, "0.2")
+    said, wrong = running.communicate(timeout=60)
+    assert running.returncode == 0 and said.startswith("brief.pcapng\tstopped\tmax_seconds"), wrong
 
 
 def test_a_proxy_that_ends_leaves_whole_files(captured: Any, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ JOBS = {
         "Make the answers: who writes and reads, what is slow, what fails, who would break.",
     ),
     "report": (f"{_ANSWERS}:report_command", "Tell the answers: headlines here, all of it on an HTML page."),
+    "list": ("kproxy.pipeline.commands.show:list_command", "List the gold tables that show prints."),
     "show": ("kproxy.pipeline.commands.show:show_command", "Print rows of one gold table, without Spark."),
     "whatif": (f"{_ANSWERS}:whatif_command", "Say what rules would have done to captured traffic."),
     "all": (f"{_LAKE}:all_command", "Bronze, silver and whatever follows from them, once."),

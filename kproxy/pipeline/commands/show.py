@@ -22,7 +22,7 @@ from kproxy.errors import InternalError
 from kproxy.events.column import Column
 from kproxy.pipeline.answer import GoldAnswer
 from kproxy.pipeline.gold_tables import ANSWERS, answer_named
-from kproxy.terminal import console, in_line, say
+from kproxy.terminal import as_json, console, in_line, print_json, print_rows, say
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,8 +36,18 @@ PATIENCE = 2.0
 """Seconds for which a table that is being replaced may not be there."""
 
 
+class GoldTable(click.Choice[str]):
+    """Name of a gold table; the message for another one names `kproxy audit list`."""
+
+    def __init__(self) -> None:
+        super().__init__([answer.name for answer in ANSWERS])
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return "`kproxy audit list` prints the tables."
+
+
 @click.command("show")
-@click.argument("table", type=click.Choice([answer.name for answer in ANSWERS]), metavar="TABLE")
+@click.argument("table", type=GoldTable(), metavar="TABLE")
 @click.option(
     "--lake", default="lake", show_default=True, envvar="KPROXY_LAKE", metavar="PATH",
     help="Folder or URI of the lake; also from KPROXY_LAKE.",
@@ -54,7 +64,7 @@ PATIENCE = 2.0
     help="How they are printed: json is one object a line.",
 )  # fmt: skip
 def show_command(table: str, lake: str, where: tuple[str, ...], rows: int, output: str, **named: Any) -> None:
-    """Print rows of a gold table, without Spark.
+    """Print rows of a gold TABLE, without Spark; `kproxy audit list` prints the tables.
 
     In names and values * stands for any characters. Given more than once, an option means any of the values; different
     options have to hold together.
@@ -75,6 +85,17 @@ def show_command(table: str, lake: str, where: tuple[str, ...], rows: int, outpu
         print_table(answer, found.to_pylist())
     if count > rows:
         say(f"{count - rows} more rows: --rows N prints more", err=True)
+
+
+@click.command("list")
+@as_json
+def list_command(as_json: bool) -> None:
+    """List the gold tables: name and question of each. `kproxy audit show TABLE` prints the rows of one."""
+    if as_json:
+        print_json([{"table": answer.name, "question": answer.question, "columns": [one.name for one in answer.columns]}
+                    for answer in ANSWERS])  # fmt: skip
+    else:
+        print_rows(("table", "question"), [(answer.name, in_line(answer.question)) for answer in ANSWERS])
 
 
 def conditions(answer: GoldAnswer, where: Iterable[str], named: dict[str, tuple[str, ...]]) -> dict[Column, list[str]]:

@@ -256,3 +256,14 @@ def test_the_commands_of_pages_are_right(lake: Path) -> None:
         done = show(lake, *shlex.split(command)[1:])
         assert done.exit_code == 0, f"{page}: {command}: {done.output}"
     assert {page for page, _ in commands} == set(pages)
+
+
+def test_list_prints_each_table() -> None:
+    """A row for each gold table; `show` without a table names the command."""
+    listed = CliRunner().invoke(group, ["list"])
+    rows = [line.split("\t") for line in listed.stdout.splitlines()]
+    assert [(row[0], row[1]) for row in rows] == [(answer.name, answer.question) for answer in ANSWERS]
+    found = json.loads(CliRunner().invoke(group, ["list", "--json"]).stdout)
+    assert [one["table"] for one in found] == [answer.name for answer in ANSWERS]
+    missing = CliRunner().invoke(group, ["show"])
+    assert missing.exit_code == 2 and "`kproxy audit list` prints the tables." in missing.stderr
