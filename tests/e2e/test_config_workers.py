@@ -200,6 +200,8 @@ def test_a_cluster_that_is_another_one_is_left_by_all(two: Two) -> None:
             Refused, match=r"listener a leads to another cluster id \(cluster main\): expected one, got two"
         ):
             two.apply(other)
+        with pytest.raises(Refused, match=r"expected one, got unknown: the ids cannot be compared"):
+            two.apply(two.config("a", bootstrap=f"127.0.0.1:{free_port()}"))
         assert [client.brokers() for client in clients] == [two.at("a")] * len(clients)
         two.apply(other, allow_cluster_change="true")
         for client in clients:
