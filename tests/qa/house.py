@@ -45,9 +45,21 @@ def read_modules() -> dict[str, Module]:
     return {module.name: module for module in found}
 
 
+def run_time_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield all nodes of the tree, without the body of `if TYPE_CHECKING:`."""
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        yield node
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            pending.extend(node.orelse)
+        else:
+            pending.extend(ast.iter_child_nodes(node))
+
+
 def imported_names(module: Module) -> Iterator[str]:
-    """Yield the dotted names that `module` imports anywhere, within functions and for type checking among them."""
-    for node in ast.walk(module.tree):
+    """Yield the dotted names that `module` imports at run time, including imports within functions."""
+    for node in run_time_nodes(module.tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
