@@ -340,6 +340,7 @@ class ProcessMember:
             cluster=facts.cluster,
             sni=facts.sni,
             certificate=facts.certificate,
+            client_id=connection.session.identity.client_id,
             principal=connection.session.identity.principal,
             software=connection.session.identity.software,
             since=calendar_time(connection.since),
@@ -354,7 +355,7 @@ class ProcessMember:
 
 def show_end(end: ConnectionEnd) -> EndShown:
     return EndShown(
-        id=end.number, listener=end.listener, client=show(end.client), node=end.node,
+        id=end.number, listener=end.listener, client=show(end.client), client_id=end.client_id, node=end.node,
         broker=None if end.broker is None else show(end.broker), since=calendar_time(end.since),
         ended=calendar_time(end.ended), client_bytes=end.read[0], broker_bytes=end.read[1], cause=end.cause,
         reason=end.message, blame=end.blame,

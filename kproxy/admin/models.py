@@ -142,7 +142,8 @@ class ConnectionShown(Shown):
     id: int
     listener: str
     cluster: str
-    client: str
+    client: str = Field(description="address and port")
+    client_id: str | None = Field(description="in its last ApiVersions request, null: it has sent none")
     sni: str | None
     certificate: str | None
     principal: str | None = Field(description="whom the broker has authenticated, or the certificate's subject")
@@ -170,7 +171,8 @@ class EndShown(Shown):
 
     id: int
     listener: str
-    client: str
+    client: str = Field(description="address and port")
+    client_id: str | None = Field(description="in its last ApiVersions request, null: it has sent none")
     node: int | None = Field(description="the broker that it was for, null: none in particular")
     broker: str | None = Field(description="the broker's address, null: it was never connected")
     since: str = Field(description="ISO 8601")

@@ -26,8 +26,8 @@ from starlette.responses import Response
 from starlette.types import Send
 
 from kproxy.config.view import ViewConfig
-from kproxy.core.counters import BROKER_BOUNDS
 from kproxy.observe.filter.filter import Filter
+from kproxy.observe.latencies import STEP
 from kproxy.view.pace import charged
 from kproxy.view.parts import UNKNOWN, ViewPart
 from kproxy.view.rows import COLUMNS, encode
@@ -189,7 +189,7 @@ class ViewStream(GuardedStream):
             "may_write": backend.view.write and self.call.may_write,
             "records": backend.view.records,
             "columns": COLUMNS,
-            "latency_bounds": BROKER_BOUNDS,
+            "latency_step": STEP,
         })  # fmt: skip
 
     def beginning(self) -> bytes:

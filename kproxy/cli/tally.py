@@ -1,64 +1,27 @@
 """Counts over exchanges: by API, topic, client and error, with latencies, in memory that does not grow with the file.
 
-`events/counting.py` and docs/numbers.md define what is counted: an exchange with an event of its own and a line of a
-summary count alike. Strategy: one pass. Latencies are counted in buckets a twentieth apart, so that percentiles of any
-number of them are right within 5 %; of summaries only the audit's own buckets are known, and the upper bound of each is
-taken. Names beyond a limit are counted together.
+`events/counting.py` and docs/numbers.md define the counts: an exchange with an event of its own and a line of a summary
+count alike. Strategy: one pass. Summaries have only the audit's own latency buckets; the upper bound of each is taken.
+Names beyond a limit are counted together.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import ceil, log
 from typing import Any, TypeVar
 
 from kproxy.events.counting import CUT_OFF, READS, WRITES, is_stored, is_unconfirmed, partitions
-from kproxy.events.schema import LATENCY_BOUNDS_MS
+from kproxy.observe.latencies import Latencies
 
-STEP = log(1.05)
 MOST_NAMES = 10_000
 """Topics, clients and kinds of errors that are told apart, each; those beyond count as OTHERS."""
 OTHERS = "(others)"
-NEVER_MS = 1e-3
-"""Milliseconds; a shorter latency counts as this: clocks of captures see microseconds."""
 Data = Mapping[str, Any]
 ErrorKey = tuple[str, str | None, str, str]
 """(API, error, `request` or `partition`, who made it: `broker` or `kproxy`)"""
 L = TypeVar("L")
-
-
-class Latencies:
-    """Distribution of latencies, in milliseconds."""
-
-    def __init__(self) -> None:
-        self.buckets: Counter[int] = Counter()
-        self.longest = 0.0
-
-    def add(self, ms: float, times: int = 1) -> None:
-        self.buckets[ceil(log(max(ms, NEVER_MS)) / STEP)] += times
-        self.longest = max(self.longest, ms)
-
-    def add_buckets(self, counts: Iterable[int], longest: float) -> None:
-        """Add the latencies of a summary's line: how many fell into each of the audit's buckets, and the longest."""
-        for times, bound in zip(counts, (*LATENCY_BOUNDS_MS, longest), strict=False):
-            if times:
-                self.add(min(bound, longest), times)
-
-    def percentile(self, share: float) -> float | None:
-        """Return the milliseconds that a share (0 to 1) of the latencies did not exceed; None if there are none."""
-        left = ceil(sum(self.buckets.values()) * share)
-        for bucket in sorted(self.buckets):
-            left -= self.buckets[bucket]
-            if left <= 0:
-                return round(min(self.longest, 1.05**bucket), 3)
-        return None
-
-    def shown(self) -> dict[str, float | None]:
-        """Return percentiles and maximum in milliseconds, for tables and JSON."""
-        found = {f"p{share}_ms": self.percentile(share / 100) for share in (50, 90, 99)}
-        return found | {"max_ms": round(self.longest, 3) if self.buckets else None}
 
 
 @dataclass(slots=True)

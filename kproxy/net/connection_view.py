@@ -52,6 +52,7 @@ class ConnectionEnd:
         "broker",
         "cause",
         "client",
+        "client_id",
         "ended",
         "listener",
         "message",
@@ -64,6 +65,7 @@ class ConnectionEnd:
     def __init__(self, connection: Connection, now: float) -> None:
         self.number, self.listener = connection.session.number, connection.listener.name
         self.client, self.broker, self.node = connection.client_address, connection.broker_address, connection.node
+        self.client_id = connection.session.identity.client_id
         self.since, self.ended = connection.since, now
         self.read = connection.client.got, connection.broker.got
         self.cause, self.message, self.blame = connection.ending

@@ -9,8 +9,20 @@ import msgspec
 UNKNOWN = -1
 """Stands for how many exchanges are missing where nobody knows."""
 
-ApiTotals = tuple[int, int, int, int, tuple[int, ...]]
-"""Totals of one API: requests, errors, bytes from clients, bytes to clients, and responses by latency bucket."""
+
+class LatencyTotals(msgspec.Struct, frozen=True):
+    """Latencies of answered exchanges, as their clients see them: counts by bucket (`observe.latencies`), and the sums
+    of their parts."""
+
+    buckets: dict[int, int] = {}
+    kproxy_ms: float = 0.0
+    rule_ms: float = 0.0
+    broker_ms: float = 0.0
+
+
+ApiTotals = tuple[int, int, int, int, LatencyTotals]
+"""Totals of one API: requests that passed, and of those looked at errors, bytes from clients, bytes to clients, and
+latencies."""
 
 AuditTotals = tuple[int, int, int, int, int]
 """Events written, waiting and lost, outlets that fail now, and processes that do not read clients because of that."""

@@ -16,6 +16,7 @@ from kproxy.capture.pairs import SideMatcher
 from kproxy.observe.exchange import Depth, Form, ObservedExchange, Who
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import ExchangeView, MakeData
+from kproxy.observe.latencies import bucket_of
 from kproxy.observe.partition_rows import read_rows
 from kproxy.observe.response_errors import ROW_APIS, errors_of
 from kproxy.sinks.capture import differ
@@ -43,6 +44,20 @@ class ApiCounts:
     errors: int = 0
     request_bytes: int = 0
     response_bytes: int = 0
+    buckets: Counter[int] = field(default_factory=Counter)
+    """Answered exchanges by latency, as `observe.latencies` counts them, with the seconds of its parts."""
+    kproxy_seconds: float = 0.0
+    rule_seconds: float = 0.0
+    broker_seconds: float = 0.0
+
+    def add_latency(self, seen: ObservedExchange) -> None:
+        parts = seen.parts
+        if parts is None:
+            return
+        self.buckets[bucket_of(parts.latency * 1000)] += 1
+        self.kproxy_seconds += seen.kproxy_seconds
+        self.rule_seconds += sum(seen.rule_wait)
+        self.broker_seconds += 0.0 if seen.answered_by_rule else parts.broker
 
 
 @dataclass(slots=True)
@@ -61,6 +76,7 @@ class Looked:
         if counts is None:
             counts = self.apis[api] = ApiCounts()
         counts.exchanges += 1
+        counts.add_latency(seen)
         counts.request_bytes += seen.request.size if seen.request else 0
         counts.response_bytes += seen.response.size if seen.response else 0
         failed = False

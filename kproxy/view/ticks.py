@@ -1,8 +1,8 @@
-"""Counts of a process that are told each second: what passed, what was looked at, how long brokers took.
+"""Counts of a process for the view's ticks, one each second.
 
-Strategy. A process tells totals since it began; who shows them subtracts those of a second before. So nothing is lost
-when somebody comes late, and processes are added up. Exchanges and latencies are of all that passed, as the metrics
-count them; bytes by API, errors and throttling are of those that were looked at.
+Strategy. A process reports totals since it began; the stream subtracts those of a second before. A late viewer misses
+nothing, and the totals of processes add up. Requests are of all exchanges, as the metrics count them. Latencies, bytes
+by API, errors and throttling are of the exchanges that were looked at, so that they agree with the rows.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kproxy.core.counters import BROKER_BOUNDS, ApiTally
+from kproxy.core.counters import ApiTally
 
-from .parts import ApiTotals, AuditTotals, ViewTotals
+from .parts import ApiTotals, AuditTotals, LatencyTotals, ViewTotals
 from .sink import Looked, error_name
 
-ROOM = len(BROKER_BOUNDS) + 1
-NOTHING = (0, 0, 0, 0, (0,) * ROOM)
+NOTHING: ApiTotals = (0, 0, 0, 0, LatencyTotals())
 
 
 def totals_of(
@@ -28,12 +27,13 @@ def totals_of(
     passed = 0
     for tally in list(tallies):
         passed += tally.requests
-        before = apis.get(tally.api, NOTHING)
-        buckets = tuple(map(sum, zip(before[4], tally.latency.buckets, strict=True)))
-        apis[tally.api] = before[0] + tally.requests, 0, 0, 0, buckets
+        apis[tally.api] = apis.get(tally.api, NOTHING)[0] + tally.requests, *NOTHING[1:]
     for api, counts in looked.apis.items():
-        requests, _, _, _, buckets = apis.get(api, NOTHING)
-        apis[api] = requests, counts.errors, counts.request_bytes, counts.response_bytes, buckets
+        times = (
+            round(seconds * 1000, 3) for seconds in (counts.kproxy_seconds, counts.rule_seconds, counts.broker_seconds)
+        )
+        latency = LatencyTotals(dict(counts.buckets), *times)
+        apis[api] = apis.get(api, NOTHING)[0], counts.errors, counts.request_bytes, counts.response_bytes, latency
     errors = {error_name(code): count for code, count in looked.errors.items()}
     return ViewTotals(
         passed, looked.exchanges, missed, connections, read, looked.throttle_ms, apis, errors, held, audit
@@ -68,11 +68,27 @@ def added(one: AuditTotals | None, other: AuditTotals | None) -> AuditTotals | N
 
 
 def plus(one: ApiTotals, other: ApiTotals, sign: int = 1) -> ApiTotals:
-    """Return the sum of two totals, or with `sign` -1 what the first has more."""
-    buckets = tuple(a + sign * b for a, b in zip(one[4], other[4], strict=True))
+    """Return the sum of two totals, or with `sign` -1 their difference."""
+    a, b = one[4], other[4]
+    buckets = dict(a.buckets)
+    for bucket, count in b.buckets.items():
+        buckets[bucket] = buckets.get(bucket, 0) + sign * count
+    latency = LatencyTotals(
+        buckets, a.kproxy_ms + sign * b.kproxy_ms, a.rule_ms + sign * b.rule_ms, a.broker_ms + sign * b.broker_ms
+    )
     return (
-        one[0] + sign * other[0], one[1] + sign * other[1], one[2] + sign * other[2], one[3] + sign * other[3], buckets
+        one[0] + sign * other[0], one[1] + sign * other[1], one[2] + sign * other[2], one[3] + sign * other[3], latency
     )  # fmt: skip
+
+
+def latency_shown(latency: LatencyTotals) -> dict[str, Any]:
+    """Return latencies as JSON has them: buckets as [number, count], none that is empty."""
+    return {
+        "buckets": sorted([bucket, count] for bucket, count in latency.buckets.items() if count > 0),
+        "kproxy_ms": max(0.0, round(latency.kproxy_ms, 3)),
+        "rule_ms": max(0.0, round(latency.rule_ms, 3)),
+        "broker_ms": max(0.0, round(latency.broker_ms, 3)),
+    }
 
 
 def tick_of(now: ViewTotals, before: ViewTotals, seconds: float) -> dict[str, Any]:
@@ -81,8 +97,8 @@ def tick_of(now: ViewTotals, before: ViewTotals, seconds: float) -> dict[str, An
     apis = {}
     for api, totals in now.apis.items():
         more = plus(totals, before.apis.get(api, NOTHING), -1)
-        if any(more[:4]) or any(more[4]):
-            apis[api] = [*(max(0, count) for count in more[:4]), [max(0, count) for count in more[4]]]
+        if any(more[:4]) or any(more[4].buckets.values()):
+            apis[api] = [*(max(0, count) for count in more[:4]), latency_shown(more[4])]
     errors = {name: count - before.errors.get(name, 0) for name, count in now.errors.items()}
     return {
         "seconds": round(seconds, 3),

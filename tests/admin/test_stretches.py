@@ -304,9 +304,9 @@ class Crew:
             listeners={name: ListenerShown(address="a:1", cluster=name, tls=False, connections=1) for name in names},
         )
         connection = ConnectionShown(
-            id=1, listener="main", client="127.0.0.1:1", node=None, broker=None, client_bytes=1, broker_bytes=1,
-            cluster="main", sni=None, certificate=None, principal=None, software=None, since="", in_flight=0,
-            rules=["r"], version="x", outdated=False, leaving=False,
+            id=1, listener="main", client="127.0.0.1:1", client_id=None, node=None, broker=None, client_bytes=1,
+            broker_bytes=1, cluster="main", sni=None, certificate=None, principal=None, software=None, since="",
+            in_flight=0, rules=["r"], version="x", outdated=False, leaving=False,
         )  # fmt: skip
         connections = [connection.model_dump(mode="json")] * CONNECTIONS
         self.says = {"topology": known.model_dump(mode="json"), "connections": connections}

@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kproxy.cli import main, tally
-from kproxy.cli.tally import OTHERS, ExchangeTally, Latencies
+from kproxy.cli.tally import OTHERS, ExchangeTally
 from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
+from kproxy.observe.latencies import Latencies
 from kproxy.sinks.audit.lines import EventEncoder
 from tests.support.exchange_factory import NOON, conversation, event_lines, write_capture
 

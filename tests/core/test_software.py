@@ -59,3 +59,16 @@ def test_a_client_that_is_sent_back_to_version_0_has_said_who_it_is() -> None:
         identity.request(Step(API_VERSIONS, version, "ApiVersions"), frame)
 
     assert identity.software == "librdkafka/2.16.0"
+
+
+@pytest.mark.parametrize(("sent", "kept"), [("etl-3", "etl-3"), (None, None), ("", ""), ("x" * 30_000, "x" * 250)])
+@pytest.mark.parametrize("version", [0, 3])
+def test_client_id_is_that_of_the_last_api_versions(sent: str | None, kept: str | None, version: int) -> None:
+    """Of any version; a long one is cut, since connections are many."""
+    identity = Identity(None, Counters())
+    assert identity.client_id is None
+    header = {"request_api_key": API_VERSIONS, "request_api_version": version, "correlation_id": 1, "client_id": sent}
+    body = {"client_software_name": "a", "client_software_version": "1"} if version else {}
+    frame = encode(Message(load(API_VERSIONS), version, header, body))
+    identity.request(Step(API_VERSIONS, version, "ApiVersions"), frame)
+    assert identity.client_id == kept

@@ -23,6 +23,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from kproxy.admin.assets import SAFE, all_assets
 from kproxy.errors import FilterError
 from kproxy.observe.filter.filter import Filter
+from kproxy.observe.latencies import STEP, bucket_of
 from kproxy.rules.filter.fields import FIELDS
 from kproxy.wire.table import errors, schema
 
@@ -32,7 +33,6 @@ COLUMNS = (
     "listener", "address", "principal", "software", "node", "group", "member", "transactional_id", "producer_id",
     "codec", "topic", "partition", "depth", "correlation", "changed", "again_of",
 )  # fmt: skip
-BOUNDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0]
 USUAL: dict[str, Any] = {
     "connection": 17, "client": "etl-3", "api": "Produce", "version": 9, "about": "orders[3]", "records": 2,
     "request": 210, "response": 64, "latency": 2.5, "broker_ms": 2.3, "rule_ms": 0.0, "kproxy_ms": 0.2, "throttle": 0,
@@ -94,11 +94,13 @@ class FakeView:
 
     def tick(self, **counts: Any) -> None:
         """Tell what passed in a second; without `counts` some exchanges of usual APIs."""
-        buckets = [0, 40, 300, 600, 200, 80, 12, 4, 3, 1, 0, 0, 0, 0, 0]
+        times = {0.6: 40, 0.9: 300, 2.1: 600, 4.0: 200, 9.0: 80, 41.0: 12, 120.0: 8}
+        latency = {"buckets": [[bucket_of(ms), count] for ms, count in times.items()],
+                   "rule_ms": 1000.0, "broker_ms": 3200.0, "kproxy_ms": 150.0}  # fmt: skip
         usual = {
             "seconds": 1.0, "passed": 1842, "looked_at": 1842, "matched": 13, "connections": 38, "throttle_ms": 200,
-            "apis": {"Produce": [1240, 2, 260_000, 80_000, buckets], "Heartbeat": [96, 0, 7000, 1500, buckets],
-                     "Metadata": [41, 0, 3000, 9000, buckets]},
+            "apis": {"Produce": [1240, 2, 260_000, 80_000, latency], "Heartbeat": [96, 0, 7000, 1500, latency],
+                     "Metadata": [41, 0, 3000, 9000, latency]},
             "errors": {"NOT_LEADER_OR_FOLLOWER": 1}, "rules": {"slow sometimes": [33, 6, 6, 0]},
             "audit": {"written": 1_204_881, "waiting": 12, "lost": 0},
         }  # fmt: skip
@@ -112,7 +114,7 @@ class FakeView:
 
     def hello(self, wanted: str) -> bytes:
         data = {"stream": self.stream, "filter": wanted, "workers": 1, "rows": 400, "may_write": self.may_write,
-                "records": True, "columns": COLUMNS, "latency_bounds": BOUNDS}  # fmt: skip
+                "records": True, "columns": COLUMNS, "latency_step": STEP}  # fmt: skip
         return f"id: {self.stream}.0-1\nevent: hello\ndata: {json.dumps(data)}\n\n".encode()
 
     def given(self, command: str, path: str) -> Any:
@@ -292,6 +294,7 @@ def connection(number: int) -> dict[str, Any]:
     """Return a connection as `GET /api/connections` lists it."""
     return {
         "id": number, "listener": "main", "cluster": "main", "client": f"10.1.4.{number}:50122", "sni": None,
+        "client_id": f"etl-{number}",
         "certificate": None, "principal": "etl", "software": "librdkafka/2.10.0", "node": 2,
         "broker": "broker-2.internal:9092", "since": "2026-11-21T14:02:51.000+00:00", "client_bytes": 41_200_000,
         "broker_bytes": 400_000, "in_flight": 1, "rules": ["orders lives elsewhere"], "version": "5f2c9a01b7e4",
@@ -302,7 +305,7 @@ def connection(number: int) -> dict[str, Any]:
 def ended(number: int) -> dict[str, Any]:
     """Return a connection that has ended as `GET /api/connections/ended` lists it."""
     return {
-        "id": number, "listener": "main", "client": f"10.1.4.{number}:50122", "node": 2,
+        "id": number, "listener": "main", "client": f"10.1.4.{number}:50122", "client_id": None, "node": 2,
         "broker": "broker-2.internal:9092", "since": "2026-11-21T14:02:51.000+00:00",
         "ended": "2026-11-21T14:03:01.500+00:00", "client_bytes": 512, "broker_bytes": 0, "cause": "client_reset",
         "reason": "client: Connection reset by peer, with requests in flight", "blame": "client",

@@ -13,6 +13,7 @@ import trio
 
 from kproxy.admin import tail
 from kproxy.observe.exchange import Form
+from kproxy.observe.latencies import bucket_of
 from kproxy.sinks.fanout import Fanout
 from kproxy.view import pace
 from kproxy.view.rows import COLUMNS
@@ -39,7 +40,7 @@ async def test_it_says_what_it_is(api: Any) -> None:
         "workers": 1, "rows": 50, "may_write": True, "records": True,
     }  # fmt: skip
     assert tuple(hello.data["columns"]) == COLUMNS
-    assert len(hello.data["latency_bounds"]) == 15
+    assert hello.data["latency_step"] == 1.05
     headers = dict(reader.sent[0]["headers"])
     assert (headers[b"content-type"], headers[b"cache-control"]) == (b"text/event-stream; charset=utf-8", b"no-store")
 
@@ -227,11 +228,32 @@ async def test_each_second_it_says_what_passed(
 
     data = first.data
     assert (data["passed"], data["looked_at"], data["matched"], data["connections"]) == (5, 2, 1, 0)
-    requests, errors, received, sent, buckets = data["apis"]["Produce"]
-    assert (requests, errors, sum(buckets), buckets[3]) == (5, 0, 5, 5)
+    requests, errors, received, sent, latency = data["apis"]["Produce"]
+    assert (requests, errors, [count for _, count in latency["buckets"]]) == (5, 0, [2])
+    assert latency["broker_ms"] > 0
     assert received > 0 and sent > 0
     assert data["rules"] == {"base": [0, 0, 0, 0]}
     assert "audit" not in data
+
+
+async def test_latencies_of_a_tick_are_those_of_the_rows(
+    api: Any, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the client sees them: with the time of rules, which the brokers' histogram in the metrics lacks."""
+    monkeypatch.setattr("kproxy.admin.view_totals.FRESH", -1.0)
+    async with viewing(api.app) as reader:
+        seen = produced("orders")
+        seen.add_wait(0.5, response=False, by_rule=True)
+        seen.response.last += 0.5
+        fanout_of(api).take(seen)
+        (row,) = await reader.rows(1)
+        tick = next(one for one in await reader.until("tick") if "Produce" in one.data["apis"])
+
+    latency = tick.data["apis"]["Produce"][4]
+    assert latency["buckets"] == [[bucket_of(row["latency"]), 1]]
+    assert latency["rule_ms"] == pytest.approx(row["rule_ms"], abs=0.01) == pytest.approx(500, abs=0.01)
+    assert latency["broker_ms"] == pytest.approx(row["broker_ms"], abs=0.01)
+    assert latency["rule_ms"] + latency["broker_ms"] + latency["kproxy_ms"] == pytest.approx(row["latency"], abs=0.01)
 
 
 async def test_it_tells_that_rules_have_changed(

@@ -153,6 +153,7 @@ class ConnectionPane(TablePane):
     path, listed, key = "/api/connections", "connections", "id"
     columns = (
         TerminalColumn("id", -5, 0, named("id")),
+        TerminalColumn("client id", 12, 2, named("client_id"), 20),
         TerminalColumn("client", 21, 1, named("client")),
         TerminalColumn("listener", 9, 3, named("listener"), 16),
         TerminalColumn("node", -4, 2, named("node")),

@@ -11,7 +11,7 @@ from kproxy.wire import decode_request, decode_response
 from kproxy.wire.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 from .principal import LOST, MALFORMED, LoginOutcome, PrincipalWatch
-from .software import Software, software
+from .software import LONGEST, Software, software
 
 ASKED = frozenset((SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE))
 """APIs whose requests are looked at."""
@@ -22,6 +22,7 @@ NAMED_SINCE = 3
 # Bytes of an ApiVersions request that is kept for as long as its connection, to be decoded when a rule or an event
 # needs the library; clients send less than 100. Longer ones are decoded at once.
 MAX_KEPT_REQUEST = 1024
+ID_LENGTH = slice(8, 10)  # the length of the client id in a request's header
 
 
 class Identity:
@@ -32,12 +33,13 @@ class Identity:
     drop it.
     """
 
-    __slots__ = ("_library", "_watch", "certificate", "counters", "on_change")
+    __slots__ = ("_client_id", "_library", "_watch", "certificate", "counters", "on_change")
 
     def __init__(self, certificate: str | None, counters: Counters) -> None:
         self.certificate, self.counters = certificate, counters
         self._watch: PrincipalWatch | None = None
         self._library: bytes | Software | None = None
+        self._client_id: bytes | None = None
         self.on_change: Callable[[], None] | None = None
 
     @property
@@ -77,6 +79,11 @@ class Identity:
         return None if self._library is None else str(self._library)
 
     @property
+    def client_id(self) -> str | None:
+        """Return the client id of the last ApiVersions request, cut to LONGEST bytes; None before one, and for null."""
+        return None if self._client_id is None else self._client_id.decode("utf-8", "replace")
+
+    @property
     def names_library(self) -> bool:
         """Return True if the client has said which library it is, as `software` does, and faster."""
         return type(self._library) is Software or self.software is not None
@@ -97,6 +104,9 @@ class Identity:
     def request(self, step: Step, frame: bytes) -> None:
         """Look at a request of the client, given without its size."""
         if step.key == API_VERSIONS:
+            length = int.from_bytes(frame[ID_LENGTH], "big", signed=True)
+            start = ID_LENGTH.stop
+            self._client_id = None if length < 0 else bytes(frame[start : start + min(length, LONGEST)])
             if step.version >= NAMED_SINCE:  # whom the broker sends back to version 0 has said who it is
                 self.notify()
                 self._library = frame if len(frame) <= MAX_KEPT_REQUEST else library_of(frame)

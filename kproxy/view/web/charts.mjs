@@ -12,18 +12,32 @@ const MOST_LINES = 6;
 const COLOURS = ["--blue", "--amber", "--green", "--violet", "--teal", "--red", "--dim"];
 const SPANS = [[300, "5 min"], [900, "15 min"], [SECONDS, "1 h"]];
 
-const shown = { span: 300, turns: 0 };
+const shown = { span: 300, turns: 0, log: true }; // `log`: latencies on a logarithmic scale
 
 view({ name: "charts", proxy: true, title: "Charts", order: 50, draw });
 
-// Charts by title: which series, how a value is written. `all`: series with this beginning, those with most first.
+// Return the range of a linear axis: from 0 to a twentieth above the highest value.
+export function linearRange(high) {
+  return [0, high > 0 ? high * 1.05 : 1];
+}
+
+// Return the range of a logarithmic axis: whole decades around the values, one at least.
+export function logRange(low, high) {
+  if (!(high > 0)) return [1, 10];
+  const from = Math.floor(Math.log10(low > 0 ? low : high)), to = Math.ceil(Math.log10(high));
+  return [10 ** from, 10 ** Math.max(to, from + 1)];
+}
+
+// Charts by title: which series, how a value is written. `all`: series with this beginning, those with most first. `log`:
+// on a logarithmic scale, unless that is turned off.
 const CHARTS = [
   { title: "Exchanges a second", series: ["passed", "matched"], write: rate },
   { title: "Bytes a second", series: ["bytes in", "bytes out"], write: bytes },
-  { title: "Latency but of Fetch", series: ["p50", "p90", "p99"], write: ms },
-  { title: "p50 by API", all: "p50 ", write: ms },
-  { title: "p90 by API", all: "p90 ", write: ms },
-  { title: "p99 by API", all: "p99 ", write: ms },
+  { title: "Client-side latency, without Fetch", series: ["p50", "p90", "p99"], write: ms, log: true },
+  { title: "Mean latency by part, without Fetch", series: ["mean rule", "mean kproxy", "mean broker"], write: ms },
+  { title: "p50 by API", all: "p50 ", write: ms, log: true },
+  { title: "p90 by API", all: "p90 ", write: ms, log: true },
+  { title: "p99 by API", all: "p99 ", write: ms, log: true },
   { title: "Errors a second, of those looked at", all: "error ", write: rate },
   { title: "Throttling told to clients, ms a second", series: ["throttle"], write: ms },
   { title: "Connections", series: ["connections"], write: number },
@@ -83,9 +97,12 @@ class Chart extends Component {
       width: this.element.clientWidth || 400, height: HEIGHT,
       cursor: { sync: { key: "kproxy" }, drag: { x: false, y: false } },
       legend: { live: true },
-      scales: { y: { range: (plot, low, high) => [0, Math.max(high ?? 0, 1) * 1.05] } },
+      scales: {
+        x: { range: (plot, first, last) => [(last ?? 0) - shown.span, last ?? 0] },
+        y: chart.log && shown.log ? { distr: 3, log: 10, range: (plot, low, high) => logRange(low, high) } : { range: (plot, low, high) => linearRange(high) },
+      },
       axes: [{ ...axis, size: 24, values: (plot, times) => times.map((time) => clock(time).slice(0, shown.span > 900 ? 5 : 8)) },
-        { ...axis, size: 62, values: (plot, values) => values.map((value) => chart.write(value)) }],
+        { ...axis, size: 62, values: (plot, values) => values.map((value) => (value === null ? "" : chart.write(value))) }],
       series: [{ value: (plot, time) => (time === null ? "" : clock(time)) }, ...lines.map(([, label], index) => ({
         label, stroke: colour(COLOURS[index]), width: 1.3, points: { show: false }, spanGaps: true,
         value: (plot, value) => (value === null || value === undefined ? "–" : chart.write(value)),
@@ -100,7 +117,8 @@ class Chart extends Component {
 }
 
 function draw() {
-  return html`<main class="page" aria-label="Charts"><div class="tools"><h2>Charts</h2><span class="dim">of all exchanges, whatever the list leaves out; errors of those looked at</span>
+  return html`<main class="page" aria-label="Charts"><div class="tools"><h2>Charts</h2><span class="dim">rates of all exchanges; latencies, bytes and errors of those looked at</span>
+    <button class="log" aria-pressed=${String(shown.log)} onClick=${() => { shown.log = !shown.log; shown.turns++; changed(); }}>Log scale of latencies</button>
     <span class="spans" role="group" aria-label="Time">${SPANS.map(([span, text]) => html`<button aria-pressed=${String(span === shown.span)} onClick=${() => { shown.span = span; shown.turns++; changed(); }}>${text}</button>`)}</span></div>
     <div class="scroll charts" tabindex="0" role="region" aria-label="Charts">${CHARTS.map((chart) => html`<${Chart} key=${chart.title} chart=${chart} turn=${shown.turns} />`)}</div></main>`;
 }

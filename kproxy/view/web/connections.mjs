@@ -40,13 +40,13 @@ function move(step) {
   requestAnimationFrame(() => document.querySelector(".table [aria-selected=true]")?.scrollIntoView({ block: "nearest" }));
 }
 
-const HEADS = ["#", "client", "library", "principal", "listener", "goes to", "since", "in flight", "from client", "from broker", "names", "state"];
+const HEADS = ["#", "client id", "address", "library", "principal", "listener", "goes to", "since", "in flight", "from client", "from broker", "names", "state"];
 
 function draw() {
   return html`<main class="page" aria-label="Connections"><div class="tools"><h2>${count(shown.list.length, "connection")}</h2>${tools()}</div>
     <div class="scroll" tabindex="0" role="region" aria-label="Open connections"><table class="table" role="grid" aria-label="Connections"><thead><tr role="row">${HEADS.map((text) => html`<th role="columnheader" scope="col">${text}</th>`)}</tr></thead>
     <tbody>${shown.list.slice(0, shown.most).map((one) => html`<tr role="row" key=${one.id} aria-selected=${String(one.id === shown.chosen)} onClick=${() => choose(one.id)} onDblClick=${() => followIt(one.id)}>
-      <td role="gridcell"><i class=${dot(one.id)}></i>${one.id}</td><td role="gridcell">${one.client}</td><td role="gridcell">${one.software ?? ""}</td><td role="gridcell">${one.principal ?? ""}</td><td role="gridcell">${one.listener}</td>
+      <td role="gridcell"><i class=${dot(one.id)}></i>${one.id}</td><td role="gridcell">${one.client_id ?? ""}</td><td role="gridcell">${one.client}</td><td role="gridcell">${one.software ?? ""}</td><td role="gridcell">${one.principal ?? ""}</td><td role="gridcell">${one.listener}</td>
       <td role="gridcell">${one.node === null ? "bootstrap" : `node ${one.node}`} <span class="dim">${one.broker ?? "not connected yet"}</span></td><td role="gridcell">${clock(Date.parse(one.since) / 1000)}</td>
       <td role="gridcell" class="r">${number(one.in_flight)}</td><td role="gridcell" class="r">${bytes(one.client_bytes)}</td><td role="gridcell" class="r">${bytes(one.broker_bytes)}</td>
       <td role="gridcell">${one.rules.map((name) => html`<em class="tag">${name}</em>`)}</td><td role="gridcell">${one.leaving ? "leaving" : one.outdated ? html`<span class="slow">outdated names</span>` : ""}</td></tr>`)}</tbody></table>
@@ -54,14 +54,14 @@ function draw() {
     ${ends()}</div></main>`;
 }
 
-const END_HEADS = ["ended", "#", "client", "lasted", "listener", "went to", "from client", "from broker", "why", "whose doing"];
+const END_HEADS = ["ended", "#", "client id", "address", "lasted", "listener", "went to", "from client", "from broker", "why", "whose doing"];
 
 // Show why the last connections ended.
 function ends() {
   if (!shown.ended.length) return "";
   const lasted = (one) => duration((Date.parse(one.ended) - Date.parse(one.since)) / 1000);
   return html`<h2>Why the last ${number(shown.ended.length)} ended</h2><table class="table ended" aria-label="Ended connections"><thead><tr>${END_HEADS.map((text) => html`<th scope="col" key=${text}>${text}</th>`)}</tr></thead>
-    <tbody>${shown.ended.map((one) => html`<tr key=${one.id}><td>${clock(Date.parse(one.ended) / 1000)}</td><td><i class=${dot(one.id)}></i>${one.id}</td><td>${one.client}</td><td>${lasted(one)}</td>
+    <tbody>${shown.ended.map((one) => html`<tr key=${one.id}><td>${clock(Date.parse(one.ended) / 1000)}</td><td><i class=${dot(one.id)}></i>${one.id}</td><td>${one.client_id ?? ""}</td><td>${one.client}</td><td>${lasted(one)}</td>
       <td>${one.listener}</td><td>${one.node === null ? "bootstrap" : `node ${one.node}`} <span class="dim">${one.broker ?? "never connected"}</span></td><td>${bytes(one.client_bytes)}</td><td>${bytes(one.broker_bytes)}</td>
       <td class=${one.blame ? "bad" : ""}>${one.reason || one.cause}</td><td>${one.blame}</td></tr>`)}</tbody></table>`;
 }

@@ -126,17 +126,23 @@ function Half({ half, name, sides }) {
     <${Tree} key=${`${state.selected}${name}${main === client}`} steps=${main.steps} data=${main.data} label=${`Fields of the ${name}`} chosen=${shown.of === name ? shown.chosen : null}
       marked=${shown.of === name ? shown.marked : null} mark=${(step) => { shown.of = name; mark(step); }}
       choose=${(at) => { shown.of = name; choose(main, at); }} others=${main === client ? found.others : NONE} /></div>`;
-  const pane = (frame, title, note, marks) => html`<${Hex} frame=${frame} title=${title} note=${note} marked=${shown.of === name ? paired(main, frame) : null}
+  const pane = (frame, title, note, marks) => html`<${Hex} kind=${title === sent[0] ? "of-client" : "of-broker"} frame=${frame} title=${title} note=${note} marked=${shown.of === name ? paired(main, frame) : null}
     changedSteps=${marks} mark=${(step) => { shown.of = name; mark(paired(frame, main, step)); }}
     chooseStep=${(step) => { shown.of = name; chooseStep(main, paired(frame, main, step)); }} />`;
   if (sides === 1) return html`${tree}${pane(main, main === client ? sent[0] : sent[1], size(main), new Set())}`;
   const count = found.paths.size;
-  return html`${tree}
+  return html`${switcher(sent)}${tree}
     ${state.bytesOf !== "broker" && pane(client, sent[0], size(client), found.client)}
     ${state.bytesOf !== "client" && (broker
       ? pane(broker, sent[1], `${size(broker)} · ${count} field${count === 1 ? "" : "s"} changed`, found.broker)
       : state.bytesOf === "broker" ? pane(client, sent[1], size(client), new Set())
-      : html`<div class="hex same"><h3>${sent[1]} <span>the same</span></h3></div>`)}`;
+      : html`<div class="hex same of-broker"><h3>${sent[1]} <span>the same</span></h3></div>`)}`;
+}
+
+// Draw the buttons that choose one pane where all do not fit beside each other: fields, the client's bytes, the broker's.
+function switcher(sent) {
+  return html`<div class="panes" role="group" aria-label="Shown part of the frame">${[["fields", "Fields"], ["client", sent[0]], ["broker", sent[1]]].map(([name, text]) => html`
+    <button key=${name} aria-pressed=${String(state.pane === name)} onClick=${() => { state.pane = name; changed(); }}>${text}</button>`)}</div>`;
 }
 
 // Return the step of another frame that has the path of a step of this one.
@@ -161,7 +167,7 @@ export class Details extends Component {
     const one = detailOf(id);
     const place = rows.find(id);
     const row = place < 0 ? one?.row : rows.row(place);
-    return html`<section class=${`details tab-${state.tab}${state.sideBySide ? " beside" : ""}`} aria-label=${`Exchange ${id}`}>
+    return html`<section class=${`details tab-${state.tab} pane-${state.pane}${state.sideBySide ? " beside" : ""}`} aria-label=${`Exchange ${id}`}>
       <h2>Exchange ${id} ${row && title(row, place)}${from(one?.data?.again_of ?? row?.again_of)}<span class="actions">${buttons("exchange")}</span></h2>
       <div class="tabs"><div role="tablist" aria-label="Parts of the exchange" onKeyDown=${turn}>${TABS.map(([name, text]) => html`
         <button role="tab" key=${name} id=${`tab-${name}`} aria-controls="part" tabindex=${name === state.tab ? 0 : -1}

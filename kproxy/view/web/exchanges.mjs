@@ -3,10 +3,11 @@
 import { changed, html } from "./dom.mjs";
 import { Details, detailOf, watchSelection } from "./detail.mjs";
 import { FilterBar, focusFilter } from "./filterbar.mjs";
+import { copyText } from "./clipboard.mjs";
 import { aboutWhat } from "./keys.mjs";
-import { List, SCALES, bring, follow, move } from "./list.mjs";
+import { COLUMNS, List, SCALES, bring, follow, move, shownColumns, sortBy } from "./list.mjs";
 import { begin, clear, rows } from "./live.mjs";
-import { command, on, say, view } from "./registry.mjs";
+import { closeDialog, command, on, openDialog, say, view } from "./registry.mjs";
 import { search, Search } from "./search.mjs";
 import { keepAddress, select, state } from "./state.mjs";
 import { Splitter } from "./splitter.mjs";
@@ -50,6 +51,9 @@ command({ ...list, key: "z", title: "Clear", help: "forget the rows that are her
 command({ ...list, key: "<", title: "Shorter scale", help: "a shorter scale of the waterfall", act: () => scale(-1) });
 command({ ...list, key: ">", title: "Longer scale", help: "a longer scale of the waterfall", act: () => scale(1) });
 command({ ...list, key: "C", title: "Columns", help: "choose columns and their order", act: askColumns });
+command({ ...list, key: "s", title: "Sort…", help: "sort by a column, or by time", act: askSort });
+command({ ...list, key: "y", title: "Copy row", help: "copy the chosen row as JSON", group: "exchange", when: ({ row }) => row !== null,
+  act: ({ row }) => copyText(rowJson(row)) });
 command({ ...list, key: "enter l", title: "Details", help: "details", act: openDetails });
 command({ ...list, key: "esc h q", title: "Close the details", help: "close the details", when: () => state.selected !== null, act: () => {
   select(null);
@@ -59,6 +63,21 @@ command({ ...list, key: "f", title: "Filter", group: "filter", help: "filter", a
 command({ ...list, key: "/", title: "Search", group: "filter", help: "search", act: () => search.ask() });
 command({ ...list, key: "n", title: "Next match", group: "filter", help: "next match", act: () => search.go(1) });
 command({ ...list, key: "N", title: "Match before", help: "match before", group: "filter", act: () => search.go(-1) });
+
+// Return a row as JSON, without its place in the page.
+export function rowJson(row) {
+  const { place: _, ...rest } = row;
+  return JSON.stringify(rest, null, 2);
+}
+
+// Ask for the column to sort by, latency first.
+function askSort() {
+  const names = ["latency", ...shownColumns().filter((name) => name !== "latency" && name !== "waterfall")];
+  const sort = (name) => () => { closeDialog(); sortBy(name); };
+  openDialog(() => html`<ul class="choices"><li><button autofocus onClick=${sort(names[0])}>latency</button></li><li><button onClick=${sort(null)}>time, as rows come</button></li>
+    ${names.slice(1).filter((name) => name !== "time").map((name) => html`<li key=${name}><button onClick=${sort(name)}>${COLUMNS[name].title}</button></li>`)}</ul>
+    <p class="foot"><button class="last" onClick=${closeDialog}>Cancel<kbd>esc</kbd></button></p>`, { title: "Sort by" });
+}
 
 function openDetails() {
   if (state.selected === null) move(Infinity);

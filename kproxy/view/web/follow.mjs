@@ -12,6 +12,7 @@ import { go, select, state } from "./state.mjs";
 const MOST = 500;
 const LANES = 8;
 const LINE = 18;
+const PITCH = 5, ROOM = 60; // pixels from one bar to the next, and for all bars of a lane
 const TOLD = new Set(["Produce", "InitProducerId", "Fetch", "JoinGroup", "OffsetCommit", "TxnOffsetCommit"]);
 const AT_ONCE = 4;
 
@@ -84,7 +85,7 @@ export function layout(list) {
       free[lane][bar.slot] = false;
     }
   });
-  return { lanes, moments, bars: [...bars.values()] };
+  return { lanes, moments, bars: [...bars.values()], slots: free.map((one) => one.length) };
 }
 
 function followed() {
@@ -111,7 +112,9 @@ async function learn(list) {
 
 function draw() {
   const list = followed();
-  const { lanes, moments, bars } = layout(list);
+  const { lanes, moments, bars, slots } = layout(list);
+  const pitch = slots.map((count) => Math.min(PITCH, ROOM / Math.max(1, count))); // of many at a time the bars move together
+  const shift = slots.map((count, lane) => Math.max(26, count * pitch[lane] + 8)); // where the texts begin
   learn(list);
   const notes = breaks(list.map((row) => [row.id, events.get(row.id)]).filter(([, event]) => event));
   const width = `${lanes.length || 1}`;
@@ -123,9 +126,9 @@ function draw() {
       <div class="lane-heads">${lanes.map((one) => html`<h3 key=${one}><i class=${dot(one)}></i>connection ${one} <span>${list.find((row) => row.connection === one)?.client ?? ""}</span></h3>`)}</div>
       <div class="moments" style=${{ height: `${moments.length * LINE}px` }}>
       ${bars.map(({ row, lane, slot, from, to }) => html`<i key=${row.id} class=${`bar ${row.errors.length ? "failed" : row.rules.length ? "by-rule" : ""}`}
-        style=${{ left: `calc(66px + (100% - 66px) / ${width} * ${lane} + ${slot * 5}px)`, top: `${from * LINE + 3}px`, height: `${Math.max(1, to - from + 1) * LINE - 6}px` }}></i>`)}
+        style=${{ left: `calc(66px + (100% - 66px) / ${width} * ${lane} + ${(slot * pitch[lane]).toFixed(1)}px)`, top: `${from * LINE + 3}px`, height: `${Math.max(1, to - from + 1) * LINE - 6}px` }}></i>`)}
       ${moments.map((moment, line) => html`<div class="moment" key=${`${moment.row.id}${moment.down}`} style=${{ top: `${line * LINE}px` }}><span class="o">${fine(moment.time, true)}</span>
-        <button style=${{ left: `calc(66px + (100% - 66px) / ${width} * ${moment.lane} + 26px)`, "max-width": `calc((100% - 66px) / ${width} - 30px)` }} onClick=${() => { select(moment.row.id); go("exchanges", { f: state.filter, x: moment.row.id }); }}>
+        <button style=${{ left: `calc(66px + (100% - 66px) / ${width} * ${moment.lane} + ${shift[moment.lane]}px)`, "max-width": `calc((100% - 66px) / ${width} - ${shift[moment.lane] + 4}px)` }} onClick=${() => { select(moment.row.id); go("exchanges", { f: state.filter, x: moment.row.id }); }}>
         ${moment.down ? html`↓ <b>${moment.row.api}</b> ${moment.row.about ?? ""}` : html`<span class="dim">↑ ${bytes(moment.row.response)} · ${ms(moment.row.latency)}</span> <span class="bad">${moment.row.errors.join(", ")}</span>`}
         ${moment.down && notes.get(moment.row.id)?.map((text) => html` <em class="tag warn">${text}</em>`)}</button></div>`)}</div></div></div></main>`;
 }

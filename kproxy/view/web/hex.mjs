@@ -47,7 +47,7 @@ export class Hex extends Component {
       this.props.chooseStep(Math.min(frame.steps.length - 1, Math.max(0, next)));
     };
   }
-  render({ frame, title, note, marked, changedSteps }) {
+  render({ frame, title, note, marked, changedSteps, kind = "" }) {
     const { data, owner } = frame;
     const count = Math.ceil(data.length / WIDTH);
     const look = marked === null || !frame.steps[marked] ? null : Math.floor(frame.steps[marked][0] / WIDTH);
@@ -68,7 +68,7 @@ export class Hex extends Component {
       const from = index * WIDTH, to = Math.min(data.length, from + WIDTH);
       return html`<div key=${index} class="bytes"><span class="o">${String(from).padStart(5)}</span>  ${run(from, to, bytesOf)}${" ".repeat((WIDTH - (to - from)) * 3)}${run(from, to, textOf)}</div>`;
     };
-    return html`<div class="hex"><h3>${title} <span>${note}</span></h3>
+    return html`<div class=${`hex ${kind}`}><h3>${title} <span>${note}</span></h3>
       <${Lines} class="hx" role="group" tabindex="0" aria-label=${`Bytes: ${title}`} count=${count} height=${LINE} look=${look} of=${frame}
         line=${line} onMouseOver=${this.over} onClick=${this.clicked} onKeyDown=${this.key} /></div>`;
   }

@@ -1,12 +1,13 @@
-// What the ticks said, one value a second for an hour: all exchanges, whatever the list leaves out.
+// What the ticks said, one value a second for an hour. Rates are of all exchanges, latencies of those looked at.
 
-import { family, quantile } from "./format.mjs";
+import { addBuckets, family, quantile } from "./format.mjs";
 
 export const SECONDS = 3600;
 const MOST_OF = 100; // series of one sort: errors, rules, of APIs three sorts; the one that was silent longest goes
 const SORT = /^(p\d+|error|rule) ./;
 const COUNTED = /^(error|rule) ./; // what a tick does not name has not happened
 const MINUTE = 60;
+const PARTS = ["rule", "kproxy", "broker"];
 
 export class History {
   constructor() {
@@ -17,7 +18,7 @@ export class History {
     this.sorts = new Map(); // names of series by their sort; who was heard last stands last
     this.length = 0; // ticks that came so far; the newest is at (length - 1) % SECONDS
     this.minute = []; // the newest ticks whole
-    this.bounds = [];
+    this.step = 1.05; // factor between the bounds of two latency buckets
     this.last = null;
   }
   // Return the values of a series; it is made when it is first set. Those that are always there have room of their own:
@@ -52,15 +53,19 @@ export class History {
     this.minute.push(tick);
     if (this.minute.length > MINUTE) this.minute.shift();
     const rates = { data: 0, group: 0, other: 0 };
-    let into = 0, out = 0, all = [], failed = 0;
-    for (const [api, [count, errors, bytesIn, bytesOut, buckets]] of Object.entries(tick.apis ?? {})) {
+    let into = 0, out = 0, failed = 0;
+    const all = new Map(), sums = { rule: 0, kproxy: 0, broker: 0 };
+    for (const [api, [count, errors, bytesIn, bytesOut, latency]] of Object.entries(tick.apis ?? {})) {
       const kind = family(api);
       rates[kind === "data" || kind === "group" ? kind : "other"] += count;
       into += bytesIn;
       out += bytesOut;
       failed += errors;
-      if (api !== "Fetch") all = buckets.map((value, index) => value + (all[index] ?? 0));
-      for (const q of [0.5, 0.9, 0.99]) put(`p${q * 100} ${api}`, quantile(this.bounds, buckets, q));
+      if (api !== "Fetch") {
+        addBuckets(all, latency.buckets);
+        for (const name of PARTS) sums[name] += latency[`${name}_ms`];
+      }
+      for (const q of [0.5, 0.9, 0.99]) put(`p${q * 100} ${api}`, quantile(this.step, latency.buckets, q));
     }
     put("time", time);
     for (const kind in rates) put(kind, rates[kind] / seconds);
@@ -68,7 +73,9 @@ export class History {
     put("matched", tick.matched / seconds);
     put("bytes in", into / seconds);
     put("bytes out", out / seconds);
-    for (const q of [0.5, 0.9, 0.99]) put(`p${q * 100}`, quantile(this.bounds, all, q));
+    for (const q of [0.5, 0.9, 0.99]) put(`p${q * 100}`, quantile(this.step, all, q));
+    const answered = [...all.values()].reduce((sum, one) => sum + one, 0);
+    for (const name of PARTS) put(`mean ${name}`, answered ? sums[name] / answered : null);
     const named = Object.values(tick.errors ?? {}).reduce((sum, count) => sum + count, 0);
     put("errors", Math.max(named, failed) / seconds);
     for (const [name, count] of Object.entries(tick.errors ?? {})) put(`error ${name}`, count / seconds);
@@ -91,26 +98,27 @@ export class History {
     }
     return found;
   }
-  // Return what the last minute says of each API: a second's exchanges and three quantiles, busiest first.
+  // Return of each API in the last minute: exchanges a second, three quantiles, and the parts of latency; busiest first.
   table() {
     const found = new Map();
     let seconds = 0;
     for (const tick of this.minute) {
       seconds += tick.seconds || 1;
-      for (const [api, [count, errors, , , buckets]] of Object.entries(tick.apis ?? {})) {
-        const sum = found.get(api) ?? { api, count: 0, errors: 0, buckets: [] };
+      for (const [api, [count, errors, , , latency]] of Object.entries(tick.apis ?? {})) {
+        const sum = found.get(api) ?? { api, count: 0, errors: 0, buckets: new Map(), parts: { rule: 0, kproxy: 0, broker: 0 } };
         sum.count += count;
         sum.errors += errors;
-        buckets.forEach((value, index) => { sum.buckets[index] = (sum.buckets[index] ?? 0) + value; });
+        addBuckets(sum.buckets, latency.buckets);
+        for (const name of PARTS) sum.parts[name] += latency[`${name}_ms`];
         found.set(api, sum);
       }
     }
     return [...found.values()]
-      .map(({ api, count, errors, buckets }) => ({
-        api, count, errors, rate: seconds ? count / seconds : 0,
-        p50: quantile(this.bounds, buckets, 0.5),
-        p90: quantile(this.bounds, buckets, 0.9),
-        p99: quantile(this.bounds, buckets, 0.99),
+      .map(({ buckets, ...one }) => ({
+        ...one, rate: seconds ? one.count / seconds : 0,
+        p50: quantile(this.step, buckets, 0.5),
+        p90: quantile(this.step, buckets, 0.9),
+        p99: quantile(this.step, buckets, 0.99),
       }))
       .filter((row) => row.count)
       .sort((a, b) => b.count - a.count);

@@ -53,7 +53,8 @@ function pressed(event) {
   }
   if (OWN.has(key) && target.closest?.("button, a, [role=tab], [role=separator], [role=tree], summary, .hx, dialog")) return;
   const fitting = commands.filter((command) => command.keys.includes(key) && mayUse(command) && inFocus(command, target));
-  const found = fitting.find((command) => command.view) ?? fitting[0]; // a view's own keys go before those of the page
+  // keys of what has the focus go before those of the view, and these before those of the page
+  const found = fitting.find((command) => command.focus) ?? fitting.find((command) => command.view) ?? fitting[0];
   if (!found) return;
   event.preventDefault();
   use(found);

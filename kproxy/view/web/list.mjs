@@ -8,10 +8,12 @@ import { bytes, duration, family, fine, ms, number } from "./format.mjs";
 import { live, rows } from "./live.mjs";
 import { marks } from "./marks.mjs";
 import { select, state } from "./state.mjs";
+import { now } from "./timeline.mjs";
 
 export const HEIGHT = 19;
 const HEAD = 20;
 const SLOW = 200;
+const SORT_EVERY = 1000; // milliseconds
 export const SCALES = [0.5, 1, 2, 5, 10, 30, 60];
 
 const right = (place, name, show) => html`<span role="gridcell" class="r">${show(rows.number(place, name))}</span>`;
@@ -76,7 +78,7 @@ function shortId(place) {
 const again = (place) => (rows.text(place, "again_of") ? `sent again from ${rows.text(place, "again_of")}` : null);
 
 function hour() {
-  const last = rows.count ? rows.number(rows.next - 1, "time") : Date.now() / 1000;
+  const last = rows.count ? rows.number(rows.next - 1, "time") : now();
   return fine(last).slice(0, 5);
 }
 
@@ -88,7 +90,7 @@ export const longPoll = (place) => {
 function latency(place) {
   const value = rows.number(place, "latency");
   if (rows.text(place, "outcome") === null) {
-    const since = Date.now() / 1000 - rows.number(place, "time");
+    const since = now() - rows.number(place, "time");
     return html`<span role="gridcell" class="r dim">${since > 0.95 ? duration(since) : ""}</span>`;
   }
   const slow = value >= SLOW && !longPoll(place);
@@ -104,7 +106,7 @@ function outcome(place) {
   if (errors.length) return html`<span role="gridcell" class="bad" title=${errors.join(", ")}>${errors.join(", ")}</span>`;
   const how = rows.text(place, "outcome");
   if (how === null) {
-    const long = Date.now() / 1000 - rows.number(place, "time") > 3 && !(rows.number(place, "max_wait") > 0);
+    const long = now() - rows.number(place, "time") > 3 && !(rows.number(place, "max_wait") > 0);
     return html`<span role="gridcell" class=${long ? "bad" : "dim"}>${long ? "no answer so far" : "under way"}</span>`;
   }
   const bad = how === "unanswered" || how === "closed";
@@ -127,8 +129,8 @@ export function parts(place) {
   const begun = rows.number(place, "time") * 1000;
   const held = rows.number(place, "rule_ms") || 0;
   if (rows.text(place, "outcome") === null) {
-    const now = Date.now() - begun;
-    return [[decorated(place) ? "h" : rows.number(place, "max_wait") > 0 ? "w" : "b", 0, Math.max(now, 1)]];
+    const since = now() * 1000 - begun;
+    return [[decorated(place) ? "h" : rows.number(place, "max_wait") > 0 ? "w" : "b", 0, Math.max(since, 1)]];
   }
   if (Number.isNaN(whole)) return [[rows.text(place, "answered_by") === "kproxy" ? "k" : "b", 0, 0]];
   if (rows.text(place, "answered_by") === "kproxy") return held ? [["h", 0, held], ["k", held, whole]] : [["k", 0, whole]];
@@ -183,27 +185,71 @@ function rowClass(place) {
   return names.join(" ");
 }
 
-// What the list shows: all rows, or those of the time that is chosen, or that are held. `at(index)` is the place of a row.
+// Values by which a column is sorted; columns that are not here are sorted by their texts.
+const SORTED_BY = { id: (place) => place, time: number_of("time"), connection: number_of("connection"), records: number_of("records"),
+  request: number_of("request"), response: number_of("response"), latency: number_of("latency"), throttle: number_of("throttle"),
+  producer_id: number_of("producer_id"), waterfall: number_of("time"), rules: (place) => rows.text(place, "rules"),
+  outcome: (place) => rows.text(place, "errors") ?? rows.text(place, "outcome") };
+const FIRST_DOWN = new Set(["latency", "throttle", "records", "request", "response"]); // the largest first
+
+function number_of(name) {
+  return (place) => rows.number(place, name);
+}
+
+// Sort by a column; again: the other way; once more: by time again.
+export function sortBy(column) {
+  const first = FIRST_DOWN.has(column), now = state.sort;
+  if (column === null || (now?.column === column && now.down !== first)) state.sort = null;
+  else state.sort = { column, down: now?.column === column ? !first : first };
+  if (state.sort) state.follow = false;
+  changed();
+}
+
+// Return places in the order of the sorted column; rows without a value last, equal ones by time.
+export function sorted(places, { column, down }) {
+  const value = SORTED_BY[column] ?? ((place) => rows.text(place, column));
+  const missing = (one) => one === null || one === undefined || Number.isNaN(one);
+  const list = places.map((place) => [value(place), place]);
+  const sign = down ? -1 : 1;
+  list.sort(([a, one], [b, other]) => {
+    if (missing(a) || missing(b)) return missing(a) - missing(b) || one - other;
+    return sign * (a < b ? -1 : a > b ? 1 : 0) || one - other;
+  });
+  return list.map(([, place]) => place);
+}
+
+const listOf = (places) => ({ count: places.length, at: (index) => places[index], index: (place) => places.indexOf(place) });
+
+// Return what the list shows: all rows, or those of the chosen time, or held ones. `at(index)` is the place of a row.
+shown.timer = null;
 export function shown() {
   if (state.heldOnly) {
     const places = [...rows.open.values()].filter((place) => rows.has(place) && decorated(place)).sort((one, other) => one - other);
-    return { count: places.length, at: (index) => places[index], index: (place) => places.indexOf(place) };
+    return listOf(state.sort ? sorted(places, state.sort) : places);
   }
-  if (state.range === null) {
+  if (state.range === null && state.sort === null) {
     return { count: rows.count, at: (index) => rows.first + index, index: (place) => place - rows.first };
   }
-  const key = `${rows.first} ${rows.next} ${rows.cleared} ${state.range}`;
-  if (shown.key !== key) {
-    shown.key = key;
-    shown.places = [];
-    const [from, to] = state.range;
+  const key = `${rows.first} ${rows.next} ${rows.cleared} ${state.range} ${state.sort?.column} ${state.sort?.down}`;
+  const what = `${rows.cleared} ${state.range} ${state.sort?.column} ${state.sort?.down}`;
+  // A sort takes some time, so new rows are sorted in once a second.
+  const rest = state.sort && shown.what === what ? shown.when + SORT_EVERY - Date.now() : 0;
+  if (shown.key !== key && rest > 0) {
+    shown.timer ??= setTimeout(() => { shown.timer = null; changed(); }, rest);
+  } else if (shown.key !== key) {
+    Object.assign(shown, { key, what, when: Date.now(), places: [] });
+    const [from, to] = state.range ?? [-Infinity, Infinity];
     for (let place = rows.first; place < rows.next; place++) {
       const time = rows.number(place, "time");
-      if (time >= from && time <= to) shown.places.push(place);
+      if (time >= from && time <= to && !(state.sort && rows.isNote(place))) shown.places.push(place);
     }
+    if (state.sort) shown.places = sorted(shown.places, state.sort);
   }
-  const places = shown.places;
-  return { count: places.length, at: (index) => places[index], index: (place) => places.indexOf(place) };
+  if (shown.first !== rows.first) {
+    shown.first = rows.first;
+    shown.places = shown.places.filter((place) => rows.has(place));
+  }
+  return listOf(shown.places);
 }
 
 // Choose the row that is `step` rows from the chosen one, or the first or the last one.
@@ -232,6 +278,7 @@ bring.place = null;
 
 export function follow(wanted = !state.follow) {
   state.follow = wanted;
+  if (wanted) state.sort = null;
   changed();
 }
 
@@ -280,7 +327,7 @@ export class List extends Component {
     const element = this.element;
     if (state.follow) {
       element.scrollTop = element.scrollHeight;
-    } else if (rows.gone > this.gone && state.range === null) {
+    } else if (rows.gone > this.gone && state.range === null && state.sort === null) {
       element.scrollTop -= (rows.gone - this.gone) * HEIGHT;
     }
     this.gone = rows.gone;
@@ -296,7 +343,8 @@ export class List extends Component {
     const { count, at } = shown();
     const most = Math.ceil(this.room / HEIGHT) + 1;
     const end = Math.max(0, count * HEIGHT + HEAD - this.room);
-    const top = state.follow ? end : Math.min(end, Math.max(0, this.top - (rows.gone - (this.gone ?? 0)) * HEIGHT));
+    const gone = state.sort === null ? rows.gone - (this.gone ?? 0) : 0;
+    const top = state.follow ? end : Math.min(end, Math.max(0, this.top - gone * HEIGHT));
     const first = Math.max(0, Math.floor(top / HEIGHT) - 1);
     const places = [];
     for (let index = first; index < Math.min(count, first + most + 1); index++) places.push(at(index));
@@ -317,7 +365,9 @@ export class List extends Component {
 function head(name) {
   if (name !== "waterfall") {
     const { title, right: toRight, head: own } = COLUMNS[name];
-    return html`<span role="columnheader" key=${name} class=${toRight ? "r" : ""}>${own ? own() : title}</span>`;
+    const down = state.sort?.column === name ? state.sort.down : null;
+    return html`<span role="columnheader" key=${name} class=${toRight ? "r" : ""} aria-sort=${down === null ? null : down ? "descending" : "ascending"}>
+      <button tabindex="-1" title=${`sort by ${title}`} onClick=${() => sortBy(name)}>${own ? own() : title}${down !== null && html`<i aria-hidden="true">${down ? "▾" : "▴"}</i>`}</button></span>`;
   }
   const step = frame.span / 4;
   const marksAt = [0, 1, 2, 3].map((part) => html`<span>${fine(frame.from + part * step, true).slice(0, step % 1 ? 4 : 2)}</span>`);

@@ -66,7 +66,7 @@ function hello(data) {
   const again = live.hello !== null;
   opened();
   live.hello = data;
-  history.bounds = data.latency_bounds ?? [];
+  history.step = data.latency_step ?? history.step;
   names = data.columns;
   if (again) emit("resumed", data);
 }

@@ -5,6 +5,7 @@ import { changed, html } from "./dom.mjs";
 import { bytes, clock, ms, number } from "./format.mjs";
 import { buttons } from "./keys.mjs";
 import { history, rows } from "./live.mjs";
+import { byApi } from "./timeline.mjs";
 import { complain, on, section } from "./registry.mjs";
 import { state } from "./state.mjs";
 
@@ -41,11 +42,23 @@ section({ name: "connection", order: 30, when: () => chosen() !== null, draw: ()
       <dt>${name}</dt><dd title=${words.join(" · ")}>${words.join(" · ")}</dd>`)}</dl><div class="actions">${buttons("connection")}</div>`;
 } });
 
+const PARTS = [["h", "rule", "rules"], ["b", "broker", "the broker"], ["k", "kproxy", "kproxy"]];
+
+// Draw the parts of an API's latency as a bar, with their shares in words.
+function partsOf({ parts }) {
+  const whole = Object.values(parts).reduce((sum, one) => sum + one, 0);
+  if (!whole) return "";
+  const share = (name) => (parts[name] / whole) * 100;
+  const words = PARTS.map(([, name, text]) => `${text} ${share(name).toFixed(0)} %`).join(", ");
+  return html`<span class="bar" role="img" aria-label=${words} title=${words}>${PARTS.map(([kind, name]) => html`<s class=${kind} style=${{ width: `${share(name).toFixed(1)}%` }}></s>`)}</span>`;
+}
+
 section({ name: "minute", order: 40, draw: () => {
-  const table = history.table().slice(0, 8);
-  return html`<h2><b>Last minute</b> milliseconds</h2><table><thead><tr><th scope="col">API</th><th scope="col">/s</th><th scope="col">p50</th><th scope="col">p90</th><th scope="col">p99</th></tr></thead>
+  const { title, rows: all } = byApi();
+  const table = all.slice(0, 8);
+  return html`<h2><b>${title}</b> client-side latency, ms</h2><table class="by-api"><thead><tr><th scope="col">API</th><th scope="col">/s</th><th scope="col">p50</th><th scope="col">p90</th><th scope="col">p99</th><th scope="col">parts</th></tr></thead>
     <tbody>${table.map((row) => html`<tr key=${row.api}><th scope="row">${row.api}</th><td>${row.rate < 10 ? row.rate.toFixed(1) : number(row.rate)}</td>
-      <td>${short(row.p50)}</td><td>${short(row.p90)}</td><td class=${row.p99 >= 200 && row.api !== "Fetch" ? "slow" : ""}>${short(row.p99)}</td></tr>`)}</tbody></table>
+      <td>${short(row.p50)}</td><td>${short(row.p90)}</td><td class=${row.p99 >= 200 && row.api !== "Fetch" ? "slow" : ""}>${short(row.p99)}</td><td>${partsOf(row)}</td></tr>`)}</tbody></table>
     ${!table.length && html`<p class="dim">nothing has passed</p>`}`;
 } });
 

@@ -17,8 +17,10 @@ export const state = {
   source: "live",
   filesOnly: false, // there is no proxy, as with `kproxy view --web`
   follow: true,
+  sort: null, // {column, down} of a sorted list; null: by time, as the rows come
   tab: "request",
   bytesOf: "both", // client, broker, both
+  pane: "fields", // fields, client, broker: what a narrow window shows of a frame
   sideBySide: false, // request and response instead of client and broker
   drawer: false, // the rail, where there is no room for it
   version: null, // of kproxy, as GET /api/version says

@@ -1,18 +1,20 @@
-// The strip above the list: five minutes of rates, the 99th percentile, errors. A drag over it chooses a time.
+// The strip above the list: rates, the 99th percentile and errors of five minutes, or of an opened capture. A drag over it
+// chooses a time.
 
 import { Component, changed, html } from "./dom.mjs";
-import { clock, ms, number } from "./format.mjs";
-import { history, live } from "./live.mjs";
+import { clock, fine, ms, number } from "./format.mjs";
+import { live } from "./live.mjs";
 import { command } from "./registry.mjs";
 import { state } from "./state.mjs";
+import { timeline } from "./timeline.mjs";
 
-const SECONDS = 300;
+const POINTS = 300;
 const WIDTH = 1000, HEIGHT = 44;
 const KINDS = ["data", "group", "other"];
 
 // Return the shapes of the strip: an area of each kind of API, the line of p99, bars of errors.
 export function shapes(values, count) {
-  const step = WIDTH / (SECONDS - 1), from = WIDTH - (count - 1) * step;
+  const step = WIDTH / (POINTS - 1), from = WIDTH - (count - 1) * step;
   const sums = Array.from({ length: count }, (_, at) => KINDS.reduce((sum, kind) => sum + (values[kind][at] ?? 0), 0));
   const top = Math.max(1, ...sums) * 1.1;
   const x = (at) => (from + at * step).toFixed(1);
@@ -47,17 +49,17 @@ export class Strip extends Component {
     };
     this.up = (event) => {
       const to = this.timeAt(event);
-      if (this.from !== undefined && Math.abs(to - this.from) < 1) this.choose(to - 5, to + 5);
+      const { from: first, to: last } = timeline();
+    const least = (last - first) / POINTS;
+    if (this.from !== undefined && Math.abs(to - this.from) < least) this.choose(to - 5 * least, to + 5 * least);
       this.from = undefined;
     };
-  }
-  now() {
-    return history.values("time", 1)[0] ?? Date.now() / 1000;
   }
   timeAt(event) {
     const { left, width } = this.element.getBoundingClientRect();
     const part = Math.min(1, Math.max(0, (event.clientX - left) / width));
-    return this.now() - (1 - part) * SECONDS;
+    const { from, to } = timeline();
+    return from + part * (to - from);
   }
   choose(from, to) {
     state.range = [from, to];
@@ -65,15 +67,16 @@ export class Strip extends Component {
     changed();
   }
   render() {
-    const count = Math.min(history.length, SECONDS);
-    const now = this.now();
-    const values = Object.fromEntries([...KINDS, "p99", "errors"].map((name) => [name, history.values(name, SECONDS)]));
+    const { from, to, count, values } = timeline();
+    const span = to - from;
     const { areas, line, errors } = count ? shapes(values, count) : { areas: [], line: "", errors: [] };
-    const last = (name) => values[name][count - 1];
-    const chosen = state.range?.map((time) => WIDTH - ((now - time) / SECONDS) * WIDTH);
+    const last = (name) => values[name]?.[count - 1];
+    const chosen = state.range?.map((time) => WIDTH - ((to - time) / span) * WIDTH);
+    const where = live.state === "source" ? "in this file" : "in the last five minutes";
     const label = count
-      ? `Exchanges a second in the last five minutes: now ${number(last("data") + last("group") + last("other"))}, p99 ${ms(last("p99")) || "unknown"}`
-      : "Exchanges a second in the last five minutes: nothing so far";
+      ? `Exchanges a second ${where}: at its end ${number(last("data") + last("group") + last("other"))}, p99 ${ms(last("p99")) || "unknown"}`
+      : `Exchanges a second ${where}: nothing so far`;
+    const time = span < 60 ? (at) => fine(at) : clock;
     return html`<section class="strip" aria-label="Overview"><svg ref=${this.keep} viewBox=${`0 0 ${WIDTH} ${HEIGHT}`}
       preserveAspectRatio="none" role="img" aria-label=${label} onPointerDown=${this.down} onPointerMove=${this.moved} onPointerUp=${this.up}>
       ${[1, 2, 3, 4].map((part) => html`<path class="grid" d=${`M${part * 200} 0V${HEIGHT}`} />`)}
@@ -82,16 +85,16 @@ export class Strip extends Component {
       ${errors.map((one) => html`<rect class="error" x=${one.x} y=${HEIGHT - one.height} width="3" height=${one.height} />`)}
       ${chosen && html`<rect class="chosen" x=${Math.max(0, chosen[0])} y="0" width=${Math.max(2, chosen[1] - Math.max(0, chosen[0]))} height=${HEIGHT} />`}
       </svg>
-      <div class="axis">${[5, 4, 3, 2, 1, 0].map((minutes) => html`<span>${clock(now - minutes * 60)}</span>`)}</div>
+      <div class="axis">${[0, 1, 2, 3, 4, 5].map((part) => html`<span>${to ? time(from + (part / 5) * span) : ""}</span>`)}</div>
       <div class="key"><span><i class="data"></i>data</span><span><i class="group"></i>groups</span><span><i class="other"></i>other</span>
-      <span title="of all but Fetch, which waits for records"><i class="p99"></i>p99 ${ms(last("p99"))}</span><span><i class="error"></i>errors</span></div></section>`;
+      <span title="client-side latency, without Fetch, which waits for records"><i class="p99"></i>p99 ${ms(last("p99"))}</span><span><i class="error"></i>errors</span></div></section>`;
   }
 }
 
 // Choose the last minute, or all times: for those without a mouse.
 command({ key: "t", title: "Time", group: "filter", view: "exchanges", help: "the last minute only, then the last ten seconds, then all times",
   act: () => {
-    const now = history.values("time", 1)[0] ?? Date.now() / 1000;
+    const now = timeline().to;
     const far = state.range === null ? 60 : state.range[1] - state.range[0] > 30 ? 10 : null;
     state.range = far === null ? null : [now - far, now];
     if (far === null) state.follow = live.state !== "source";

@@ -357,7 +357,8 @@ def test_who_may_only_look_decides_nothing(fake: FakeView, open_page: OpenPage) 
     fake.answers["/api/held"] = {"held": [held()], "most": 20, "passed_over": 0}
     page = open_page(fake.page)
     page.wait_for_selector(".held-frame")
-    for key in "aAesxX+iI":
+    page.locator(".held-frame").focus()
+    for key in "aAexX+iI":
         page.keyboard.press(key)
     assert page.locator(".held-frame button, dialog").count() == 0
     assert fake.changes == []

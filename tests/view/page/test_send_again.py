@@ -61,6 +61,7 @@ def test_it_is_asked_back_by_name(fake: FakeView, page: Page) -> None:
     page.keyboard.type("produce")
     expect(page.locator("dialog button.warns")).to_be_disabled()
     page.locator("dialog input").fill("Produce")
+    expect(page.locator("dialog button.warns")).to_be_enabled()
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(page.locator(".details h2")).to_contain_text("sent again from exchange 0-1")

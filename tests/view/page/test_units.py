@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ import pytest
 
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import EventView
+from kproxy.observe.latencies import LONGEST_MS, NEVER_MS, STEP, bucket_of
 from kproxy.rules.document.read import read_document
 from kproxy.rules.document.source import Source
 from kproxy.terminal import printable
@@ -101,12 +104,12 @@ def test_numbers_are_short(page: Page) -> None:
     found = run(page, "format", """
         return [[0, 0.61, 3.14, 52.83, 253, 1500, 12345].map(m.ms), [0, 999, 4100, 1_100_000].map(m.bytes), [7.6, 42, 540].map(m.duration),
           [null, undefined, NaN].map(m.ms), m.quoted("a b\\"c"), m.exactly("a.b*"), m.family("Fetch"), m.family("DeleteTopics"),
-          m.quantile([1, 2, 4], [0, 10, 10, 0], 0.5), m.quantile([1], [0, 0], 0.5)];""")  # fmt: skip
+          m.quantile(2, [[4, 10], [3, 10]], 0.5), m.quantile(2, [[3, 99], [4, 1]], 0.99), m.quantile(2, [], 0.5)];""")  # fmt: skip
 
     assert found == [
         ["0.00 ms", "0.61 ms", "3.1 ms", "52.8 ms", "253 ms", "1.50 s", "12.3 s"],
         ["0", "999", "4.1 kB", "1.1 MB"], ["7.6 s", "42 s", "9 min"], ["", "", ""], '"a b\\"c"', r'"^a\\.b\\*$"',
-        "data", "admin", 2000, None,
+        "data", "admin", 4, 4, None,
     ]  # fmt: skip
 
 
@@ -244,8 +247,8 @@ def test_nobody_takes_the_room_of_the_charts(page: Page) -> None:
     """A first second with very many APIs, errors and rules leaves room for what is always drawn; the latest stay."""
     found = run(page, "history", """
         const history = new m.History();
-        history.bounds = [0.1];
-        const apis = Object.fromEntries(Array.from({ length: 90 }, (_, n) => [`Api${n}`, [1, 1, 1, 1, [1, 0]]]));
+        const latency = { buckets: [[1, 1]], rule_ms: 0, broker_ms: 1, kproxy_ms: 0 };
+        const apis = Object.fromEntries(Array.from({ length: 90 }, (_, n) => [`Api${n}`, [1, 1, 1, 1, latency]]));
         const many = (letter, n, value) => Object.fromEntries(Array.from({ length: 50 }, (_, at) => [`${letter}${n * 50 + at}`, value]));
         for (let n = 0; n < 20; n++) {
           history.add({ seconds: 1, passed: 7, matched: 7, connections: 1, throttle_ms: 0, held_bytes: 0, apis,
@@ -253,7 +256,7 @@ def test_nobody_takes_the_room_of_the_charts(page: Page) -> None:
         }
         return [history.values("passed", 1), history.values("time", 1), history.values("p99 Api89", 1)[0] !== null,
           history.values("error E999", 1), history.values("error E0", 1), history.values("rule r999", 1),
-          history.series.size <= 17 + 5 * 100];""")  # fmt: skip
+          history.series.size <= 20 + 5 * 100];""")  # fmt: skip
 
     assert found == [[7], [1019], True, [1], [None], [1], True]
 
@@ -301,6 +304,46 @@ def test_a_second_without_an_error_has_none(page: Page) -> None:
         return ["error A", "rule r", "p50"].map((name) => history.values(name));""")  # fmt: skip
 
     assert found == [[2, 0], [1, 0], [None, None]]
+
+
+def test_percentiles_never_exceed_the_maximum(page: Page) -> None:
+    """Of any latencies, in the buckets that kproxy counts them in; nor are they more than 5 % below the right value."""
+    lists = [[513.0], [0.0], [2.0, 513.0], [0.3 * 1.37**n for n in range(40)], [7e6, 1.0], [9.9] * 99 + [10.0]]
+    counted = [sorted(Counter(map(bucket_of, values)).items()) for values in lists]
+    shares = (0.5, 0.9, 0.99, 1.0)
+    found = run(page, "format", f"""
+        return {json.dumps(counted)}.map((list) => {list(shares)}.map((q) => m.quantile({STEP}, list, q)));""")  # fmt: skip
+
+    for values, quantiles in zip(lists, found, strict=True):
+        for share, shown in zip(shares, quantiles, strict=True):
+            right = sorted(values)[max(0, ceil(len(values) * share) - 1)]
+            assert shown <= max(right, NEVER_MS)
+            assert shown >= min(right, LONGEST_MS) / 1.051
+
+
+def test_minute_has_client_side_latency_with_its_parts(page: Page) -> None:
+    found = run(page, "history", f"""
+        const history = new m.History();
+        const tick = (ms, parts) => history.add({{ seconds: 1, passed: 2, errors: {{}}, rules: {{}},
+          apis: {{ Produce: [2, 0, 1, 1, {{ buckets: [[{bucket_of(513)}, 1]], ...parts }}] }} }}, 1);
+        tick(513, {{ rule_ms: 480, broker_ms: 30, kproxy_ms: 3 }});
+        tick(513, {{ rule_ms: 20, broker_ms: 490, kproxy_ms: 3 }});
+        const [row] = history.table();
+        return [row.api, row.count, row.p99 <= 513 && row.p99 > 488, row.parts, history.values("mean rule")];""")  # fmt: skip
+
+    assert found == ["Produce", 4, True, {"rule": 500, "broker": 520, "kproxy": 6}, [480, 20]]
+
+
+def test_ranges_of_charts_fit_their_values(page: Page) -> None:
+    """A rate below 1 fills its chart; a logarithmic axis has whole decades, also for equal values and for none."""
+    found = run(page, "charts", """
+        const near = (list) => list.map((one) => Number(one.toPrecision(6)));
+        return [[0.2], [80], [0], [null]].map(([high]) => near(m.linearRange(high)))
+          .concat([[0.6, 513], [10, 10], [5, 5], [null, null], [0, 3]].map(([low, high]) => near(m.logRange(low, high))));""")  # fmt: skip
+
+    assert found == [
+        [0, 0.21], [0, 84], [0, 1], [0, 1], [0.1, 1000], [10, 100], [1, 10], [1, 10], [1, 10],
+    ]  # fmt: skip
 
 
 def test_what_may_be_written_is_offered(page: Page) -> None:
