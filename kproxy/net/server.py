@@ -86,7 +86,7 @@ class Server:
         self.slow_work = SlowWork(reactor)
         self.half_open = HalfOpen(self.capacity)
         reactor.aside.add_work = self.slow_work.add
-        self.draining = False
+        self.draining = self.crowded = False
         self.drains: Drain | None = None
         self.shutdown_delay = ShutdownDelay(self.limits.shutdown_delay, reactor, self.log)
         self.finished = trio.Event()
@@ -198,9 +198,13 @@ class Server:
         if most and self.per_address[client[0]] >= most:
             return "max_connections_per_address", f"{client[0]} has {most} connections, no more are allowed"
         taken = len(self.connections) + self.half_open.total + self.port_service.waiting
-        if taken >= self.capacity.connections and not self.make_room(network_of(client[0])):
+        if (self.crowded or taken >= self.capacity.connections) and not self.make_room(network_of(client[0])):
             return "max_connections", self.capacity.reason
         return None
+
+    def crowd(self, crowded: bool) -> None:
+        """Note whether all workers together have reached max_connections, as seen by the supervisor."""
+        self.crowded = crowded
 
     def make_room(self, network: str) -> bool:
         """End a connection of the network that has the most, for one of this network; False if this one has as many."""

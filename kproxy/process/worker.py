@@ -99,7 +99,9 @@ class Worker(ProxyProcess):
             server.network.listeners[listener].upstream.topology.learn({node: broker})
 
         arrived = {listener.name: listener.arrived for listener in server.listeners}
-        self.arrivals = Arrivals(self.hand, self.reactor, arrived, met, self.changed, LogThrottle(self.log))
+        self.arrivals = Arrivals(
+            self.hand, self.reactor, arrived, met, self.changed, LogThrottle(self.log), server.crowd
+        )
         server.reporter = self.reporter = Reporter(channel, self.reactor, server, lambda: self.arrivals.taken)
         channel.on_notice(StartDrain, self.drain)
         channel.on_notice(GiveUp, self.give_up)

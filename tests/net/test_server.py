@@ -167,6 +167,21 @@ async def test_server_full_of_one_network_admits_another(net: Any) -> None:
             other.close()
 
 
+async def test_server_of_a_full_pool_makes_room(net: Any) -> None:
+    """Other workers have the places: the client of another network takes one of the largest network here."""
+    async with net.serving(net.config(9, listener={"bind": "0.0.0.0:0"})) as running:
+        server = running.server
+        many = [await running.client() for _ in range(3)]
+        await running.until(lambda: len(server.connections) == 3)
+        server.crowd(True)
+        assert server.refusal(("127.0.0.1", 1)) == ("max_connections", server.capacity.reason)
+        assert server.refusal(("127.0.0.2", 1)) is None
+        assert running.causes() == {"displaced": 1}
+        server.crowd(False)
+        assert server.refusal(("127.0.0.1", 1)) is None
+        assert [await client.receive_some() for client in many[:1]] == [b""]
+
+
 async def test_too_many_connections_of_one_address(net: Any) -> None:
     """Another address is still served."""
     config = net.config(9, limits={"max_connections_per_address": 1}, listener={"bind": "0.0.0.0:0"})

@@ -31,6 +31,7 @@ from .worker_pool import WorkerPool
 Words = Mapping[str, object]
 """Bonds of clients that come in now, by the name of their listener; the same object as long as it is the same."""
 
+MAX_CROWDING = 64  # clients handed over beyond max_connections, for which workers end connections of other networks
 MOST_WAITING = 1024
 """Clients that wait for a worker. Each holds a descriptor; more are refused at once."""
 
@@ -125,14 +126,19 @@ class Dispatcher:
         topology = self.topologies[self.clusters[listener]]
         broker = None if node is None else topology.nodes.get(node)
         ports = self.ports_of(listener)
-        handed = HandedClient(listener, node, sock.family, client, broker, ports, topology.number)
-        if self.waiting or not self.hand(handed, sock):
+        full = self.connections >= self.capacity.connections
+        handed = HandedClient(listener, node, sock.family, client, broker, ports, topology.number, full)
+        if (full or not self.waiting) and self.hand(handed, sock):
+            return
+        if full:
+            self.refuse(listener, sock, client, "max_connections", self.capacity.reason)
+        else:
             self.wait(handed, sock)
 
     def refusal(self, client: HostPort) -> tuple[str, str] | None:
-        """Return (cause, reason) if a connection from there may not begin now, else None."""
+        """Return (cause, reason) if a connection from there may not begin now. None: it may, or a worker decides."""
         limits = self.limits
-        if self.connections >= self.capacity.connections:
+        if self.connections >= self.capacity.connections + MAX_CROWDING:
             return "max_connections", self.capacity.reason
         most = limits.max_connections_per_address
         if most and self.connections_from(client[0]) >= most:

@@ -31,8 +31,8 @@ FULL = {errno.EAGAIN, errno.ENOBUFS, errno.ETOOMANYREFS}
 class HandedClient(msgspec.Struct, frozen=True, array_like=True):
     """Client that has connected to a listener, to the port of `node` or, if None, to the bootstrap port.
 
-    `broker`: where that node is, as far as it is known. `ports`, `topology`: numbers of the listener's ports and of
-    what the node belongs to, when the client came.
+    `broker`: address of that node; None: not known. `ports`, `topology`: numbers of the listener's ports and of its
+    topology when the client came. `full`: max_connections is reached, so a connection must end for this client.
     """
 
     listener: str
@@ -42,6 +42,7 @@ class HandedClient(msgspec.Struct, frozen=True, array_like=True):
     broker: HostPort | None
     ports: int = 0
     topology: int = 0
+    full: bool = False
 
 
 class HandOver:
@@ -100,16 +101,19 @@ def take(queue: socket.socket) -> tuple[HandedClient, socket.socket | None] | No
 
 
 class Arrivals:
-    """Worker's end of the queue: `arrived` gets the clients of each listener, `met` what is known of the nodes they
-    mean."""
+    """Worker's end of the queue: `arrived` takes the clients of each listener, `met` the addresses of their nodes.
+
+    `crowd` is called with True before a client for which another connection must end, and with False after each.
+    """
 
     def __init__(
         self, queue: socket.socket, reactor: Reactor, arrived: Mapping[str, OnClient],
         met: Callable[[str, int, HostPort], object], changed: Callable[[], object], log: LogThrottle,
+        crowd: Callable[[bool], object] = bool,
     ) -> None:  # fmt: skip
         queue.setblocking(False)
         self.queue, self.reactor, self.log = queue, reactor, log
-        self.arrived, self.met, self.changed = arrived, met, changed
+        self.arrived, self.met, self.changed, self.crowd = arrived, met, changed, crowd
         self.taken = 0
         reactor.add(queue.fileno(), self.ready, IN)
 
@@ -135,7 +139,9 @@ class Arrivals:
             return True
         if handed.node is not None and handed.broker is not None:
             self.met(handed.listener, handed.node, handed.broker)
+        self.crowd(handed.full)
         arrived(handed.node, sock, handed.client)
+        self.crowd(False)
         return True
 
     def take_all(self) -> None:

@@ -12,7 +12,7 @@ from kproxy.config.document import Config
 from kproxy.net.dial.dialling import Topology
 from kproxy.net.reporting import ConnectionCounts
 from kproxy.process.workers import dispatcher as module
-from kproxy.process.workers.dispatcher import Dispatcher
+from kproxy.process.workers.dispatcher import MAX_CROWDING, Dispatcher
 from kproxy.process.workers.hand_over import HandedClient
 from kproxy.process.workers.ledger import Ledger
 
@@ -166,6 +166,16 @@ def test_what_one_has_not_taken_goes_to_others(hall: Callable[..., Hall]) -> Non
 
     assert two.got() == [0, 4]
     assert [worker.ledger.connections for worker in two.pool.workers] == [0, 4]
+
+
+def test_dispatcher_of_a_full_pool_lets_workers_decide(hall: Callable[..., Hall]) -> None:
+    """A client beyond the limit is handed over with a mark; only so many may be on their way."""
+    two = hall(2, max_connections=2)
+    for _ in range(2 + MAX_CROWDING + 3):
+        two.arrive()
+    handed = [one for worker in two.pool.workers for one, _ in worker.queue.got]
+    assert sorted(one.full for one in handed) == [False] * 2 + [True] * MAX_CROWDING
+    assert dict(two.counts.refused) == {"max_connections": 3}
 
 
 def test_limits_hold_for_all_together(hall: Callable[..., Hall]) -> None:
