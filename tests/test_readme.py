@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kproxy.cli import main
 from kproxy.testing.cluster import MockCluster
@@ -103,22 +102,12 @@ def test_the_two_commands_are_those_of_the_makefile() -> None:
     assert f"tests.support.java_jars {KAFKA_VERSION} " in makefile
 
 
-def test_the_test_of_the_readme_passes(kproxy: Any) -> None:
-    """Its one fixture and its one line do what they say, with a real producer."""
-
-    def write_five_records(bootstrap: str) -> None:
-        producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": False, "log_level": 0})
-        for number in range(5):
-            producer.produce("orders", str(number))
-            assert producer.flush(20) == 0
-
-    def stored_records(bootstrap: str) -> int:
-        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "count", "log_level": 0})
-        found = consumer.list_topics("orders", 20).topics["orders"].partitions
-        ends = [consumer.get_watermark_offsets(TopicPartition("orders", number), 20)[1] for number in found]
-        consumer.close()
-        return sum(ends)
-
-    names: dict[str, Any] = {"write_five_records": write_five_records, "stored_records": stored_records}
-    exec(compile(blocks("python", "kproxy.inject"), "README", "exec"), names)  # the test is to run it
-    names["test_the_third_write_is_tried_again"](kproxy)
+def test_readme_test_file_passes_as_it_stands(tmp_path: Path) -> None:
+    """In an empty folder, with the command that the page names."""
+    block = blocks("python", "kproxy.inject")
+    name = block.splitlines()[0].removeprefix("# ")
+    assert f"`pytest {name}`" in README.read_text()
+    (tmp_path / name).write_text(block)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert "1 passed" in ran.stdout, ran.stdout + ran.stderr

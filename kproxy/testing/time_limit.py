@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING
 
 from _pytest.outcomes import Failed
 
+from kproxy.wire.table.api_keys import JOIN_GROUP
+
 from .exchanges import SeenExchange
 
 if TYPE_CHECKING:
@@ -33,6 +35,10 @@ GRACE = 20.0  # seconds after the limit until the process exits
 SETTLE = 0.1  # seconds in which a SIGINT that was sent last arrives
 MOST_LINES = 12
 EXIT_CODE = 1
+SLOW_JOIN = (
+    "librdkafka's mock answers a JoinGroup to a group with members after session.timeout.ms - 1 s: set it to 2000, or "
+    "run on Apache Kafka: --kproxy-upstream=kafka"
+)
 DEBUGGERS = ("pdb", "bdb", "pydevd", "debugpy")
 
 
@@ -155,6 +161,8 @@ def unanswered(used: Kproxy) -> list[str]:
         return ["no request is unanswered: the test waits for something else"]
     found.sort(key=lambda one: (not one.taken.rules, bool(one.taken.cut_by), one.came))
     lines = [f"unanswered: {told(one, now)}" for one in found[:MOST_LINES]]
+    if used.engine.mock and any(one.key == JOIN_GROUP and not one.taken.rules for one in found):
+        lines.append(SLOW_JOIN)
     return lines + ([f"and {len(found) - MOST_LINES} more unanswered requests"] if len(found) > MOST_LINES else [])
 
 

@@ -7,11 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 
+from kproxy.testing.cluster import MockCluster
 from kproxy.testing.inject import Kproxy
 from kproxy.testing.pytest_plugin import time_limit
-from kproxy.testing.time_limit import MOST_LINES, TimeLimit, acted, unanswered
+from kproxy.testing.time_limit import MOST_LINES, SLOW_JOIN, TimeLimit, acted, unanswered
 
 Suite = Callable[..., Any]
 
@@ -86,6 +87,24 @@ def test_limit_many_requests_are_bounded(kproxy: Kproxy) -> None:
     lines = unanswered(kproxy)
     assert len(lines) == MOST_LINES + 1 and lines[-1].endswith("more unanswered requests")
     assert all('rules that fired: "drop 1"' in line for line in lines[:-1])
+
+
+@pytest.mark.parametrize("mock", [True, False])
+def test_limit_slow_join_of_mock_is_explained(kproxy: Kproxy, kproxy_cluster: MockCluster, mock: bool) -> None:
+    """A rejoin that the mock delays; the same at other brokers, or a join that a rule holds, has no such reason."""
+    kproxy.engine.mock = mock
+    kproxy_cluster.create_topic("orders")
+    settings = {"bootstrap.servers": kproxy.bootstrap_servers, "group.id": "g", "log_level": 0}
+    first, second = Consumer(settings), Consumer(settings)
+    first.subscribe(["orders"])
+    while not any(one.answered for one in kproxy.exchanges(api="SyncGroup")):
+        first.poll(0.01)
+    second.subscribe(["orders"])
+    lines: list[str] = []
+    while not any("JoinGroup" in line for line in lines):
+        second.poll(0.01)
+        lines = unanswered(kproxy)
+    assert (SLOW_JOIN in lines) == mock
 
 
 def test_limit_each_kind_of_test_fails(suite: Suite) -> None:
