@@ -5,29 +5,42 @@ from __future__ import annotations
 from kproxy.events.column import Column
 from kproxy.pipeline.answer import SOFTWARE, TIMES, GoldAnswer, columns
 
+_TIMED = (
+    Column("mean_ms", "double", "mean time", "ms"),
+    Column("p50_ms", "double", "half took at most this", "ms"),
+    Column("p95_ms", "double", "95 % took at most this", "ms"),
+    Column("p99_ms", "double", "99 % took at most this", "ms"),
+    Column("max_ms", "double", "the longest", "ms"),
+    Column("broker_ms", "double", "mean time of the broker's part; absent: not known", "ms"),
+    Column("rule_ms", "double", "mean time that rules held requests and responses, or frames before them", "ms"),
+    Column("wait_ms", "double", "mean time in kproxy for other causes, such as lookups", "ms"),
+    Column("throttled", "long", "responses with a throttle_time_ms", "requests"),
+    Column("throttle_ms", "double", "mean throttle_time_ms of these", "ms"),
+)
+
 LATENCY = GoldAnswer(
     "latency",
     "Latency",
     "How long do requests take, by API and node, and where does the time go?",
     "From a request's first byte read to its response's last byte sent on. A Fetch waits at the broker for records, "
-    "and a JoinGroup for the other members: that is no slowness. Percentiles are upper bounds of a histogram with "
-    "bounds at 1, 2, 5, 10, 25, 50, 100, 250, 500 ms, 1, 2.5, 5, 10 and 30 s: the true value is at most what is told, "
-    "and more than the bound below. The broker's part is known of requests told one by one.",
+    "and a JoinGroup for the other members, which is normal. Percentiles are upper bounds of a histogram with "
+    "bounds at 1, 2, 5, 10, 25, 50, 100, 250, 500 ms, 1, 2.5, 5, 10 and 30 s. The true value is at most that, "
+    "and more than the bound below; no percentile is above the maximum. The parts of the broker, of rules and of "
+    "kproxy add up to the latency.",
     reads=("requests",),
     order=("-p99_ms", "-requests"),
-    columns=columns(
-        *("cluster", "api", "node", "requests"),
-        Column("mean_ms", "double", "mean time", "ms"),
-        Column("p50_ms", "double", "half took at most this", "ms"),
-        Column("p95_ms", "double", "95 % took at most this", "ms"),
-        Column("p99_ms", "double", "99 % took at most this", "ms"),
-        Column("max_ms", "double", "the longest", "ms"),
-        Column("broker_ms", "double", "mean time at the broker, and to it and back; absent: not known", "ms"),
-        Column("rule_ms", "double", "mean time for which rules held requests or responses", "ms"),
-        Column("wait_ms", "double", "mean time for which kproxy held them for other reasons", "ms"),
-        Column("throttled", "long", "how many were told to wait (throttle_time_ms)", "requests"),
-        Column("throttle_ms", "double", "mean time that these were told to wait", "ms"),
-    ),
+    columns=columns(*("cluster", "api", "node", "requests"), *_TIMED),
+)
+
+CLIENT_LATENCY = GoldAnswer(
+    "client_latency",
+    "Latency by client",
+    "Which clients are slow, and is it the broker, a rule or kproxy?",
+    "One row per client and API. A client is its client id, principal and software. Times are as in `latency`, and so "
+    "are percentiles. A Fetch waits at the broker for records: compare clients by the same API.",
+    reads=("requests",),
+    order=("-p99_ms", "-requests", "client_id"),
+    columns=columns(*("cluster", "client_id", "principal", *SOFTWARE, "api", "requests"), *_TIMED),
 )
 
 CLIENT_SAYS = GoldAnswer(

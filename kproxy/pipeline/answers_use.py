@@ -113,14 +113,16 @@ UNUSED_TOPICS = GoldAnswer(
     "unused_topics",
     "Unused topics",
     "Which topics does nobody write to, or nobody read?",
-    "Topics as the clusters tell them, in the brokers' names, beside what went through kproxy: whoever goes past "
-    "kproxy is not seen. `internal` topics are Kafka's own; `gone`: the cluster had the topic, and has it no more.",
+    "Topics of the clusters, beside their traffic through kproxy. Traffic that does not pass kproxy is missing. If "
+    "clients use several names for a topic, each has a row with the same numbers. `internal` topics are Kafka's own; "
+    "`gone`: the cluster had the topic before.",
     reads=("topology", "produce_partitions", "fetch_partitions"),
     order=("verdict", "cluster", "topic"),
     worst_first=("unused", "never read", "never written", "gone", "in use", "internal"),
     columns=columns(
         "cluster",
-        Column("topic", "string", "the topic's name at the broker"),
+        Column("topic", "string", "the client's name of the topic; without traffic the broker's; absent: not known"),
+        "broker_topic",
         Column("verdict", "string", "unused, never read, never written, in use, internal or gone"),
         Column("partitions", "long", "how many it has", "partitions"),
         Column("internal", "boolean", "it belongs to Kafka itself"),
@@ -183,13 +185,14 @@ PARTITION_SKEW = GoldAnswer(
     "partition_skew",
     "Skew",
     "Are topics spread evenly over their partitions?",
-    "Topics in the brokers' names. Largest to mean: 1 is even; with 12 partitions, 12 is all in one. Variation is the "
-    "standard deviation over the mean: 0 is even. Partitions that got nothing count.",
+    "If clients use several names for a topic, each has a row with the same numbers. Largest to mean: 1 is even; "
+    "with 12 partitions, 12 is all in one. Variation is the standard deviation over the mean: 0 is "
+    "even. Partitions that got nothing count.",
     reads=("produce_partitions", "fetch_partitions", "topology"),
     order=("-records_max_to_mean", "-records"),
     columns=columns(
         "cluster",
-        Column("topic", "string", "the topic's name at the broker"),
+        *("topic", "broker_topic"),
         Column("partitions", "long", "how many it has, as told, or else as far as seen", "partitions"),
         Column("records", "long", "records written", "records"),
         Column("bytes", "long", "bytes written", "bytes"),

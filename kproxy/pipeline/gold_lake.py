@@ -26,7 +26,13 @@ from kproxy.pipeline.tables import TABLES
 from kproxy.pipeline.transforms.gold.client_says import CLIENT_SAYS
 from kproxy.pipeline.transforms.gold.clients import EMPTY_FETCHES, KAFKA4_READINESS, PRODUCER_HYGIENE
 from kproxy.pipeline.transforms.gold.groups import GROUP_HEALTH, GROUP_LAG
-from kproxy.pipeline.transforms.gold.health import ERRORS_AND_DENIALS, LATENCY, RULES_EFFECT, STORMS
+from kproxy.pipeline.transforms.gold.health import (
+    CLIENT_LATENCY,
+    ERRORS_AND_DENIALS,
+    LATENCY,
+    RULES_EFFECT,
+    STORMS,
+)
 from kproxy.pipeline.transforms.gold.partial import cast
 from kproxy.pipeline.transforms.gold.topics import PARTITION_SKEW, UNUSED_TOPICS
 from kproxy.pipeline.transforms.gold.use import DORMANT_CLIENTS, TRAFFIC, WHO_READS, WHO_WRITES
@@ -42,6 +48,7 @@ ANSWER_TRANSFORMS = {
     "unused_topics": UNUSED_TOPICS,
     "dormant_clients": DORMANT_CLIENTS,
     "latency": LATENCY,
+    "client_latency": CLIENT_LATENCY,
     "client_says": CLIENT_SAYS,
     "errors_and_denials": ERRORS_AND_DENIALS,
     "group_health": GROUP_HEALTH,
@@ -61,7 +68,7 @@ def conform(rows: DataFrame, answer: GoldAnswer) -> DataFrame:
     return rows.selectExpr(*[cast(column.name, spark_type(column).simpleString()) for column in answer.columns])
 
 
-REVISION = 1
+REVISION = 2
 """Counts up when a transform gives other numbers for the same silver: all partials are then made anew."""
 
 BatchesByTable = Mapping[str, list[str]]

@@ -6,6 +6,7 @@ from kproxy.errors import UnknownTable
 from kproxy.events.column import Column
 from kproxy.pipeline.answer import GoldAnswer
 from kproxy.pipeline.answers_health import (
+    CLIENT_LATENCY,
     CLIENT_SAYS,
     ERRORS_AND_DENIALS,
     GROUP_HEALTH,
@@ -37,6 +38,7 @@ ANSWERS = (
     UNUSED_TOPICS,
     DORMANT_CLIENTS,
     LATENCY,
+    CLIENT_LATENCY,
     CLIENT_SAYS,
     ERRORS_AND_DENIALS,
     GROUP_HEALTH,

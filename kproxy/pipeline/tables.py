@@ -169,7 +169,9 @@ REQUESTS = LakeTable(
         Column("response_bytes", "long", "size of the response frames, their length fields included", "bytes"),
         ANSWERED,
         *of_event(SUMMARY_EVENT, "latency_ms", "latency_max_ms", "latency_buckets"),
-        Column("broker_ms", "double", "sum of the times from request out to response in; of single requests", "ms"),
+        Column(
+            "broker_ms", "double", "sum of the broker's parts of latency_ms; of requests that the broker answered", "ms"
+        ),
         *of_event(SUMMARY_EVENT, "rule_ms", "wait_ms"),
         Column("throttle_ms", "long", "throttle_time_ms of the response; of single requests", "ms"),
         *of_event(REQUEST_EVENT, "group", "broker_group", "member", "instance", "generation", "members", "protocol"),

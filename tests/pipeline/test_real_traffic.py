@@ -203,6 +203,6 @@ def test_how_producers_write(answers: Callable[[str], Any]) -> None:
 
 def test_nothing_is_missing(answers: Callable[[str], Any], lived: tuple[Path, Counts]) -> None:
     """Topics that the cluster has are known, the used ones as used."""
-    verdicts = {row["topic"]: row["verdict"] for row in answers("unused_topics")}
+    verdicts = {row["broker_topic"]: row["verdict"] for row in answers("unused_topics")}
 
     assert verdicts["prod.audit-orders"] == verdicts["audit-clicks"] == "in use"

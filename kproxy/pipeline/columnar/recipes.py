@@ -141,12 +141,16 @@ def request_rows(columns: ArrowColumns, table: LakeTable) -> Any:
 def summary_rows(columns: ArrowColumns, table: LakeTable) -> Any:
     """Return the rows of summary lines that are about an API as such."""
     latency, histogram = columns["latency_ms"], columns["latency_buckets"]
+    by_broker = pc.fill_null(pc.equal(columns["answered_by"], "broker"), fill_value=False)
+    held = pc.add(pc.fill_null(columns["rule_ms"], 0.0), pc.fill_null(columns["wait_ms"], 0.0))
+    broker = pc.max_element_wise(pc.subtract(latency, held), 0.0, skip_nulls=False)
     own = {
         "detail": all_the_same("summary", columns["time"]),
         "time": pc.coalesce(columns["first"], columns["time"]),
         "last": pc.coalesce(columns["last"], columns["time"]),
         "count": pc.coalesce(columns["count"], pa.scalar(1, pa.int64())),
         "latency_max_ms": pc.coalesce(columns["latency_max_ms"], latency),
+        "broker_ms": pc.if_else(by_broker, broker, pa.scalar(None, pa.float64())),
         "latency_buckets": pc.if_else(pc.is_null(histogram), buckets(latency), histogram),
         "total_records": columns["records"],
         "total_bytes": columns["bytes"],

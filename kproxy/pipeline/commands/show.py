@@ -110,7 +110,7 @@ def conditions(answer: GoldAnswer, where: Iterable[str], named: dict[str, tuple[
     columns = {column.name: column for column in answer.columns}
     wanted: dict[Column, list[str]] = {}
     for name, value, said in pairs:
-        column = columns.get(name)
+        column = columns.get(name) or columns.get(f"broker_{name}")  # some tables have brokers' names only
         if column is None:
             raise click.UsageError(f"{said}: {answer.name} has no column {name!r}, it has {', '.join(columns)}")
         check(column, value, said)

@@ -13,7 +13,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 import plotly.io
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 BARS = 15
@@ -175,8 +175,22 @@ def readiness(rows: DataFrame) -> Any:
     return bars([(verdict, counts.get(number, 0)) for number, verdict in enumerate(order, 1)], "clients")
 
 
-def latency(rows: DataFrame) -> Any:
-    """Return the percentiles of the slowest (half, 95 % and 99 %) on a logarithmic axis."""
+def client_of(row: Row) -> str:
+    """Return the client id of a row, or its principal if it has no client id."""
+    return row["client_id"] or row["principal"] or "no client id"
+
+
+def node_of(row: Row) -> str:
+    """Return the node of a row in words."""
+    return "bootstrap" if row["node"] is None else f"node {row['node']}"
+
+
+def client_latency(rows: DataFrame) -> Any:
+    return latency(rows, client_of)
+
+
+def latency(rows: DataFrame, name_of: Callable[[Row], str] = node_of) -> Any:
+    """Return the percentiles of the slowest rows (half, 95 % and 99 %) on a logarithmic axis."""
     timed = rows.where(F.col("p50_ms").isNotNull())
     slowest = timed.orderBy(F.desc("p99_ms"), F.desc("requests")).limit(BARS).collect()
     if not slowest:
@@ -192,9 +206,7 @@ def latency(rows: DataFrame) -> Any:
             name=name,
             marker={"symbol": symbol, "size": 11},
         )
-    names = [
-        label(f"{row['api']} {'bootstrap' if row['node'] is None else 'node ' + str(row['node'])}") for row in slowest
-    ]
+    names = [label(f"{row['api']} {name_of(row)}") for row in slowest]
     axis = {"tickvals": positions, "ticktext": names, "autorange": "reversed", "automargin": True}
     x_axis = {"type": "log", "title": "at most so many ms", "dtick": 1}
     return figure.update_layout(**_LAYOUT, height=110 + 26 * len(slowest), yaxis=axis, xaxis=x_axis)
@@ -224,6 +236,9 @@ CHARTS = {
     "who_reads": Chart("Topics by records read.", readers),
     "kafka4_readiness": Chart("Clients by their worst verdict.", readiness),
     "latency": Chart("The slowest APIs and nodes: what half, 95 % and 99 % of the requests took at most.", latency),
+    "client_latency": Chart(
+        "The slowest clients and APIs: half, 95 % and 99 % of the requests took at most this time.", client_latency
+    ),
     "errors_and_denials": Chart("Errors of requests and connections, and who made them.", errors),
     "group_lag": Chart("Groups by lag.", lag),
     "storms": Chart("The worst minute of each address and kind.", storms),

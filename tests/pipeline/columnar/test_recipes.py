@@ -103,6 +103,18 @@ def test_a_summary_about_an_api_is_a_row_that_counts_many(rows: Any, audit: Any)
     ]
 
 
+def test_summary_row_has_the_brokers_part(rows: Any, audit: Any) -> None:
+    """It is the latency without the other parts, of requests that the broker answered."""
+    parts = {"api": "Fetch", "count": 2, "latency_ms": 30.0, "rule_ms": 4.0, "wait_ms": 1.0}
+    lines = [
+        audit.event(number, "summary", **parts, **more)
+        for number, more in enumerate([{"answered_by": "broker"}, {"answered_by": "kproxy"}, {}], 1)
+    ]
+    found = rows("requests", *lines)
+
+    assert [row["broker_ms"] for row in sorted(found, key=lambda row: row["event_id"])] == [25.0, None, None]
+
+
 def test_written_partitions_come_one_a_row(rows: Any, audit: Any) -> None:
     """Of requests and of summaries alike; `row` tells those of one event apart; an error of the topic is theirs."""
     single = audit.event(

@@ -27,7 +27,8 @@ def test_partitions_that_got_nothing_count(answer):
     found = {row["topic"]: row for row in rows}
 
     skewed, values = found["eu.t"], [70, 0, 20, 0]
-    assert {"eu.t", "u"} == set(found)
+    assert {"t": "eu.t", "eu.t": "eu.t", "u": "u"} == {name: row["broker_topic"] for name, row in found.items()}
+    assert skewed | {"topic": "t"} == found["t"]
     assert (4, 90, 30, 0, 70) == tuple(
         skewed[name] for name in ("partitions", "records", "bytes", "largest_partition", "largest_records")
     )

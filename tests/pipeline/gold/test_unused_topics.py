@@ -27,10 +27,11 @@ def test_verdicts(answer):
     found = {row["topic"]: row for row in rows}
 
     assert {
-        "both": "in use", "written": "never read", "read": "never written", "nobody": "unused",
+        "both": "in use", "w": "never read", "read": "never written", "nobody": "unused",
         "__consumer_offsets": "internal", "old": "gone", "elsewhere": "never written",
     } == {topic: row["verdict"] for topic, row in found.items()}  # fmt: skip
     assert (3, "id-both", True, 4, 4) == tuple(
         found["both"][name] for name in ("partitions", "topic_id", "known", "records_written", "records_read")
     )
+    assert found["w"]["broker_topic"] == "written"
     assert (False, False) == (found["old"]["known"], found["elsewhere"]["known"])

@@ -207,9 +207,9 @@ def everywhere(rows: list[Row]) -> Iterator[Row]:
 
 
 def where(row: Row) -> str:
-    if "group" in row:
-        return f"group {row['group']}"
-    return str(row["topic"]) if "topic" in row else f"producer {row['producer_id']}"
+    if "broker_group" in row:
+        return f"group {row['broker_group']}"
+    return str(row["broker_topic"]) if "broker_topic" in row else f"producer {row['producer_id']}"
 
 
 def known(row: Mapping[str, Any]) -> Row:
@@ -245,7 +245,7 @@ def test_what_is_found(told: list[Row]) -> None:
         for row in rows:
             if row["check"] not in ("unseen", "not-checked"):
                 found.setdefault(where(row), set()).add((row["check"], row["level"]))
-        notes = {(row["check"], row["topic"]): row["count"] for row in rows if row["check"] == "unseen"}
+        notes = {(row["check"], row.get("broker_topic")): row["count"] for row in rows if row["check"] == "unseen"}
         lost = next(row for row in rows if row["check"] == "lost-write")
 
         assert found == FOUND, cluster
@@ -281,7 +281,7 @@ def test_from_lines_to_the_answer(run: Run, audit: Any, monkeypatch: pytest.Monk
     job.gold(run)
     rows = [known(row.asDict()) for row in GoldLake(run.lake).read(VIOLATIONS).collect()]
 
-    found = {row["check"]: (row["day"], row["level"], row["topic"], row["events"]) for row in rows}
+    found = {row["check"]: (row["day"], row["level"], row["broker_topic"], row["events"]) for row in rows}
     assert found == {
         "lost-write": ("2026-11-21", SUSPECT, "orders", ["kp/boot/0#1", "kp/boot/0#3"]),
         "lost-commit": ("2026-11-21", SUSPECT, "orders", ["kp/boot/0#2", "kp/boot/0#4"]),

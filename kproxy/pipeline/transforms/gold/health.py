@@ -1,8 +1,8 @@
 """Answers on health: how long requests take, what went wrong, storms, and what rules did.
 
-`latency`. Percentiles come from merged histograms: what is told is the upper bound of the bucket that holds the
-percentile (or the longest time of all, if that is less). The true one is at most that, and more than the bound below
-it.
+`latency`, `client_latency`. Percentiles come from merged histograms. The value is the upper bound of the bucket with
+the percentile, or the longest time of all, if that is less. So no percentile is above the maximum. The true percentile
+is above the bound of the bucket before.
 
 `errors_and_denials`. Strategy: three kinds of rows, which must not be added up together. A request that ended badly
 (its error is the one at the top of the response, or the first in it); a partition that was answered with an error; a
@@ -36,26 +36,31 @@ from kproxy.pipeline.transforms.gold.partial import (
     sketch_of,
 )
 
-LATENCY_PARTIAL = Partial(
-    keys=("cluster", "api", "node"),
-    measures={
-        "requests": TOTAL,
-        "latency_ms": AMOUNT,
-        "max_ms": LONGEST,
-        "buckets": HISTOGRAM,
-        "broker_ms": AMOUNT,
-        "broker_count": TOTAL,
-        "rule_ms": AMOUNT,
-        "wait_ms": AMOUNT,
-        "throttle_ms": AMOUNT,
-        "throttled": TOTAL,
-    },
-)
+LATENCY_MEASURES = {
+    "requests": TOTAL,
+    "latency_ms": AMOUNT,
+    "max_ms": LONGEST,
+    "buckets": HISTOGRAM,
+    "broker_ms": AMOUNT,
+    "broker_count": TOTAL,
+    "rule_ms": AMOUNT,
+    "wait_ms": AMOUNT,
+    "throttle_ms": AMOUNT,
+    "throttled": TOTAL,
+}
 
 
-def latency_daily(bases: Bases) -> DataFrame:
-    """Sum times and a histogram; `broker_count` is how many requests `broker_ms` is known of."""
-    times = bases.requests.groupBy("dt", *LATENCY_PARTIAL.keys).agg(
+def latency_by(*keys: str) -> AnswerTransforms:
+    """Return the transforms of latencies and their parts by these keys, which are columns of the requests."""
+    partial = Partial(keys, LATENCY_MEASURES)
+    return AnswerTransforms(
+        partial, lambda bases: latency_daily(bases, partial), lambda partials: latency_combine(partials, partial)
+    )
+
+
+def latency_daily(bases: Bases, partial: Partial) -> DataFrame:
+    """Sum times and a histogram; `broker_count` is the number of requests with a known `broker_ms`."""
+    times = bases.requests.groupBy("dt", *partial.keys).agg(
         F.sum("count").alias("requests"),
         F.sum("latency_ms").alias("latency_ms"),
         F.max("latency_max_ms").alias("max_ms"),
@@ -63,14 +68,14 @@ def latency_daily(bases: Bases) -> DataFrame:
         *[F.sum(name).alias(name) for name in ("broker_ms", "broker_count", "rule_ms", "wait_ms")],
         *[F.sum(name).alias(name) for name in ("throttle_ms", "throttled")],
     )
-    return LATENCY_PARTIAL.select(times)
+    return partial.select(times)
 
 
-def latency_combine(partials: DataFrame) -> DataFrame:
+def latency_combine(partials: DataFrame, partial: Partial) -> DataFrame:
     """Compute means and percentiles over the requests that were timed, which are those in the histogram."""
-    merged = LATENCY_PARTIAL.merged(partials)
+    merged = partial.merged(partials)
     return merged.select("*", timed()).select(
-        *LATENCY_PARTIAL.keys,
+        *partial.keys,
         "requests",
         ratio("latency_ms", "timed").alias("mean_ms"),
         percentile(0.5).alias("p50_ms"),
@@ -104,7 +109,8 @@ def percentile(part: float) -> Column:
     return F.when(F.col("timed") > 0, F.least(F.coalesce(bound, F.col("max_ms")), F.col("max_ms")))
 
 
-LATENCY = AnswerTransforms(LATENCY_PARTIAL, latency_daily, latency_combine)
+LATENCY = latency_by("cluster", "api", "node")
+CLIENT_LATENCY = latency_by("cluster", "client_id", "principal", "software_name", "software_version", "api")
 
 
 ERRORS_AND_DENIALS_PARTIAL = Partial(

@@ -1,11 +1,14 @@
 """Answers on topics: those that nobody uses, and how evenly others are spread over their partitions.
 
-`unused_topics`. Strategy: what the clusters say they have (topology events) beside what was written and read through
-kproxy, under the broker's names. Clients that go past kproxy are not seen, and their topics look unused.
+Both merge by the broker's name, which identifies a topic, and keep the names that clients use. An answer has a row for
+each of these names, with the same numbers.
 
-`partition_skew`. Strategy: sums per partition are kept; of them come the mean, the largest and the spread per topic.
-Partitions without writes count, too: how many there are is what the cluster says, or else one more than the highest
-number seen.
+`unused_topics` joins the topics of topology events with the writes and reads through kproxy. Traffic of clients that
+connect to brokers directly is missing, so their topics look unused. Topology events have no names of clients. A topic
+without traffic therefore has the broker's name in `topic`, unless clients use that name for another topic.
+
+`partition_skew` keeps sums per partition, and computes the mean, the largest and the spread per topic. Partitions
+without writes count: their number is that of the topology, otherwise one more than the highest number seen.
 """
 
 from __future__ import annotations
@@ -21,17 +24,21 @@ from kproxy.pipeline.transforms.gold.partial import (
     LAST,
     LATEST,
     LATEST_TEXT,
+    NAMES,
     TOTAL,
     Partial,
+    first_names,
     latest,
+    names_of,
 )
 
 TOLD_WITHIN = "5 minutes"
 """Topics of one state of a cluster may be told in several events, and by several proxies, within this time."""
 
 UNUSED_TOPICS_PARTIAL = Partial(
-    keys=("cluster", "topic"),
+    keys=("cluster", "broker_topic"),
     measures={
+        "names": NAMES,
         "last_told": LAST,
         "latest_id": LATEST_TEXT,
         "latest_partitions": LATEST,
@@ -50,14 +57,16 @@ def unused_topics_daily(bases: Bases) -> DataFrame:
     written = bases.writes.where(F.col("error").isNull()).select(
         "dt",
         "cluster",
-        F.col("broker_topic").alias("topic"),
+        "topic",
+        "broker_topic",
         F.col("last_seen").alias("last_written"),
         F.col("records").alias("records_written"),
     )
     read = bases.reads.where(F.col("error").isNull()).select(
         "dt",
         "cluster",
-        F.col("broker_topic").alias("topic"),
+        "topic",
+        "broker_topic",
         F.col("last_seen").alias("last_read"),
         F.col("records").alias("records_read"),
     )
@@ -67,9 +76,10 @@ def unused_topics_daily(bases: Bases) -> DataFrame:
         .unionByName(read, allowMissingColumns=True)
     )
     summed = (
-        everything.where(F.col("topic").isNotNull())
-        .groupBy("dt", "cluster", "topic")
+        everything.where(F.col("broker_topic").isNotNull())
+        .groupBy("dt", "cluster", "broker_topic")
         .agg(
+            names_of("topic").alias("names"),
             F.max("time").alias("last_told"),
             latest("time", "topic_id").alias("latest_id"),
             latest("time", "partitions").alias("latest_partitions"),
@@ -85,14 +95,31 @@ def unused_topics_daily(bases: Bases) -> DataFrame:
 
 
 def topology_topics(topology: DataFrame) -> DataFrame:
-    """Return one row per topic and event: dt, cluster, time, topic, topic_id, partitions, internal."""
+    """Return one row per topic and event: dt, cluster, time, broker_topic, topic_id, partitions, internal."""
     exploded = topology.select("dt", "cluster", "time", F.explode("topics").alias("one"))
-    return exploded.select("dt", "cluster", "time", "one.topic", "one.topic_id", "one.partitions", "one.internal")
+    name = F.col("one.topic").alias("broker_topic")
+    return exploded.select("dt", "cluster", "time", name, "one.topic_id", "one.partitions", "one.internal")
+
+
+def with_client_names(topics: DataFrame) -> DataFrame:
+    """Return a row for each client's name of a topic, as `topic`, in place of `names`.
+
+    A topic without names has the broker's name, and null if clients of the cluster use that name for another topic.
+    """
+    named = topics.withColumn("topic", F.explode_outer("names")).drop("names")
+    taken = named.where(F.col("topic") != F.col("broker_topic")).select(
+        F.col("cluster").alias("of_cluster"), F.col("topic").alias("taken")
+    )
+    own = named["cluster"].eqNullSafe(taken["of_cluster"]) & (named["broker_topic"] == taken["taken"])
+    beside = named.join(F.broadcast(taken.distinct()), own, how="left")
+    unused_name = F.when(F.col("taken").isNull(), F.col("broker_topic"))
+    return beside.withColumn("topic", F.coalesce("topic", unused_name)).drop("of_cluster", "taken")
 
 
 def unused_topics_combine(partials: DataFrame) -> DataFrame:
-    """Decide on each topic that was told or used. The cluster's last state is so short that it is broadcast."""
-    topics = UNUSED_TOPICS_PARTIAL.merged(partials)
+    """Return the verdict on each topic that was reported or used. The last state of a cluster is small, so that it is
+    broadcast."""
+    topics = with_client_names(UNUSED_TOPICS_PARTIAL.merged(partials))
     states = topics.groupBy("cluster").agg(F.max("last_told").alias("state"))
     state = states.select(F.col("cluster").alias("of_cluster"), "state")
     known = F.coalesce(F.col("last_told") >= F.col("state") - F.expr(f"INTERVAL {TOLD_WITHIN}"), F.lit(False))
@@ -108,6 +135,7 @@ def unused_topics_combine(partials: DataFrame) -> DataFrame:
     return beside.select(
         "cluster",
         "topic",
+        "broker_topic",
         F.col("latest_id.value").alias("topic_id"),
         F.col("latest_partitions.value").alias("partitions"),
         F.coalesce("internal", F.lit(False)).alias("internal"),
@@ -124,8 +152,9 @@ UNUSED_TOPICS = AnswerTransforms(UNUSED_TOPICS_PARTIAL, unused_topics_daily, unu
 
 
 PARTITION_SKEW_PARTIAL = Partial(
-    keys=("cluster", "topic", "partition"),
+    keys=("cluster", "broker_topic", "partition"),
     measures={
+        "names": NAMES,
         "records": TOTAL,
         "bytes": TOTAL,
         "records_read": TOTAL,
@@ -137,27 +166,29 @@ _SKEW_AMOUNTS = ("records", "bytes", "records_read", "bytes_read")
 
 
 def partition_skew_daily(bases: Bases) -> DataFrame:
-    """Sum by partition, in the broker's names; and, in rows without a partition, tell how many a topic has."""
+    """Sum by partition, under the broker's names. Rows without a partition have the number of a topic's partitions."""
+    names = names_of("topic").alias("names")
     written = _by_partition(bases.writes).agg(
-        F.sum(went_well("records")).alias("records"), F.sum(went_well("bytes")).alias("bytes")
+        names, F.sum(went_well("records")).alias("records"), F.sum(went_well("bytes")).alias("bytes")
     )
     read = _by_partition(bases.reads).agg(
-        F.sum(went_well("records")).alias("records_read"), F.sum(went_well("bytes")).alias("bytes_read")
+        names, F.sum(went_well("records")).alias("records_read"), F.sum(went_well("bytes")).alias("bytes_read")
     )
     topology = topology_topics(bases.topology)
-    sizes = topology.groupBy("dt", "cluster", "topic").agg(F.max("partitions").alias("partitions"))
+    sizes = topology.groupBy("dt", "cluster", "broker_topic").agg(F.max("partitions").alias("partitions"))
     return PARTITION_SKEW_PARTIAL.gathered(written, read, sizes)
 
 
 def _by_partition(totals: DataFrame) -> GroupedData:
     known = totals.where(F.col("broker_topic").isNotNull() & F.col("partition").isNotNull())
-    return known.groupBy("dt", "cluster", F.col("broker_topic").alias("topic"), "partition")
+    return known.groupBy("dt", "cluster", "broker_topic", "partition")
 
 
 def partition_skew_combine(partials: DataFrame) -> DataFrame:
     """Compute the skew, one row per topic that was written to or read."""
     merged = PARTITION_SKEW_PARTIAL.merged(partials)
-    topics = merged.groupBy("cluster", "topic").agg(
+    topics = merged.groupBy("cluster", "broker_topic").agg(
+        first_names(F.flatten(F.collect_set("names"))).alias("names"),
         F.greatest(F.max("partitions"), F.max("partition") + 1).alias("partitions"),
         F.count("partition").alias("seen"),
         *[F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _SKEW_AMOUNTS],
@@ -165,10 +196,11 @@ def partition_skew_combine(partials: DataFrame) -> DataFrame:
         *[F.sum(F.col(name).cast("double") * F.col(name)).alias(f"{name}_squares") for name in _SKEW_AMOUNTS],
         F.max(F.when(F.col("records").isNotNull(), F.struct("records", "partition"))).alias("largest"),
     )
-    used = topics.where(F.col("seen") > 0)
+    used = with_client_names(topics.where(F.col("seen") > 0))
     return used.select(
         "cluster",
         "topic",
+        "broker_topic",
         "partitions",
         *("records", "bytes"),
         F.col("largest.partition").alias("largest_partition"),

@@ -229,8 +229,9 @@ def violations_combine(partials: DataFrame) -> DataFrame:
     found = both.withColumn("n", F.row_number().over(first)).where("n = 1")
     named = found.join(names, on=F.col("place") == F.col("named_place"), how="inner")
     return _union(named.select("*", _sure().alias("sure")), *_counted(placed)).select(
-        "cluster", "day", "check", F.coalesce("sure", "level").alias("level"), "topic", "partition", "group",
-        "producer_id", "count", "text", "events", F.col("time").alias("first_seen"),
+        "cluster", "day", "check", F.coalesce("sure", "level").alias("level"),
+        F.col("topic").alias("broker_topic"), "partition", F.col("group").alias("broker_group"), "producer_id",
+        "count", "text", "events", F.col("time").alias("first_seen"),
     )  # fmt: skip
 
 
