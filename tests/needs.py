@@ -122,6 +122,7 @@ TOOLS = {
     "tests/e2e/test_haproxy.py": ("haproxy",),
     "tests/e2e/test_otlp_collector.py": ("otelcol",),
     "tests/net/test_transparent.py": ("nft", "ip", "unshare"),
+    "tests/pipeline/gold/report/test_page.py": ("chromium",),
     "tests/qa/kits/test_java_kit.py": ("javac",),
     "tests/test_docs.py": ("jq", "tshark"),
     "tests/test_howto_pages.py": ("jq",),

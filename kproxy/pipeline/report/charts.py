@@ -37,6 +37,8 @@ _LAYOUT = {
     "margin": {"l": 10, "r": 20, "t": 10, "b": 40},
     "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
     "colorway": COLOURS,
+    "paper_bgcolor": "rgba(0,0,0,0)",
+    "plot_bgcolor": "rgba(0,0,0,0)",  # the page's own background is below, light or dark
 }
 _CONFIG = {"displayModeBar": False, "responsive": True}
 

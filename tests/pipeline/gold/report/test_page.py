@@ -1,12 +1,14 @@
 """The HTML page."""
 
+import dataclasses
+import os
 import re
 from html.parser import HTMLParser
 
 import pytest
 
 from kproxy.pipeline.gold_tables import answer_named
-from kproxy.pipeline.report.charts import bars, label
+from kproxy.pipeline.report.charts import Chart, bars, label
 from kproxy.pipeline.report.page import coded, page
 from kproxy.pipeline.report.report_builder import Period
 from kproxy.pipeline.report.section import AnswerReport, Headline, Overview, Section, SourceCompleteness, cell
@@ -91,3 +93,48 @@ def test_a_report_of_nothing_says_so_and_how_to_fill_it():
 
     assert "There is nothing to report: gold has no day yet; kproxy audit bronze, silver and gold fill it." in text
     assert len(text) < 20_000
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_page_and_charts_follow_the_colour_scheme(tmp_path, scheme):
+    """Text of the page and of its charts differs enough from the background; paper is always light."""
+    from playwright.sync_api import sync_playwright
+
+    (section,) = report().sections
+    drawn = Chart("Topics.", lambda _: bars([("orders", 7.0)], "records")).draw(None)
+    charted = dataclasses.replace(section, chart=drawn, chart_text="Topics.")
+    file = tmp_path / "report.html"
+    file.write_text(page(dataclasses.replace(report(), sections=(charted,)), Period()))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--disable-gpu"])
+        shown = browser.new_page(color_scheme=scheme)
+        said = []
+        shown.on("pageerror", lambda error: said.append(str(error)))
+        shown.goto(file.as_uri())
+        shown.wait_for_function(PAINTED, arg=TEXT[scheme])
+        back, text, quiet = shown.evaluate(COLOURS)
+        shown.emulate_media(color_scheme=scheme, media="print")
+        paper = shown.evaluate(COLOURS)[0]
+        browser.close()
+    assert said == []
+    assert (back < 0.1) is (scheme == "dark")
+    assert contrast(back, text) > 7 and contrast(back, quiet) > 4.5
+    assert paper > 0.9
+
+
+CHROMIUM = os.environ.get("KPROXY_CHROMIUM", "/usr/bin/chromium")
+TEXT = {"light": "rgb(27, 36, 48)", "dark": "rgb(221, 228, 236)"}
+PAINTED = """wanted => [...document.querySelectorAll(".xtitle, .ytick text")].length > 1
+  && [...document.querySelectorAll(".xtitle, .ytick text")].every(one => getComputedStyle(one).fill === wanted)"""
+COLOURS = """() => {
+  const light = (colour) => { const [r, g, b] = colour.match(/[\\d.]+/g).map(Number)
+    .map(one => one / 255).map(one => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const body = getComputedStyle(document.body), quiet = getComputedStyle(document.querySelector(".quiet"));
+  return [light(body.backgroundColor), light(body.color), light(quiet.color)];
+}"""
+"""Gives the luminance of the background, of texts, and of quiet ones, as WCAG defines it."""
+
+
+def contrast(one, other):
+    return (max(one, other) + 0.05) / (min(one, other) + 0.05)
