@@ -34,6 +34,7 @@ CLIENT_HELLO = 1
 BEFORE_SESSION = 2 + 32  # version and random
 SERVER_NAME, HOST_NAME = 0, 0
 HELLO = PrereadKind("tls", "TLS ClientHello")
+MAX_SHOWN = 255  # bytes of a wrong server name in the log; names have at most as many (RFC 1035)
 UNRECOGNIZED_NAME = bytes.fromhex("1503030002 02 70")
 """RFC 8446 §5.1 and §6: a record of type alert with a fatal one, 112."""
 
@@ -128,7 +129,9 @@ def _name(body: bytes) -> str | None:
             names.number(2)
             kind, name = names.number(1), names.take(names.number(2))
             if kind != HOST_NAME or not name.isascii():
-                raise BadHello(f"a ClientHello whose server name is {name!r} of type {kind}, expected a host name")
+                raise BadHello(
+                    f"a ClientHello whose server name is {name[:MAX_SHOWN]!r} of type {kind}, expected a host name"
+                )
             return name.decode("ascii")
     return None
 
