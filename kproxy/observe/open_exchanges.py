@@ -87,20 +87,17 @@ class OpenExchanges(deque[Any]):
     """Queue of the open exchanges of one connection, the oldest first."""
 
     places: IdIndex | None = None
-    """Made when rules first tell of an entry that is not the oldest."""
+    """Index by correlation id, made at the first question about an entry that is not the oldest."""
 
     def find(self, correlation: int) -> Any:
         """Take out and return the oldest entry with this correlation id; None if there is none."""
         if self and self[0][0] == correlation:
             return self.popleft()
-        if self.places is not None:
-            return self.places.take(self, correlation)
-        at = next((at for at, entry in enumerate(self) if entry[0] == correlation), -1)
-        if at < 0:
+        if not self:
             return None
-        entry = self[at]
-        del self[at]
-        return entry
+        if self.places is None:
+            self.places = IdIndex(itemgetter(0))
+        return self.places.take(self, correlation)
 
     def replace(self, at: int, entry: OpenEntry) -> None:
         """Put another entry with the same id in the place of the one at `at`."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from kproxy.core.sasl.raw_tokens import GSSAPI_FIRST, MAX_TOKEN, RawTokens
 from kproxy.errors import DecodeError
+from kproxy.wire.breath import breathe
 from kproxy.wire.codec.structs import header_version
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.head import MAX_ACKS_HEAD, body_start
@@ -156,6 +157,7 @@ class RequestStream(FrameStream):
             self.lose()
             return True
         raw.from_client += 1
+        breathe()
         frame.owner = TOKEN
         frame.settle(0)
         return True
@@ -183,6 +185,7 @@ class RequestStream(FrameStream):
         builder.requests += 1
         client_id = str(data[REQUEST_HEAD:end], "utf-8", "replace") if end is not None and data[12] < 0x80 else None
         exchange = builder.begin(correlation, wanted, client_id, now)
+        breathe()
         exchange.arriving, frame.owner = frame, exchange
         if exchange.seen is not None:
             exchange.seen.acks = acks
@@ -254,6 +257,7 @@ class ResponseStream(FrameStream):
         if 0 <= size <= MAX_TOKEN:
             raw.from_broker += 1
             frame.settle(0)
+            breathe()
         else:
             self.lose()
         return True
@@ -264,6 +268,7 @@ class ResponseStream(FrameStream):
         if entry is None:
             builder.unread += 1
             frame.settle(0)
+            breathe()
             return
         exchange = builder.materialise(entry)
         frame.owner = exchange

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
+from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.rewrite.versions import MAX_VERSIONS_RESPONSE
 from kproxy.core.sasl import principal
 from kproxy.core.sasl.login import MAX_RESPONSE, read_response
@@ -17,9 +18,12 @@ from kproxy.core.sasl.principal import LONGEST_TOKEN, MALFORMED, NAMES, NOT_YET,
 from kproxy.core.sasl.raw_tokens import MAX_TOKEN
 from kproxy.core.sasl.software import Software
 from kproxy.errors import LoginFailed
+from kproxy.observe.exchange import Depth
+from kproxy.observe.observer import ConnectionObserver
 from kproxy.testing.dialogue import Dialogue, request, response, sized
 from kproxy.wire.primitives import write_uvarint
 from kproxy.wire.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from tests.sinks.audit.exchanges import FakeWho
 from tests.support.line_count import LineCount
 
 ALICE = "rules: [{name: r, kind: deny, match: {principal: alice, topic: 'secret*'}}]"
@@ -151,3 +155,22 @@ def test_long_api_versions_is_not_kept_with_its_connection() -> None:
     assert talk.closed is None
     assert talk.session.identity.software == "client/1.0"
     assert talk.session.identity._library == Software("client", "1.0")
+
+
+@pytest.mark.parametrize("side", ["client", "broker"])
+@pytest.mark.parametrize("token", [b"", b"\x01"])
+def test_many_raw_tokens_in_one_read_are_scanned_in_steps(side: str, token: bytes) -> None:
+    """After a SaslHandshake of version 0 nothing limits their number, and a session and its observer scan each."""
+    talk, observer = Dialogue(), ConnectionObserver(FakeWho(), lambda key, version: Depth.FULL, lambda seen: None)
+    asked, said = request(SASL_HANDSHAKE, 0, 1, mechanism="GSSAPI"), response(SASL_HANDSHAKE, 0, 1)
+    talk.client(asked).broker(said)
+    observer.from_client(bytearray(asked), len(asked), 0.0)
+    observer.to_client(bytearray(said), len(said), 0.0)
+    tokens = sized(token) * 5000
+    watch = observer.from_client if side == "client" else observer.to_client
+    for work in (lambda: talk.feed(CLIENT if side == "client" else BROKER, tokens, len(tokens)),
+                 lambda: watch(bytearray(tokens), len(tokens), 1.0)):  # fmt: skip
+        with LineCount() as count:
+            work()
+        assert count.longest <= 100_000 < count.total
+    assert talk.closed is None

@@ -52,7 +52,7 @@ CASES: dict[str, tuple[Callable[[bytes], Any], bytes]] = {
 
 
 def outcome(parse: Callable[[bytes], Any], data: bytes) -> Any:
-    """Return what the parser returns, or the text of its error."""
+    """Return the result of the parser, or the text of its error."""
     try:
         return parse(data)
     except InputError as error:

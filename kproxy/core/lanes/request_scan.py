@@ -190,6 +190,7 @@ class RequestScan(Lane):
     def scan_tokens(self, buf: Buffer, pos: int, n: int, now: float) -> int:
         """Scan one frame at a time, while raw SASL tokens may come."""
         while n - pos >= 4:
+            breathe()  # a read may have 65,000 empty tokens
             size = int.from_bytes(buf[pos : pos + 4], "big", signed=True)
             if n - pos == 4 and size != 0:
                 return self.stop(Need(5), pos)

@@ -13,6 +13,7 @@ from kproxy.core.sasl.identity import ANSWERED
 from kproxy.core.sasl.raw_tokens import MAX_TOKEN
 from kproxy.core.step import Step
 from kproxy.errors import DecodeError
+from kproxy.wire.breath import breathe
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.frames import RESPONSE_BEGINS
 from kproxy.wire.table.api_keys import API_VERSIONS
@@ -150,6 +151,7 @@ class ResponseScan(Lane):
         raw = self.session.logins.raw
         assert raw is not None
         while n - pos >= 4:
+            breathe()  # a read may have 65,000 empty tokens
             if not raw.broker_sends_token(bool(self.session.inflight.fifo)):
                 self.session.logins.end_raw()
                 return self.scan(buf, pos, n, now)

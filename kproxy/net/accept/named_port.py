@@ -130,7 +130,7 @@ def _name(body: bytes) -> str | None:
             kind, name = names.number(1), names.take(names.number(2))
             if kind != HOST_NAME or not name.isascii():
                 raise BadHello(
-                    f"a ClientHello whose server name is {name[:MAX_SHOWN]!r} of type {kind}, expected a host name"
+                    f"a ClientHello with the server name {name[:MAX_SHOWN]!r} of type {kind}, expected a host name"
                 )
             return name.decode("ascii")
     return None

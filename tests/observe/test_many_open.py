@@ -1,0 +1,43 @@
+"""More requests in one read than an observer keeps open, and the responses to all of them."""
+
+from __future__ import annotations
+
+from struct import pack
+
+import pytest
+
+from kproxy.observe.exchange import Depth
+from kproxy.observe.observer import ConnectionObserver
+from kproxy.observe.open_exchanges import MOST_OPEN
+from kproxy.observe.summary import Summary
+from tests.sinks.audit.exchanges import FakeWho
+from tests.support.line_count import LineCount
+
+COUNT = MOST_OPEN + 1000
+TINY = {
+    "Produce": (0, 9, b"\0\0\0\1", b"\0"),
+    "Metadata": (3, 13, b"\0", b"\0"),
+    "SaslAuthenticate": (36, 2, b"\0", b"\0"),
+    "unknown": (999, 0, b"", b""),
+}
+
+
+@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("depth", [Depth.ROWS, Depth.FULL])
+def test_responses_to_shed_requests_take_linear_work(name: str, depth: Depth) -> None:
+    """The oldest requests are given up, and none of their responses is searched for among all that are open."""
+    key, version, body, tags = TINY[name]
+    asked = b"".join(pack(">ihhih", 10 + len(body), key, version, at, -1) + body for at in range(COUNT))
+    said = b"".join(pack(">ii", 6 + len(tags), at) + tags + b"\0\0" for at in range(COUNT))
+    observer = ConnectionObserver(
+        FakeWho(), lambda key, version: depth, lambda seen: None, summary=Summary(lambda key, version: True)
+    )
+    with LineCount() as request_count:
+        observer.from_client(bytearray(asked), len(asked), 1.0)
+    with LineCount() as response_count:
+        observer.to_client(bytearray(said), len(said), 2.0)
+    assert observer.responses == MOST_OPEN
+    assert not observer.open
+    for count in (request_count, response_count):
+        assert count.total <= 400 * COUNT
+        assert count.longest <= 300_000
