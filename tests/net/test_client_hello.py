@@ -58,7 +58,7 @@ def test_it_may_come_in_several_records(sizes: list[int]) -> None:
         (b"\x16\x03\x01\x00\x06\x01\x00\x00\x02\x03\x03", "a ClientHello ends at byte 2, expected 35 or more"),
         (
             REAL.replace(b"b1.kafka", b"\xe41.kafka"),
-            "a ClientHello whose server name is b'\\xe41.kafka.exa",
+            "a ClientHello with the server name b'\\xe41.kafka.exa",
         ),
     ],
 )
