@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from kproxy.net.capacity import Capacity, HalfOpen
-from kproxy.net.loop.turn_order import LEVELS, SHARE, Order
+from kproxy.net.loop.turn_order import LEVELS, Order
 from kproxy.rules.document.address import network_of
 
 
@@ -60,11 +60,11 @@ def test_few_are_in_the_middle_of_long_work(addresses: int) -> None:
         for level, found in enumerate(under_way(works)):
             assert found <= sum(one.places for one in LEVELS[level:])
         if addresses == 1:
-            assert under_way(works)[1] <= SHARE
+            assert under_way(works)[1] <= sum(one.share for one in LEVELS[1:])
     run(order, 1000 * 400)
     assert all(work.dead for work in works)
     assert order.taken == [0] * len(LEVELS)
-    assert not order.by_address
+    assert not any(order.by_network)
 
 
 def test_short_work_of_another_address_does_not_wait_for_long_work() -> None:
@@ -104,6 +104,19 @@ def test_longer_work_of_another_address_goes_on_as_well() -> None:
     assert other.dead
 
 
+@pytest.mark.parametrize("slices", [80, 500], ids=["medium", "long"])
+def test_order_long_work_leaves_places_to_other_networks(slices: int) -> None:
+    """One network has work for millions of turns, in all places that it may have."""
+    order: Order[Work] = Order()
+    for _ in range(1000):
+        order.add(Work("long", 100_000))
+    run(order, 5000)
+    other = Work("other", slices)
+    order.add(other)
+    run(order, 10 * slices)
+    assert other.dead
+
+
 def test_ends_in_the_middle_free_their_places() -> None:
     """Random work, of which some ends while it waits or has just gone on: all the rest is done, no place is lost."""
     chance = random.Random(7)
@@ -121,7 +134,7 @@ def test_ends_in_the_middle_free_their_places() -> None:
     assert order.next() is None
     assert all(work.dead for work in works)
     assert order.taken == [0] * len(LEVELS)
-    assert not order.by_address
+    assert not any(order.by_network)
     assert not any(queue.stopped for queue in order.doors)
 
 

@@ -3,8 +3,9 @@
 Strategy. Work that is put aside keeps what it has made so far, and that is more the longer it has worked: what a frame
 of four megabytes is read into takes two hundred. Were all to go on in turn, a thousand frames would be in memory at
 once. So work that has taken longer is of a higher level, of which fewer may be under way; the rest waits at its door,
-and goes on with it when one of these has ended. Levels take turns, so short work does not wait for long work, save
-where all places are taken: they are given to addresses in turn, and none may have all of them.
+and goes on with it when one of these has ended. Levels take turns, so short work does not wait for long work unless all
+places of its level are taken. Client networks get places in turn, and none may have all places of a level: work that
+waits for the next level keeps its place, so the long frames of one network would stop those of all others.
 """
 
 from __future__ import annotations
@@ -17,21 +18,23 @@ Thing = TypeVar("Thing")
 
 
 class WorkLevel(NamedTuple):
-    """Level of work. `places`: things that may be under way in it at once; `slices`: after so many a thing is of the
-    next one."""
+    """Level of work. `places`: works in it at once; `slices`: after these a work belongs to the next level; `share`:
+    places of one client network."""
 
     places: int
     slices: int
+    share: int
 
 
 NEVER = 1 << 60
-LEVELS = (WorkLevel(NEVER, 2), WorkLevel(128, 10), WorkLevel(4, 100), WorkLevel(1, NEVER))
-"""With 5 ms a slice and some 60 MB for a second of work, that is 0.4 GB, 0.1 GB and one of the largest frames. The
-first is for all: most need no more, and what waits there has only come at a bad time."""
-COUNTED = 1
-"""The level from which on places are counted by address."""
-SHARE = 16
-"""Things of one address that may be under way at once from there on."""
+LEVELS = (
+    WorkLevel(NEVER, 2, NEVER),
+    WorkLevel(128, 10, 16),
+    WorkLevel(4, 100, 2),
+    WorkLevel(2, NEVER, 1),
+)
+"""With 5 ms a slice and some 60 MB for a second of work, that is 0.4 GB, 0.1 GB and two of the largest frames. The
+first level has no limit: most work needs no more."""
 
 
 class Queue(Generic[Thing]):
@@ -97,7 +100,7 @@ class Order(Generic[Work]):
         self.doors: list[Queue[Work]] = [Queue(gone) for _ in LEVELS]  # wait for a place
         self.going: list[Queue[Work]] = [Queue(gone) for _ in LEVELS]  # have one
         self.taken = [0] * len(LEVELS)
-        self.by_address: Counter[str] = Counter()
+        self.by_network: list[Counter[str]] = [Counter() for _ in LEVELS]  # places
         self.last = 0  # the level that has had its turn
 
     def add(self, work: Work) -> None:
@@ -122,32 +125,30 @@ class Order(Generic[Work]):
         return None
 
     def admit(self, level: int) -> None:
-        """Give the places that are free to those at the door."""
-        door = self.doors[level]
-        while self.taken[level] < LEVELS[level].places and (work := door.next()) is not None:
-            if level:
-                self.taken[work.level] -= 1
-            if level == COUNTED:
-                self.by_address[work.address] += 1
-                if self.by_address[work.address] >= SHARE:
-                    door.stop(work.address)
+        """Give free places to work at the door of this level."""
+        door, (places, _, share) = self.doors[level], LEVELS[level]
+        while self.taken[level] < places and (work := door.next()) is not None:
+            self.leave(work)
+            taken = self.by_network[level]
+            taken[work.address] += 1
+            if taken[work.address] >= share:
+                door.stop(work.address)
             self.taken[level] += 1
             work.level, work.slices = level, 0
             self.going[level].add(work.address, work)
 
     def leave(self, work: Work) -> None:
-        """Free the place of work that has ended."""
-        if work.level < 0:
-            return
+        """Free the place of work that has ended, or goes up to the next level."""
         level, work.level = work.level, -1
-        self.taken[level] -= 1
-        if level < COUNTED:
+        if level < 0:
             return
-        self.by_address[work.address] -= 1
-        if self.by_address[work.address] < SHARE:
-            self.doors[COUNTED].go(work.address)
-        if not self.by_address[work.address]:
-            del self.by_address[work.address]
+        self.taken[level] -= 1
+        taken = self.by_network[level]
+        taken[work.address] -= 1
+        if taken[work.address] < LEVELS[level].share:
+            self.doors[level].go(work.address)
+        if not taken[work.address]:
+            del taken[work.address]
 
     def all(self) -> list[Work]:
         """Take out all work that waits: nobody will call it any more."""
