@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from struct import Struct
+from types import SimpleNamespace
 from typing import Any
 
 from kproxy.core.commands import CloseBoth, Command, Dial
@@ -63,6 +64,7 @@ class PassingSession:
         self.number = 0
         self.has_beginning = True
         self.rules = BoundRules()
+        self.identity = SimpleNamespace(client_id=None)
 
     @property
     def idle(self) -> bool:
