@@ -30,11 +30,11 @@ class ClientNote(TypedDict, total=False):
 class Note(ClientNote, total=False):
     """Note at a packet. At the first packet of a connection: its number and client. At the last of a frame: the rest.
 
-    `who`: what has become known of the client since. `acks`: of a Produce request, where the bytes that are kept do not
-    have them. `withheld`: why the frame is not whole. `sketch`: its bytes are a sketch. `rules`, `answered_by`,
-    `rule_wait`, `other_wait`, `outcome`: of the exchange that ends with the frame. `failed`: error codes that rules put
-    into the broker's answer. `errors`, `error_at_top`: those in a response of which not all is kept; the first one
-    stands at its top.
+    `who`: news about the client since the connection's first packet. `acks`: of a Produce request, if its kept bytes
+    lack them. `withheld`: why the frame is not whole. `sketch`: its bytes are a sketch. `rules`, `answered_by`,
+    `rule_wait`, `other_wait`, `outcome`: of the exchange that ends with the frame. `throttle`: its throttle_time_ms,
+    the rule that throttled it, and the seconds of the mute. `failed`: error codes that rules put into the broker's
+    response. `errors`, `error_at_top`: those in a response that is not kept completely; the first one is at its top.
     """
 
     connection: int
@@ -46,6 +46,7 @@ class Note(ClientNote, total=False):
     answered_by: str
     rule_wait: tuple[float, float]
     other_wait: tuple[float, float]
+    throttle: tuple[int, str, float]
     outcome: Literal["closed"]
     failed: list[int]
     errors: list[int]

@@ -16,7 +16,7 @@ from kproxy.core.sasl.software import software
 from kproxy.errors import DecodeError
 from kproxy.observe.credentials import RESPONSE, take_out
 from kproxy.observe.exchange import ExchangeOutcome, Form, Frame, ObservedExchange, TakeExchange
-from kproxy.observe.response_errors import error_at, in_order
+from kproxy.observe.response_errors import error_at, in_order, throttle_at
 from kproxy.wire.scan.head import acks_of
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import API_VERSIONS, CONTROLLED_SHUTDOWN, METADATA, PRODUCE, SASL_HANDSHAKE
@@ -117,7 +117,9 @@ class ExchangePairing:
         seen = pending.popleft()
         seen.response = captured_frame(cut, seen.key, seen.version, RESPONSE, note, own=self.own)
         seen.outcome = "answered"
-        seen.known_errors = in_order(error_at(seen.key, seen.version, bytes(4) + cut.data[:20]) or 0, ())
+        head = bytes(4) + cut.data[:20]
+        seen.known_errors = in_order(error_at(seen.key, seen.version, head) or 0, ())
+        seen.known_throttle = throttle_at(seen.key, seen.version, head)
         if note:
             self._take_note(seen, note)
         self._learn(seen)
@@ -153,6 +155,8 @@ class ExchangePairing:
         seen.own_errors = frozenset(note.get("failed", ()))
         seen.rule_wait = note.get("rule_wait", seen.rule_wait)
         seen.other_wait = note.get("other_wait", seen.other_wait)
+        known = seen.known_throttle, seen.throttler, seen.mute
+        seen.known_throttle, seen.throttler, seen.mute = note.get("throttle", known)
         seen.outcome = note.get("outcome", seen.outcome)
 
     def _first(self, data: bytes) -> None:

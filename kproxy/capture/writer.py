@@ -215,6 +215,8 @@ def about_exchange(seen: ObservedExchange) -> dict[str, Any]:
         note["rule_wait"] = list(seen.rule_wait)
     if seen.other_wait != (0.0, 0.0):
         note["other_wait"] = list(seen.other_wait)
+    if seen.known_throttle or seen.throttler:
+        note["throttle"] = [seen.known_throttle, seen.throttler, seen.mute]
     if seen.outcome == "closed":
         note["outcome"] = "closed"
     if (seen.key, seen.version) == (SASL_HANDSHAKE, 0) and seen.response is not None:

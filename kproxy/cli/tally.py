@@ -31,6 +31,8 @@ class ExchangeCounts:
     requests: int = 0
     errors: int = 0
     unanswered: int = 0
+    throttled: int = 0
+    throttle_ms: int = 0
     request_bytes: int = 0
     response_bytes: int = 0
     latencies: Latencies = field(default_factory=Latencies)
@@ -39,6 +41,9 @@ class ExchangeCounts:
         self.requests += times
         self.errors += times * (data.get("error") is not None)
         self.unanswered += times * (data.get("outcome") in CUT_OFF)
+        throttle_ms = data.get("throttle_ms") or 0
+        self.throttled += data.get("throttled") or (throttle_ms > 0)
+        self.throttle_ms += throttle_ms
         self.request_bytes += data.get("request_bytes") or 0
         self.response_bytes += data.get("response_bytes") or 0
         if data.get("latency_buckets"):
@@ -50,6 +55,7 @@ class ExchangeCounts:
         """Return the counts by column, for tables and JSON."""
         return {
             "requests": self.requests, "errors": self.errors, "unanswered": self.unanswered,
+            "throttled": self.throttled, "throttle_ms": self.throttle_ms,
             "request_bytes": self.request_bytes, "response_bytes": self.response_bytes, **self.latencies.shown(),
         }  # fmt: skip
 

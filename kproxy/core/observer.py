@@ -30,3 +30,7 @@ class Observer(Protocol):
     def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
         """Note that rules put these error codes into the broker's answer, somewhere."""
         ...
+
+    def throttled(self, correlation_id: int, rule: str, mute: float, *, older: int = 0) -> None:
+        """Note that this rule throttled the exchange, and that the channel is muted for `mute` seconds after it."""
+        ...

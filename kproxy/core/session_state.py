@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kproxy.core.rewrite.context import Context
 from kproxy.core.sasl.identity import Identity
@@ -19,6 +19,9 @@ from .observer import NO_ANSWER, Observer
 from .phase import SessionPhase
 from .plan import Plan
 from .shared import Shared
+
+if TYPE_CHECKING:
+    from kproxy.core.live.evaluation import Evaluation
 
 NOWHERE = Facts("", "", "")
 """Facts of a session that was made by hand, in tests for example."""
@@ -125,6 +128,15 @@ class SessionState:
         if observer is not None:
             older = 0 if answered is None else self.inflight.count(correlation) if answered else NO_ANSWER
             observer.acted(correlation, (running.name,), older=older)
+
+    def throttled(self, evaluation: Evaluation, older: int) -> None:
+        """Count the throttle of an exchange for its rule, and report it to the observer. `older`: see `Observer`."""
+        running = evaluation.throttler
+        if running is not None:
+            running.count_throttle(evaluation.throttled)
+            if self.observer is not None:
+                correlation = evaluation.exchange.correlation_id
+                self.observer.throttled(correlation, running.name, evaluation.throttle, older=older)
 
     def wake_next(self, turn: Turn) -> None:
         """Have the sessions ask again that are first in a line now, because this turn has left it."""

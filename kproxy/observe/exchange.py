@@ -154,6 +154,12 @@ class ObservedExchange:
     other_wait: tuple[float, float] = (0.0, 0.0)
     unread: str = ""
     """Why the request's or the response's body could not be read; empty as long as nobody has found that."""
+    known_throttle: int = 0
+    """throttle_time_ms of its response, as far as the first bytes show it."""
+    throttler: str = ""
+    """Rule that throttled it; empty if none did. The broker's own quotas show in throttle_time_ms only."""
+    mute: float = 0.0
+    """Seconds for which its rules muted the client's channel after the response."""
     _bodies: list[dict[str, Any] | None] = field(default_factory=lambda: [None, None])
 
     @property

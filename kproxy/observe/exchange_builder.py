@@ -177,6 +177,15 @@ class ExchangeBuilder:
         if seen is not None:
             seen.own_errors = seen.own_errors.union(codes)
 
+    def throttled(self, correlation_id: int, rule: str, mute: float, *, older: int = 0) -> None:
+        """Note the rule that throttled this exchange, and the mute after it; the longest mute counts."""
+        silent = self.find_silent(correlation_id) if older == NO_ANSWER else None
+        seen = silent or self.find_exchange(correlation_id, max(older, 0))
+        if seen is not None:
+            if not seen.throttler or mute > seen.mute:
+                seen.throttler = rule
+            seen.mute = max(seen.mute, mute)
+
     def find_silent(self, correlation: int) -> ObservedExchange | None:
         """Return the exchange with this id that is due no response, and was over before the session looked at it."""
         silent = self.silent or []

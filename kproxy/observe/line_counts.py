@@ -14,7 +14,7 @@ from .exchange import ObservedExchange
 from .frames import SIZE_BYTES
 from .number_template import LearntFrame
 from .partition_rows import PartitionRow, rows_of
-from .response_errors import errors_of, has_errors_inside
+from .response_errors import errors_of, has_errors_inside, throttle_of
 from .summary import READS, ROWS, Summary, ending, errors_with_rows
 from .summary_rows import ApiKey
 from .summary_templates import FOLD_AT
@@ -34,7 +34,8 @@ class LineCounts:
     """
 
     __slots__ = ("answered", "api_key", "asked", "base", "batch", "begun", "bytes", "empty", "last", "latencies",
-                 "marks", "read", "records", "request_sizes", "response_sizes", "rows", "written")  # fmt: skip
+                 "marks", "read", "records", "request_sizes", "response_sizes", "rows", "throttle",
+                 "written")  # fmt: skip
 
     def __init__(self, seen: ObservedExchange, asked: LearntFrame, answered: LearntFrame, *, deep: bool) -> None:
         """Begin without exchanges; `seen` itself has been counted. `deep`: rows are counted, too."""
@@ -50,6 +51,7 @@ class LineCounts:
         self.base = FIRST_TOLD + told.index(BASE_OFFSET) if BASE_OFFSET in told else 0
         marks = ((HIGH_WATERMARK, at) for at in range(len(self.rows)))
         self.marks = [FIRST_TOLD + told.index(one) if one in told else 0 for one in marks]
+        self.throttle = throttle_of(seen)  # of each of them, in ms
         self.latencies: list[float] = []
         self.request_sizes = self.response_sizes = self.bytes = self.records = 0
         self.begun = self.last = 0.0
@@ -89,6 +91,10 @@ class LineCounts:
         cell.request_bytes += self.request_sizes + SIZE_BYTES * count
         cell.response_bytes += self.response_sizes + SIZE_BYTES * count
         cell.empty += count * self.empty
+        if self.throttle:
+            cell.throttled += count
+            cell.throttle += count * self.throttle
+            cell.throttle_seconds += count * self.throttle / 1000
         cell.answered_all(latencies)
         latencies.clear()
         if self.rows:

@@ -150,8 +150,8 @@ class ConnectionObserver(JournalRecorder):
                     break
                 kind = response.kind
                 if kind == PRODUCED:
-                    size, correlation, same, base = response.unpack(buf, pos)
-                    if size != response.size or base < 0:
+                    size, correlation, same, base, throttle = response.unpack(buf, pos)
+                    if size != response.size or base < 0 or throttle:
                         break
                 elif kind == BATCH:
                     size, correlation, same, mark, middle, base, length, magic, attributes, delta, count = (

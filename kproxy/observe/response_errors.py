@@ -10,18 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
+from kproxy.errors import DecodeError
 from kproxy.rules.kinds.base.permissions import permissions
+from kproxy.wire.codec.structs import header_version
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.frames import CORRELATION_ID_ENDS
-from kproxy.wire.scan.walk import code_slots, error_codes_in
+from kproxy.wire.scan.head import known_body_start
+from kproxy.wire.scan.walk import code_slots, error_codes_in, walk
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import API_VERSIONS, FETCH, PRODUCE, SHARE_FETCH
 from kproxy.wire.table.layout import FIXED
 
-from .credentials import RESPONSE
+from .credentials import RESPONSE, withheld_body
 from .exchange import NO_ERRORS, Errors, Form, ObservedExchange
 
 SIZE_BYTES = 4
+THROTTLE = "throttle_time_ms"
+ONLY_THROTTLE = frozenset((THROTTLE,))
 MOST_CODES = 20
 """Different errors at most that are recorded of one response. A broker has few in one; broken bytes may have 65,535."""
 LONGEST_LIST = 256 * 1024
@@ -40,24 +45,61 @@ def answered_version(key: int, version: int) -> int:
 
 
 @cache
-def place(key: int, version: int) -> tuple[int, bool] | None:
-    """Return where the error code at the top of responses stands, None if they have none at a fixed offset.
+def place(key: int, version: int, *, throttle: bool = False) -> tuple[int, bool] | None:
+    """Return the offset of the top-level error code of responses, or of throttle_time_ms; None if it is not fixed.
 
-    The offset is in bytes of the frame with its length field; the flag says that an empty tag buffer of the response
-    header has to be in front of it.
+    The offset is in bytes of the frame with its length field. The flag is True if an empty tag buffer of the response
+    header precedes it.
     """
     version = answered_version(key, version)
-    if key not in schema.paths() or version not in schema.load(key).versions:
+    if not is_known(key, version):
         return None
     tags = schema.load(key).header_version("response", version) >= 1
     at = CORRELATION_ID_ENDS + tags
     for slot in layout.body(key, version, "response").slots:
-        if slot.kind == "error_code" and not slot.array:
+        if (slot.name == THROTTLE if throttle else slot.kind == "error_code") and not slot.array:
             return at, tags
         if slot.array or slot.type not in FIXED:
             return None
         at += FIXED[slot.type][1]
     return None
+
+
+def throttle_at(key: int, version: int, head: Buffer) -> int:
+    """Return throttle_time_ms of a response that begins with `head` (length field first); 0 if that does not show it,
+    as for versions in which the field has no fixed offset."""
+    where = place(key, version, throttle=True)
+    if where is None or len(head) < where[0] + 4 or (where[1] and head[CORRELATION_ID_ENDS]):
+        return 0
+    return max(0, int.from_bytes(head[where[0] : where[0] + 4], "big", signed=True))
+
+
+@cache
+def moves_throttle(key: int, version: int) -> bool:
+    """Return True if responses have throttle_time_ms at an offset that is not fixed, as Produce has. Not for responses
+    with credentials, which are not read."""
+    version = answered_version(key, version)
+    if not is_known(key, version) or place(key, version, throttle=True) is not None:
+        return False
+    if withheld_body(key, version, RESPONSE):
+        return False
+    return any(slot.name == THROTTLE for slot in layout.body(key, version, RESPONSE).slots)
+
+
+def throttle_in(key: int, version: int, buf: Buffer, pos: int, end: int) -> int:
+    """Return throttle_time_ms of the response in buf[pos:end] (length field first); 0 if it cannot be read."""
+    if not moves_throttle(key, version):
+        return throttle_at(key, version, buf[pos : min(pos + 32, end)])
+    if is_long_list(key, end - pos - SIZE_BYTES):
+        return 0
+    version, hits = answered_version(key, version), list[tuple[int, int, int]]()
+    start = known_body_start(buf, pos + SIZE_BYTES, end, header_version(key, version, RESPONSE), RESPONSE)
+    try:
+        if start is not None:
+            walk(key, version, RESPONSE, ONLY_THROTTLE).run(buf, start, end, hits)
+    except DecodeError:
+        return 0
+    return max(0, int.from_bytes(buf[hits[0][1] : hits[0][2]], "big", signed=True)) if hits else 0
 
 
 def error_at(key: int, version: int, head: Buffer) -> int | None:
@@ -73,9 +115,12 @@ def error_at(key: int, version: int, head: Buffer) -> int | None:
 
 @cache
 def has_errors_inside(key: int, version: int) -> bool:
-    """Return True if responses have error codes that `error_at` does not tell, and no rows that do."""
-    if key in ROW_APIS or key not in schema.paths() or version not in schema.load(key).versions:
+    """Return True if responses have error codes that `error_at` does not show, and no rows that do. Also for responses
+    of other APIs with throttle_time_ms at an offset that is not fixed: they are read as well."""
+    if key in ROW_APIS or not is_known(key, version):
         return False
+    if moves_throttle(key, version):
+        return True
     return len(list(code_slots(layout.body(key, version, RESPONSE)))) > (place(key, version) is not None)
 
 
@@ -111,3 +156,14 @@ def errors_of(seen: ObservedExchange) -> Errors:
         return seen.known_errors
     frame = bytes(SIZE_BYTES) + response.data
     return errors_in(seen.key, answered_version(seen.key, seen.version), frame, 0, len(frame))
+
+
+def throttle_of(seen: ObservedExchange) -> int:
+    """Return throttle_time_ms of the response of an exchange; 0 for none, or if its bytes were not kept."""
+    response = seen.answer
+    if response is None or not moves_throttle(seen.key, seen.version):
+        return seen.known_throttle if response is not None else 0
+    if response.form is Form.WHOLE:
+        frame = bytes(SIZE_BYTES) + response.data
+        return throttle_in(seen.key, seen.version, frame, 0, len(frame))
+    return seen.known_throttle

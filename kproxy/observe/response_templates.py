@@ -18,7 +18,7 @@ from .credentials import RESPONSE
 from .exchange import NO_ERRORS, Depth
 from .frames import SIZE_BYTES
 from .partition_rows import topic_of
-from .response_errors import error_at, errors_in, place
+from .response_errors import error_at, errors_in, place, throttle_in
 from .streams import ERROR_HEAD
 from .summary import LONGEST
 from .summary_templates import BATCH, EXACT, PLAIN, PRODUCED, ROWS, RequestTemplate, ResponseTemplate
@@ -26,7 +26,7 @@ from .template_cache import TemplateCache
 
 MOST_ALIKE = 1024
 """Bytes of a response at most that becomes a template as a whole (kind EXACT)."""
-BASE = frozenset(("responses[].partition_responses[].base_offset",))
+BASE = frozenset(("responses[].partition_responses[].base_offset", "throttle_time_ms"))
 
 
 def find_response_template(
@@ -88,8 +88,14 @@ def learn_response(template: RequestTemplate, frame: bytes, size: int) -> Respon
     where = place(wanted.key, wanted.version) if wanted.counted else None
     if where is not None and error_at(wanted.key, wanted.version, bytes(4) + frame[:20]) != 0:
         return None
+    told = place(wanted.key, wanted.version, throttle=True) if wanted.counted else None
+    if told is not None and told[1] and frame[4]:
+        return None
+    if wanted.counted and throttle_in(wanted.key, wanted.version, bytes(4) + frame, 0, 4 + len(frame)):
+        return None  # its throttle time is to be read
     if wanted.depths[1] < Depth.SKETCH:
-        prefix = frame[4 : where[0] - 2] if where is not None else b""
+        # The bytes that have to be the same: no error, and no throttle time.
+        prefix = frame[4 : max(where[0] - 2 if where is not None else 0, told[0] if told is not None else 0)]
         return remember(template, ResponseTemplate(template, PLAIN, prefix, template.api_key), 0)
     if wanted.nested:
         return learn_whole(template, frame)
@@ -114,8 +120,10 @@ def learn_produced(template: RequestTemplate, frame: bytes, body: dict[str, Any]
         return None
     if part.error_code or part.fields["base_offset"] < 0:
         return None
-    start = spans(frame, PRODUCE, template.wanted.version, RESPONSE, BASE)[0][1]
+    found = spans(frame, PRODUCE, template.wanted.version, RESPONSE, BASE)
+    start, throttle_at = found[0][1], found[1][1] if len(found) > 1 else 0
     response = ResponseTemplate(template, PRODUCED, frame[4:start], template.api_key, template.partition_key)
+    response.of_produced(start, throttle_at)
     return remember(template, response, len(frame))
 
 

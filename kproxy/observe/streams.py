@@ -21,7 +21,7 @@ from .exchange_builder import ExchangeBuilder
 from .frames import HEAD, SIZE_BYTES, PartialFrame
 from .observation import Observation, code_of
 from .open_exchanges import OpenExchange
-from .response_errors import error_at, in_order
+from .response_errors import error_at, in_order, throttle_at
 from .summary_templates import LongResponse
 
 SMALLEST_REQUEST, SMALLEST_RESPONSE = 8, 4
@@ -275,6 +275,7 @@ class ResponseStream(FrameStream):
         wanted = exchange.wanted
         if exchange.seen is not None:
             exchange.seen.known_errors = in_order(error_at(wanted.key, wanted.version, data) or 0, ())
+            exchange.seen.known_throttle = throttle_at(wanted.key, wanted.version, data)
         if wanted.key == SASL_HANDSHAKE and not wanted.version and data[RESPONSE_HEAD : RESPONSE_HEAD + 2] == NO_ERROR:
             builder.raw = RawTokens(builder.mechanism)
         builder.keep(frame, exchange, 1)

@@ -27,7 +27,7 @@ from kproxy.wire.table.api_keys import FETCH, PRODUCE, SHARE_FETCH
 
 from .exchange import Errors, ObservedExchange, Who
 from .partition_rows import PartitionRow, ProducedRow, rows_of, share_codes
-from .response_errors import in_order
+from .response_errors import in_order, throttle_of
 from .summary_rows import OWN, ApiCounters, ApiKey, Ending, PartitionCounters, PartitionKey, SummaryRow
 
 MINUTE = 60
@@ -130,9 +130,9 @@ class Summary:
         errors = errors_with_rows(seen, errors, rows)
         key = seen.key, seen.version, seen.client_id, ending(seen, errors), seen.acks
         asked_size = request.size if request is not None else 0
-        self.count(key, begun, now, asked_size, size, latency, rows, seen)
+        self.count(key, begun, now, asked_size, size, latency, rows, seen, throttle=throttle_of(seen))
 
-    def count(
+    def count(  # noqa: PLR0913  # the numbers of one exchange
         self,
         key: ApiKey,
         begun: float,
@@ -142,10 +142,12 @@ class Summary:
         latency: float | None,
         rows: list[PartitionRow] | None,
         seen: ObservedExchange | None = None,
+        *,
+        throttle: int = 0,
     ) -> None:
         """Count an exchange that began at `begun` and was over at `now`, from its numbers in bytes and seconds.
 
-        `rows`: of its partitions; None: they are not known.
+        `rows`: of its partitions; None: they are not known. `throttle`: throttle_time_ms of its response.
 
         `seen`: knows which errors kproxy made, and how long it held the frames; None: it made none, and held none.
         """
@@ -160,9 +162,17 @@ class Summary:
         if latency is not None:
             cell.answered(latency)
         cell.empty += empty
+        if throttle:
+            cell.throttled += 1
+            cell.throttle += throttle
         if seen is not None:
+            cell.mute += seen.mute
+            cell.throttle_seconds += sum(seen.rule_wait) if seen.throttler else 0.0
+            cell.throttle_seconds += max(seen.mute, throttle / 1000)
             cell.rule += sum(seen.rule_wait)
             cell.wait += seen.kproxy_seconds
+        else:
+            cell.throttle_seconds += throttle / 1000
         if rows and not key[3].top:  # an error at the top means that no partition was written or read
             self.rows(key, rows[:MOST_AT_ONCE], begun, reads, seen)
             for first in range(MOST_AT_ONCE, len(rows), MOST_AT_ONCE):
@@ -212,7 +222,13 @@ class Summary:
             if key not in self.apis and len(self.apis) >= MOST_APIS:
                 key = (*key[:2], None, *key[3:])
                 if key not in self.apis and len(self.apis) >= 2 * MOST_APIS:
-                    key = (None, None, None, key[3]._replace(codes=(MANY,) if key[3].codes else (), own=()), None)
+                    key = (
+                        None,
+                        None,
+                        None,
+                        key[3]._replace(codes=(MANY,) if key[3].codes else (), own=(), throttler=""),
+                        None,
+                    )
             cell = self.apis.get(key)
             if cell is None:
                 cell = self.apis[key] = ApiCounters(key, begun, begun)
@@ -284,6 +300,10 @@ class Summary:
         line.latency_ms, line.latency_max_ms = cell.latency * 1000, cell.latency_max * 1000
         line.latency_buckets, line.rule_ms, line.wait_ms = cell.buckets, cell.rule * 1000, cell.wait * 1000
         line.empty = cell.empty if key in READS else None
+        line.throttle_rule = ended.throttler or None
+        if cell.throttled:
+            line.throttled, line.throttle_ms = cell.throttled, cell.throttle
+        line.mute_ms = cell.mute * 1000 if ended.throttler else None
         if cell.told:
             line.records, line.bytes, line.batches = cell.records, cell.bytes, cell.batches
         return line
@@ -330,10 +350,10 @@ def errors_with_rows(seen: ObservedExchange, errors: Errors, rows: list[Partitio
 def ending(seen: ObservedExchange, errors: Errors) -> Ending:
     """Return the ending of an exchange with these errors in its response."""
     if seen.outcome != "answered":
-        return Ending(seen.outcome)
+        return Ending(seen.outcome, throttler=seen.throttler)
     by = "kproxy" if seen.answered_by_rule else "broker"
     own = tuple(code for code in errors.codes if seen.kproxy_made(code))
-    return Ending("answered", by, errors.codes, own, errors.top)
+    return Ending("answered", by, errors.codes, own, errors.top, seen.throttler)
 
 
 def error_names(codes: Iterable[int]) -> Iterable[str]:

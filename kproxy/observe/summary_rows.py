@@ -55,6 +55,10 @@ class SummaryRow:
     latency_buckets: list[int] | None = None
     rule_ms: float | None = None
     wait_ms: float | None = None
+    throttle_rule: str | None = None
+    throttled: int | None = None
+    throttle_ms: int | None = None
+    mute_ms: float | None = None
 
 
 class Ending(NamedTuple):
@@ -62,6 +66,7 @@ class Ending(NamedTuple):
 
     `codes`: the errors in its response, that at the top first; `own`: those of them that kproxy made. `top`: whether
     the first one stands at the top of the response. `answered_by`: `broker` or `kproxy`, empty without a response.
+    `throttler`: the rule that throttled the exchange, empty if none did.
     """
 
     outcome: str
@@ -69,6 +74,7 @@ class Ending(NamedTuple):
     codes: tuple[int, ...] = ()
     own: tuple[int, ...] = ()
     top: bool = False
+    throttler: str = ""
 
 
 WELL = Ending("answered", "broker")
@@ -86,7 +92,7 @@ PartitionKey = tuple[int | None, int | None, str | None, str | bytes, int | None
 """(API key, version, client id, topic's name or id, partition, error code, acks, codec, idempotent) of a cell."""
 
 
-NOTHING_REPORTED = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+NOTHING_REPORTED = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 """Numbers of which a reader has been told nothing, as of a cell that is new."""
 
 
@@ -95,7 +101,9 @@ class ApiCounters:
     """Counters of the exchanges of one API in one minute. Times are of the observer's clock, latencies in seconds.
 
     `records`, `bytes`, `batches`: of partitions for which there were no cells left; `told`: there were such.
-    `rule`, `wait`: seconds for which frames were held, by rules and for other reasons. `reported`: what the summary's
+    `rule`, `wait`: seconds for which frames were held, by rules and for other reasons. `throttled`: responses that
+    reported a throttle time, `throttle`: its sum in ms, `mute`: seconds of mutes by rules. `throttle_seconds`: waits
+    for quotas, and of each exchange the larger of mute and reported throttle time. `reported`: what the summary's
     reader has been told of these numbers.
     """
 
@@ -109,6 +117,10 @@ class ApiCounters:
     latency_max: float = 0.0
     rule: float = 0.0
     wait: float = 0.0
+    throttled: int = 0
+    throttle: int = 0
+    mute: float = 0.0
+    throttle_seconds: float = 0.0
     empty: int = 0
     buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     told: bool = False

@@ -35,7 +35,7 @@ PLAIN, BATCH, EXACT = 0, 1, 2
 """Kinds of templates: no part of the body is counted; the header of the one record batch is read; the body is
 the same to the last byte."""
 PRODUCED = 3
-"""Kind of templates of responses to Produce: of the body only the base offset is read."""
+"""Kind of templates of responses to Produce: of the body the base offset and the throttle time are read."""
 ROWS = 4
 """Kind of request templates that match no frame: their requests are read row by row (`whole_frames.py`)."""
 
@@ -153,7 +153,7 @@ class ResponseTemplate:
         self.counted = template.wanted.counted
         self.size = self.attributes = self.overhead = self.most = 0
         self.middle = b""
-        form = Struct(f">ii{len(prefix)}s" + "q" * (kind == PRODUCED))
+        form = Struct(f">ii{len(prefix)}s")
         self.unpack: Callable[..., Any] = form.unpack_from
         self.reach = form.size
         self.least = SMALLEST_RESPONSE
@@ -172,6 +172,12 @@ class ResponseTemplate:
         form = read_form(place)
         self.unpack, self.reach = form.unpack_from, form.size
         self.least, self.most = place.sizes
+
+    def of_produced(self, start: int, throttle_at: int) -> None:
+        """Have this template match responses to Produce with their base offset at `start`, and throttle_time_ms at
+        `throttle_at`, in bytes of the frame without its length field; 0: such versions have none."""
+        form = Struct(f">ii{len(self.prefix)}sq" + (f"{throttle_at - start - 8}xi" if throttle_at else "0s"))
+        self.unpack, self.reach = form.unpack_from, form.size
 
     def fold(self, summary: Summary) -> None:
         """Add what was counted here to the cells of `summary`, and begin again from zero."""

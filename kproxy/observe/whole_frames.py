@@ -22,7 +22,7 @@ from .observation import SMALL, Observation
 from .open_exchanges import OpenExchange
 from .partition_rows import produce_rows, read_rows
 from .request_templates import RequestTemplates
-from .response_errors import error_at, errors_in, in_order
+from .response_errors import error_at, errors_in, in_order, throttle_at, throttle_in
 from .streams import ERROR_HEAD
 from .summary_rows import WELL, Ending
 
@@ -101,7 +101,8 @@ def take_response(builder: JournalRecorder, buf: Buffer, pos: int, n: int, now: 
     builder.responses += 1
     ended = WELL if errors is NO_ERRORS else Ending("answered", "broker", errors.codes, (), errors.top)
     key = wanted.key, wanted.version, template.client_id, ended, template.acks
-    builder.summary.count(key, then, now, asked_size + 4, size + 4, now - then, rows)
+    throttle = throttle_in(wanted.key, wanted.version, buf, pos, end)
+    builder.summary.count(key, then, now, asked_size + 4, size + 4, now - then, rows, throttle=throttle)
     return end
 
 
@@ -148,7 +149,9 @@ def keep_response(builder: JournalRecorder, found: OpenExchange, buf: Buffer, po
         return -1
     builder.open.popleft()
     builder.responses += 1
-    seen.known_errors = in_order(error_at(wanted.key, wanted.version, buf[pos : min(pos + ERROR_HEAD, end)]) or 0, ())
+    head = buf[pos : min(pos + ERROR_HEAD, end)]
+    seen.known_errors = in_order(error_at(wanted.key, wanted.version, head) or 0, ())
+    seen.known_throttle = throttle_at(wanted.key, wanted.version, head)
     seen.response = Frame(size + 4, now, now, bytes(buf[pos + 4 : end]), Form.WHOLE)
     builder.finish(found, "answered", now)
     if wanted.lined:

@@ -30,12 +30,17 @@ ACTS = object()
 
 
 class Running:
-    """Live rule at work, with its counters (promise 7): matched, the selectors held; fired, the trigger too; applied,
-    what it changed has been handed to the kernel. A rule that only observes fires where it would act. `on_count` is
-    called after any of them grew."""
+    """Live rule at work, with its counters (promise 7): matched (the selectors matched), fired (the trigger fired),
+    applied (the change was handed to the kernel). A rule that only observes fires where it would act. `on_count` is
+    called after one of them grew.
+
+    throttles: exchanges that it throttled. throttle_seconds: waits for a turn at a quota, and the larger of mute and
+    reported throttle time after the response.
+    """
 
     __slots__ = ("applied", "born", "counts_all", "effect", "enabled", "fired", "held", "holds", "lives", "matched",
-                 "observes", "on_count", "origin", "raised", "resets", "rule", "said", "seed", "trigger")  # fmt: skip
+                 "observes", "on_count", "origin", "raised", "resets", "rule", "said", "seed", "throttle_seconds",
+                 "throttles", "trigger")  # fmt: skip
 
     def __init__(
         self, rule: LiveRule, origin: str, seed: int, began: float, common: SharedNumbers | None = None
@@ -43,7 +48,8 @@ class Running:
         self.rule, self.origin = rule, origin
         own = rule.when.seed if rule.when is not None else None
         self.seed = seed if own is None else own
-        self.matched = self.fired = self.applied = 0
+        self.matched = self.fired = self.applied = self.throttles = 0
+        self.throttle_seconds = 0.0
         self.resets = 0  # how often they were set back
         self.born = 0  # its number among all that its store has made
         self.lives = 0  # how often it has begun
@@ -76,6 +82,13 @@ class Running:
     def was_applied(self) -> None:
         """Count a change of this rule that has gone out."""
         self.applied += 1
+        if self.on_count is not None:
+            self.on_count()
+
+    def count_throttle(self, seconds: float) -> None:
+        """Count an exchange that this rule throttled for so many seconds."""
+        self.throttles += 1
+        self.throttle_seconds += seconds
         if self.on_count is not None:
             self.on_count()
 
@@ -139,4 +152,5 @@ class Running:
     def reset(self) -> None:
         """Set all counters back to 0."""
         self.resets += 1
-        self.matched = self.fired = self.applied = 0
+        self.matched = self.fired = self.applied = self.throttles = 0
+        self.throttle_seconds = 0.0

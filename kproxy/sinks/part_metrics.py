@@ -36,6 +36,9 @@ RULE_COUNTERS = {
     "kproxy_rule_fired": "Requests for which a live rule's trigger held, too.",
     "kproxy_rule_applied": "Requests where what a live rule changed has been handed to the kernel.",
     "kproxy_rule_problems": "Failures inside a rule, such as a user's function that raised.",
+    "kproxy_rule_throttled": "Requests that a rule throttled: they waited for a quota, or their client was throttled.",
+    "kproxy_rule_throttle_duration_seconds": "Seconds for which a rule let requests wait for a quota, and throttled "
+    "clients after the response: by a muted channel or, if longer, by the reported throttle_time_ms.",
 }
 
 
@@ -95,15 +98,16 @@ class RuleCollector(Collector):
         )
         yield GaugeMetricFamily("kproxy_faults_killed", "1 while the kill switch is on.", value=int(store.killed))
 
-    def counts(self) -> dict[tuple[str, str, str], list[int]]:
-        """Return matched, fired, applied and problems by rule, kind, and "true" for a fault, else "false"."""
-        counts: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    def counts(self) -> dict[tuple[str, str, str], list[float]]:
+        """Return the numbers of RULE_COUNTERS by rule, kind, and "true" for a fault or "false"."""
+        counts: dict[tuple[str, str, str], list[float]] = defaultdict(lambda: [0] * len(RULE_COUNTERS))
         for rule in list(self.store.stored_rules.values()):
             if rule.running is not None:
                 name = rule.name if len(counts) < self.most else OTHER
                 into = counts[name, rule.rule.kind, "true" if rule.is_fault else "false"]
-                own_counts = (rule.running.matched, rule.running.fired, rule.running.applied, rule.running.problems)
-                for number, count in enumerate(own_counts):
+                own = rule.running
+                numbers = own.matched, own.fired, own.applied, own.problems, own.throttles, own.throttle_seconds
+                for number, count in enumerate(numbers):
                     into[number] += count
         return counts
 

@@ -204,6 +204,9 @@ class TapedConnection:
     def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
         """Do nothing: a tape has the answers of both sides."""
 
+    def throttled(self, correlation_id: int, rule: str, mute: float, *, older: int = 0) -> None:
+        """Do nothing: a tape has the times of frames."""
+
     def look_for_end(self, frames: Frames, what: str) -> None:
         """Put on record that the frames of this direction cannot be told apart any more, if that is so."""
         if frames.cut is not None and (self.session.number, what) not in self.tape.cut:

@@ -60,6 +60,7 @@ class SpooledExchange(msgspec.Struct, array_like=True, gc=False):
     rule_wait: tuple[float, float]
     other_wait: tuple[float, float]
     unread: str
+    throttle: tuple[int, str, float]
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -75,7 +76,7 @@ def encoded(seen: ObservedExchange) -> bytes:
             seen.number, seen.key, seen.version, seen.correlation_id, seen.client_id, _packed(seen.request),
             _packed(seen.response), seen.outcome, seen.acks, seen.depth, seen.rules, seen.answered_by_rule,
             (list(seen.known_errors.codes), seen.known_errors.top), sorted(seen.own_errors), seen.rule_wait,
-            seen.other_wait, seen.unread,
+            seen.other_wait, seen.unread, (seen.known_throttle, seen.throttler, seen.mute),
         )
     )  # fmt: skip
 
@@ -98,7 +99,7 @@ def decoded(record: bytes, names: TopicIdNames) -> ObservedExchange:
         who, kept.number, kept.key, kept.version, kept.correlation_id, kept.client_id, _unpacked(kept.request),
         _unpacked(kept.response), kept.outcome, kept.acks, kept.depth, kept.rules, kept.answered_by_rule,
         Errors(tuple(kept.errors[0]), kept.errors[1]), frozenset(kept.own_errors), kept.rule_wait, kept.other_wait,
-        kept.unread,
+        kept.unread, *kept.throttle,
     )  # fmt: skip
 
 

@@ -56,6 +56,8 @@ class Hearer:
 
     def failed(self, *arguments: Any, **more: Any) -> None: ...
 
+    def throttled(self, *arguments: Any, **more: Any) -> None: ...
+
 
 def spoken(rules: str, parts: list[bytes]) -> list[Any]:
     """What comes of it when the client writes these, and time passes after each."""

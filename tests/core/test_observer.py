@@ -21,6 +21,7 @@ class Noted:
         self.answered: list[int] = []
         self.older: list[int] = []
         self.failures: list[tuple[int, set[int]]] = []
+        self.throttles: list[tuple[int, str, float, int]] = []
 
     def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool, older: int = 0) -> None:
         self.waits.append((correlation_id, seconds, response, by_rule))
@@ -34,6 +35,9 @@ class Noted:
 
     def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
         self.failures.append((correlation_id, set(codes)))
+
+    def throttled(self, correlation_id: int, rule: str, mute: float, *, older: int = 0) -> None:
+        self.throttles.append((correlation_id, rule, mute, older))
 
 
 def watched(rules: str = "", **more: bool) -> tuple[Dialogue, Noted]:

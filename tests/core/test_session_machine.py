@@ -241,6 +241,10 @@ class SessionMachine(RuleBasedStateMachine):
     def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
         assert all(codes)
 
+    def throttled(self, correlation_id: int, rule: str, mute: float, *, older: int = 0) -> None:
+        assert mute >= 0
+        assert rule in self.rules
+
     def released(self) -> None:
         self.session.released(self.talk.now)
         self.talk.obey()

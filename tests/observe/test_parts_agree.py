@@ -81,6 +81,10 @@ class Both:
         for one in self.observers:
             one.failed(*arguments)
 
+    def throttled(self, *arguments: Any, **more: Any) -> None:
+        for one in self.observers:
+            one.throttled(*arguments, **more)
+
 
 class Wire:
     """One direction of bytes at one side: when the first and the last byte of each frame passed, by correlation id."""

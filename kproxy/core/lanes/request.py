@@ -241,9 +241,9 @@ class RequestLane(RequestScan):
         if evaluation.drop is not None:
             rules.leave()
         elif evaluation.answer is not None:
+            rules.leave()
             if evaluation.exchange.acks != 0:
                 self.answer(frame.correlation, framed(evaluation.answer), frame.now)
-            rules.leave()
             if evaluation.throttle:
                 session.flow.mute(evaluation.throttle, frame.now, session.timers)
         else:

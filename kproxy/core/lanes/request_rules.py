@@ -11,6 +11,7 @@ from kproxy.core.holding.held import let_all_go, still_held
 from kproxy.core.inflight import FifoEntry
 from kproxy.core.live.evaluation import EvaluatedExchange, RequestEvaluation, Watched
 from kproxy.core.live.selection import SettledAnswer
+from kproxy.core.observer import NO_ANSWER
 from kproxy.core.phase import DRAINING
 from kproxy.core.step import Step
 from kproxy.errors import DecodeError
@@ -114,9 +115,13 @@ class RequestRules:
             wait = turn.ask(frame.now)
             session.wake_next(turn)
             if wait:
+                evaluation.waits_since = evaluation.waits_since or frame.now
                 if wait < inf:
                     session.timers.at(frame.now + wait, self.lane.try_again)
                 return Wait("quota")
+        if evaluation.waits_since is not None:
+            evaluation.throttled += frame.now - evaluation.waits_since
+            evaluation.waits_since = None
         return None
 
     def decide(self, frame: RequestView, known: FrameTemplate | None) -> RequestEvaluation | Wait | None:
@@ -240,6 +245,10 @@ class RequestRules:
         evaluation, self.evaluation, self.watched = self.evaluation, None, None
         if evaluation is not None:
             self.leave_turns(evaluation)
+            if not evaluation.final:
+                answered = evaluation.exchange.acks != 0
+                older = self.session.inflight.count(evaluation.exchange.correlation_id) if answered else NO_ANSWER
+                self.session.throttled(evaluation, older)
             self.lane.plan = self.session.plan  # another one may have come while the frame waited
             self.session.mark(BROKER, evaluation.to_count())
 

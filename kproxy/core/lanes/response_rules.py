@@ -255,4 +255,6 @@ class ResponseRules:
 
     def done(self, evaluation: ResponseEvaluation) -> None:
         self.evaluation = None
+        if not evaluation.final:
+            self.session.throttled(evaluation, older=0)
         self.session.mark(CLIENT, evaluation.to_count())

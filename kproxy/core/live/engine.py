@@ -468,10 +468,9 @@ class Engine:
             case Edit():
                 evaluation.frame = b""  # made when all rules have had their say
             case Delay() | Await():
-                evaluation.postpone(decision, now)
-            case Throttle(throttle_time=throttle_time, mute=mute):
-                exchange.throttle = max(exchange.throttle, throttle_time)
-                evaluation.throttle = max(evaluation.throttle, mute)
+                evaluation.postpone(running, decision, now)
+            case Throttle():
+                evaluation.throttle_by(running, decision)
             case Reframe(change=change, then=then):
                 evaluation.changes.append(change)
                 evaluation.then = then or evaluation.then

@@ -14,7 +14,7 @@ from kproxy.core.lanes.frame import FrameView
 from kproxy.core.respond.listing import leave_out
 from kproxy.core.respond.tree import Failure
 from kproxy.core.step import Step
-from kproxy.rules.decision import AfterDrop, Await, Delay, FrameDepth, Hold, How, Turn
+from kproxy.rules.decision import AfterDrop, Await, Delay, FrameDepth, Hold, How, Throttle, Turn
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.running import Running
@@ -179,7 +179,8 @@ class Evaluation:
     swallow     nothing more goes anywhere on this connection
     frame       what goes on in its place, without the size; None: the frame as it came
     changes     made to the bytes that leave, size in front; `then` closes the connection behind them
-    throttle    seconds for which the client is not read after the response (for acks=0: now)
+    throttle    seconds for which the client's channel is muted after the response (for acks=0: now)
+    throttler   rule with the longest throttle; `throttled`: its seconds, muted, reported, or waited for a turn
     acted       rules that did something, to be counted as applied when it has gone out
     to_hold     rules that are to hold it, with their decisions; None: `when: {hold: true}`
     holds       the same once they do, as long as they do
@@ -192,7 +193,8 @@ class Evaluation:
     swallow = False
     frame: bytes | None = None
     then: How | None = None
-    throttle = looked_at = 0.0
+    throttle = throttled = looked_at = 0.0
+    throttler: Running | None = None
     to_hold: tuple[tuple[Running, Hold | None], ...] = ()
     holds: list[HeldFrame] = []  # replaced, never changed, by the lane of a frame that is to be held
 
@@ -226,6 +228,14 @@ class Evaluation:
         counted.update(new)
         return new
 
+    def throttle_by(self, running: Running, decision: Throttle) -> None:
+        """Take a throttle; if several apply, the longest wins."""
+        exchange, seconds = self.exchange, max(decision.throttle_time, decision.mute)
+        exchange.throttle = max(exchange.throttle, decision.throttle_time)
+        self.throttle = max(self.throttle, decision.mute)
+        if self.throttler is None or seconds > self.throttled:
+            self.throttler, self.throttled = running, seconds
+
     def delay(self, seconds: float, since: float) -> None:
         """Let the frame wait so many seconds more; delays of several rules add."""
         self.until = (since if self.until is None else self.until) + seconds
@@ -249,6 +259,7 @@ class RequestEvaluation(Evaluation):
     terms: Mapping[Running, Any] = {}  # replaced, never changed
     candidates: frozenset[int] | None = None
     turns: tuple[Turn, ...] = ()
+    waits_since: float | None = None  # for the first of its turns
 
     def __init__(self, exchange: EvaluatedExchange, drawn: dict[Running, bool] | None = None) -> None:
         self.exchange, self.drawn = exchange, drawn or {}
@@ -256,12 +267,13 @@ class RequestEvaluation(Evaluation):
         self.acted: list[Running] = []
         self.asked: list[Running] = []
 
-    def postpone(self, decision: Delay | Await, now: float) -> None:
+    def postpone(self, running: Running, decision: Delay | Await, now: float) -> None:
         """Let the request wait for a time, or for its turn at the limits of a quota."""
         if isinstance(decision, Delay):
             self.delay(decision.seconds, now)
         else:
             self.turns = (*self.turns, decision.turn)
+            self.throttler = self.throttler or running
 
     @property
     def by_triggers(self) -> bool:

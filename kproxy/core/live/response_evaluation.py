@@ -27,6 +27,7 @@ from kproxy.rules.decision import (
 )
 from kproxy.rules.entity import Entity
 from kproxy.rules.kinds.base.denial import can_say
+from kproxy.rules.running import Running
 from kproxy.wire import decode_response, encode
 from kproxy.wire.breath import each, keep
 from kproxy.wire.codec.message import Message
@@ -160,7 +161,7 @@ class ResponseEvaluation(Evaluation):
                     continue
                 decision = Edit()
             self.act(running)
-            self.take(decision, matched)
+            self.take(decision, running, matched)
 
     def passes(self, part: Part) -> bool:
         """Return True if the exchange passes the rule's filter, now that its response is there."""
@@ -210,7 +211,7 @@ class ResponseEvaluation(Evaluation):
         )
         return found or None
 
-    def take(self, decision: Decision, matched: Sequence[Entity]) -> None:
+    def take(self, decision: Decision, running: Running, matched: Sequence[Entity]) -> None:
         exchange = self.exchange
         match decision:
             case Edit():
@@ -224,9 +225,8 @@ class ResponseEvaluation(Evaluation):
                     self.becomes(overwrite(exchange.request, exchange.response, failures), failures)
             case Delay(seconds=seconds):
                 self.delay(seconds, self.now)
-            case Throttle(throttle_time=throttle_time, mute=mute):
-                exchange.throttle = max(exchange.throttle, throttle_time)
-                self.throttle = max(self.throttle, mute)
+            case Throttle():
+                self.throttle_by(running, decision)
             case Reframe(change=change, then=then):
                 self.changes.append(change)
                 self.then = then or self.then

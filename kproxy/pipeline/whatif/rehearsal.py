@@ -293,6 +293,9 @@ class Rehearsal:
     def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
         """Do nothing: the response itself tells its errors."""
 
+    def throttled(self, correlation_id: int, rule: str, mute: float, *, older: int = 0) -> None:
+        """Do nothing: the times of frames show the throttle."""
+
     def settle(self, correlation: int) -> None:
         """End an exchange that gets no response any more. One that was recorded is lost."""
         finding = self.open[correlation]

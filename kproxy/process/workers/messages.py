@@ -332,6 +332,8 @@ class RuleCount(msgspec.Struct, frozen=True, array_like=True):
     held: int
     problems: int
     problem: str
+    throttles: int = 0
+    throttle_seconds: float = 0.0
 
 
 class CountRules(Question[list[RuleCount]], frozen=True):

@@ -339,7 +339,8 @@ def added(total: RuleCount | None, count: RuleCount, *, ended: bool = False) -> 
     return RuleCount(
         count.born, count.resets, total.matched + count.matched, total.fired + count.fired,
         total.applied + count.applied, total.held + held, total.problems + count.problems,
-        count.problem or total.problem,
+        count.problem or total.problem, total.throttles + count.throttles,
+        total.throttle_seconds + count.throttle_seconds,
     )  # fmt: skip
 
 
@@ -348,6 +349,7 @@ def show(running: Running, total: RuleCount) -> None:
     grown = (total.matched, total.fired, total.applied) != (running.matched, running.fired, running.applied)
     running.matched, running.fired, running.applied = total.matched, total.fired, total.applied
     running.raised, running.said = total.problems, total.problem
+    running.throttles, running.throttle_seconds = total.throttles, total.throttle_seconds
     if grown and running.on_count is not None:
         running.on_count()
 

@@ -212,4 +212,5 @@ def models(state: RulesState, known: dict[bytes, Rule]) -> dict[bytes, Rule]:
 def counted(running: Running) -> RuleCount:
     """Return the counters of a rule in this process."""
     done = running.matched, running.fired, running.applied
-    return RuleCount(running.born, running.resets, *done, len(running.held), running.problems, running.problem)
+    problems = len(running.held), running.problems, running.problem
+    return RuleCount(running.born, running.resets, *done, *problems, running.throttles, running.throttle_seconds)

@@ -24,12 +24,13 @@ MOST = 100
 
 
 SUMMED_TIMES = ("minute", "first", "last")
-SUMMED_TEXTS = ("client_id", "topic")
-SUMMED_DURATIONS = ("latency_ms", "latency_max_ms", "rule_ms", "wait_ms")
+SUMMED_TEXTS = ("client_id", "topic", "throttle_rule")
+SUMMED_DURATIONS = ("latency_ms", "latency_max_ms", "rule_ms", "wait_ms", "mute_ms")
 SUMMED_AS_THEY_ARE = (
     "api", "version", "topic_id", "partition", "outcome", "answered_by", "error", "errors", "kproxy_errors",
     "error_level", "error_by", "acks", "codec", "idempotent", "count", "records", "bytes",
     "batches", "last_offset", "high_watermark", "empty", "request_bytes", "response_bytes", "latency_buckets",
+    "throttled", "throttle_ms",
 )  # fmt: skip
 
 
@@ -53,6 +54,8 @@ def request_event(
     if seen.acks is not None:
         data["acks"] = seen.acks
     put_times(data, seen, wall)
+    if seen.throttler:
+        data["throttle_rule"], data["mute_ms"] = plain(seen.throttler), milliseconds(seen.mute)
     if seen.rules:
         data["rules"] = [plain(name) or "" for name in seen.rules]
     long = too_long(seen, longest)
@@ -61,6 +64,8 @@ def request_event(
         data |= column_extractor(seen.key, seen.version).columns(request, response, seen, most)
     if response is None and seen.answer is not None and not long:
         data |= error_columns(seen.known_errors, seen)
+    if response is None and seen.answer is not None and seen.known_throttle:
+        data["throttle_ms"] = seen.known_throttle
     why = long or unread(seen)
     if why:
         data["unread"] = plain(why)

@@ -54,6 +54,7 @@ WHO_LINES: dict[tuple[str, str], tuple[LabelLine, ...]] = {
         (f"kproxy_{who}_bytes_total", kind),
         (f"kproxy_{who}_broker_seconds_sum", kind),
         (f"kproxy_{who}_broker_seconds_count", kind),
+        (f"kproxy_{who}_throttle_duration_seconds_total", kind),
     )
     for who in ("client", "principal")
     for kind in API_CLASSES
@@ -168,7 +169,7 @@ class LabelSink:
         seconds = max(cell.latency - cell.rule - cell.wait, 0.0) if by_broker else 0.0
         numbers = (
             cell.count, cell.request_bytes + cell.response_bytes, seconds, sum(cell.buckets) if by_broker else 0,
-            cell.bytes, cell.records,
+            cell.throttle_seconds, cell.bytes, cell.records,
         )  # fmt: skip
         before = cell.reported
         if numbers == before:
@@ -183,12 +184,12 @@ class LabelSink:
             else:
                 name = cell.key[2] or (OTHER if crowded and cell.key[2] is None else "")
             lines = WHO_LINES["client" if label == "client_id" else label, kind]
-            self.totals.add(label, name, list(zip(lines, new[:4], strict=True)), now)
+            self.totals.add(label, name, list(zip(lines, new[:5], strict=True)), now)
         if self.by_topic and cell.told and kind in TOPIC_LINES:  # partitions for which there were no cells
-            self.totals.add("topic", OTHER, list(zip(TOPIC_LINES[kind], new[4:], strict=True)), now)
+            self.totals.add("topic", OTHER, list(zip(TOPIC_LINES[kind], new[5:], strict=True)), now)
 
     def read_partition(self, cell: PartitionCounters, who: Who, now: float) -> None:
-        numbers = (cell.count, cell.bytes, cell.records, cell.offset_at, cell.mark_at, 0.0)
+        numbers = (cell.count, cell.bytes, cell.records, cell.offset_at, cell.mark_at, 0.0, 0.0)
         before = cell.reported
         if numbers == before:
             return

@@ -41,6 +41,10 @@ def who_metrics(who: str, of: str) -> tuple[LabelledMetric, ...]:
             f"kproxy_{who}_broker_seconds",
             f"Seconds from request to response of what brokers answered, by {of} and class of API.", "api", "summary",
         ),
+        LabelledMetric(
+            f"kproxy_{who}_throttle_duration_seconds",
+            f"Seconds for which clients were throttled by brokers and rules, by {of} and class of API.", "api",
+        ),
     )  # fmt: skip
 
 
