@@ -20,7 +20,10 @@ from kproxy.observe.records import OF_FILES
 from kproxy.terminal import print_json, print_rows, say
 
 FORMS = ("table", "json")
-LINE = ("requests", "errors", "unanswered", "request_bytes", "response_bytes", "p50_ms", "p90_ms", "p99_ms", "max_ms")
+LINE = (
+    *("requests", "errors", "unanswered", "throttled", "throttle_ms", "mute_ms", "request_bytes", "response_bytes"),
+    *("p50_ms", "p90_ms", "p99_ms", "max_ms"),
+)
 TOPIC = (
     "partitions", "requests", "written_records", "written_bytes", "unconfirmed_records", "read_records", "read_bytes",
     "errors",

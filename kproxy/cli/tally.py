@@ -33,6 +33,7 @@ class ExchangeCounts:
     unanswered: int = 0
     throttled: int = 0
     throttle_ms: int = 0
+    mute_ms: float = 0.0
     request_bytes: int = 0
     response_bytes: int = 0
     latencies: Latencies = field(default_factory=Latencies)
@@ -44,6 +45,7 @@ class ExchangeCounts:
         throttle_ms = data.get("throttle_ms") or 0
         self.throttled += data.get("throttled") or (throttle_ms > 0)
         self.throttle_ms += throttle_ms
+        self.mute_ms += data.get("mute_ms") or 0.0
         self.request_bytes += data.get("request_bytes") or 0
         self.response_bytes += data.get("response_bytes") or 0
         if data.get("latency_buckets"):
@@ -55,7 +57,7 @@ class ExchangeCounts:
         """Return the counts by column, for tables and JSON."""
         return {
             "requests": self.requests, "errors": self.errors, "unanswered": self.unanswered,
-            "throttled": self.throttled, "throttle_ms": self.throttle_ms,
+            "throttled": self.throttled, "throttle_ms": self.throttle_ms, "mute_ms": round(self.mute_ms, 3),
             "request_bytes": self.request_bytes, "response_bytes": self.response_bytes, **self.latencies.shown(),
         }  # fmt: skip
 

@@ -100,7 +100,7 @@ SUMMARY_EVENT = EventType(
         Column("throttle_rule", "string", "rule that throttled all of them; absent: none did"),
         Column("throttled", "long", "responses that reported a throttle_time_ms", "requests"),
         Column("throttle_ms", "long", "sum of the reported throttle_time_ms", "ms"),
-        Column("mute_ms", "double", "sum of the times for which `throttle_rule` muted the client's channel", "ms"),
+        Column("mute_ms", "double", "sum of the mutes of the client's channel by `throttle_rule`", "ms"),
     ),
 )  # fmt: skip
 
@@ -176,7 +176,7 @@ REQUEST_EVENT = EventType(
         Column("wait_ms", "double", "part of latency_ms in kproxy for other causes: lookups, memory, its turn", "ms"),
         Column("throttle_ms", "int", "throttle_time_ms of the response: by a quota of the broker, or a rule", "ms"),
         Column("throttle_rule", "string", "rule that throttled it: let it wait for a quota, or muted the channel"),
-        Column("mute_ms", "double", "time for which `throttle_rule` muted the client's channel after it", "ms"),
+        Column("mute_ms", "double", "mute of the client's channel after it, by `throttle_rule`", "ms"),
         Column("rules", "string", "names of the rules that fired, in the order in which they acted", array=True),
         Column("error", "string", "error name at the top of the response, else the first one in it; absent: none"),
         Column("errors", "string", "all error names in the response, each once, `error` first", array=True),

@@ -159,7 +159,7 @@ class ObservedExchange:
     throttler: str = ""
     """Rule that throttled it; empty if none did. The broker's own quotas show in throttle_time_ms only."""
     mute: float = 0.0
-    """Seconds for which its rules muted the client's channel after the response."""
+    """Seconds of the mute by its rules after the response."""
     _bodies: list[dict[str, Any] | None] = field(default_factory=lambda: [None, None])
 
     @property

@@ -67,7 +67,7 @@ def place(key: int, version: int, *, throttle: bool = False) -> tuple[int, bool]
 
 def throttle_at(key: int, version: int, head: Buffer) -> int:
     """Return throttle_time_ms of a response that begins with `head` (length field first); 0 if that does not show it,
-    as for versions in which the field has no fixed offset."""
+    as for versions without a fixed offset of the field."""
     where = place(key, version, throttle=True)
     if where is None or len(head) < where[0] + 4 or (where[1] and head[CORRELATION_ID_ENDS]):
         return 0

@@ -64,8 +64,8 @@ class SummaryRow:
 class Ending(NamedTuple):
     """Outcome of an exchange with its error codes.
 
-    `codes`: the errors in its response, that at the top first; `own`: those of them that kproxy made. `top`: whether
-    the first one stands at the top of the response. `answered_by`: `broker` or `kproxy`, empty without a response.
+    `codes`: the errors in its response, the one at the top first; `own`: those of them that kproxy made. `top`: True if
+    the first one is at the top of the response. `answered_by`: `broker` or `kproxy`, empty without a response.
     `throttler`: the rule that throttled the exchange, empty if none did.
     """
 
@@ -100,11 +100,10 @@ NOTHING_REPORTED = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 class ApiCounters:
     """Counters of the exchanges of one API in one minute. Times are of the observer's clock, latencies in seconds.
 
-    `records`, `bytes`, `batches`: of partitions for which there were no cells left; `told`: there were such.
-    `rule`, `wait`: seconds for which frames were held, by rules and for other reasons. `throttled`: responses that
-    reported a throttle time, `throttle`: its sum in ms, `mute`: seconds of mutes by rules. `throttle_seconds`: waits
-    for quotas, and of each exchange the larger of mute and reported throttle time. `reported`: what the summary's
-    reader has been told of these numbers.
+    `records`, `bytes`, `batches`: of partitions without a cell of their own; `told`: they exist. `rule`, `wait`:
+    seconds of waits in kproxy, by rules and for other causes. `throttled`: responses that reported a throttle time,
+    `throttle`: its sum in ms, `mute`: seconds of mutes by rules. `throttle_seconds`: waits for quotas, and of each
+    exchange the larger of mute and reported throttle time. `reported`: the numbers that the summary's reader has taken.
     """
 
     key: ApiKey

@@ -91,8 +91,8 @@ CLIENT_SAYS = GoldAnswer(
         Column("seen_commit_max_ms", "double", "the longest", "ms"),
         Column("seen_join_ms", "double", "mean latency of JoinGroup", "ms"),
         Column("seen_join_max_ms", "double", "the longest", "ms"),
-        Column("seen_throttled", "long", "requests that were told to wait (throttle_time_ms)", "requests"),
-        Column("seen_throttle_ms", "double", "mean time that these were told to wait", "ms"),
+        Column("seen_throttled", "long", "responses that reported a throttle_time_ms", "requests"),
+        Column("seen_throttle_ms", "double", "mean throttle_time_ms of these", "ms"),
         Column("seen_errors", "long", "requests that ended in an error", "requests"),
         Column("seen_retriable", "long", "those of them after which a client tries again", "requests"),
         Column("seen_cut_off", "long", "requests that got no answer, after which it may try again, too", "requests"),
@@ -193,6 +193,29 @@ STORMS = GoldAnswer(
         Column("mean_per_minute", "double", "mean over the minutes with any"),
         Column("total", "long", "how many in all"),
         Column("minutes", "long", "minutes with any", "minutes"),
+    ),
+)
+
+THROTTLED = GoldAnswer(
+    "throttled",
+    "Throttled clients",
+    "Which clients and rules have throttles, and how long are they?",
+    "Throttle time is the `throttle_time_ms` that responses report; Kafka clients wait for it before their next "
+    "request. After a mute (KIP-219) kproxy reads the client's channel again. A mute covers the complete debt of a "
+    "quota, so it can be longer than the reported throttle time. Rules also hold requests and responses: a request "
+    "waits for its turn at a quota. Rows without a rule are quotas of the brokers; kproxy sees them in responses only.",
+    reads=("requests",),
+    order=("-throttle_ms", "-mute_ms", "-held_ms", "client_id"),
+    columns=columns(
+        *("cluster", "client_id", "principal", "client_address", "api"),
+        Column("throttle_rule", "string", "rule that throttled the requests; absent: the broker's quota"),
+        Column("requests", "long", "throttled requests", "requests"),
+        Column("throttled", "long", "responses of them that reported a throttle time", "requests"),
+        Column("throttle_ms", "double", "sum of the reported throttle times", "ms"),
+        Column("mean_throttle_ms", "double", "mean of the reported throttle times", "ms"),
+        Column("mute_ms", "double", "sum of the mutes", "ms"),
+        Column("held_ms", "double", "sum of the times that these requests and responses were held by rules", "ms"),
+        *TIMES,
     ),
 )
 

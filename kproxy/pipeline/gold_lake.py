@@ -32,6 +32,7 @@ from kproxy.pipeline.transforms.gold.health import (
     LATENCY,
     RULES_EFFECT,
     STORMS,
+    THROTTLED,
 )
 from kproxy.pipeline.transforms.gold.partial import cast
 from kproxy.pipeline.transforms.gold.topics import PARTITION_SKEW, UNUSED_TOPICS
@@ -58,6 +59,7 @@ ANSWER_TRANSFORMS = {
     "empty_fetches": EMPTY_FETCHES,
     "rules_effect": RULES_EFFECT,
     "storms": STORMS,
+    "throttled": THROTTLED,
     "violations": VIOLATIONS,
 }
 """In the order in which the report tells them."""

@@ -14,6 +14,7 @@ from kproxy.pipeline.answers_health import (
     LATENCY,
     RULES_EFFECT,
     STORMS,
+    THROTTLED,
 )
 from kproxy.pipeline.answers_history import VIOLATIONS
 from kproxy.pipeline.answers_use import (
@@ -40,6 +41,7 @@ ANSWERS = (
     LATENCY,
     CLIENT_LATENCY,
     CLIENT_SAYS,
+    THROTTLED,
     ERRORS_AND_DENIALS,
     GROUP_HEALTH,
     GROUP_LAG,

@@ -173,7 +173,8 @@ REQUESTS = LakeTable(
             "broker_ms", "double", "sum of the broker's parts of latency_ms; of requests that the broker answered", "ms"
         ),
         *of_event(SUMMARY_EVENT, "rule_ms", "wait_ms"),
-        Column("throttle_ms", "long", "throttle_time_ms of the response; of single requests", "ms"),
+        Column("throttle_ms", "long", "sum of throttle_time_ms of the responses", "ms"),
+        *of_event(SUMMARY_EVENT, "throttled", "throttle_rule", "mute_ms"),
         *of_event(REQUEST_EVENT, "group", "broker_group", "member", "instance", "generation", "members", "protocol"),
         *of_event(REQUEST_EVENT, "transactional_id", "producer_id", "producer_epoch", "resources"),
         Column("topics_named", "string", "topics of the request as the client says them", array=True),

@@ -86,7 +86,7 @@ class Running:
             self.on_count()
 
     def count_throttle(self, seconds: float) -> None:
-        """Count an exchange that this rule throttled for so many seconds."""
+        """Count an exchange that this rule throttled; seconds."""
         self.throttles += 1
         self.throttle_seconds += seconds
         if self.on_count is not None:

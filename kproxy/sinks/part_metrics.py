@@ -37,8 +37,8 @@ RULE_COUNTERS = {
     "kproxy_rule_applied": "Requests where what a live rule changed has been handed to the kernel.",
     "kproxy_rule_problems": "Failures inside a rule, such as a user's function that raised.",
     "kproxy_rule_throttled": "Requests that a rule throttled: they waited for a quota, or their client was throttled.",
-    "kproxy_rule_throttle_duration_seconds": "Seconds for which a rule let requests wait for a quota, and throttled "
-    "clients after the response: by a muted channel or, if longer, by the reported throttle_time_ms.",
+    "kproxy_rule_throttle_duration_seconds": "Seconds of throttles by a rule: waits for a quota, and after responses "
+    "the mute or, if longer, the reported throttle_time_ms.",
 }
 
 

@@ -81,6 +81,7 @@ def test_the_dashboard_shows_what_a_busy_proxy_does(
         rules = [
             {"name": "names", "kind": "rename_topic", "topics": {"orders": "prod.orders"}},
             {"name": "late", "kind": "delay", "match": {"api": "Produce"}, "delay": "1ms"},
+            {"name": "told", "kind": "throttle_time", "match": {"api": "Produce"}, "delay": "5ms"},
         ]
         config = {
             "clusters": {"main": {"bootstrap": [mock.bootstrap]}},

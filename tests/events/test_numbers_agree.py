@@ -52,6 +52,8 @@ class Proxy:
                 correlation, kind = int.from_bytes(frame[4:8], "big", signed=True), said.random()
                 if kind < 0.1:
                     self.watching.observer.acted(correlation, ["r"], answered=True)
+                elif kind < 0.2:
+                    self.watching.observer.throttled(correlation, said.choice("rs"), said.choice((0.0, 0.25, 8.5)))
                 elif kind < 0.3:
                     self.watching.observer.acted(correlation, ["r"])
                     self.watching.observer.failed(correlation, [said.choice((3, 29, 41))])

@@ -6,6 +6,7 @@ that they do not depend on what it reports of waits.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -36,6 +37,7 @@ from kproxy.testing.dialogue import Dialogue, request, response
 from kproxy.view.ring import KeptExchange
 from kproxy.view.rows import COLUMNS, row_of
 from tests.sinks.audit.exchanges import FakeWho, wall
+from tests.support.frames import produce
 from tests.support.memory_lane import MemoryLane
 
 PRODUCE, FETCH, METADATA, HEARTBEAT, LIST_GROUPS = 0, 1, 3, 12, 16
@@ -301,6 +303,7 @@ class Timed(Dialogue):
         for name in ("latency_ms", "rule_ms", "wait_ms"):
             whole = sum(data.get(name, 0.0) for data in events)
             assert sum(data.get(name, 0.0) for data in self.events.summaries) == pytest.approx(whole, abs=0.1), name
+        self.compare_throttles(events)
         broker = sum(data.get("broker_ms", 0.0) for data in events) / 1000
         label = sum(
             number
@@ -316,6 +319,35 @@ class Timed(Dialogue):
         )
         tallies = self.session.plan.tallies.values()
         assert sum(tally.latency.total for tally in tallies) == pytest.approx(to_header)
+
+    def compare_throttles(self, events: list[dict[str, Any]]) -> None:
+        """Compare throttles in summaries and both metrics with those of single exchanges."""
+        for name in ("throttle_ms", "mute_ms"):
+            whole = sum(data.get(name, 0) for data in events)
+            assert sum(data.get(name, 0) for data in self.events.summaries) == pytest.approx(whole, abs=0.1), name
+        reported = sum(data.get("throttle_ms", 0) > 0 for data in events)
+        assert sum(data.get("throttled", 0) for data in self.events.summaries) == reported
+        rows = [row_of(KeptExchange(1, 1, one, True), 1, wall)[COLUMNS.index("throttle")] or 0 for one in self.seen]
+        assert rows == [data.get("throttle_ms", 0) for data in events]
+        by_rule = Counter(data["throttle_rule"] for data in events if "throttle_rule" in data)
+        lines = Counter[str]()
+        for data in self.events.summaries:
+            if "throttle_rule" in data:
+                lines[data["throttle_rule"]] += data["count"]
+        assert lines == by_rule == {one.name: one.throttles for one in self.rules.live if one.throttles}
+        label = sum(
+            number
+            for series in self.totals.tables["client_id"].everything()
+            for (name, _), number in series.values.items()
+            if name == "kproxy_client_throttle_duration_seconds_total"
+        )
+        assert label == pytest.approx(sum(map(throttle_seconds, events)), abs=0.001)
+
+
+def throttle_seconds(data: dict[str, Any]) -> float:
+    """Return for how long an exchange was throttled, in seconds, by its event."""
+    after = max(data.get("throttle_ms", 0), data.get("mute_ms", 0.0))
+    return (after + (data["rule_ms"] if "throttle_rule" in data else 0.0)) / 1000
 
 
 def stamped(now: float) -> str:
@@ -412,6 +444,62 @@ def test_parts_quota_counts_from_the_read_of_a_request() -> None:
     assert [kproxy for _, kproxy in causes.values()] == [0, 0, 0, 0]
     assert causes[1][0] == causes[2][0] == 0 < causes[3][0]
     assert causes[4][0] <= 500
+
+
+QUOTA = "rules: [{name: few, kind: quota, requests: 2/s, burst: 0.5s, max_throttle: 300ms}]"
+
+
+def test_throttle_of_a_quota_agrees_everywhere() -> None:
+    """Reported throttle times end at `max_throttle`, mutes and waits for a turn do not."""
+    talk = Timed(QUOTA)
+    for number in range(4):
+        talk.ask((HB, number)).run(0.1)
+        while not talk.read[CLIENT]:
+            talk.run(TICK)
+    talk.run(2.0).check()
+    events = [request_event(one, wall) for one in talk.seen]
+
+    assert [data.get("throttle_ms") for data in events] == [0, 300, 300, 300]
+    assert all(data["mute_ms"] > 300 for data in events[1:])
+    assert talk.rules.live[0].throttle_seconds == pytest.approx(sum(map(throttle_seconds, events)), abs=0.01)
+
+
+def test_throttle_of_pipelined_requests_counts_each_wait_once() -> None:
+    """The rule's metric has the own wait of each request, clients' metrics also the wait behind others."""
+    talk = Timed(QUOTA)
+    talk.ask(*((HB, number) for number in range(5))).run(5.0).check()
+    events = [request_event(one, wall) for one in talk.seen]
+
+    own = talk.rules.live[0].throttle_seconds
+    assert own == pytest.approx(4 * 0.5 + 3 * 0.5, abs=0.05)  # four mutes, and three waits for a turn
+    assert own < sum(map(throttle_seconds, events))
+
+
+def test_throttle_of_the_broker_has_no_rule() -> None:
+    """Its quotas show in throttle_time_ms only, and rules raise that, never lower it."""
+    talk = Timed("rules: [{name: told, kind: throttle_time, match: {api: ListGroups}, delay: 100ms}]")
+    talk.fields = {1: {"throttle_time_ms": 70}, 2: {"throttle_time_ms": 40}, 3: {"throttle_time_ms": 2000}}
+    for number, key in ((1, HB), (2, LIST_GROUPS), (3, LIST_GROUPS)):
+        talk.ask((key, number)).run(0.3)
+    talk.check()
+    events = [request_event(one, wall) for one in talk.seen]
+
+    assert [(data["throttle_ms"], data.get("throttle_rule")) for data in events] == [
+        (70, None), (100, "told"), (2000, "told"),
+    ]  # fmt: skip
+    assert all("mute_ms" not in data or not data["mute_ms"] for data in events)
+
+
+def test_throttle_of_acks0_mutes_at_once() -> None:
+    """No response can report it."""
+    talk = Timed("rules: [{name: small, kind: quota, produce: 1kB/s}]")
+    talk.ask(produce(1, "orders", acks=0, records=b"r" * 3000)).run(0.1)
+    assert not talk.read[CLIENT]
+    talk.check()
+    (event,) = [request_event(one, wall) for one in talk.seen]
+
+    assert event["throttle_rule"] == "small"
+    assert event["mute_ms"] == pytest.approx(1000 * talk.rules.live[0].throttle_seconds)
 
 
 def test_parts_lookup_of_nodes_is_kproxys_time() -> None:

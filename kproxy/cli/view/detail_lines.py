@@ -53,7 +53,8 @@ def timing_lines(event: Any) -> Iterator[TextPart]:
         yield f"{words:24} {event.get(name, '-')}", ""
     yield "", ""
     for name, words in (("latency_ms", "from in to out"), ("rule_ms", "rules held it"), ("broker_ms", "at the broker"),
-                        ("wait_ms", "kproxy held it"), ("throttle_ms", "throttle_time_ms")):  # fmt: skip
+                        ("wait_ms", "kproxy held it"), ("throttle_ms", "throttle_time_ms"),
+                        ("mute_ms", "channel muted")):  # fmt: skip
         value = event.get(name)
         yield f"{words:24} {milliseconds(value) if isinstance(value, (int, float)) else '-'}", ""
     rules = event.get("rules")

@@ -179,7 +179,7 @@ class Evaluation:
     swallow     nothing more goes anywhere on this connection
     frame       what goes on in its place, without the size; None: the frame as it came
     changes     made to the bytes that leave, size in front; `then` closes the connection behind them
-    throttle    seconds for which the client's channel is muted after the response (for acks=0: now)
+    throttle    seconds of the mute of the client's channel after the response (for acks=0: now)
     throttler   rule with the longest throttle; `throttled`: its seconds, muted, reported, or waited for a turn
     acted       rules that did something, to be counted as applied when it has gone out
     to_hold     rules that are to hold it, with their decisions; None: `when: {hold: true}`

@@ -150,6 +150,10 @@ def headlines(name: str) -> tuple[HeadlineCount, ...]:
             ("records behind, all groups together", F.coalesce(F.sum("lag"), F.lit(0)), False),
             ("commits that went back", F.coalesce(F.sum("commits_back"), F.lit(0)), True),
         ),
+        "throttled": (
+            ("clients were throttled", F.count_distinct("client_id"), True),
+            ("requests were throttled", F.sum("requests"), False),
+        ),
         "storms": (("storms, by address and kind", F.count_if(F.col("storm")), True),),
         "rules_effect": (("rules", F.count_distinct("rule"), False), ("changes applied", F.sum("applied"), False)),
         "producer_hygiene": tuple(

@@ -43,7 +43,7 @@ def who_metrics(who: str, of: str) -> tuple[LabelledMetric, ...]:
         ),
         LabelledMetric(
             f"kproxy_{who}_throttle_duration_seconds",
-            f"Seconds for which clients were throttled by brokers and rules, by {of} and class of API.", "api",
+            f"Seconds of throttles by brokers and rules, by {of} and class of API.", "api",
         ),
     )  # fmt: skip
 

@@ -90,19 +90,20 @@ def bases(silver: Mapping[str, DataFrame]) -> Bases:
 
 
 def request_totals(requests: DataFrame) -> DataFrame:
-    """Return sums of requests by day, client, node, API, version, acks, error and its maker, outcome, and group of
-    commits.
+    """Return sums of requests by day, client, node, API, version, acks, error and its maker, outcome, throttling rule,
+    and group of commits.
 
     Columns: count, first_seen, last_seen, bytes, latency in sum, maximum and buckets b0 to b14, parts of it, records,
-    empty.
+    empty, throttled, throttle_ms, mute_ms.
     """
-    keys = ["dt", *WHO, "node", "api", "version", "acks", "error", "outcome"]
+    keys = ["dt", *WHO, "node", "api", "version", "acks", "error", "outcome", "throttle_rule"]
     commits = F.col("api").isin(*COMMIT_APIS)
     group = F.when(commits, F.col("group")).alias("group")
     broker_group = F.when(commits, F.coalesce("broker_group", "group")).alias("broker_group")
     broker_count = F.when(F.col("broker_ms").isNotNull(), F.col("count"))
-    throttled = F.when(F.col("throttle_ms") > 0, F.col("count"))
-    sums = ("count", "request_bytes", "response_bytes", "latency_ms", "broker_ms", "rule_ms", "wait_ms", "throttle_ms")
+    throttled = F.coalesce("throttled", F.when(F.col("throttle_ms") > 0, F.col("count")))
+    times = ("latency_ms", "broker_ms", "rule_ms", "wait_ms", "throttle_ms", "mute_ms")
+    sums = ("count", "request_bytes", "response_bytes", *times)
     return requests.groupBy(*keys, error_by().alias("error_by"), group, broker_group).agg(
         *_seen(),
         *[F.sum(name).alias(name) for name in (*sums, "total_records", "total_bytes", "empty")],

@@ -244,6 +244,54 @@ def storm_threshold() -> Column:
 STORMS = AnswerTransforms(STORMS_PARTIAL, storms_daily, storms_combine)
 
 
+THROTTLED_PARTIAL = Partial(
+    keys=("cluster", "client_id", "principal", "client_address", "api", "throttle_rule"),
+    measures={
+        "first_seen": FIRST,
+        "last_seen": LAST,
+        "requests": TOTAL,
+        "throttled": TOTAL,
+        "throttle_ms": AMOUNT,
+        "mute_ms": AMOUNT,
+        "held_ms": AMOUNT,
+    },
+)
+
+
+def throttled_daily(bases: Bases) -> DataFrame:
+    """Sum the requests that a rule throttled, or that reported a throttle time, by client, API and rule."""
+    rule = F.col("throttle_rule").isNotNull()
+    found = bases.requests.where(rule | (F.col("throttled") > 0)).groupBy("dt", *THROTTLED_PARTIAL.keys)
+    summed = found.agg(
+        F.min("first_seen").alias("first_seen"),
+        F.max("last_seen").alias("last_seen"),
+        F.sum(F.when(rule, F.col("count")).otherwise(F.col("throttled"))).alias("requests"),
+        F.sum("throttled").alias("throttled"),
+        F.sum("throttle_ms").alias("throttle_ms"),
+        F.sum("mute_ms").alias("mute_ms"),
+        F.sum(F.when(rule, F.col("rule_ms"))).alias("held_ms"),
+    )
+    return THROTTLED_PARTIAL.select(summed)
+
+
+def throttled_combine(partials: DataFrame) -> DataFrame:
+    """Add means to the sums."""
+    return THROTTLED_PARTIAL.merged(partials).select(
+        *THROTTLED_PARTIAL.keys,
+        "requests",
+        F.coalesce("throttled", F.lit(0)).alias("throttled"),
+        "throttle_ms",
+        ratio("throttle_ms", "throttled").alias("mean_throttle_ms"),
+        "mute_ms",
+        "held_ms",
+        "first_seen",
+        "last_seen",
+    )
+
+
+THROTTLED = AnswerTransforms(THROTTLED_PARTIAL, throttled_daily, throttled_combine)
+
+
 RULES_EFFECT_PARTIAL = Partial(
     keys=("rule", "day"),
     measures={
