@@ -15,6 +15,7 @@ import yaml
 from confluent_kafka import Producer
 
 from kproxy.config.audit import AuditConfig
+from kproxy.config.limits import Limits
 from kproxy.config.reader import config_from
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.document.source import Source
@@ -115,7 +116,7 @@ def test_nothing_tells_users_to_install_another_project() -> None:
 def test_every_promise_of_the_threat_model_names_tests_that_are_there() -> None:
     """Files of tests, with tests in them."""
     page = (DOCS / "threat-model.md").read_text()
-    promises = page.partition("## Promises")[2].partition("## What is not defended")[0]
+    promises = page.partition("## Promises")[2].partition("## Shared limits")[0]
     rows = [line.split("|")[1:3] for line in promises.splitlines() if line.startswith("| ")][1:]
 
     assert len(rows) > 10
@@ -124,6 +125,22 @@ def test_every_promise_of_the_threat_model_names_tests_that_are_there() -> None:
         assert files, promise
         for name in files:
             assert re.search(r"def test_|class Test", (DOCS.parent / name).read_text()), f"{name} has no test"
+
+
+def test_shared_limits_table_has_every_limit() -> None:
+    """Each field of the model has a row, with the default that the page about the config has."""
+    page = (DOCS / "threat-model.md").read_text().partition("## Shared limits")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")]
+    heads = ["limit", "default", "share per client", "share per network", "share per cluster", "at the limit"]
+    assert rows[0] == heads
+    assert {len(row) for row in rows} == {6}
+    config = (DOCS / "configuration.md").read_text().partition("## limits")[2].partition("\n## ")[0]
+    defaults = dict(re.findall(r"^\| `(\w+)` \| .*? \| (`[^`]+`) \|", config, re.MULTILINE))
+    listed = {row[0].removeprefix("`limits.").strip("`"): row[1] for row in rows if row[0].startswith("`limits.")}
+    assert listed.keys() == Limits.model_fields.keys()
+    assert {
+        name: (default, defaults.get(name)) for name, default in listed.items() if default != defaults.get(name)
+    } == {}
 
 
 def test_every_metric_is_on_the_operations_page() -> None:
