@@ -203,9 +203,25 @@ func (k *Kproxy) AssertApplied(rules ...*Rule) {
 	}
 	for _, rule := range rules {
 		if c := rule.Counters(); c.Applied == 0 {
-			k.t.Errorf("the rule %q was not applied: matched %d, fired %d, applied 0", rule.Name, c.Matched, c.Fired)
+			k.t.Errorf("the rule %q was not applied: matched %d, fired %d, applied 0; %s", rule.Name, c.Matched, c.Fired, rule.why(c))
 		}
 	}
+}
+
+// why returns the stage at which a rule stopped.
+func (r *Rule) why(c Counters) string {
+	if c.Matched == 0 {
+		return "no request matched"
+	}
+	if c.Fired == 0 {
+		return "its trigger did not fire"
+	}
+	for _, one := range r.k.Exchanges("outcome == unanswered or outcome == closed") {
+		if names, _ := one["rules"].([]any); slices.Contains(names, any(r.Name)) {
+			return "the connection closed before the response was sent"
+		}
+	}
+	return "its requests are still unanswered, or it had nothing to change"
 }
 
 // Exchange is a request with its response: columns of kproxy's rows by name, such as api, topic, errors and latency.

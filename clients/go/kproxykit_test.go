@@ -2,6 +2,7 @@ package kproxykit_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -14,12 +15,12 @@ type broken struct {
 	said []string
 }
 
-func (b *broken) Helper()                      {}
-func (b *broken) Name() string                 { return "broken" }
-func (b *broken) Cleanup(func())               {}
-func (b *broken) Error(words ...any)           { b.said = append(b.said, words[0].(error).Error()) }
-func (b *broken) Errorf(text string, _ ...any) { b.said = append(b.said, text) }
-func (b *broken) Fatalf(text string, _ ...any) { b.said = append(b.said, text); panic(b) }
+func (b *broken) Helper()                       {}
+func (b *broken) Name() string                  { return "broken" }
+func (b *broken) Cleanup(func())                {}
+func (b *broken) Error(words ...any)            { b.said = append(b.said, words[0].(error).Error()) }
+func (b *broken) Errorf(text string, of ...any) { b.said = append(b.said, fmt.Sprintf(text, of...)) }
+func (b *broken) Fatalf(text string, of ...any) { b.Errorf(text, of...); panic(b) }
 func (b *broken) Fatal(words ...any) {
 	if err, is := words[0].(error); is {
 		b.said = append(b.said, err.Error())
@@ -64,7 +65,7 @@ func TestAProcessIsSharedAndRulesGoWithTheirTest(t *testing.T) {
 		}
 	})
 	fails(t, process, `unknown error "NOPE"`, func(k *kproxykit.Kproxy) { k.Inject(`{kind: error, error: NOPE}`) })
-	fails(t, process, "was not applied", func(k *kproxykit.Kproxy) {
+	fails(t, process, "was not applied: matched 0, fired 0, applied 0; no request matched", func(k *kproxykit.Kproxy) {
 		k.Inject(`{kind: delay, match: {api: Fetch}, delay: 1ms}`)
 		k.AssertApplied()
 	})

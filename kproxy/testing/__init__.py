@@ -5,5 +5,6 @@ as a process or in a thread.
 *cluster*: librdkafka's mock cluster · *proxy*: a running `kproxy run` · *cases*: tests of rules as documents.
 For the public pytest plugin: *embedded*: kproxy in a thread · *recorder*: tape of what clients and kproxy say to each
 other · *exchanges*: the requests on it with their responses · *injected*: a rule that a test has put in ·
-*failure_report*: why a rule did nothing.
+*failure_report*: why a rule did nothing · *time_limit*: watchdog of a test that waits for a lost response ·
+*mock_rules*: rules that kproxy applies in front of librdkafka's mock cluster.
 """

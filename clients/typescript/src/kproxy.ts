@@ -189,8 +189,19 @@ export class Kproxy {
     if (wanted.length === 0) throw failure('this test has put in no rule')
     for (const rule of wanted) {
       const { matched, fired, applied } = await rule.counters()
-      if (applied === 0) throw failure(`the rule "${rule.name}" was not applied: matched ${matched}, fired ${fired}, applied 0`)
+      if (applied > 0) continue
+      const why = await this.why(rule, matched, fired)
+      throw failure(`the rule "${rule.name}" was not applied: matched ${matched}, fired ${fired}, applied 0; ${why}`)
     }
+  }
+
+  /** The stage at which a rule stopped. */
+  private async why(rule: Rule, matched: number, fired: number): Promise<string> {
+    if (matched === 0) return 'no request matched'
+    if (fired === 0) return 'its trigger did not fire'
+    const closed = await this.exchanges('outcome == unanswered or outcome == closed')
+    if (closed.some((one) => one.rules.includes(rule.name))) return 'the connection closed before the response was sent'
+    return 'its requests are still unanswered, or it had nothing to change'
   }
 
   /**
