@@ -20,8 +20,14 @@ on("rules", async () => {
   for (const name of mine) if (!there.has(name)) mine.delete(name);
 });
 
-// Return the name of the rule for a filter: the same filter has the same rule, so that rules do not stack.
-const nameFor = (filter) => `intercept ${cut(filter || "all requests", LONGEST_NAME)}`;
+// Return the name of the rule for a filter: the same filter has the same rule, so that rules do not stack. The name of a
+// filter that is cut has a checksum.
+export function nameFor(filter) {
+  if (filter.length <= LONGEST_NAME) return `intercept ${filter || "all requests"}`;
+  let sum = 0;
+  for (const one of filter) sum = (Math.imul(sum, 31) + one.codePointAt(0)) >>> 0;
+  return `intercept ${cut(filter, LONGEST_NAME)} ${sum.toString(36)}`;
+}
 
 // Return whom the rows in sight are of: the rule would hold frames of these connections and clients.
 function whom() {

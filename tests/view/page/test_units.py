@@ -334,6 +334,16 @@ def test_minute_has_client_side_latency_with_its_parts(page: Page) -> None:
     assert found == ["Produce", 4, True, {"rule": 500, "broker": 520, "kproxy": 6}, [480, 20]]
 
 
+def test_filter_has_one_intercept_rule(page: Page) -> None:
+    """Also a long one, whose name is cut: it differs from that of another long filter."""
+    found = run(page, "intercept", """
+        const long = "~t " + "x".repeat(500);
+        return [m.nameFor("~k produce"), m.nameFor("~k produce"), m.nameFor(""), m.nameFor(long) === m.nameFor(long),
+          m.nameFor(`${long}a`) === m.nameFor(`${long}b`), m.nameFor(long).length < 200];""")  # fmt: skip
+
+    assert found == ["intercept ~k produce"] * 2 + ["intercept all requests", True, False, True]
+
+
 def test_ranges_of_charts_fit_their_values(page: Page) -> None:
     """A rate below 1 fills its chart; a logarithmic axis has whole decades, also for equal values and for none."""
     found = run(page, "charts", """
