@@ -27,6 +27,7 @@ from pyspark.sql import functions as F
 from kproxy.events.column import Column
 from kproxy.pipeline.answer import GoldAnswer
 from kproxy.pipeline.commands import group
+from kproxy.pipeline.commands.show import NAMED, conditions
 from kproxy.pipeline.gold_lake import GoldLake
 from kproxy.pipeline.gold_tables import ANSWERS, answer_named
 from kproxy.pipeline.lake import Lake
@@ -256,6 +257,14 @@ def test_the_commands_of_pages_are_right(lake: Path) -> None:
         done = show(lake, *shlex.split(command)[1:])
         assert done.exit_code == 0, f"{page}: {command}: {done.output}"
     assert {page for page, _ in commands} == set(pages)
+
+
+def test_show_options_choose_by_brokers_names_without_others() -> None:
+    """`violations` has no clients' names, `who_writes` has both."""
+    named: dict[str, tuple[str, ...]] = dict.fromkeys(NAMED, ()) | {"topic": ("a",)}
+
+    assert [column.name for column in conditions(answer_named("violations"), (), named)] == ["broker_topic"]
+    assert [column.name for column in conditions(answer_named("who_writes"), (), named)] == ["topic"]
 
 
 def test_list_prints_each_table() -> None:
