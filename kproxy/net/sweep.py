@@ -11,6 +11,7 @@ from typing import Protocol
 from kproxy.config.limits import Limits
 from kproxy.net.socket.side import ENDED, NAMES
 from kproxy.net.socket.socket_io import keep_alive
+from kproxy.net.socket.splice import set_low_water
 
 from .connection import Connection
 from .drain import DrainedServer
@@ -93,9 +94,7 @@ def end_if_overdue(connection: Connection, limits: Limits, now: float) -> None:
         connection.active = connection.unread = now
         return
     client, broker = connection.client, connection.broker
-    moved = client.got + broker.got
-    if moved != connection.moved:
-        connection.moved, connection.active = moved, now
+    note_progress(connection, now)
     if connection.phase is not ConnectionPhase.OPEN:
         last = max(connection.active, client.progress, broker.progress)
         if now - last > (LINGER if connection.phase is ConnectionPhase.LINGERING else FLUSH):
@@ -129,6 +128,18 @@ def end_if_overdue(connection: Connection, limits: Limits, now: float) -> None:
         return
     if limits.idle_timeout and now - connection.active > limits.idle_timeout and may_be_idle(connection, limits, now):
         connection.close("idle_timeout", f"nothing passed for {limits.idle_timeout:g} s")
+
+
+def note_progress(connection: Connection, now: float) -> None:
+    """Note whether bytes were read since the last look. If not, remove low-water marks: fewer bytes may be waiting."""
+    client, broker = connection.client, connection.broker
+    moved = client.got + broker.got
+    if moved != connection.moved:
+        connection.moved, connection.active = moved, now
+        return
+    for side in (client, broker):
+        if side.low_water > 1:
+            set_low_water(side)
 
 
 def may_be_idle(connection: Connection, limits: Limits, now: float) -> bool:

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -21,8 +22,9 @@ from kproxy.core.commands import LONG
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session
 from kproxy.core.shared import Shared
-from kproxy.net.socket import splice
-from kproxy.net.socket.splice import MOST, PIPE, Pipe
+from kproxy.net import sweep
+from kproxy.net.socket import side, splice
+from kproxy.net.socket.splice import MOST, PIPE, Pipe, wait_for_more
 from kproxy.observe.exchange import Depth, ObservedExchange
 from kproxy.rules.names.composed import NameMaps
 from kproxy.testing.dialogue import request, response
@@ -33,6 +35,14 @@ pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
 MB = 1 << 20
 PRODUCE, FETCH, HEARTBEAT, SYNC_GROUP = 0, 1, 12, 14
 RST = struct.pack("ii", 1, 0)
+
+
+@pytest.fixture(autouse=True, params=["measured", "largest"])
+def marks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How low-water marks are chosen: by the rate, or always as large as the frame and the limit allow."""
+    if request.param == "largest":
+        monkeypatch.setattr(splice, "LONGEST_WAIT", 1e9)
+    return str(request.param)
 
 
 @pytest.fixture
@@ -96,6 +106,137 @@ async def test_every_byte_in_order_both_ways(net: Any, driver: str, passage: lis
         assert sum(passage) > len(asked)  # more than half of all
         (connection,) = running.server.connections
         assert (connection.client.got, connection.broker.got) == (len(asked), len(said))
+
+
+async def test_long_frame_in_pieces_wakes_the_loop_seldom(
+    net: Any, driver: str, passage: list[int], marks: str
+) -> None:
+    """128 pieces of 8 KiB. The loop has time to read after each. With low-water marks it reads a few times."""
+    broker = await net.open_broker()
+    asked, piece = frame(MB, 1), 8192
+
+    async def ask(client: Any) -> None:
+        for at in range(0, len(asked), piece):
+            await client.send_all(asked[at : at + piece])
+            await trio.sleep(0.001)
+
+    async with (
+        net.serving(net.config(broker.port), driver=driver) as running,
+        await running.client() as client,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(ask, client)
+        upstream = await broker.accept()
+        assert await exactly(upstream, len(asked)) == asked
+    assert sum(passage) > MB / 2
+    assert marks == "measured" or len(passage) <= 16
+
+
+@pytest.mark.parametrize("then", ["goes on", "closes", "resets"])
+async def test_peer_that_stops_in_a_frame_stalls_nothing(
+    net: Any, driver: str, passage: list[int], monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """Fewer bytes than the low-water mark are forwarded by the next sweep. Then the frame ends, or the connection."""
+    monkeypatch.setattr(sweep, "INTERVAL", 0.02)
+    broker = await net.open_broker()
+    asked, after, at = frame(2 * MB, 1), frame(300, 2), MB
+    with trio.fail_after(20):
+        async with net.serving(net.config(broker.port), driver=driver) as running, await running.client() as client:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.send_all, asked[:MB])
+                upstream = await broker.accept()
+                assert await exactly(upstream, MB) == asked[:MB]
+            for size in (1, 1000, 50_000):
+                await client.send_all(asked[at : at + size])
+                assert await exactly(upstream, size) == asked[at : at + size]
+                at += size
+            if then == "goes on":
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(client.send_all, asked[at:] + after)
+                    assert await exactly(upstream, len(asked) - at + len(after)) == asked[at:] + after
+                (connection,) = running.server.connections
+                assert connection.client.low_water == 1
+            elif then == "closes":
+                await client.aclose()
+                assert await upstream.receive_some(10) == b""
+                await upstream.aclose()
+            else:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RST)
+                client.socket.close()
+            if then != "goes on":
+                await running.settled()
+                assert sum(running.causes().values()) == 1
+
+
+async def test_low_water_mark_ends_when_a_frame_is_read_again(
+    net: Any, driver: str, passage: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest of a long frame cannot be spliced any more, as after the begin of a recording. Few bytes are read."""
+    monkeypatch.setattr(splice, "LONGEST_WAIT", 1e9)
+    monkeypatch.setattr(sweep, "note_progress", lambda connection, now: None)
+    broker = await net.open_broker()
+    asked, after = frame(2 * MB, 1), frame(300, 2)
+    async with net.serving(net.config(broker.port), driver=driver) as running, await running.client() as client:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.send_all, asked[:MB])
+            upstream = await broker.accept()
+            got = await exactly(upstream, MB - MOST)
+        (connection,) = running.server.connections
+        await running.until(lambda: connection.client.low_water == MOST)
+        monkeypatch.setattr(side, "can_splice", lambda one: False)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.send_all, asked[MB:-10])
+            got += await exactly(upstream, len(asked) - 10 - len(got))
+        assert (got == asked[:-10], connection.client.low_water) == (True, 1)
+        await client.send_all(asked[-10:] + after)
+        assert await exactly(upstream, 10 + len(after)) == asked[-10:] + after
+
+
+async def test_low_water_mark_ends_with_the_turn_of_a_connection(
+    net: Any, driver: str, passage: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest of the frame is shorter than the mark. It passes although no sweep removes the mark."""
+    monkeypatch.setattr(splice, "LONGEST_WAIT", 1e9)
+    monkeypatch.setattr(sweep, "note_progress", lambda connection, now: None)
+    broker = await net.open_broker()
+    asked, at = frame(MB, 1), MB - MOST - 1000
+    with trio.fail_after(20):
+        async with net.serving(net.config(broker.port), driver=driver) as running, await running.client() as client:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.send_all, asked[:at])
+                upstream = await broker.accept()
+                got = await exactly(upstream, at - MOST)
+            (connection,) = running.server.connections
+            await running.until(lambda: connection.client.low_water == MOST)
+            monkeypatch.setattr(splice, "TURN", 1)
+            await client.send_all(asked[at:])
+            got += await exactly(upstream, MB - len(got))
+            assert (got == asked, connection.client.low_water) == (True, 1)
+
+
+async def test_low_water_mark_follows_the_rate(monkeypatch: pytest.MonkeyPatch, marks: str) -> None:
+    """Bytes of two milliseconds at the last rate, within the rest of the frame; small changes cause no system call."""
+    monkeypatch.setattr(splice, "LONGEST_WAIT", 0.002)
+    set_to: list[int] = []
+    sock = SimpleNamespace(setsockopt=lambda level, option, value: set_to.append(value))
+    one: Any = SimpleNamespace(got=0, low_water=1, waited_since=0.0, waited_got=0, sock=sock)
+
+    def wait(came: int, after: float, unseen: int = 10 * MB) -> list[int]:
+        one.got, one.waited_since = one.got + came, 0.0
+        wait_for_more(one, unseen, after)
+        found = list(set_to)
+        set_to.clear()
+        return found
+
+    assert wait(65536, 5000.0) == []  # the first wait of a connection
+    assert wait(65536, 0.001) == [131072]
+    assert wait(131072, 0.0021) == []
+    assert wait(131072, 0.002, unseen=100_000) == [100_000]
+    assert wait(10 * MB, 0.001) == [MOST]
+    assert wait(MOST, 0.0) == [1]
+    assert wait(MOST, 0.002) == [MOST]
+    assert wait(8191, 0.001) == [1]
+    assert wait(0, 1.0) == []
 
 
 async def test_a_reader_that_rests_stops_the_writer(net: Any, driver: str, passage: list[int]) -> None:

@@ -23,7 +23,7 @@ from kproxy.net.loop.reactor import ERR, HUP, IN, OUT, Reactor
 from kproxy.net.loop.turns import BUFFER, Turn, WorkOwner
 from kproxy.wire.breath import rest
 
-from .splice import SplicedConnection, can_splice, pass_by
+from .splice import SplicedConnection, can_splice, pass_by, set_low_water
 
 VIEW = memoryview(BUFFER)
 HEAD = 16384
@@ -85,6 +85,8 @@ class Side:
     pending = 0
     progress = 0.0
     shaper: SendShaper | None = None
+    low_water = 1  # SO_RCVLOWAT, more in the middle of a long frame
+    waited_since, waited_got = 0.0, 0  # when a long frame was last waited for, and `got` then
     plain = True  # what the sockets give and take are the bytes that pass
 
     def __init__(self, conn: SideOwner, which: int, feed: Feed, lane: LaneState, commands: list[Command]) -> None:
@@ -126,6 +128,8 @@ class Side:
         while left:
             if lane.skip >= LONG and can_splice(self) and not pass_by(self, now):
                 return
+            if self.low_water > 1:  # the next bytes may be few
+                set_low_water(self)
             try:
                 n = self.recv(self.into)
             except BlockingIOError:

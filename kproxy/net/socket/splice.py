@@ -1,14 +1,19 @@
-"""Splicing: bodies that nobody needs to see go from socket to socket inside the kernel, through a pipe (splice(2)).
+"""Splicing: long frame bodies go from socket to socket inside the kernel, through a pipe (splice(2)).
 
-Strategy. When a session lets the rest of a long frame pass unseen, these bytes need not come to this process: copying
-them in and out is most of what a long frame costs. There is one pipe for all connections. It is empty between two
-calls: what the target does not take is read out of it and waits like anything else that waits, so that back-pressure
-is the same for all bytes.
+When a session lets the rest of a long frame pass unseen, its bytes are not copied to this process and back. Copying is
+most of the cost of a long frame. One pipe serves all connections. It is empty between two calls: bytes that the target
+does not take are read out of it and wait in the target's queue, so back-pressure is the same for all bytes.
+
+A long frame that comes over a network wakes the loop for each few packets. So while the loop waits for the rest of such
+a frame, the socket has a low-water mark (`SO_RCVLOWAT`): the bytes that come in LONGEST_WAIT at the rate of the last
+ones. The mark is at most the rest of the frame. End of stream and errors are reported in any case, and so is a full
+receive window. `sweep.py` removes the mark of a socket on which nothing was read for a while.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -23,6 +28,9 @@ TURN = 2 << 20
 """Bytes of one connection, then it is the others' turn."""
 PIPE = 1 << 20
 """Bytes that the pipe is asked to hold, which the kernel allows to everybody (fs.pipe-max-size): pages count whole."""
+LONGEST_WAIT = 0.002
+"""Seconds of delay by a low-water mark in the middle of a frame, at the rate of its last bytes."""
+LEAST_MARK, MOST_MARK = 16384, 262144  # bytes; below the first the mark is 1
 HOW = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK if HAS_SPLICE else 0
 
 
@@ -51,6 +59,9 @@ class SplicedSide(Protocol):
     """Side of a connection, as far as splicing needs it: `side.Side`."""
 
     got: int
+    low_water: int
+    waited_since: float
+    waited_got: int
 
     @property
     def conn(self) -> SplicedConnection: ...
@@ -65,7 +76,7 @@ class SplicedSide(Protocol):
     @property
     def plain(self) -> bool: ...
     @property
-    def sock(self) -> object: ...
+    def sock(self) -> socket.SocketType | None: ...
     @property
     def shaper(self) -> object: ...
     @property
@@ -141,10 +152,29 @@ def can_splice(side: SplicedSide) -> bool:
     )  # fmt: skip
 
 
+def wait_for_more(side: SplicedSide, unseen: int, now: float) -> None:
+    """Set the low-water mark for the next `unseen` bytes of a long frame. The socket is empty now."""
+    came, took = side.got - side.waited_got, now - side.waited_since
+    side.waited_got, side.waited_since = side.got, now
+    mark = min(unseen, MOST_MARK, int(came * LONGEST_WAIT / took)) if took > 0 else 1
+    if mark < LEAST_MARK:
+        mark = 1
+    before = side.low_water
+    if before > unseen or not before / 2 <= mark <= before * 2:  # small changes are not worth a system call
+        set_low_water(side, mark)
+
+
+def set_low_water(side: SplicedSide, mark: int = 1) -> None:
+    """Have the poller report this side at `mark` bytes, at once if the socket has them already."""
+    side.low_water = mark
+    if side.sock is not None:
+        side.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, mark)
+
+
 def pass_by(side: SplicedSide, now: float) -> bool:
-    """Have the kernel pass on what comes on this side, as far as it is here and nobody has to see it. Return True if
-    all of that has passed, so that there may be something to read."""
-    lane, peer, tap, left = side.lane, side.peer, side.conn.tap, TURN
+    """Have the kernel forward the bytes of this side that need not be seen, as far as they are here. Return True if all
+    of them have passed, so there may be something to read."""
+    lane, peer, tap, left, again = side.lane, side.peer, side.conn.tap, TURN, False
     while left > 0 and not side.muted:
         unseen = lane.skip if tap is None else min(lane.skip, tap.unseen(side.which))
         if unseen <= 0:  # the frame's last bytes are of concern to somebody, few as they are
@@ -153,6 +183,7 @@ def pass_by(side: SplicedSide, now: float) -> bool:
         try:
             n = PASSAGE.fill(side.fd, unseen)
         except BlockingIOError:
+            wait_for_more(side, unseen, now)
             return False
         except OSError as error:
             side.conn.failed(side, error)
@@ -175,8 +206,11 @@ def pass_by(side: SplicedSide, now: float) -> bool:
             tap.pass_over(side.which, n, now)
         if side.commands:
             side.conn.obey(now)
-            return False
+            break
         if not lane.skip:
             side.expect_long()
-            return not side.muted
-    return False
+            again = not side.muted
+            break
+    if side.low_water > 1:
+        set_low_water(side)
+    return again
