@@ -8,6 +8,7 @@ writes the reason with all stacks, and exits.
 
 from __future__ import annotations
 
+import _thread
 import faulthandler
 import os
 import signal
@@ -111,11 +112,18 @@ class TimeLimit:
                 if not self.message:
                     self.message = message
                     self._cut()
-                if self._main.ident is not None and self._main.is_alive():
-                    signal.pthread_kill(self._main.ident, signal.SIGINT)
+                self._interrupt()
             if self._over.wait(AGAIN):
                 return
         self._exit()
+
+    def _interrupt(self) -> None:
+        """Send SIGINT to the main thread. Windows has no signal for one thread: there, it is raised when a blocking
+        call returns."""
+        if not hasattr(signal, "pthread_kill"):
+            _thread.interrupt_main()
+        elif self._main.ident is not None and self._main.is_alive():
+            signal.pthread_kill(self._main.ident, signal.SIGINT)
 
     def _debugged(self) -> bool:
         """Return True if a debugger has stopped the main thread."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import sleep
 from types import SimpleNamespace
 from typing import Any
 
@@ -105,6 +106,18 @@ def test_limit_slow_join_of_mock_is_explained(kproxy: Kproxy, kproxy_cluster: Mo
         second.poll(0.01)
         lines = unanswered(kproxy)
     assert (SLOW_JOIN in lines) == mock
+
+
+def test_limit_without_pthread_kill_interrupts(kproxy: Kproxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows lacks it: the next bytecode of the main thread raises."""
+    monkeypatch.delattr("signal.pthread_kill")
+    limit = TimeLimit(kproxy, 0.05)
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012  # it may come in any of these calls
+        limit.start()
+        while True:
+            sleep(0.01)
+    limit.finish()
+    assert limit.message.startswith("kproxy_timeout: ")
 
 
 def test_limit_each_kind_of_test_fails(suite: Suite) -> None:
