@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -204,3 +206,34 @@ def test_a_client_that_does_not_read_is_not_waited_for(
         until(lambda: proxy.metric("kproxy_read_bytes_total", side="broker") > 100_000)
         proxy.child.signal(signal.SIGTERM)
         assert proxy.child.wait(10) == 0
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"kind": "delay", "delay": "1h", "match": {"api": "Fetch"}},
+        {"kind": "quota", "requests": "1/h"},
+        {"kind": "intercept", "match": {"api": "Fetch"}},
+    ],
+)
+def test_drain_with_requests_held_by_a_rule_cuts_none(
+    fake: Callable[..., Any], proxy_with: Callable[..., Any], rule: dict[str, Any], tmp_path: Path
+) -> None:
+    """The broker has not seen them; their connections end before the drain is logged as waiting."""
+    poll = LongPoll()
+    poll.go.set()
+    broker = fake(answers={FETCH: poll})
+    rules = tmp_path / "rules.json"
+    rules.write_text(json.dumps({"rules": [{"name": "holds", **rule}]}))
+    proxy = proxy_with(broker.address, rules=[str(rules)])
+    with RawClient(proxy.bootstrap) as client:
+        client.send(b"".join(client.request(FETCH, 4, BODY) for _ in range(4)))
+        until(lambda: (proxy.metric("kproxy_rule_matched_total", rule="holds") or 0) >= 1)
+        seen = len(client.frame()) if rule["kind"] == "quota" else 0
+        proxy.child.signal(signal.SIGTERM)
+        rest = client.rest()
+    assert proxy.child.wait(10) == 0
+    assert seen or rest == b""
+    (line,) = proxy.said("drained")
+    assert (line["ended"], line["cut"]) == (1, 0)
+    assert not proxy.said("drain waits for answers")
