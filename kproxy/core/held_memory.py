@@ -37,7 +37,7 @@ from kproxy.config.limits import SMALL_AREA
 SMALL = 1 << 20  # bytes; frames below use the small area
 SMALL_FRAMES = 4  # frames that the small area holds at least, where the budget is small
 NETWORK_SHARE = 15 / 16
-PATIENCE = 0.5  # seconds without enough progress, where the client is the one to read or send
+PATIENCE = 0.4  # seconds without enough progress, where the client is the one to read or send
 BROKER_PATIENCE = 5.0  # seconds; brokers pause for garbage collection, and only clients of their cluster wait for them
 PACE = 60.0  # seconds for a whole frame, while others wait: 1.7 MB/s for the longest request
 STALE = 4  # patiences after which the last measurement is of an earlier wait, or the process was stopped since

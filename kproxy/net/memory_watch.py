@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kproxy.net.connection import Connection
     from kproxy.net.loop.reactor import Reactor
 
-INTERVAL = 0.25  # seconds between two looks
+INTERVAL = 0.1  # seconds between two looks
 
 
 class MemoryServer(Protocol):
