@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple
 
 import trio
 
-from kproxy.config.document import Address, ClusterConfig, Config, ListenerConfig
+from kproxy.config.document import ClusterConfig, Config, ListenerConfig
+from kproxy.config.network import plain_name
 from kproxy.core.cluster import OLD_VERSION, VERSION, brokers_request
 from kproxy.errors import ConfigRefused, DecodeError
 from kproxy.net.dial.own_connection import own_connection, send_request
@@ -24,11 +25,15 @@ from kproxy.wire import decode_response
 from kproxy.wire.table.api_keys import METADATA
 
 ID_PATIENCE = 3.0
-"""Seconds for a server to return the id of its cluster. All servers are asked at the same time."""
-LONGEST_ANSWER = 16 << 20
-"""Bytes of a Metadata response, which has all brokers of the cluster."""
-MOST_SERVERS = 16
-"""New bootstrap servers of one cluster that are asked."""
+"""Seconds for a server to return the id of its cluster."""
+MOST_ASKED_AT_ONCE = 50
+"""Servers that are asked at the same time: a config may have thousands of clusters, and clients need descriptors."""
+LONGEST_COMPARISON = 30.0
+"""Seconds for all servers of one config. Those without an answer then have an unknown id."""
+LONGEST_ANSWER = 1 << 20
+"""Bytes of a Metadata response without topics: some ten thousand brokers."""
+MOST_SERVERS = 100
+"""New servers of one cluster that are asked."""
 MOST_NAMED = 5
 """Listeners that one message names."""
 EFFECTS = (
@@ -54,7 +59,7 @@ class Move(NamedTuple):
 
 class Comparison(NamedTuple):
     """Ids that the old cluster and the new servers have returned. Empty: no answer, or no id in it. `shared`: both have
-    a server in common."""
+    a server in common, and no server that was added has returned an id."""
 
     old: str
     new: tuple[str, ...]
@@ -70,78 +75,136 @@ class Comparison(NamedTuple):
 
 
 def is_reached_alike(one: ClusterConfig, other: ClusterConfig) -> bool:
-    """Return True if two configs of a cluster lead to the same servers, whatever else differs. A server name can select
-    the cluster behind a TLS router."""
-    names = [None if each.tls is None else each.tls.server_name for each in (one, other)]
-    return one.bootstrap == other.bootstrap and one.dial == other.dial and names[0] == names[1]
+    """Return True if two configs of a cluster lead to the same cluster, whatever else differs. A server name can select
+    the cluster behind a TLS router, and the user the one behind shared servers."""
+    return (
+        one.bootstrap == other.bootstrap
+        and one.dial == other.dial
+        and server_name(one) == server_name(other)
+        and user(one) == user(other)
+    )
 
 
-def moves(listeners: Iterable[ListenerConfig], clusters: Mapping[str, ClusterConfig], config: Config) -> list[Move]:
-    """Return the listeners that lead to other servers in a new config.
+def server_name(cluster: ClusterConfig) -> str | None:
+    return None if cluster.tls is None else cluster.tls.server_name
 
-    A listener is compared with the former listeners at its address that have a host name in common with it, since
-    clients keep the address. Without one it is compared with its namesake, unless another listener has that address.
+
+def user(cluster: ClusterConfig) -> object:
+    """Return the parts of a login that can select a cluster. A changed password does not."""
+    return None if cluster.sasl is None else (cluster.sasl.username, cluster.sasl.extensions)
+
+
+def successions(listeners: Iterable[ListenerConfig], config: Config) -> list[Move]:
+    """Return each listener of a new config with the clusters that its clients have reached so far.
+
+    A listener succeeds the former listeners at its address that have a host name in common with it, since clients keep
+    the address. Without one it succeeds its namesake, unless another listener has that address.
     """
     by_name = {one.name: one for one in listeners}
-    by_address: dict[object, ListenerConfig] = {}
+    by_address: dict[object, list[ListenerConfig]] = {}
     for one in by_name.values():
-        if one.bind.port:
-            by_address.update(dict.fromkeys(addresses(one), one))
-    former = {one.name: [by_address[at] for at in addresses(one) if at in by_address] for one in config.listeners}
+        for key in as_former(one):
+            by_address.setdefault(key, []).append(one)
+    former = {
+        one.name: [old for key in as_successor(one) for old in by_address.get(key, ())] for one in config.listeners
+    }
     taken = {old.name for found in former.values() for old in found}
     found = []
     for one in config.listeners:
         old = former[one.name] or ([by_name[one.name]] if one.name in by_name and one.name not in taken else [])
         found += [Move(one.name, cluster, one.cluster) for cluster in dict.fromkeys(each.cluster for each in old)]
+    return found
+
+
+def moves(found: Iterable[Move], clusters: Mapping[str, ClusterConfig], config: Config) -> list[Move]:
+    """Return the successions to a cluster that is reached in another way."""
     return [move for move in found if not is_reached_alike(clusters[move.before], config.clusters[move.after])]
 
 
-def addresses(listener: ListenerConfig) -> list[object]:
-    """Return the addresses of a listener for comparison: one for each host name, if it shares its port by name."""
-    return [(listener.bind, host) for host in listener.hosts or (None,)]
+def as_former(listener: ListenerConfig) -> list[object]:
+    """Return the keys under which a successor finds this listener: its host names, and all patterns that have them."""
+    if not listener.bind.port:
+        return []
+    names = [wider(host) for host in listener.hosts or (None,)]
+    keys: list[object] = [(listener.bind, "equal", one[0]) for one in names]
+    return list(dict.fromkeys(keys + [(listener.bind, "wider", host) for one in names for host in one]))
+
+
+def as_successor(listener: ListenerConfig) -> list[object]:
+    """Return the keys of listeners with a host name that this one has: the same one, a wider or a narrower pattern."""
+    names = [wider(host) for host in listener.hosts or (None,)]
+    keys: list[object] = [(listener.bind, "equal", host) for one in names for host in one]
+    return list(dict.fromkeys(keys + [(listener.bind, "wider", one[0]) for one in names]))
+
+
+def wider(host: str | None) -> list[str | None]:
+    """Return a host pattern, and the patterns that have all its names. None: all names."""
+    if host is None:
+        return [None]
+    name = plain_name(host)
+    return [name, None] if name.startswith("*.") else [name, f"*.{name.partition('.')[2]}", None]
 
 
 async def compare(ends: Mapping[tuple[str, str], Ends]) -> dict[tuple[str, str], Comparison]:
-    """Ask for the ids of clusters, all at the same time. Takes ID_PATIENCE at most, besides the time for its turn."""
+    """Ask for the ids of clusters, MOST_ASKED_AT_ONCE at the same time. Takes LONGEST_COMPARISON at most."""
     old_ids: dict[tuple[str, str], str] = {}
     new_ids: dict[tuple[str, str], set[str]] = {pair: set() for pair in ends}
+    by_added: set[tuple[str, str]] = set()  # pairs of which a server that was added has returned an id
+    places = trio.CapacityLimiter(MOST_ASKED_AT_ONCE)
 
     async def ask_old(pair: tuple[str, str], upstream: Upstream) -> None:
-        old_ids[pair] = await cluster_id(upstream)
+        async with places:
+            old_ids[pair] = await cluster_id(upstream)
 
     async def ask_new(pair: tuple[str, str], upstream: Upstream, server: tuple[str, int] | None) -> None:
-        new_ids[pair].add(await cluster_id(upstream, server))
+        async with places:
+            found = await cluster_id(upstream, server)
+        if found:
+            new_ids[pair].add(found)
+            by_added.update([pair] if server is not None else [])
 
-    async with trio.open_nursery() as nursery:
+    with trio.move_on_after(LONGEST_COMPARISON):
+        async with trio.open_nursery() as nursery:
 
-        def begin() -> Iterator[None]:
-            for pair, (old, new) in ends.items():
-                nursery.start_soon(ask_old, pair, old)
-                yield
-                for server in servers_to_ask(old, new):
-                    nursery.start_soon(ask_new, pair, new, server)
+            def begin() -> Iterator[None]:
+                for pair, (old, new) in ends.items():
+                    nursery.start_soon(ask_old, pair, old)
                     yield
+                    for server in servers_to_ask(old, new):
+                        nursery.start_soon(ask_new, pair, new, server)
+                        yield
 
-        await a_few_at_a_time(begin())
+            await a_few_at_a_time(begin())
     return {
-        pair: Comparison(old_ids[pair], tuple(sorted(new_ids[pair] - {""})), bool(shared_servers(*both)))
+        pair: Comparison(
+            old_ids.get(pair, ""), tuple(sorted(new_ids[pair])), pair not in by_added and bool(shared_servers(*both))
+        )
         for pair, both in ends.items()
     }
 
 
-def shared_servers(old: Upstream, new: Upstream) -> set[Address]:
+def shared_servers(old: Upstream, new: Upstream) -> set[tuple[str, int]]:
     """Return the bootstrap servers that lead to the same place in both configs."""
-    if not is_reached_alike(old.config, new.config.model_copy(update={"bootstrap": old.config.bootstrap})):
+    if server_name(old.config) != server_name(new.config):
         return set()
-    return set(old.config.bootstrap) & set(new.config.bootstrap)
+    both = set(old.config.bootstrap) & set(new.config.bootstrap)
+    return {(one.host, one.port) for one in both} - redialled(old, new)
+
+
+def redialled(old: Upstream, new: Upstream) -> set[tuple[str, int]]:
+    """Return the addresses that `dial` leads to another place in the new config."""
+    one, other = old.overrides, new.overrides
+    return {address for address in {*one, *other} if one.get(address, address) != other.get(address, address)}
 
 
 def servers_to_ask(old: Upstream, new: Upstream) -> Sequence[tuple[str, int] | None]:
-    """Return the servers to ask for the new id: each that is new, since one of several could lead to another cluster.
-    None: any of them."""
+    """Return the servers to ask for the new id. One of several could lead to another cluster, so each bootstrap server
+    that is new is asked, and each address of a broker that is dialled elsewhere. None: any bootstrap server."""
     shared = shared_servers(old, new)
-    added = [(one.host, one.port) for one in new.config.bootstrap if one not in shared]
-    return added[:MOST_SERVERS] or [None]
+    added = [server for one in new.config.bootstrap if (server := (one.host, one.port)) not in shared]
+    dialled = sorted(redialled(old, new) - set(added))
+    bootstrap: list[tuple[str, int] | None] = [*added] or [None]
+    return [*bootstrap, *dialled][:MOST_SERVERS]
 
 
 async def cluster_id(upstream: Upstream, server: tuple[str, int] | None = None) -> str:

@@ -38,6 +38,7 @@ from .cluster_identity import (
     is_reached_alike,
     moves,
     refuse_moves,
+    successions,
 )
 from .driven import ConnectionPhase, show
 
@@ -83,8 +84,12 @@ class ConfigChange:
         self.config = config
         self.fates: dict[str, ClusterFate] = {}
         """Fates of the clusters that are in both configs and are reached in another way."""
+        self.successions: list[Move] = []
+        """Listeners with the clusters that their clients have reached so far."""
         self.moves: list[Move] = []
-        """Listeners of clusters that are reached in another way."""
+        """Those of clusters that are reached in another way."""
+        self.used: set[str] = set()
+        """Clusters of the new config that succeed a used one: its clients have received brokers."""
         self.moved: list[str] = []
         """Descriptions of the listeners that lead to another cluster, once that is allowed."""
         self.ports: PreparedPorts | None = None
@@ -119,8 +124,11 @@ class ConfigChange:
             self.fates.update({old: each.fate for (old, new), each in found.items() if old == new})
             unasked = Comparison("", (), shared=False)
             compared = {move: found.get((move.before, move.after), unasked) for move in self.moves}
+            in_use = self.in_use()
             if not allow_cluster_change:
-                refuse_moves(compared, self.in_use())
+                refuse_moves(compared, in_use)
+            changed = {move for move, each in compared.items() if each.fate == "changed"}
+            self.used = {one.after for one in self.successions if in_use[one.before] and one not in changed}
             self.moved = [describe(move, each) for move, each in compared.items() if each.fate == "changed"]
         except BaseException:
             self.undo()
@@ -158,7 +166,8 @@ class NetworkChange(ConfigChange):
         self.after = ServedNetwork(upstreams, locators, listeners)
         if server.alone:  # otherwise the supervisor compares them
             clusters = {name: upstream.config for name, upstream in before.upstreams.items()}
-            self.moves = moves([one.config for one in before.listeners.values()], clusters, config)
+            self.successions = successions([one.config for one in before.listeners.values()], config)
+            self.moves = moves(self.successions, clusters, config)
 
     def upstream(self, name: str, mark: int) -> Upstream:
         """Return the cluster of this name: the one that there is, if it is reached in the same way."""
@@ -186,7 +195,7 @@ class NetworkChange(ConfigChange):
         return {(old, new): (self.before.upstreams[old], self.after.upstreams[new]) for old, new in pairs}
 
     def in_use(self) -> Mapping[str, bool]:
-        return {name: bool(upstream.topology.nodes) for name, upstream in self.before.upstreams.items()}
+        return {name: upstream.topology.is_used for name, upstream in self.before.upstreams.items()}
 
     def commit(self) -> None:
         """Put the change in force, for those who connect from now on. Cannot fail."""
@@ -197,6 +206,7 @@ class NetworkChange(ConfigChange):
             if known is not None and self.fates.get(name) == "kept":
                 upstream.topology = known.topology
             upstream.topology.most = limits.max_nodes
+            upstream.topology.was_used |= name in self.used
             upstream.use_timeouts(limits.connect_timeout, limits.handshake_timeout)
         for each in self.config.listeners:
             after.listeners[each.name].config = each

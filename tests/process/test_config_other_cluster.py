@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 import yaml
 
 from kproxy.config.changes import Origin
+from kproxy.config.document import Address, ClusterConfig, ListenerConfig
+from kproxy.config.document import Config as ProxyConfig
 from kproxy.errors import ConfigRefused
 from kproxy.net import cluster_identity
 from kproxy.testing.process import free_port
@@ -212,3 +215,110 @@ def test_apply_silent_server_delays_no_client(clusters: Clusters, monkeypatch: p
         assert errors[0].code == "unknown_cluster"
         monkeypatch.setattr(cluster_identity, "ID_PATIENCE", 0.0)
         assert clusters.refused(other).code == "unknown_cluster"
+
+
+def test_apply_dial_to_other_cluster_refused(clusters: Clusters) -> None:
+    """The bootstrap servers stay, and brokers are dialled elsewhere."""
+    with clusters.client() as client:
+        client.brokers()
+    dialled = clusters.config({"a": "main"}, main=clusters.one.address)
+    dialled["clusters"]["main"]["dial"] = {"broker.example:9092": clusters.two.address}
+    error = clusters.refused(dialled)
+    assert (error.code, "expected one, got one, two" in str(error)) == ("other_cluster", True)
+    dialled["clusters"]["main"]["dial"] = {"broker.example:9092": clusters.also_one.address}
+    clusters.live.apply(dialled)
+    moved = clusters.config({"a": "main"}, main=clusters.one.address)
+    moved["clusters"]["main"]["dial"] = {clusters.one.address: clusters.two.address}
+    assert clusters.refused(moved).code == "other_cluster"
+
+
+def test_apply_added_server_answers_for_lost_cluster_refused(clusters: Clusters) -> None:
+    """The old cluster does not answer, and the server that is added does: it may be of another cluster."""
+    with clusters.client() as client:
+        client.brokers()
+    clusters.one.close()
+    error = clusters.refused(clusters.config({"a": "main"}, main=[clusters.one.address, clusters.two.address]))
+    assert error.code == "unknown_cluster"
+
+
+@pytest.mark.parametrize("names", [["main", "main"], ["x", "x"], ["x", "y"]])
+def test_apply_unknown_id_in_two_steps_refused(names: list[str], clusters: Clusters) -> None:
+    """The first step forgets the nodes, and renames the cluster. Clients still have received them."""
+    with clusters.client() as client:
+        client.brokers()
+    clusters.one.close()
+    lost = f"127.0.0.1:{free_port()}"
+    first, second = names
+    clusters.live.apply(clusters.config({"a": first}, **{first: [clusters.one.address, lost]}))
+    clusters.live.apply(clusters.config({"a": second}, **{second: [clusters.one.address, lost]}))
+    moved = clusters.config({"a": second}, **{second: clusters.two.address})
+    assert clusters.refused(moved).code == "unknown_cluster"
+    clusters.live.apply(moved, allow_cluster_change=True)
+
+
+def test_apply_other_user_selects_other_cluster_refused(clusters: Clusters) -> None:
+    """Providers have several clusters behind the same servers, and the user selects one."""
+    old, new = (
+        ClusterConfig.model_validate(
+            {"bootstrap": ["a:1"], "sasl": {"mechanism": "PLAIN", "username": name, "password": password}}
+        )
+        for name, password in (("one", "1"), ("two", "2"))
+    )
+    assert not cluster_identity.is_reached_alike(old, new)
+    assert cluster_identity.is_reached_alike(
+        old, old.model_copy(update={"sasl": old.sasl.model_copy(update={"password": "3"})})
+    )
+
+
+SUCCESSIONS = [
+    (["kafka.example"], ["kafka.example"], True),
+    (["kafka.example"], ["KAFKA.example."], True),
+    (["kafka.example"], ["*.example"], True),
+    (["*.example"], ["kafka.example"], True),
+    ([], ["kafka.example"], True),
+    (["kafka.example"], [], True),
+    (["kafka.example"], ["other.example"], False),
+    (["*.example"], ["kafka.other"], False),
+    (["a.kafka.example"], ["*.example"], False),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), SUCCESSIONS)
+def test_successions_by_host_patterns(old: list[str], new: list[str], expected: bool) -> None:
+    """A renamed listener at the same port gets the clients of names that it has in common with the old one."""
+    cluster = {"bootstrap": ["a:1"]}
+    listeners = [
+        ListenerConfig.model_construct(name=name, bind=Address("h", 1), cluster=name, hosts=hosts)
+        for name, hosts in (("old", old), ("new", new))
+    ]
+    config = ProxyConfig.model_construct(clusters={"new": cluster}, listeners=listeners[1:])
+    found = cluster_identity.successions(listeners[:1], config)
+    assert [tuple(one) for one in found] == ([("new", "old", "new")] if expected else [])
+
+
+def test_compare_asks_a_bounded_number_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A config with a thousand clusters leaves descriptors for clients, and the whole comparison has an end."""
+    now = most = 0
+
+    async def asked(upstream: Any, server: Any = None) -> str:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await trio.sleep(cluster_identity.ID_PATIENCE)
+        now -= 1
+        return ""
+
+    monkeypatch.setattr(cluster_identity, "cluster_id", asked)
+    monkeypatch.setattr(cluster_identity, "servers_to_ask", lambda old, new: [("a", 1)])
+    monkeypatch.setattr(cluster_identity, "shared_servers", lambda old, new: set())
+    ends: Any = {(f"c{number}", f"c{number}"): (None, None) for number in range(1000)}
+
+    async def main() -> float:
+        began = trio.current_time()
+        found = await cluster_identity.compare(ends)
+        assert {one.fate for one in found.values()} == {"forgotten"}
+        return trio.current_time() - began
+
+    clock = trio.testing.MockClock(autojump_threshold=0)
+    assert trio.run(main, clock=clock) <= cluster_identity.LONGEST_COMPARISON
+    assert most == cluster_identity.MOST_ASKED_AT_ONCE

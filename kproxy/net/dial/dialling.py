@@ -59,8 +59,9 @@ class Dialler(Protocol):
 class Topology:
     """Map of node id → (host, port). Ids below -1 are controllers (`core.rewrite.addresses.controller_id`).
 
-    Of more than `most` nodes, those that were named longest ago are forgotten: connections to them go to a bootstrap
-    server. `number` tells it from earlier ones of its cluster, where several processes share what is known.
+    Beyond `most` nodes, those named longest ago are removed, and connections to them go to a bootstrap server.
+    `number`: id of this topology among those of its cluster, in all processes. `was_used`: clients had received nodes of
+    the cluster before these were removed.
     """
 
     number = 0
@@ -68,6 +69,12 @@ class Topology:
     def __init__(self, most: int = MOST_NODES) -> None:
         self.most = most
         self.nodes: dict[int, HostPort] = {}
+        self.was_used = False
+
+    @property
+    def is_used(self) -> bool:
+        """Return True if clients have received nodes of the cluster."""
+        return self.was_used or bool(self.nodes)
 
     def learn(self, nodes: Mapping[int, HostPort]) -> dict[int, HostPort]:
         """Remember these nodes; return those that were not known, or elsewhere."""

@@ -16,7 +16,7 @@ from kproxy.config.document import Config
 from kproxy.errors import UnusableSetting
 from kproxy.net.accept.port_change import PortChange
 from kproxy.net.capacity import find_capacity, log_capacity
-from kproxy.net.cluster_identity import Ends, is_reached_alike, moves
+from kproxy.net.cluster_identity import Ends, is_reached_alike, moves, successions
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.network import ConfigChange, make_upstream
 
@@ -36,7 +36,8 @@ class PoolChange(ConfigChange):
         self.compared: dict[tuple[str, str], Ends] = {}
         before = network.config
         marks, marks_before = config.marks(), before.marks()
-        self.moves = moves(before.listeners, before.clusters, config)
+        self.successions = successions(before.listeners, config)
+        self.moves = moves(self.successions, before.clusters, config)
         for name, cluster in config.clusters.items():
             old = before.clusters.get(name)
             if old is not None and not is_reached_alike(old, cluster):
@@ -60,7 +61,7 @@ class PoolChange(ConfigChange):
         return self.compared
 
     def in_use(self) -> Mapping[str, bool]:
-        return {name: bool(topology.nodes) for name, topology in self.network.topologies.items()}
+        return {name: topology.is_used for name, topology in self.network.topologies.items()}
 
     def upstream(self, name: str, config: Config, mark: int) -> Upstream:
         network = self.network
@@ -99,6 +100,7 @@ class PoolChange(ConfigChange):
             kept = name in known and self.fates.get(name, "kept") == "kept"
             found[name] = known[name] if kept else self.network.topology(name, self.config)
             found[name].most = self.config.limits.max_nodes
+            found[name].was_used |= name in self.used
         return found
 
     # ---- for workers
