@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 
 from structlog.typing import FilteringBoundLogger
@@ -60,7 +61,7 @@ class PageLeases:
             if page:
                 pages = {page} if before is None else {*before.pages, page}
                 self.rules[name] = LeasedRule(stored[name].stored_document, pages)
-        if page not in self.streams and page not in self.left:
+        if page not in self.streams:
             self.leave(page)
 
     def leave(self, page: str) -> None:
@@ -82,7 +83,7 @@ class PageLeases:
                 self.keeper.reactor.spawn(self.remove, name, leased.document)
 
     async def remove(self, name: str, document: StoredDocument) -> None:
-        """Remove a rule, unless it is gone or was replaced."""
+        """Remove a rule, unless it is gone or was replaced. If that fails, try again after GRACE seconds."""
 
         def check() -> None:
             if self.keeper.store[name].stored_document is not document:
@@ -95,4 +96,6 @@ class PageLeases:
         except (NoSuchRule, RuleInUse):
             pass
         except KproxyError as error:
-            self.log.warning("rule not removed with its page", rule=name, reason=str(error))
+            self.log.warning("rule not removed with its page, trying again later", rule=name, reason=str(error))
+            again = partial(self.keeper.reactor.spawn, self.remove, name, document)
+            self.keeper.reactor.call_at(self.clock() + GRACE, again)

@@ -270,6 +270,8 @@ async def _load(backend: Backend, call: OperationCall, document: Source, *, agai
     origin: RuleOrigin = call.query.origin
     if origin == "test" and call.query.ttl is None:
         raise Problem(422, "invalid_query", "ttl: rules of a test always have one")
+    if call.query.page and isinstance(document.root, Mapping) and document.root.find("scenario") is not None:
+        raise Problem(422, "invalid_query", "page: expected rules without a scenario, which is removed as a whole")
 
     def put(store: RuleStore, now: float) -> StoreChange:
         return store.put(document, origin, now, ttl=call.query.ttl, again=again)

@@ -289,6 +289,20 @@ def test_rules_of_own_file_run_code_from_new_paths(attacked: Attacked) -> None:
         assert trio.from_thread.run(live.proxy.files.reload, live.proxy.keeper, trio_token=live.token)
 
 
+def test_rules_of_path_that_own_file_has_no_more_run_no_code(attacked: Attacked) -> None:
+    """The operator has taken it out of the config file; a document over the API cannot bring its code back."""
+    for name in ("old", "new"):
+        (attacked.folder / name).mkdir()
+        (attacked.folder / name / "code.yaml").write_text(CODE)
+    with attacked.live() as live:
+        for name in ("old", "new"):
+            attacked.file.write_text(attacked.document({"rules": [name]}, ""))
+            assert trio.from_thread.run(live.keeper.reload, trio_token=live.token)
+        assert check(live, attacked.document({"rules": ["new"]}, "")) == []
+        assert check(live, attacked.document({"rules": ["old"]}, ""))
+        assert check(live, attacked.document({"rules": ["rules", "old"]}, ""))
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_file_over_api_content_is_not_repeated(place: str, attacked: Attacked) -> None:
     """Neither in the response nor in the log: wrong YAML, wrong rules, wrong certificates, users and tokens."""

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from kproxy.admin.page_leases import GRACE
+from kproxy.errors import NotEverywhere
 
 from .stream_reader import viewing
 
@@ -140,3 +141,42 @@ async def test_leases_are_bounded_by_the_rules(api: Any, clock: LeaseClock) -> N
 async def test_page_id_is_checked(api: Any, page: str) -> None:
     answer = await api("PUT", f"/api/rules/hold?page={page.replace(' ', '%20')}", BODY)
     assert (answer.status, answer.code) == (422, "invalid_query")
+
+
+async def test_rule_not_removed_everywhere_is_tried_again(
+    api: Any, clock: LeaseClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker did not take the change; the next try removes the rule."""
+    keeper = api.backend.keeper
+
+    async def refused(*given: Any, **more: Any) -> None:
+        raise NotEverywhere("a worker has ended")
+
+    await put(api, "gone")
+    with monkeypatch.context() as failing:
+        failing.setattr(keeper, "do_everywhere", refused)
+        await clock.advance(GRACE)
+        await clock.advance(GRACE)
+    assert await names(api) == ["hold"]
+    await clock.advance(GRACE)
+    assert await names(api) == []
+    assert all(when > clock.now + GRACE for when, _ in clock.timers)
+
+
+async def test_grace_period_begins_again_with_a_new_rule(api: Any, clock: LeaseClock) -> None:
+    """The stream of the page is broken, and the page adds another rule before it is open again."""
+    await put(api, "p1")
+    await clock.advance(GRACE - 1)
+    await put(api, "p1", "other")
+    await clock.advance(GRACE - 1)
+    assert await names(api) == ["hold", "other"]
+    await clock.advance(1)
+    assert await names(api) == []
+
+
+async def test_scenario_of_a_page_is_refused(api: Any, clock: LeaseClock) -> None:
+    """Its rules cannot be removed one by one."""
+    scenario = {"name": "s", "stages": [{"name": "one", "for": "1s", "rules": [{"name": "held", **BODY}]}]}
+    answer = await api("POST", "/api/rules?page=p1", {"scenario": scenario})
+    assert (answer.status, answer.code) == (422, "invalid_query")
+    assert (await api("POST", "/api/rules", {"scenario": scenario})).status == 201

@@ -60,8 +60,8 @@ class Topology:
     """Map of node id → (host, port). Ids below -1 are controllers (`core.rewrite.addresses.controller_id`).
 
     Beyond `most` nodes, those named longest ago are removed, and connections to them go to a bootstrap server.
-    `number`: id of this topology among those of its cluster, in all processes. `was_used`: clients had received nodes of
-    the cluster before these were removed.
+    `number`: id of this topology among those of its cluster, in all processes. `was_used`: clients had received nodes
+    of the cluster before these were removed.
     """
 
     number = 0

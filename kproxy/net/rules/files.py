@@ -79,13 +79,12 @@ class RuleFiles:
     """Rule files of the config in force.
 
     `seen`: the versions that were read last; empty, if they are to be read again. `code_paths`: the paths that the
-    command line and kproxy's own config file name; only their files may have rules that run code. `written`: the files
-    and folders that kproxy writes.
+    command line and kproxy's own config file, as it was applied last, name. Only their files may have rules that run
+    code. `written`: the files and folders that kproxy writes.
     """
 
     def __init__(self, paths: Sequence[str], log: FilteringBoundLogger, written: Sequence[str] = ()) -> None:
         self.paths, self.log, self.written = paths, log, written
-        self.code_paths: frozenset[str] = frozenset()
         self.allow_code(paths)
         self.seen: FileVersions = ()
         self.reading = trio.Lock()
@@ -98,8 +97,8 @@ class RuleFiles:
         return self.read(self.paths)
 
     def allow_code(self, paths: Iterable[str]) -> None:
-        """Let rules of these files run code, from the next read."""
-        self.code_paths |= set(map(absolute, paths))
+        """Let rules of these files run code, and of no others, from the next read."""
+        self.code_paths = frozenset(map(absolute, paths))
 
     def guard(self) -> PathGuard:
         """Return a guard for one document over the admin API."""
