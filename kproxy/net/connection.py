@@ -14,7 +14,7 @@ and never goes back. A phase that lasts too long is ended from outside (sweep.py
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, wraps
 from math import inf
 from time import monotonic
@@ -25,6 +25,7 @@ from kproxy.core.commands import (
     CLIENT,
     AskVersions,
     CloseBoth,
+    Command,
     Compute,
     Dial,
     EnsureNodes,
@@ -95,7 +96,7 @@ class ConnectionServer(Protocol):
     def taps(self) -> ConnectionTaps: ...
     @property
     def slow_work(self) -> SlowWork: ...
-    def wake(self, sessions: Sequence[Any], now: float) -> None: ...
+    def wake(self, sessions: Sequence[Any]) -> None: ...
     def report(self, connection: Connection, now: float) -> None: ...
     def ended(self, connection: Connection) -> None: ...
 
@@ -283,16 +284,18 @@ class Connection:
         self.obeying = True
         session = self.session
         commands = session.commands
+        rest: Iterator[Command] = iter(())
         try:
             while commands and self.phase is not CLOSED:
-                batch = commands.copy()
+                rest = iter(commands.copy())
                 commands.clear()
-                for command in batch:
+                for command in rest:
                     OBEY[type(command)](self, command, now)
                     if self.phase is CLOSED:
                         return
         finally:
             self.obeying = False
+            self.wake_others(rest)  # some are left if a command ended the connection, or raised
         if self.leaving is not None and self.phase is ConnectionPhase.OPEN and session.idle:
             self.close(self.leaving.cause, self.leaving.message)
 
@@ -341,7 +344,13 @@ class Connection:
         (self.broker if command.side else self.client).unmute(PAUSED)
 
     def wake(self, command: Wake, now: float) -> None:
-        self.server.wake(command.sessions, now)
+        self.server.wake(command.sessions)
+
+    def wake_others(self, commands: Iterable[Command]) -> None:
+        """Carry out the Wakes among commands that are not obeyed any more. Other connections wait for them."""
+        for command in commands:
+            if isinstance(command, Wake):
+                self.server.wake(command.sessions)
 
     def begin(self) -> None:
         """Begin the session, the client's socket being attached. Most sessions have nothing to do then, for which a
@@ -413,13 +422,13 @@ class Connection:
             self.close(cause, message)
 
     def sent(self, token: int, now: float) -> None:
-        """Tell the session that the kernel has everything up to this token. Whom that wakes is woken at once: it may be
-        long until this connection obeys again, or it may end before."""
+        """Report to the session that the kernel has everything up to this token. A Wake is carried out at once: it may
+        be long until this connection obeys again, or it may end before."""
         commands = self.session.commands
         self.session.sent(token, now)
         if commands and isinstance(wake := commands[-1], Wake):
             commands.pop()
-            self.server.wake(wake.sessions, now)
+            self.server.wake(wake.sessions)
 
     def close_by_command(self, command: CloseBoth, now: float) -> None:
         if command.cause == "drained" and self.leaving is not None:
@@ -564,6 +573,8 @@ class Connection:
         self.phase = ConnectionPhase.CLOSING
         self.ending = ConnectionEnding(cause, message, blame)
         self.active = monotonic()
+        self.wake_others(self.session.commands)  # a failed send may have kept them from being obeyed
+        self.session.commands[:] = [one for one in self.session.commands if not isinstance(one, Wake)]
         self.client.mute(CLOSING)
         self.broker.mute(CLOSING)
         if self.race is not None:
@@ -615,11 +626,9 @@ class Connection:
         self.broker.drop(reset)
         now = monotonic()
         session = self.session
-        session.commands.clear()
         session.end(now)
-        for command in session.commands:
-            if isinstance(command, Wake):
-                self.server.wake(command.sessions, now)
+        self.wake_others(session.commands)
+        session.commands.clear()
         self.server.report(self, now)
         self.server.taps.closed(self, now)
         self.server.ended(self)

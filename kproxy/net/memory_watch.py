@@ -28,7 +28,7 @@ class MemoryServer(Protocol):
 
     @property
     def reactor(self) -> Reactor: ...
-    def wake(self, sessions: Sequence[Any], now: float) -> None: ...
+    def wake(self, sessions: Sequence[Any]) -> None: ...
 
 
 class MemoryWatch:
@@ -55,7 +55,7 @@ class MemoryWatch:
             if hold is not None:
                 evict(hold)
             elif granted := self.memory.grant():
-                self.server.wake([lane.session for lane in granted], monotonic())
+                self.server.wake([lane.session for lane in granted])
             yield
         self.planned = False
         if self.memory.waiting:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from time import monotonic
 from typing import Literal
@@ -90,7 +90,7 @@ class Server:
         self.drains: Drain | None = None
         self.shutdown_delay = ShutdownDelay(self.limits.shutdown_delay, reactor, self.log)
         self.finished = trio.Event()
-        self.woken: list[MemoryWaiter] | None = None
+        self.woken: deque[MemoryWaiter] = deque()
         self.admin_port = None if config.admin is None else config.admin.bind.port
         self.network = NO_NETWORK
         change = NetworkChange(self, config)
@@ -269,18 +269,24 @@ class Server:
             self.counts.broker_bytes + sum(each.broker.got for each in self.connections),
         )
 
-    def wake(self, sessions: Sequence[MemoryWaiter], now: float) -> None:
-        """Give these sessions their turn, as memory was given to them. Each may wake others, so they go through one
-        list."""
-        if self.woken is not None:
-            self.woken.extend(sessions)
-            return
-        self.woken = list(sessions)
-        try:
-            for session in self.woken:
-                self.wake_one(session, now)
-        finally:
-            self.woken = None
+    def wake(self, sessions: Sequence[MemoryWaiter]) -> None:
+        """Give these sessions their turn soon: they have memory, or are first in the line of a quota.
+
+        Never within the caller's own turn. If that were put aside, all sessions that are woken later would wait for it.
+        """
+        if not self.woken:
+            self.reactor.soon(self.wake_all)
+        self.woken.extend(sessions)
+
+    def wake_all(self) -> None:
+        """Wake the sessions in order, in slices: each may wake others, so thousands may follow each other."""
+        work_through(self.reactor, self.wake_steps())
+
+    def wake_steps(self) -> Iterator[None]:
+        while self.woken:
+            self.wake_one(self.woken[0], monotonic())
+            self.woken.popleft()  # not before: `wake` would plan another call
+            yield
 
     def wake_one(self, session: MemoryWaiter, now: float) -> None:
         try:

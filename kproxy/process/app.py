@@ -257,7 +257,7 @@ class ProxyProcess:
         for shared in list(self.held):
             for memory in (shared.requests, shared.responses):
                 if granted := memory.use_limit(limits.held_bytes):
-                    self.server.wake([lane.session for lane in granted], monotonic())
+                    self.server.wake([lane.session for lane in granted])
             shared.max_frame_bytes, shared.hold_up_to = limits.max_frame_bytes, limits.hold_up_to
             shared.max_in_flight, shared.max_nodes = limits.max_in_flight, limits.max_nodes
 

@@ -10,8 +10,10 @@ import pytest
 import trio
 
 from kproxy.core.commands import BROKER, CLIENT, CloseBoth, Dial, EnsureNodes, Pause, Resume, Send, Wake
+from kproxy.net.loop import turns
 from kproxy.net.loop.turns import BUFFER
 from kproxy.net.socket import side
+from kproxy.wire.breath import breathe
 from tests.support.passing_session import PassingSession
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
@@ -435,3 +437,88 @@ async def test_one_that_cannot_be_woken_does_not_keep_the_others_asleep(net: Any
                 await waker.send_all(b"x")
                 assert await net.exactly(second, 5) == b"woken"
                 assert await first.receive_some(1) == b""
+
+
+@pytest.mark.parametrize("lost", ["after_close", "after_failed_send", "before_end"])
+async def test_wake_of_a_connection_that_ends_is_not_lost(
+    net: Any, driver: str, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """The other session waits for memory or for a quota, and nothing else wakes it."""
+
+    class Sleeper(PassingSession):
+        def granted(self, now: float) -> None:
+            self.commands.append(Send(CLIENT, b"woken"))
+
+    class Waker(PassingSession):
+        def from_client(self, view: memoryview, n: int, now: float) -> int:
+            if lost == "after_close":
+                self.commands.append(CloseBoth("weary", "it has had enough", reset=True))
+            self.commands.append(Wake((sleeper,)))
+            if lost == "before_end":
+                self.owner.end("weary", "it has had enough")
+            return n if lost == "after_failed_send" else 0
+
+    def fail(data: object) -> int:
+        raise BrokenPipeError
+
+    if lost == "after_failed_send":
+        monkeypatch.setattr(side, "not_connected", fail)
+    sleeper = Sleeper()
+    sessions = iter((sleeper, Waker()))
+    async with (
+        net.serving(net.config(9), lambda *args: next(sessions), driver) as running,
+        await running.client() as asleep,
+    ):
+        await running.until(lambda: running.server.connections)
+        async with await running.client() as client:
+            await client.send_all(b"x")
+            assert await net.exactly(asleep, 5) == b"woken"
+
+
+async def test_many_woken_sessions_run_in_slices(net: Any, driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each one wakes the next, as in the line of a quota. Other callbacks run in between."""
+    clock = [0.0]
+    monkeypatch.setattr(turns, "thread_time", lambda: clock[0])
+    order: list[str] = []
+    many = 100
+
+    class Sleeper(PassingSession):
+        def granted(self, now: float) -> None:
+            clock[0] += turns.SLICE / 5
+            order.append("session")
+            if len(order) == 1:
+                running.server.reactor.soon(lambda: order.append("callback"))
+            if order.count("session") < many:
+                running.server.wake([Sleeper()])
+
+    async with net.serving(net.config(9), lambda *args: PassingSession(), driver) as running:
+        running.server.wake([Sleeper()])
+        await running.until(lambda: order.count("session") == many)
+    assert order.index("callback") <= 10
+
+
+async def test_wake_does_not_wait_for_the_work_of_its_waker(net: Any, driver: str) -> None:
+    """The session that is woken first is the waker's own, and its work is put aside."""
+    woken: list[str] = []
+
+    class Sleeper(PassingSession):
+        def granted(self, now: float) -> None:
+            woken.append("other")
+
+    class Waker(PassingSession):
+        def from_client(self, view: memoryview, n: int, now: float) -> int:
+            self.commands.append(Wake((self, Sleeper())))
+            return 0
+
+        def granted(self, now: float) -> None:
+            while not woken:
+                breathe()
+            woken.append("self")
+
+    async with (
+        net.serving(net.config(9), lambda *args: Waker(), driver) as running,
+        await running.client() as client,
+    ):
+        await client.send_all(b"x")
+        await running.until(lambda: len(woken) == 2)
+    assert woken == ["other", "self"]

@@ -45,7 +45,7 @@ class StubConnection:
         self.talk.session.end(self.world.now)
         for command in self.talk.session.commands:
             assert isinstance(command, Wake)
-            self.world.wake(command.sessions, self.world.now)
+            self.world.wake(command.sessions)
 
 
 class World:
@@ -65,10 +65,10 @@ class World:
     def soon(self, call: Callable[[], object]) -> None:
         self.call_at(self.now, call)
 
-    def wake(self, sessions: Any, now: float) -> None:
+    def wake(self, sessions: Any) -> None:
         for session in sessions:
-            session.granted(now)
-            session.owner.talk.now = now
+            session.granted(self.now)
+            session.owner.talk.now = self.now
             session.owner.talk.obey()
 
     def pass_time(self, seconds: float) -> None:
