@@ -14,7 +14,8 @@ a method in between would cost every read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from kproxy.core.lanes.assembler import UNSENT
 from kproxy.core.lanes.frame import IDENTITY
@@ -88,6 +89,12 @@ class Session(LanePair):
         """Call what is due, at a time that a `WakeAt` named."""
         if not self.phase.ends:
             self.timers.tick(now)
+
+    def step_aside(self) -> Sequence[Any]:
+        """Leave the line of a quota until the next `granted`, as the work of this connection is put aside. Return the
+        sessions that are first in the line now."""
+        rules = self.requests.rules
+        return () if rules is None else rules.step_aside()
 
     def released(self, now: float) -> None:
         """Try the frames again that rules of this connection may have released."""

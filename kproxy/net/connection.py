@@ -230,9 +230,14 @@ class Connection:
         return network_of(self.client_address[0])
 
     def freeze(self, turn: Turn) -> None:
-        """Serve no events, as work of this connection is put aside in `turn`."""
+        """Serve no events, as work of this connection is put aside in `turn`.
+
+        Its request leaves the line of a quota: the first one in a line has to act when its time comes.
+        """
         if self.turn is None:
             self.turn, self.put_off = turn, []
+        if woken := self.session.step_aside():
+            self.server.wake(woken)
         self.frozen = True
         if not self.closed:
             self.client.freeze()
@@ -248,6 +253,7 @@ class Connection:
         if not self.closed:
             self.client.over()
             self.broker.over()
+            self.server.wake((self.session,))  # it may have left the line of a quota
         for call in calls:
             if self.frozen:
                 self.put_off.append(call)

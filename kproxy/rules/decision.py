@@ -108,6 +108,9 @@ class Turn(Protocol):
         """Charge the request and return 0 if it may go on. Otherwise return the seconds until it asks again; infinite:
         another turn is before it, and wakes it."""
 
+    def step_aside(self) -> None:
+        """Leave the line until the next `ask`: the request cannot go on now, and others would wait for it."""
+
     def leave(self, now: float) -> None:
         """Give up all places, and take back what was charged, unless the request went on."""
 

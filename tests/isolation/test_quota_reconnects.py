@@ -219,6 +219,26 @@ def test_quota_waiting_request_of_a_client_that_left_is_not_sent() -> None:
     assert third.to_broker == sized(3, 1000)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_quota_line_does_not_wait_for_work_put_aside(first: int) -> None:
+    """The work of a connection is put aside, so it cannot act when its time comes. It joins the line again later."""
+    limited = Limited("produce: 10kB/s")
+    limited.send(limited.connect(), sized(1, 100_000))
+    talks = [limited.connect() for _ in range(3)]
+    for number, talk in enumerate(talks):
+        limited.send(talk, sized(number, 1000))
+    aside = talks[first]
+    aside.wakes.clear()  # its calls are put off
+    for session in aside.session.step_aside():
+        limited.granted(session)
+    limited.until(60)
+    assert [talk.to_broker != b"" for talk in talks] == [talk is not aside for talk in talks]
+
+    limited.granted(aside.session)
+    limited.until(61)
+    assert aside.to_broker == sized(first, 1000)
+
+
 def test_quota_waiting_request_without_answer_is_sent() -> None:
     """With acks=0 the last write of a client that has left is for the broker all the same."""
     limited = Limited("produce: 10kB/s")

@@ -131,6 +131,10 @@ class PassingSession:
     def tick(self, now: float) -> None:
         """Do nothing: the session never asks to be woken."""
 
+    def step_aside(self) -> tuple[Any, ...]:
+        """Return nothing: no rule delays a request of the session."""
+        return ()
+
     def released(self, now: float) -> None:
         """Do nothing: no rule holds a frame of the session."""
 

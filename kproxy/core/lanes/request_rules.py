@@ -258,6 +258,16 @@ class RequestRules:
             let_all_go(self.evaluation.holds, how)
             self.leave_turns(self.evaluation)
 
+    def step_aside(self) -> list[Any]:
+        """Leave the line of a quota until the frame is tried again; return the sessions that are first in it now."""
+        turns = () if self.evaluation is None else self.evaluation.turns
+        for turn in turns:
+            turn.step_aside()
+        woken = [session for turn in turns for session in turn.woken]
+        for turn in turns:
+            turn.woken.clear()
+        return woken
+
     def leave_turns(self, evaluation: RequestEvaluation) -> None:
         """Give up the turns that the frame has not had; those behind it move up."""
         for turn in evaluation.turns:

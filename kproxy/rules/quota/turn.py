@@ -3,7 +3,9 @@
 A request is admitted by one limit after the other. While a limit owes, the turn waits in its line; only the first turn
 of a line has a time, and wakes the next one when it leaves. So each admission costs a constant amount of work, however
 many requests wait. A turn that is given up takes back its charges: a client that disconnects costs the others nothing.
-A turn without a waiter, whose session has no driver to wake it, joins no line and asks again when the debt is paid.
+If the work of a connection is put aside, its turn leaves the line and joins it again at the end: otherwise the line
+would wait for that work. A turn without a waiter cannot be woken. It joins no line, and asks again when the debt is
+paid.
 """
 
 from __future__ import annotations
@@ -61,6 +63,10 @@ class QuotaTurn:
         self.paid += 1
         self.debt = max(self.debt, debt)
         return 0.0
+
+    def step_aside(self) -> None:
+        if self.paid < len(self.charges):
+            self.step_out(self.charges[self.paid][0])
 
     def leave(self, now: float) -> None:
         if self.paid < len(self.charges):
