@@ -7,8 +7,9 @@ are reached in another way are asked for their ids, on connections of kproxy's o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from time import monotonic
 from typing import Literal, NamedTuple
 
 import trio
@@ -34,6 +35,10 @@ LONGEST_ANSWER = 1 << 20
 """Bytes of a Metadata response without topics: some ten thousand brokers."""
 MOST_SERVERS = 100
 """New servers of one cluster that are asked."""
+FORMER_FOR = 3600.0
+"""Seconds for which a removed listener is compared with listeners that are added at its address."""
+MOST_FORMER = 1000
+"""Removed listeners that are compared."""
 MOST_NAMED = 5
 """Listeners that one message names."""
 EFFECTS = (
@@ -114,6 +119,47 @@ def successions(listeners: Iterable[ListenerConfig], config: Config) -> list[Mov
         old = former[one.name] or ([by_name[one.name]] if one.name in by_name and one.name not in taken else [])
         found += [Move(one.name, cluster, one.cluster) for cluster in dict.fromkeys(each.cluster for each in old)]
     return found
+
+
+class FormerListeners:
+    """Removed listeners of clusters in use, since clients still try their addresses.
+
+    `listeners` are by name. Each has its own name for its cluster in `clusters`, since a later config can use the name
+    of the cluster again.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self.clock = clock
+        self.listeners: dict[str, ListenerConfig] = {}
+        self.clusters: dict[str, ClusterConfig] = {}
+        self.until: dict[str, float] = {}
+
+    def add(self, listeners: Iterable[ListenerConfig], clusters: Mapping[str, ClusterConfig]) -> None:
+        """Add listeners for FORMER_FOR seconds, and remove the oldest beyond MOST_FORMER."""
+        for one in listeners:
+            self.remove(one.name)
+            label = f"{one.cluster} of the removed listener {one.name}"
+            self.listeners[one.name] = one.model_copy(update={"cluster": label})
+            self.clusters[label] = clusters[one.cluster]
+            self.until[one.name] = self.clock() + FORMER_FOR
+        for name in list(self.until)[:-MOST_FORMER]:
+            self.remove(name)
+
+    def remove(self, name: str) -> None:
+        if name in self.until:
+            del self.clusters[self.listeners.pop(name).cluster], self.until[name]
+
+    def expire(self) -> None:
+        for name in [name for name, until in self.until.items() if until <= self.clock()]:
+            self.remove(name)
+
+
+def without_successor(listeners: Iterable[ListenerConfig], config: Config) -> list[ListenerConfig]:
+    """Return the newest MOST_FORMER listeners with an address and a name that a new config does not have."""
+    kept = {key for one in config.listeners for key in as_successor(one)}
+    names = {one.name for one in config.listeners}
+    found = [one for one in listeners if one.name not in names and kept.isdisjoint(as_former(one))]
+    return found[-MOST_FORMER:]
 
 
 def moves(found: Iterable[Move], clusters: Mapping[str, ClusterConfig], config: Config) -> list[Move]:

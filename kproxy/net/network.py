@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from kproxy.config.document import Config
+from kproxy.config.document import ClusterConfig, Config, ListenerConfig
 from kproxy.errors import UnusableSetting
 from kproxy.net.accept.listener import Listener, ListenerServer
 from kproxy.net.dial.metadata_poller import NodeLocator
@@ -32,6 +33,7 @@ from .cluster_identity import (
     ClusterFate,
     Comparison,
     Ends,
+    FormerListeners,
     Move,
     compare,
     describe,
@@ -39,6 +41,7 @@ from .cluster_identity import (
     moves,
     refuse_moves,
     successions,
+    without_successor,
 )
 from .driven import ConnectionPhase, show
 
@@ -55,10 +58,11 @@ LOOPBACK = "127.0.0.1"
 
 
 class NetworkServer(ListenerServer, Protocol):
-    """Server whose network changes. `own`: the ports of this kproxy; `locating`: the locators that run, by cluster.
-    `alone`: no other process belongs to it."""
+    """Server of a network that changes. `own`: ports of this kproxy. `locating`: running locators by cluster. `alone`:
+    no other process belongs to it. `former`: its removed listeners."""
 
     alone: bool
+    former: FormerListeners
     network: ServedNetwork
     own: OwnPorts | None
     locating: dict[str, tuple[NodeLocator, Background]]
@@ -88,6 +92,8 @@ class ConfigChange:
         """Listeners with the clusters that their clients have reached so far."""
         self.moves: list[Move] = []
         """Those of clusters that are reached in another way."""
+        self.removed: list[ListenerConfig] = []
+        """Listeners without a successor in the new config, the newest last."""
         self.used: set[str] = set()
         """Clusters of the new config that succeed a used one: its clients have received brokers."""
         self.moved: list[str] = []
@@ -95,6 +101,24 @@ class ConfigChange:
         self.ports: PreparedPorts | None = None
         self.follow: Callable[[], object] = lambda: None
         """Updates the other parts of the process once the config is in force; cannot fail."""
+
+    def find_moves(
+        self, former: FormerListeners, listeners: Iterable[ListenerConfig], clusters: Mapping[str, ClusterConfig]
+    ) -> dict[str, ClusterConfig]:
+        """Find the successions to listeners in force and to removed ones. Return clusters of removed ones."""
+        former.expire()
+        before, known = [*former.listeners.values(), *listeners], {**former.clusters, **clusters}
+        found = self.successions = successions(before, self.config)
+        self.moves = moves(found, known, self.config)
+        self.removed = without_successor(before, self.config)
+        return {move.before: known[move.before] for move in self.moves if move.before not in clusters}
+
+    def follow_removed(self, former: FormerListeners, clusters: Mapping[str, ClusterConfig]) -> None:
+        """Remember the listeners that this config removes, and those removed before that have no successor."""
+        in_use, kept = self.in_use(), {one.name for one in self.removed}
+        for name in [name for name in former.listeners if name not in kept]:
+            former.remove(name)
+        former.add([one for one in self.removed if in_use.get(one.cluster)], clusters)
 
     def prepare(self) -> PreparedPorts:
         """Return the ports of the config, none of which is open yet."""
@@ -124,7 +148,7 @@ class ConfigChange:
             self.fates.update({old: each.fate for (old, new), each in found.items() if old == new})
             unasked = Comparison("", (), shared=False)
             compared = {move: found.get((move.before, move.after), unasked) for move in self.moves}
-            in_use = self.in_use()
+            in_use = {**{move.before: True for move in self.successions}, **self.in_use()}
             if not allow_cluster_change:
                 refuse_moves(compared, in_use)
             changed = {move for move, each in compared.items() if each.fate == "changed"}
@@ -164,10 +188,22 @@ class NetworkChange(ConfigChange):
             same = known is not None and known.word == made.word and known.upstream is upstream
             listeners[each.name] = known if known is not None and same else made
         self.after = ServedNetwork(upstreams, locators, listeners)
+        self.former: dict[str, Upstream] = {}
+        """Clusters of removed listeners that are compared."""
         if server.alone:  # otherwise the supervisor compares them
-            clusters = {name: upstream.config for name, upstream in before.upstreams.items()}
-            self.successions = successions([one.config for one in before.listeners.values()], config)
-            self.moves = moves(self.successions, clusters, config)
+            former = self.find_moves(server.former, self.listeners_before(), self.clusters_before())
+            for name, cluster in former.items():
+                with suppress(UnusableSetting):  # files of the old config may be gone: the cluster cannot be asked
+                    self.former[name] = Upstream(
+                        name, cluster, server.reactor, server.counts, config.limits.connect_timeout,
+                        config.limits.handshake_timeout, cluster.mark or 0,
+                    )  # fmt: skip
+
+    def listeners_before(self) -> list[ListenerConfig]:
+        return [one.config for one in self.before.listeners.values()]
+
+    def clusters_before(self) -> dict[str, ClusterConfig]:
+        return {name: upstream.config for name, upstream in self.before.upstreams.items()}
 
     def upstream(self, name: str, mark: int) -> Upstream:
         """Return the cluster of this name: the one that there is, if it is reached in the same way."""
@@ -192,7 +228,8 @@ class NetworkChange(ConfigChange):
         """Return the pairs of clusters to compare. Empty in a worker: the supervisor compares them."""
         pairs = [(name, name) for name, fate in self.fates.items() if fate == "forgotten"] if self.server.alone else []
         pairs += [(move.before, move.after) for move in self.moves]
-        return {(old, new): (self.before.upstreams[old], self.after.upstreams[new]) for old, new in pairs}
+        known = {**self.former, **self.before.upstreams}
+        return {(old, new): (known[old], self.after.upstreams[new]) for old, new in pairs if old in known}
 
     def in_use(self) -> Mapping[str, bool]:
         return {name: upstream.topology.is_used for name, upstream in self.before.upstreams.items()}
@@ -201,6 +238,8 @@ class NetworkChange(ConfigChange):
         """Put the change in force, for those who connect from now on. Cannot fail."""
         server, after, ports = self.server, self.after, self.ports
         limits = self.config.limits
+        if server.alone:
+            self.follow_removed(server.former, self.clusters_before())
         for name, upstream in after.upstreams.items():
             known = self.before.upstreams.get(name)
             if known is not None and self.fates.get(name) == "kept":

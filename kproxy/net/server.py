@@ -29,6 +29,7 @@ from kproxy.rules.rule_set import BoundRules, Gate
 from kproxy.sinks.fanout import Fanout
 
 from .capacity import Capacity, ConnectionPlaces, HalfOpen, find_capacity, log_capacity
+from .cluster_identity import FormerListeners
 from .connection import Connection
 from .connection_view import MOST_ENDS, ConnectionEnd, report_end
 from .drain import Drain, ShutdownDelay
@@ -76,6 +77,7 @@ class Server:
         self.limits = config.limits
         self.capacity = Capacity(0, self.limits.max_connections, self.limits.max_connections)  # until it is known
         self.alone = port_service is None
+        self.former = FormerListeners()
         self.many = MANY
         self.on_growth: Callable[[], object] = lambda: None
         self.connections: set[Connection] = set()

@@ -214,6 +214,15 @@ def test_a_cluster_that_is_another_one_is_left_by_all(two: Two) -> None:
         assert [(node["host"], node["port"]) for node in nodes] == [two.other.nodes[1]]
 
 
+def test_removed_listener_comes_back_to_its_cluster(two: Two) -> None:
+    """The supervisor compares it with the cluster that it had before."""
+    assert two.told("a") == two.at("a")
+    two.apply(two.config("b"))
+    with pytest.raises(Refused, match=r"main of the removed listener a and main\): expected one, got two"):
+        two.apply(two.config("a", bootstrap=two.other.address))
+    two.apply(two.config("a"))
+
+
 def test_tokens_and_the_log_change_at_once_in_all_processes(two: Two) -> None:
     """The supervisor asks for the token; the workers' log lines about connections are debug."""
     with ExitStack() as stack:

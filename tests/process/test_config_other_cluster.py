@@ -322,3 +322,37 @@ def test_compare_asks_a_bounded_number_at_once(monkeypatch: pytest.MonkeyPatch) 
     clock = trio.testing.MockClock(autojump_threshold=0)
     assert trio.run(main, clock=clock) <= cluster_identity.LONGEST_COMPARISON
     assert most == cluster_identity.MOST_ASKED_AT_ONCE
+
+
+@pytest.mark.parametrize("name", ["a", "b@a"])
+def test_apply_removed_listener_added_again_elsewhere_refused(name: str, clusters: Clusters) -> None:
+    """In two steps, with another config in between. After an hour clients are taken for gone."""
+    with clusters.client() as client:
+        client.brokers()
+    moved = clusters.config({name: "x", "c": "main"}, x=clusters.two.address, main=clusters.one.address)
+    other = clusters.config({"c": "main"}, main=clusters.also_one.address)
+    clusters.live.apply(other)
+    clusters.live.apply(clusters.config({"c": "main", "d": "main"}, main=clusters.one.address))
+    error = clusters.refused(moved)
+    assert error.code == "other_cluster"
+    assert "clusters main of the removed listener a and x" in str(error)
+    back = clusters.config({name: "y", "c": "main"}, y=clusters.also_one.address, main=clusters.one.address)
+    clusters.live.apply(back)
+    clusters.live.apply(other)
+    former = clusters.live.proxy.server.former
+    later = former.clock() + cluster_identity.FORMER_FOR
+    former.clock = lambda: later
+    clusters.live.apply(moved)
+    assert not former.listeners
+
+
+def test_former_listeners_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest ones are kept."""
+    monkeypatch.setattr(cluster_identity, "MOST_FORMER", 3)
+    former = cluster_identity.FormerListeners(lambda: 0.0)
+    cluster = ClusterConfig.model_validate({"bootstrap": ["a:1"]})
+    for number in [*range(5), 3]:
+        bind = Address("h", number + 1)
+        former.add([ListenerConfig.model_construct(name=f"l{number}", bind=bind, cluster="c")], {"c": cluster})
+    assert [list(one) for one in (former.listeners, former.until)] == [["l2", "l4", "l3"]] * 2
+    assert len(former.clusters) == 3

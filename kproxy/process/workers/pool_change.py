@@ -16,7 +16,7 @@ from kproxy.config.document import Config
 from kproxy.errors import UnusableSetting
 from kproxy.net.accept.port_change import PortChange
 from kproxy.net.capacity import find_capacity, log_capacity
-from kproxy.net.cluster_identity import Ends, is_reached_alike, moves, successions
+from kproxy.net.cluster_identity import Ends, is_reached_alike
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.network import ConfigChange, make_upstream
 
@@ -36,8 +36,9 @@ class PoolChange(ConfigChange):
         self.compared: dict[tuple[str, str], Ends] = {}
         before = network.config
         marks, marks_before = config.marks(), before.marks()
-        self.successions = successions(before.listeners, config)
-        self.moves = moves(self.successions, before.clusters, config)
+        former = self.find_moves(network.former, before.listeners, before.clusters)
+        earlier = before.model_copy(update={"clusters": {**former, **before.clusters}})
+        marks_before |= {name: cluster.mark or 0 for name, cluster in former.items()}
         for name, cluster in config.clusters.items():
             old = before.clusters.get(name)
             if old is not None and not is_reached_alike(old, cluster):
@@ -46,7 +47,7 @@ class PoolChange(ConfigChange):
         for pair in dict.fromkeys(pairs):
             new = self.upstream(pair[1], config, marks[pair[1]])
             with suppress(UnusableSetting):  # files of the old config may be gone: the cluster cannot be asked
-                self.compared[pair] = self.upstream(pair[0], before, marks_before[pair[0]]), new
+                self.compared[pair] = self.upstream(pair[0], earlier, marks_before[pair[0]]), new
 
     @property
     def told(self) -> PoolChange:
@@ -72,6 +73,7 @@ class PoolChange(ConfigChange):
         network, config, ports = self.network, self.config, self.ports
         assert isinstance(ports, PortChange), "it is open"
         before, limits = network.config, config.limits
+        self.follow_removed(network.former, before.clusters)
         network.config, network.packed = config, self.packed
         network.number += 1
         network.others = tuple(name for name, fate in self.fates.items() if fate == "changed")

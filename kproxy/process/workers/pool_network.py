@@ -20,6 +20,7 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.config.document import Config
 from kproxy.net.accept.listener_ports import ClientAddresses, ListenerPorts
 from kproxy.net.accept.port_service import AddressRequest, LocalPorts
+from kproxy.net.cluster_identity import FormerListeners
 from kproxy.net.dial.dialling import Topology
 from kproxy.net.driven import HostPort
 from kproxy.net.loop.reactor import Reactor
@@ -82,6 +83,7 @@ class PoolNetwork:
         self.counts = ConnectionCounts()
         self.topologies = {name: self.topology(name, config) for name in config.clusters}
         self.others: tuple[str, ...] = ()
+        self.former = FormerListeners()
         self.dispatcher = Dispatcher(config, pool, self.topologies, self.counts, log)
         arrived = self.dispatcher.entrances(self.dispatcher.words)
         self.port_service = LocalPorts(config, reactor, arrived, self.topologies, self.counts, log, rules)
