@@ -30,7 +30,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kproxy.config.limits import SMALL_AREA
 
@@ -63,19 +63,28 @@ class Holder(Protocol):
     def missing(self) -> int: ...
 
 
-Progress = Callable[["Hold"], "tuple[int, float] | None"]
-"""(reservation) → (bytes that its frame still has to move, seconds in which it must progress); None: kproxy itself, or
-a rule, is why it does not move."""
+class Movement(NamedTuple):
+    """Movement of one held frame. `missing`: bytes that it still has to move. `moved`: count of all bytes that moved on
+    its way so far. `patience`: seconds until a lack of progress counts."""
+
+    missing: int
+    moved: int
+    patience: float
+
+
+Progress = Callable[["Hold"], "Movement | None"]
+"""Function that measures a reservation; None: kproxy itself, or a rule, is why its frame does not move."""
 
 
 class Hold:
-    """Reservation of `size` bytes. `missing`: bytes that its frame had still to move at `since`."""
+    """Reservation of `size` bytes. `missing`: bytes that its frame had to move at the last look. `moved`: the count of
+    its `Movement` at `since`."""
 
-    __slots__ = ("lane", "missing", "share", "since", "size", "slow")
+    __slots__ = ("lane", "missing", "moved", "share", "since", "size", "slow")
 
     def __init__(self, lane: Holder, size: int, share: NetworkShare) -> None:
         self.lane, self.size, self.share = lane, size, share
-        self.missing = 0
+        self.missing = self.moved = 0
         self.since: float | None = None
         self.slow = False
 
@@ -264,13 +273,19 @@ class Area:
     def above_fair_share(self) -> Hold | None:
         """Return the slowest reservation of the network with the most bytes, if it has more than its fair share.
 
-        A network keeps its only reservation if that has at most half of the area: where networks are many, no long
-        frame would come through otherwise.
+        Networks keep their only reservations if these have at most half of the area together: where networks are many,
+        no long frame would come through otherwise. Beyond that, the slowest of these reservations is returned.
         """
-        share = max(self.shares.values(), key=lambda one: one.used)
-        if share.used <= max(self.fair_share, self.limit / 2 if len(share.holds) == 1 else 0):
+        fair, half = self.fair_share, self.limit / 2
+        above = [share for share in self.shares.values() if share.used > fair]
+        several = [share for share in above if len(share.holds) > 1 or share.used > half]
+        if several:
+            holds = list(max(several, key=lambda one: one.used).holds)
+        elif sum(share.used for share in above) > half:
+            holds = [hold for share in above for hold in share.holds]
+        else:
             return None
-        return max(share.holds, key=lambda hold: hold.missing / hold.size)
+        return max(holds, key=lambda hold: hold.missing / hold.size)
 
 
 def is_slow(hold: Hold, now: float, progress: Progress) -> bool:
@@ -280,14 +295,15 @@ def is_slow(hold: Hold, now: float, progress: Progress) -> bool:
     if state is None:
         hold.since = None
         return False
-    missing, patience = state
+    hold.missing, moved, patience = state
     seconds = 0.0 if hold.since is None else now - hold.since
-    if hold.since is not None and missing <= hold.missing and seconds <= STALE * patience:
+    if hold.since is not None and seconds <= STALE * patience:
         if seconds < patience:
             return False
-        if hold.missing - missing < hold.size * seconds / PACE:
+        # `missing` is not compared: a client that does not read increases it with further requests.
+        if moved - hold.moved < hold.size * seconds / PACE:
             return True
-    hold.missing, hold.since = missing, now
+    hold.moved, hold.since = moved, now
     return False
 
 

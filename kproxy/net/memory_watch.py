@@ -10,9 +10,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kproxy.core.commands import BROKER
-from kproxy.core.held_memory import BROKER_PATIENCE, PATIENCE, HeldMemory, Hold
+from kproxy.core.held_memory import BROKER_PATIENCE, PATIENCE, HeldMemory, Hold, Movement
 from kproxy.net.loop.turns import work_through
-from kproxy.net.socket.side import NAMES, PEER_BLOCKED, Side
+from kproxy.net.socket.side import ANSWERED, NAMES, PAUSED, PEER_BLOCKED, Side
 
 from .driven import ConnectionPhase
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from kproxy.net.loop.reactor import Reactor
 
 INTERVAL = 0.1  # seconds between two looks
+FULL = {"full"}
+"""Reasons of `FlowControl` for not reading a client with too many requests in flight."""
 
 
 class MemoryServer(Protocol):
@@ -71,10 +73,10 @@ def ends_of(hold: Hold) -> tuple[Connection, Side, Side] | None:
     return connection, sides[hold.lane.source], sides[hold.lane.target]
 
 
-def progress(hold: Hold) -> tuple[int, float] | None:
-    """Return (bytes that the frame has still to move, seconds in which it must progress).
+def progress(hold: Hold) -> Movement | None:
+    """Return how far the frame is; None: kproxy itself, a rule, or a dial under way is why it does not move.
 
-    None: kproxy itself, a rule, or a dial under way is why it does not move.
+    A client that is not read because it does not read, or has too many requests in flight, is the one to act.
     """
     ends, lane = ends_of(hold), hold.lane
     if ends is None:
@@ -82,15 +84,19 @@ def progress(hold: Hold) -> tuple[int, float] | None:
     connection, source, target = ends
     if connection.turn is not None:
         return None
+    moved = source.got + target.written
     if target.out is not None:
         if target.sock is None or (target.shaper is not None and target.shaper.waiting is not None):
             return None
-        return target.pending + lane.missing, patience_with(target)
+        return Movement(target.pending + lane.missing, moved, patience_with(target))
     if connection.phase is not ConnectionPhase.OPEN:
-        return hold.size, PATIENCE
-    if lane.blocked or source.muted & ~PEER_BLOCKED or source.sock is None:
+        return Movement(hold.size, moved, PATIENCE)
+    waived = PEER_BLOCKED | ANSWERED
+    if lane.session.flow.paused[lane.source] == FULL:
+        waived |= PAUSED
+    if lane.blocked or source.muted & ~waived or source.sock is None:
         return None
-    return lane.missing, patience_with(source)
+    return Movement(lane.missing, moved, patience_with(source))
 
 
 def patience_with(side: Side) -> float:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from kproxy.core.held_memory import NETWORK_SHARE, PATIENCE, HeldMemory, Hold
+from kproxy.core.held_memory import NETWORK_SHARE, PATIENCE, HeldMemory, Hold, Movement
 from tests.support.memory_lane import MemoryLane
 
 MIB = 1 << 20
@@ -15,8 +16,8 @@ LIMIT = 256 * MIB
 TICK = PATIENCE / 2
 
 
-def progress(hold: Hold) -> tuple[int, float] | None:
-    return (hold.lane.missing, PATIENCE) if hold.lane.blocked != "rule" else None
+def progress(hold: Hold) -> Movement | None:
+    return Movement(hold.lane.missing, -hold.lane.missing, PATIENCE) if hold.lane.blocked != "rule" else None
 
 
 class Clock:
@@ -214,6 +215,26 @@ def test_memory_above_the_fair_share_is_taken_back() -> None:
 
     assert victim.reserved is not None
     assert clock.evicted == [holders[0]], "the slowest one"
+
+
+@pytest.mark.parametrize("shares", [[[70], [70], [70]], [[110], [15] * 6]])
+def test_long_frames_of_several_networks_give_way(shares: list[list[int]]) -> None:
+    """Each frame progresses, and has at most half of the area. A network with one frame does not protect the others."""
+    memory = HeldMemory(LIMIT)
+    holders = []
+    for number, sizes in enumerate(shares):
+        lanes = lanes_of(str(number), len(sizes))
+        assert all(lane.ask(memory, size * MIB) for lane, size in zip(lanes, sizes, strict=True))
+        holders += lanes
+    victim, clock = MemoryLane("b"), Clock(memory)
+    assert not victim.ask(memory, 25 * MIB)
+    for _ in range(4):
+        for lane in holders:
+            lane.missing -= 2 * MIB
+        clock.look()
+    assert victim.reserved is not None
+    assert {lane.network for lane in clock.evicted} <= {"0", "1", "2"} if len(shares) == 3 else {"1"}
+    assert len(clock.evicted) <= 2
 
 
 def test_memory_held_by_a_rule_gives_way_above_the_share_only() -> None:

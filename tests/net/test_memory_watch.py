@@ -14,7 +14,7 @@ from kproxy.core.plan import Bound
 from kproxy.core.shared import Shared
 from kproxy.net.driven import ConnectionPhase
 from kproxy.net.memory_watch import INTERVAL, MemoryWatch, progress
-from kproxy.net.socket.side import PAUSED, PEER_BLOCKED
+from kproxy.net.socket.side import ANSWERED, PAUSED, PEER_BLOCKED
 from kproxy.rules.exchange import Facts
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.testing.dialogue import Dialogue, request, response
@@ -33,7 +33,7 @@ class StubConnection:
     def __init__(self, world: World, talk: Dialogue) -> None:
         self.world, self.talk = world, talk
         self.client, self.broker = (
-            SimpleNamespace(which=which, out=None, pending=0, muted=0, sock=object(), shaper=None)
+            SimpleNamespace(which=which, out=None, pending=0, written=0, got=0, muted=0, sock=object(), shaper=None)
             for which in (CLIENT, BROKER)
         )
         self.turn: object = None
@@ -183,6 +183,7 @@ def test_client_that_reads_keeps_its_response(monkeypatch: pytest.MonkeyPatch) -
     for _ in range(20):
         world.pass_time(INTERVAL)
         side.pending -= 2 * KIB
+        side.written += 2 * KIB
     assert cause_of(reader) == ""
 
     world.pass_time(2 * PATIENCE + 0.3)
@@ -215,7 +216,7 @@ def test_frame_that_kproxy_holds_up_is_not_slow(monkeypatch: pytest.MonkeyPatch,
     connection, lane = talk.session.owner, talk.session.requests
     hold = lane.reserved
     assert hold is not None
-    assert progress(hold) == (200 * KIB + 4 - 30, PATIENCE)
+    assert progress(hold) == (200 * KIB + 4 - 30, 0, PATIENCE)
     match why:
         case "turn":
             connection.turn = object()
@@ -231,6 +232,43 @@ def test_frame_that_kproxy_holds_up_is_not_slow(monkeypatch: pytest.MonkeyPatch,
     assert progress(hold) is None
 
 
+@pytest.mark.parametrize("why", ["unread answers", "many requests"])
+def test_frame_of_a_client_that_stops_its_reading_is_slow(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    """The client does not read, or pipelines more requests than allowed, and so kproxy does not read it."""
+    shared = shared_memory()
+    world = World(monkeypatch, shared.requests)
+    holder = world.talk("10.0.0.1", shared).client(announced(200 * KIB))
+    if why == "unread answers":
+        holder.session.owner.client.muted = ANSWERED
+    else:
+        holder.session.full()
+        holder.obey()
+        holder.session.owner.client.muted = PAUSED
+    waiting = world.talk("10.0.0.1", shared).client(announced(100 * KIB))
+    world.pass_time(2 * PATIENCE + 0.3)
+    assert cause_of(holder) == "held_evicted"
+    assert waiting.session.requests.reserved is not None
+
+
+def test_unread_response_gives_way_despite_further_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More bytes wait at each look, since the client sends requests that kproxy answers."""
+    shared = shared_memory()
+    world = World(monkeypatch, shared.responses)
+    said, asked = groups_response(120 * KIB), request(DESCRIBE_GROUPS, 0, 1, groups=["a"])
+    lazy = world.talk("10.0.0.1", shared, GROUPS).client(asked)
+    side = lazy.session.owner.client
+    lazy.session.sent = lambda token, now: None  # the kernel takes nothing
+    lazy.broker(said[:500]).broker(said[500:])
+    side.out, side.pending = [said], len(said)
+    waiting = world.talk("10.0.0.1", shared, GROUPS).client(asked).broker(said[:500])
+    assert not waiting.read[BROKER]
+    for _ in range(20):
+        world.pass_time(INTERVAL)
+        side.pending += 100
+    assert cause_of(lazy) == "held_evicted"
+    assert waiting.read[BROKER]
+
+
 def test_connection_that_closes_has_no_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = shared_memory()
     world = World(monkeypatch, shared.requests)
@@ -238,7 +276,7 @@ def test_connection_that_closes_has_no_more_time(monkeypatch: pytest.MonkeyPatch
     connection, hold = talk.session.owner, talk.session.requests.reserved
     assert hold is not None
     connection.phase = ConnectionPhase.CLOSING
-    assert progress(hold) == (hold.size, PATIENCE)
+    assert progress(hold) == (hold.size, 0, PATIENCE)
     connection.closed = True
     assert progress(hold) is None
 

@@ -83,6 +83,7 @@ class Side:
     parked = False
     out: deque[tuple[memoryview, int]] | None = None
     pending = 0
+    written = 0  # bytes that left `out`
     progress = 0.0
     shaper: SendShaper | None = None
     low_water = 1  # SO_RCVLOWAT, more in the middle of a long frame
@@ -264,6 +265,7 @@ class Side:
                 if data:
                     done = self.send(data)
                     self.pending -= done
+                    self.written += done
                     self.progress = monotonic()
                     if done < len(data):
                         out[0] = data[done:], token
