@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
-from .document import Config, ListenerConfig
+from .document import ClusterConfig, Config, ListenerConfig
 
 MOST = 20
 """Places that are named at most; those beyond are only counted."""
@@ -194,6 +194,26 @@ def _written(part: BaseModel, field: str) -> str:
     return type(part).model_fields[field].alias or field
 
 
+def is_reached_alike(one: ClusterConfig, other: ClusterConfig) -> bool:
+    """Return True if two configs of a cluster lead to the same cluster, whatever else differs. A server name can select
+    the cluster behind a TLS router, and the user the one behind shared servers."""
+    return (
+        one.bootstrap == other.bootstrap
+        and one.dial == other.dial
+        and server_name(one) == server_name(other)
+        and _user(one) == _user(other)
+    )
+
+
+def server_name(cluster: ClusterConfig) -> str | None:
+    return None if cluster.tls is None else cluster.tls.server_name
+
+
+def _user(cluster: ClusterConfig) -> object:
+    """Return the parts of a login that can select a cluster. A changed password does not."""
+    return None if cluster.sasl is None else (cluster.sasl.username, cluster.sasl.extensions)
+
+
 def _clusters(before: Config, after: Config) -> Iterator[ConfigStep]:
     marks, marks_before = after.marks(), before.marks()
     for name, cluster in after.clusters.items():
@@ -204,7 +224,7 @@ def _clusters(before: Config, after: Config) -> Iterator[ConfigStep]:
         elif (old, marks_before[name]) != (cluster, marks[name]):
             fields = tuple(_differences(old, cluster, called)) or (f"{called}.mark",)
             effect = "for connections that open from now on; open ones are outdated"
-            if old.bootstrap != cluster.bootstrap or old.dial != cluster.dial:
+            if not is_reached_alike(old, cluster):
                 effect += "; another cluster id is refused, or with allow_cluster_change closes them"
             yield ConfigStep("changed", path, called, fields, effect)
     for name in before.clusters:

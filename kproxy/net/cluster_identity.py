@@ -8,12 +8,14 @@ are reached in another way are asked for their ids, on connections of kproxy's o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import Literal, NamedTuple
 
 import trio
 
+from kproxy.config.changes import is_reached_alike, server_name
 from kproxy.config.document import ClusterConfig, Config, ListenerConfig
 from kproxy.config.network import plain_name
 from kproxy.core.cluster import OLD_VERSION, VERSION, brokers_request
@@ -77,26 +79,6 @@ class Comparison(NamedTuple):
         if not self.old or not self.new:
             return "forgotten"
         return "kept" if self.new == (self.old,) else "changed"
-
-
-def is_reached_alike(one: ClusterConfig, other: ClusterConfig) -> bool:
-    """Return True if two configs of a cluster lead to the same cluster, whatever else differs. A server name can select
-    the cluster behind a TLS router, and the user the one behind shared servers."""
-    return (
-        one.bootstrap == other.bootstrap
-        and one.dial == other.dial
-        and server_name(one) == server_name(other)
-        and user(one) == user(other)
-    )
-
-
-def server_name(cluster: ClusterConfig) -> str | None:
-    return None if cluster.tls is None else cluster.tls.server_name
-
-
-def user(cluster: ClusterConfig) -> object:
-    """Return the parts of a login that can select a cluster. A changed password does not."""
-    return None if cluster.sasl is None else (cluster.sasl.username, cluster.sasl.extensions)
 
 
 def successions(listeners: Iterable[ListenerConfig], config: Config) -> list[Move]:
@@ -258,14 +240,18 @@ async def cluster_id(upstream: Upstream, server: tuple[str, int] | None = None) 
     or an answer without an id."""
     route = None if server is None else Route(server)
     with trio.move_on_after(ID_PATIENCE):
-        for version in (VERSION, OLD_VERSION):  # brokers before Kafka 2.8 close the connection at the first
+        for version in (VERSION, OLD_VERSION):
+            frame = None
             try:
                 async with own_connection(upstream, route=route) as sock:
-                    frame = await send_request(sock, brokers_request(version), LONGEST_ANSWER)
+                    with suppress(OSError):  # brokers before Kafka 2.8 close the connection at the first
+                        frame = await send_request(sock, brokers_request(version), LONGEST_ANSWER)
+            except OSError:  # not reachable, or the login is refused: a second one could lock the user out
+                break
+            if frame is not None:
                 read = partial(decode_response, frame, METADATA, version, trailing=True)
-                return str((await trio.to_thread.run_sync(read)).body.get("cluster_id") or "")
-            except (OSError, DecodeError):
-                pass
+                with suppress(DecodeError):
+                    return str((await trio.to_thread.run_sync(read)).body.get("cluster_id") or "")
     return ""
 
 

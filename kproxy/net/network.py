@@ -20,6 +20,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from kproxy.config.changes import is_reached_alike
 from kproxy.config.document import ClusterConfig, Config, ListenerConfig
 from kproxy.errors import UnusableSetting
 from kproxy.net.accept.listener import Listener, ListenerServer
@@ -37,7 +38,6 @@ from .cluster_identity import (
     Move,
     compare,
     describe,
-    is_reached_alike,
     moves,
     refuse_moves,
     successions,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import trio
 import trio.testing
 import yaml
 
-from kproxy.config.changes import Origin
+from kproxy.config.changes import Origin, is_reached_alike, steps
 from kproxy.config.document import Address, ClusterConfig, ListenerConfig
 from kproxy.config.document import Config as ProxyConfig
 from kproxy.errors import ConfigRefused
@@ -256,7 +256,7 @@ def test_apply_unknown_id_in_two_steps_refused(names: list[str], clusters: Clust
     clusters.live.apply(moved, allow_cluster_change=True)
 
 
-def test_apply_other_user_selects_other_cluster_refused(clusters: Clusters) -> None:
+def test_other_user_is_compared_and_other_password_not() -> None:
     """Providers have several clusters behind the same servers, and the user selects one."""
     old, new = (
         ClusterConfig.model_validate(
@@ -264,10 +264,8 @@ def test_apply_other_user_selects_other_cluster_refused(clusters: Clusters) -> N
         )
         for name, password in (("one", "1"), ("two", "2"))
     )
-    assert not cluster_identity.is_reached_alike(old, new)
-    assert cluster_identity.is_reached_alike(
-        old, old.model_copy(update={"sasl": old.sasl.model_copy(update={"password": "3"})})
-    )
+    assert not is_reached_alike(old, new)
+    assert is_reached_alike(old, old.model_copy(update={"sasl": old.sasl.model_copy(update={"password": "3"})}))
 
 
 SUCCESSIONS = [
@@ -356,3 +354,35 @@ def test_former_listeners_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         former.add([ListenerConfig.model_construct(name=f"l{number}", bind=bind, cluster="c")], {"c": cluster})
     assert [list(one) for one in (former.listeners, former.until)] == [["l2", "l4", "l3"]] * 2
     assert len(former.clusters) == 3
+
+
+@pytest.mark.parametrize("more", [{"dial": {"b:1": "c:1"}}, {"tls": {"server_name": "b"}}, {"bootstrap": ["b:1"]}])
+def test_steps_name_the_comparison_of_each_way(more: dict[str, Any]) -> None:
+    """As `config diff` shows them."""
+    before, after = (
+        ProxyConfig.model_validate(
+            {
+                "clusters": {"main": {"bootstrap": ["a:1"], "tls": {}} | one},
+                "listeners": [{"name": "a", "bind": "127.0.0.1:1", "cluster": "main"}],
+            }
+        )
+        for one in ({}, more)
+    )
+    (step,) = steps(before, after)
+    assert "another cluster id is refused" in step.effect
+
+
+def test_cluster_id_after_refused_login_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Providers lock users out after some refused logins."""
+    logins = []
+
+    @asynccontextmanager
+    async def refused(upstream: Any, *, route: Any) -> AsyncIterator[socket.socket]:
+        logins.append(route)
+        raise OSError("broker refuses kproxy's login")
+        yield
+
+    monkeypatch.setattr(cluster_identity, "own_connection", refused)
+    upstream: Any = None
+    assert trio.run(cluster_identity.cluster_id, upstream) == ""
+    assert len(logins) == 1

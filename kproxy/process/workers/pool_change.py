@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from kproxy.config.changes import is_reached_alike
 from kproxy.config.document import Config
 from kproxy.errors import UnusableSetting
 from kproxy.net.accept.port_change import PortChange
 from kproxy.net.capacity import find_capacity, log_capacity
-from kproxy.net.cluster_identity import Ends, is_reached_alike
+from kproxy.net.cluster_identity import Ends
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.network import ConfigChange, make_upstream
 
