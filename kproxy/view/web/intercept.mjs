@@ -75,7 +75,7 @@ export function interceptThese() {
       ${clients.length > MOST_NAMED ? `and ${number(clients.length - MOST_NAMED)} more` : ""}` : ""}.</p>
     <p class="text choices">${choice("at", ["request", "response", "both"])} ${choice("hold_for", ["5s", "20s", "60s", "5m"])}
       ${choice("then", ["pass", "close"])} <label>at most <input type="number" min="1" max="1000" size="5" value=${rule.most} onChange=${set("most")} /></label></p>
-    <p class="foot"><button class="primary" disabled=${sending}>Intercept</button><span class="dim">the rule ends after ten minutes, or 30 s after this page is closed</span>
+    <p class="foot"><button class="primary" disabled=${sending}>Intercept</button><span class="dim">the rule ends after ten minutes, or 30 s after this page is closed or shows a capture</span>
       <button type="button" class="last" autofocus onClick=${closeDialog}>Cancel<kbd>esc</kbd></button></p></form>`, { title: "Intercept these" });
 }
 
