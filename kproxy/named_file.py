@@ -31,6 +31,12 @@ _KINDS = (
 
 KERNEL_FOLDERS = ("/proc", "/dev", "/sys")
 """Folders of the kernel's file systems. Their entries are descriptors, devices and the state of processes."""
+KERNEL_TYPES = frozenset(
+    ("proc", "sysfs", "devtmpfs", "devpts", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs")
+)
+"""File systems of the kernel, which can be mounted at any folder."""
+MOUNTS = "/proc/self/mountinfo"
+"""Mounts of this process, one a line (proc_pid_mountinfo(5)); only Linux has it."""
 MOST_LINKS = 40
 """Symbolic links in one path, as in Linux (path_resolution(7))."""
 
@@ -96,10 +102,17 @@ class PathGuard:
 
     @cached_property
     def _kernel_devices(self) -> set[int]:
+        """Device numbers of the kernel's file systems, also of those mounted elsewhere, such as /host/proc."""
         found = set()
         for folder in ("/proc", "/sys"):  # /dev may be on the file system of /
             with suppress(OSError):
                 found.add(os.stat(folder).st_dev)
+        with suppress(OSError):
+            for line in read_named(MOUNTS).decode(errors="replace").splitlines():
+                mount, _, source = line.partition(" - ")
+                if source.partition(" ")[0] in KERNEL_TYPES:
+                    major, _, minor = mount.split(" ")[2].partition(":")
+                    found.add(os.makedev(int(major), int(minor)))
         return found - {os.stat("/").st_dev}
 
     @cached_property

@@ -230,6 +230,24 @@ def test_path_guard_path_swapped_after_check_refused(attacked: Attacked) -> None
     assert read_named(attacked.folder / "good", guard=PathGuard(written)).startswith(b"a certificate")
 
 
+def test_path_guard_kernel_mount_elsewhere_refused(attacked: Attacked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as /proc of the host in a container. Its device number is found in the list of mounts."""
+    device = (attacked.folder / "good").stat().st_dev
+    lines = [
+        f"24 1 {os.major(device)}:{os.minor(device)} / /host/p\\040c rw - {kind} {kind} rw" for kind in ("ext4", "proc")
+    ]
+    mounts, root = attacked.folder / "mounts", os.stat("/")
+    monkeypatch.setattr("kproxy.named_file.MOUNTS", str(mounts))
+    other = os.stat_result((*root[:2], device + 1, *root[3:]))
+    stat = os.stat
+    monkeypatch.setattr(os, "stat", lambda path, **more: other if path == "/" else stat(path, **more))
+    mounts.write_text(f"{lines[0]}\n")
+    assert read_named(attacked.folder / "good", guard=PathGuard())
+    mounts.write_text("\n".join(lines))
+    with pytest.raises(OSError, match="kernel's file systems"):
+        read_named(attacked.folder / "good", guard=PathGuard())
+
+
 def test_config_over_api_repeats_paths_in_force(attacked: Attacked) -> None:
     """A folder of captures in memory, which the own config names. No file in it can be read."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
