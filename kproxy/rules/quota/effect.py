@@ -222,7 +222,8 @@ class QuotaEffect(Effect):
         if not fetch_buckets:
             return False
         body, memory = exchange.request.body, exchange.connection.memory
-        most = min(body["max_bytes"], *(bucket.allowed(now) for bucket in fetch_buckets))
+        # A negative max_bytes must not become a negative reservation, which would allow other Fetches more.
+        most = min(max(body["max_bytes"], 0), *(bucket.allowed(now) for bucket in fetch_buckets))
         # After an empty response the reservation is small. While a Fetch is unanswered, the next one on the
         # same connection reserves all that it may bring: clients can pipeline any number of them.
         expected: float = min(most, 2 * memory.get(self, most))

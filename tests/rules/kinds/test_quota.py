@@ -9,6 +9,7 @@ import pytest
 
 from kproxy.rules.decision import Await, Close, Delay, Edit, FrameDepth, Throttle
 from kproxy.wire.records import Record, encode_batch
+from tests.rules.shared_table import commons
 from tests.support.frames import fetch_body, fetched_body, produce_body
 
 PRODUCE, FETCH, METADATA, HEARTBEAT, API_VERSIONS, SHARE_FETCH = 0, 1, 3, 12, 18, 78
@@ -142,6 +143,18 @@ def test_fetches_that_start_together_do_not_all_get_a_burst(hand: Any) -> None:
     effect = hand.effect(hand.rule("kind: quota, fetch: 1MB/s, burst: 2s"))
 
     assert [asked(hand, effect, number, 0.0) for number in (1, 2, 3)] == [2_000_000, 200_000, 200_000]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_fetch_with_negative_max_bytes_reserves_nothing(hand: Any, workers: int) -> None:
+    effect = hand.effect(hand.rule("kind: quota, fetch: 1MB/s, burst: 2s"))
+    (effect.common, *_) = commons(workers) if workers > 1 else (None,)
+    here = hand.connection(1)
+    for _ in range(3):
+        exchange = hand.exchange(FETCH, 12, {"max_bytes": -(1 << 31), "topics": []}, {}, here)
+        assert effect.on_request(exchange, (), 1.0) == ()
+
+    assert asked(hand, effect, 1, 1.0) == 2_000_000
 
 
 def test_fetch_reservation_ends_by_response_or_time(hand: Any) -> None:
