@@ -36,12 +36,13 @@ class InFlight:
     """Requests of one connection that await responses: the FIFO, and the correlation ids of recently forwarded acks=0
     requests, which have no entry in it."""
 
-    __slots__ = ("fifo", "index", "unanswered")
+    __slots__ = ("fifo", "index", "noted", "unanswered")
 
     def __init__(self) -> None:
         self.fifo: deque[FifoEntry] = deque()
         self.index: IdIndex | None = None  # made when somebody first asks by an id
         self.unanswered: deque[int] | None = None  # made with the first one
+        self.noted = 0  # acks=0 requests so far
 
     def count(self, correlation: int) -> int:
         """Return how many requests of the client with this id are unanswered."""
@@ -54,6 +55,11 @@ class InFlight:
         if self.unanswered is None:
             self.unanswered = deque(maxlen=REMEMBERED)
         self.unanswered.append(correlation)
+        self.noted += 1
+
+    def newest(self) -> tuple[FifoEntry | None, int]:
+        """Return what changes with each request that is forwarded."""
+        return (self.fifo[-1] if self.fifo else None), self.noted
 
     def is_unanswered(self, correlation: int) -> bool:
         """Return True if this id belongs to a recent acks=0 request."""

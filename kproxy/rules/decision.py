@@ -8,7 +8,7 @@ throttles the longest holds; changes of bodies and frames are made in file order
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Literal, NewType, Protocol
 
@@ -97,8 +97,8 @@ class Close:
 class Turn(Protocol):
     """Place of one request in the lines of the limits that it is charged to.
 
-    `waiter`: session of the request, set before the first `ask`; None if nothing can wake it. `woken`: waiters that are
-    first in a line since this turn left it. The caller takes them, and has each of them ask again.
+    `waiter`: session of the request, set before the first `ask`; None if nothing can wake it. `woken`: waiters at the
+    head of a line that can go on since this turn left it. The caller takes them, and has each of them ask again.
     """
 
     waiter: Any
@@ -109,10 +109,10 @@ class Turn(Protocol):
         another turn is before it, and wakes it."""
 
     def step_aside(self) -> None:
-        """Leave the line until the next `ask`: the request cannot go on now, and others would wait for it."""
+        """Leave the line until the next `ask`. The request cannot go on now, and others would wait for it."""
 
-    def leave(self, now: float) -> None:
-        """Give up all places, and take back what was charged, unless the request went on."""
+    def leave(self, now: float, unsent: float = 0.0) -> None:
+        """Give up all places. Take back the `unsent` part of its charges, or all of them if it had a place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +125,16 @@ class Await:
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """Decision to throttle the client as in KIP-219; seconds.
+    """Decision to throttle the client as in KIP-219.
 
-    throttle_time: reported in `throttle_time_ms` of this exchange's response. mute: after the response the client's
-    channel is not read for this time. A request without a response mutes at once.
+    throttle_time: seconds in `throttle_time_ms` of this exchange's response. mute: seconds without
+    reads of the client's channel after the response. A request without a response mutes at once. turn: charges of the request. The part
+    of bytes that were not sent is taken back.
     """
 
     throttle_time: float = 0.0
     mute: float = 0.0
+    turn: Turn | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

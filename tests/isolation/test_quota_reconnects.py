@@ -16,6 +16,7 @@ from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts
+from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.quota.effect import QuotaEffect
 from kproxy.testing.dialogue import Dialogue, frames, request, response
 from tests.rules.shared_table import commons
@@ -33,6 +34,7 @@ class Limited:
         self.rules = [parse_rules(f"rules: [{{name: r, kind: quota, {line}}}]").bind(ANYWHERE) for _ in range(workers)]
         for rules, common in zip(self.rules, commons(workers), strict=True):
             rules.live[0].effect.common = common if workers > 1 else None
+        self.bound = Bound(advertise=False)
         self.now, self.talks, self.left = 0.0, dict[Session, Dialogue](), set[Session]()
         self.sent: dict[Session, int] = {}
         self.admitted: list[tuple[float, int]] = []  # times and sizes of frames that went to the broker
@@ -42,7 +44,7 @@ class Limited:
         """Open another connection, in the next worker."""
         number = len(self.talks) + 1
         rules = self.rules[number % len(self.rules)]
-        plan = Plan(Bound(advertise=False), rules.live)
+        plan = Plan(self.bound, rules.live)
         talk = Dialogue(plan=plan, number=number, now=self.now)
         talk.session.owner = Owner(self, talk)
         self.talks[talk.session], self.sent[talk.session] = talk, 0
@@ -77,6 +79,8 @@ class Limited:
                 done, out = self.sent[session], talk.to_broker
                 while len(out) > done and session not in self.left:
                     size = 4 + int.from_bytes(out[done : done + 4], "big")
+                    if len(out) < done + size:
+                        break
                     self.admitted.append((self.now, size - 4))  # charged without the size field
                     number = int.from_bytes(out[done + 8 : done + 12], "big")
                     done += size
@@ -237,6 +241,45 @@ def test_quota_line_does_not_wait_for_work_put_aside(first: int) -> None:
     limited.granted(aside.session)
     limited.until(61)
     assert aside.to_broker == sized(first, 1000)
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+@pytest.mark.parametrize("renames", [False, True])
+@pytest.mark.parametrize("after", [0.0, 2.0])
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("owes", [False, True])
+def test_quota_announced_bytes_that_never_come_are_given_back(
+    acks: int, renames: bool, after: float, workers: int, owes: bool
+) -> None:
+    """A client announces a long frame, sends some of it and disconnects; other clients do not wait for the rest."""
+    limited = Limited("produce: 10kB/s", workers)
+    if renames:
+        limited.bound = Bound(NameMaps(topics=NameMap.of({"a*": "b*"})), advertise=False)
+    if owes:
+        limited.send(limited.connect(), sized(1, 15_000))
+    liar, other = limited.connect(), limited.connect()
+    limited.send(liar, sized(2, 2_000_000, acks)[:1000])
+    limited.until(after)
+    limited.send(other, sized(3, 100))
+    limited.until(1.0 + after)
+    limited.leave(liar)
+    limited.until(limited.now + 0.6)
+
+    assert len(other.to_broker) == len(sized(3, 100))
+
+
+def test_quota_frame_that_came_is_not_given_back() -> None:
+    """A frame without a charge follows it, and is not whole when the client disconnects."""
+    limited = Limited("produce: 10kB/s")
+    first, other = limited.connect(), limited.connect()
+    whole = sized(1, 100_000)
+    limited.send(first, whole[:1000])
+    limited.send(first, whole[1000:])
+    limited.send(first, request(METADATA, 9, 2, topics=[{"name": "t" * 9000} for _ in range(10)])[:1000])
+    limited.leave(first)
+    limited.send(other, sized(3, 100))
+    limited.until(8.0)
+    assert other.to_broker == b""
 
 
 def test_quota_waiting_request_without_answer_is_sent() -> None:

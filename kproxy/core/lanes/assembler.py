@@ -163,6 +163,12 @@ class Assembler(Forwarder):
         """Return how many bytes of the frame at hand have not arrived."""
         return 0 if self.kept is None else max(self.need - len(self.kept), 0)
 
+    @property
+    def unsent(self) -> int:
+        """Return how many bytes have not been sent of a frame that goes on as it comes."""
+        tail = 0 if self.stream is None else max(self.stream.length - len(self.kept or b""), 0)
+        return self.skip + tail
+
     def block(self, reason: str) -> None:
         self.blocked = reason
         self.session.flow.pause(self.source, "blocked")

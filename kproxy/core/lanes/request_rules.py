@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 from kproxy.core.commands import BROKER
 from kproxy.core.holding.held import let_all_go, still_held
-from kproxy.core.inflight import FifoEntry
+from kproxy.core.inflight import FifoEntry, InFlight
 from kproxy.core.live.evaluation import EvaluatedExchange, RequestEvaluation, Watched
 from kproxy.core.live.selection import SettledAnswer
 from kproxy.core.observer import NO_ANSWER
 from kproxy.core.phase import DRAINING
 from kproxy.core.step import Step
 from kproxy.errors import DecodeError
-from kproxy.rules.decision import FrameDepth
+from kproxy.rules.decision import FrameDepth, Turn
 from kproxy.rules.running import HowGone, Running
 from kproxy.wire.breath import LONG, freeing
 from kproxy.wire.table.api_keys import PRODUCE
@@ -45,15 +45,24 @@ class Noted(NamedTuple):
     swapped: tuple[tuple[int, float], ...] = ()
 
 
+class Unfinished(NamedTuple):
+    """Request of `size` bytes that went on before it was whole, with the turns that it had at quotas. `newest`: see
+    `InFlight.newest`, as long as it is the newest request."""
+
+    turns: tuple[Turn, ...]
+    size: int
+    newest: tuple[FifoEntry | None, int]
+
+
 class RequestRules:
     """Live rules of one request lane.
 
-    `evaluation` is that of the frame at the lane's head, once it is made; `watched` stands in its place, with the
-    frame's step, if no rule applies to it. `remembered` are bytes of requests that rules remember, and of some answered
-    since.
+    `evaluation` is that of the frame at the lane's head, once it is made. If no rule applies to the frame, `watched` has
+    its step and a note instead. `remembered` are bytes of requests that rules remember, and of some answered
+    since. `unfinished` is the last one that had turns at quotas and was not whole.
     """
 
-    __slots__ = ("evaluation", "lane", "remembered", "session", "templates", "watched")
+    __slots__ = ("evaluation", "lane", "remembered", "session", "templates", "unfinished", "watched")
 
     def __init__(self, lane: RequestScan) -> None:
         self.lane, self.session = lane, lane.session
@@ -61,6 +70,7 @@ class RequestRules:
         self.evaluation: RequestEvaluation | None = None
         self.watched: tuple[Step, Watched] | None = None
         self.remembered = 0
+        self.unfinished: Unfinished | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -217,8 +227,9 @@ class RequestRules:
             return correlation, step, now, watched if note is None else watched._replace(rewrite=note)
         evaluation = self.evaluation
         assert evaluation is not None
-        exchange = evaluation.exchange
+        exchange, turns = evaluation.exchange, evaluation.turns
         self.leave()
+        entry: FifoEntry = (correlation, step, now, note)
         if not frame.answered:
             self.session.flow.mute(evaluation.throttle, now, self.session.timers)
         elif exchange.response_depth() or evaluation.throttle:
@@ -226,8 +237,11 @@ class RequestRules:
             exchange.forget_records()
             entry = correlation, exchange.step, now, Noted(note, exchange)
             self.weigh(remembered_bytes(entry))
-            return entry
-        return correlation, step, now, note
+        self.unfinished = None
+        if turns and frame.have < frame.end:
+            newest, noted = self.session.inflight.newest()
+            self.unfinished = Unfinished(turns, frame.length, (entry, noted) if frame.answered else (newest, noted + 1))
+        return entry
 
     def weigh(self, size: int) -> None:
         """Count the request of `size` bytes that goes on now, of which rules remember something; pause the client if
@@ -253,10 +267,16 @@ class RequestRules:
             self.session.mark(BROKER, evaluation.to_count())
 
     def let_all_go(self, how: HowGone) -> None:
-        """Note that no rule holds this connection's request any more."""
+        """Note that no rule holds this connection's request any more. Quotas get back the charge of bytes that were not
+        sent: a client could otherwise announce long frames, disconnect, and have others wait."""
         if self.evaluation is not None:
             let_all_go(self.evaluation.holds, how)
-            self.leave_turns(self.evaluation)
+            self.leave_turns(self.evaluation, unsent=1.0)
+        unfinished, self.unfinished = self.unfinished, None
+        if unfinished is not None and self.lane.unsent and is_newest(unfinished, self.session.inflight):
+            for turn in unfinished.turns:
+                turn.leave(self.session.context.now, min(self.lane.unsent / unfinished.size, 1.0))
+                self.session.wake_next(turn)
 
     def step_aside(self) -> list[Any]:
         """Leave the line of a quota until the frame is tried again; return the sessions that are first in it now."""
@@ -268,12 +288,18 @@ class RequestRules:
             turn.woken.clear()
         return woken
 
-    def leave_turns(self, evaluation: RequestEvaluation) -> None:
-        """Give up the turns that the frame has not had; those behind it move up."""
+    def leave_turns(self, evaluation: RequestEvaluation, unsent: float = 0.0) -> None:
+        """Give up the turns that the frame has not had, and take back the `unsent` part of its charges."""
         for turn in evaluation.turns:
-            turn.leave(self.session.context.now)
+            turn.leave(self.session.context.now, unsent)
             self.session.wake_next(turn)
         evaluation.turns = ()
+
+
+def is_newest(unfinished: Unfinished, inflight: InFlight) -> bool:
+    """Return True if no request was forwarded after this one."""
+    entry, noted = inflight.newest()
+    return entry is unfinished.newest[0] and noted == unfinished.newest[1]
 
 
 def remembered_bytes(entry: FifoEntry) -> int:

@@ -250,7 +250,7 @@ class RequestEvaluation(Evaluation):
     asked       rules with triggers that were asked; `drawn`: results of triggers that were asked earlier
     waiting     rules that match all requests with this beginning, and decide by their triggers each time
     terms       of the rules in `waiting` that can fire without consequences: the input of their effects
-    turns       turns that the request waits for, at limits of quotas
+    turns       turns of the request at limits of quotas
     """
 
     close_after: How | None = None
@@ -266,6 +266,11 @@ class RequestEvaluation(Evaluation):
         self.changes: list[Change] = []
         self.acted: list[Running] = []
         self.asked: list[Running] = []
+
+    def throttle_by(self, running: Running, decision: Throttle) -> None:
+        super().throttle_by(running, decision)
+        if decision.turn is not None:
+            self.turns = (*self.turns, decision.turn)
 
     def postpone(self, running: Running, decision: Delay | Await, now: float) -> None:
         """Let the request wait for a time, or for its turn at the limits of a quota."""

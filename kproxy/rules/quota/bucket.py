@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from itertools import islice
-from typing import TYPE_CHECKING, Generic, TypeVar
+from math import inf
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from kproxy.rules.shared_numbers import NumberCells
 
@@ -80,6 +81,7 @@ class Bucket:
     """
 
     __slots__ = ("level", "line", "rate", "size", "then")
+    review: ClassVar[float] = inf  # seconds between two asks of the first turn, at most
 
     def __init__(self, rate: float, size: float, now: float) -> None:
         self.rate, self.size, self.level, self.then = rate, size, size, now
@@ -199,12 +201,15 @@ class Buckets(Generic[BucketKey]):
 AGES = 3
 """Half lives whose promises count: the one that it is now, and two before it."""
 HALF = LIFE / 2
+REVIEW = 0.5
+"""Seconds between two looks at a shared level. Another process may have given back a charge, and cannot wake turns."""
 
 
 class SharedBucket(Bucket):
     """Bucket that several processes charge. Numbers: level, then. Each process has a line of its own."""
 
     __slots__ = ("cells",)
+    review = REVIEW
 
     def __init__(self, rate: float, size: float, now: float, cells: NumberCells) -> None:
         super().__init__(rate, size, now)
@@ -257,6 +262,7 @@ class SharedFetchBucket(FetchBucket):
     reservations by the half second."""
 
     __slots__ = ("ages", "cells", "given", "half")
+    review = REVIEW
 
     def __init__(self, rate: float, size: float, now: float, cells: NumberCells) -> None:
         super().__init__(rate, size, now)

@@ -131,7 +131,7 @@ class QuotaEffect(Effect):
         charges, edited = self.charges(exchange, entities, now)
         turn = QuotaTurn(tuple(charges.items()))
         before = () if turn.pay(now) else (Await(turn),)
-        return (*((Edit(),) if edited else ()), *before, *self.throttle(turn.expected()))
+        return (*((Edit(),) if edited else ()), *before, *self.throttle(turn.expected(), None if before else turn))
 
     def charges(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> tuple[dict[Bucket, float], bool]:
         """Return the charges of a request by bucket, and True if `max_bytes` of a Fetch was lowered."""
@@ -186,9 +186,9 @@ class QuotaEffect(Effect):
         add(charges, self.fetch, self.measured(exchange, entities, exchange.response_size, "response"), now)
         return self.throttle(max((bucket.charge(amount, now) for bucket, amount in charges.items()), default=0.0))
 
-    def throttle(self, debt: float) -> tuple[Decision, ...]:
+    def throttle(self, debt: float, turn: QuotaTurn | None = None) -> tuple[Decision, ...]:
         """Mute the channel for all of the debt (seconds). `max_throttle` limits only what is reported to the client."""
-        return (Throttle(min(debt, self.longest), debt),) if debt >= SHORTEST else ()
+        return (Throttle(min(debt, self.longest), debt, turn),) if debt >= SHORTEST else ()
 
     def counted(self, exchange: Exchange, entities: Sequence[Entity]) -> Sequence[Charge]:
         """Return a charge of one request, for each of its topics where these are told apart."""

@@ -59,7 +59,7 @@ class QuotaTurn:
         """Charge the next limit and return 0; or return the seconds that it owes."""
         admitted, debt = bucket.admit(amount, now)
         if not admitted:
-            return debt
+            return min(debt, bucket.review)
         self.paid += 1
         self.debt = max(self.debt, debt)
         return 0.0
@@ -68,11 +68,15 @@ class QuotaTurn:
         if self.paid < len(self.charges):
             self.step_out(self.charges[self.paid][0])
 
-    def leave(self, now: float) -> None:
+    def leave(self, now: float, unsent: float = 0.0) -> None:
         if self.paid < len(self.charges):
             self.step_out(self.charges[self.paid][0])
+            unsent = 1.0
+        if unsent:
             for bucket, amount in self.charges[: self.paid]:
-                bucket.give_back(amount, now)
+                bucket.give_back(amount * unsent, now)
+                if bucket.line:  # the first turn waits for a debt that is lower now
+                    self.woken.append(next(iter(bucket.line)).waiter)
             self.charges = ()
 
     def step_out(self, bucket: Bucket) -> None:
