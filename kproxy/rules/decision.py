@@ -127,9 +127,9 @@ class Await:
 class Throttle:
     """Decision to throttle the client as in KIP-219.
 
-    throttle_time: seconds in `throttle_time_ms` of this exchange's response. mute: seconds without
-    reads of the client's channel after the response. A request without a response mutes at once. turn: charges of the request. The part
-    of bytes that were not sent is taken back.
+    throttle_time: seconds in `throttle_time_ms` of this exchange's response. mute: seconds without reads of the
+    client's channel after the response. A request without a response mutes at once. turn: charges of the request. The
+    part of bytes that were not sent is taken back.
     """
 
     throttle_time: float = 0.0

@@ -57,9 +57,9 @@ class Unfinished(NamedTuple):
 class RequestRules:
     """Live rules of one request lane.
 
-    `evaluation` is that of the frame at the lane's head, once it is made. If no rule applies to the frame, `watched` has
-    its step and a note instead. `remembered` are bytes of requests that rules remember, and of some answered
-    since. `unfinished` is the last one that had turns at quotas and was not whole.
+    `evaluation` is that of the frame at the lane's head, once it is made. If no rule applies to the frame, `watched`
+    has its step and a note instead. `remembered` are bytes of requests that rules remember, and of some answered since.
+    `unfinished` is the last one that had turns at quotas and was not whole.
     """
 
     __slots__ = ("evaluation", "lane", "remembered", "session", "templates", "unfinished", "watched")
