@@ -281,6 +281,28 @@ def test_connection_that_closes_has_no_more_time(monkeypatch: pytest.MonkeyPatch
     assert progress(hold) is None
 
 
+@pytest.mark.parametrize("end", ["close", "stall"])
+def test_session_that_passes_nothing_frees_its_memory(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    """Its connection is still open, as its client does not read; another session had waited for memory too."""
+    shared = shared_memory()
+    world = World(monkeypatch, shared.requests)
+    holder, leaver, waiting = (world.talk("10.0.0.1", shared).client(announced(200 * KIB)) for _ in range(3))
+    for talk in (leaver, holder):
+        if end == "close":
+            talk.session.close("rule", "closed")
+        else:
+            talk.session.stall()
+        for command in talk.session.commands:
+            if isinstance(command, Wake):
+                world.wake(command.sessions)
+    assert waiting.session.requests.reserved is not None
+    assert shared.requests.used == waiting.session.requests.reserved.size
+    for talk in (holder, leaver, waiting):
+        talk.session.end(world.now)
+    assert shared.requests.used == 0
+    assert not shared.requests.waiting
+
+
 def test_watch_rests_when_no_frame_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = shared_memory()
     world = World(monkeypatch, shared.requests)

@@ -113,8 +113,7 @@ class LanePair(LaneHost):
             self.send_last_answers()
             self.phase = self.phase.to(CLOSING)
             self.let_all_go(cause)
-            self.requests.die()
-            self.responses.die()
+            self.kill_lanes()
             if self._timers is not None:
                 self._timers.cancel()
             self.commands.append(CloseBoth(cause, message, blame))
@@ -149,9 +148,19 @@ class LanePair(LaneHost):
         self.has_pending = True
         self.marks.settle()
         self.let_all_go("rule")
-        self.requests.die()
-        self.responses.die()
+        self.kill_lanes()
         self.flow.resume_all()  # bytes are thrown away, but the connection's end is seen
+
+    def kill_lanes(self) -> None:
+        """Pass no more bytes. Frames that will not go on free their memory now: the connection may stay open for long,
+        for example until its client has read."""
+        for lane in (self.requests, self.responses):
+            lane.die()
+            if lane.memory.waiting:
+                self.wake(lane.memory.forget(lane))
+            if lane.reserved is not None:
+                hold, lane.reserved = lane.reserved, None
+                self.wake(lane.memory.release(hold))
 
     def send_answers(self) -> None:
         """Send answers of kproxy's own whose turn has come, but not inside a response or before a token."""
