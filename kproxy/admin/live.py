@@ -28,6 +28,7 @@ from typing import Any
 
 import trio
 from hypercorn.config import Config
+from hypercorn.events import Event, Updated
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
@@ -134,6 +135,22 @@ class PacedStream:
         self.lost = True
         trio.lowlevel.notify_closing(self.socket)
         self.socket.close()
+
+
+class AdminConnection(TCPServer):
+    """One connection that Hypercorn serves."""
+
+    left = False
+
+    async def _read_data(self) -> None:
+        await super()._read_data()
+        # Hypercorn waits for its idle timeout (5 s) if the client closes before the application has returned.
+        self.left = True
+        await self.idle_task.stop()
+
+    async def protocol_send(self, event: Event) -> None:
+        if not (self.left and isinstance(event, Updated)):
+            await super().protocol_send(event)
 
 
 CERTIFIED = "certified"
@@ -299,7 +316,7 @@ class AdminListener:
         self.streams.add(paced)
         try:
             state = ConnectionState({CERTIFIED: isinstance(stream, TlsStream) and bool(stream.socket.getpeercert())})
-            await TCPServer(self.app, self.config, self.context, state, paced)  # type: ignore[arg-type]
+            await AdminConnection(self.app, self.config, self.context, state, paced)  # type: ignore[arg-type]
         finally:
             self.streams.discard(paced)
 
