@@ -236,7 +236,7 @@ TABLE: dict[str, list[list[str]]] = {
     "protocol": [[], [HOSTILE]],
     "decode": [["frame"], [HOSTILE], ["--hex", "frame"]],
     **{f"audit {name}": [[HOSTILE], ["--lake", HOSTILE, HOSTILE], [f"--{HOSTILE}"]]
-       for name in ("bronze", "silver", "gold", "report", "whatif", "all", "completeness", "compact", "clean")},
+       for name in ("bronze", "silver", "gold", "report", "whatif", "all", "completeness", "compact", "clean", "list")},
     "audit show": [[HOSTILE], ["traffic", "--lake", HOSTILE], ["traffic", "--where", f"{HOSTILE}=1"],
                    ["traffic", "--topic", "a"]],
     "completion": [["bash"], [HOSTILE]],

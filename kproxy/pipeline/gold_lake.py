@@ -51,6 +51,7 @@ ANSWER_TRANSFORMS = {
     "latency": LATENCY,
     "client_latency": CLIENT_LATENCY,
     "client_says": CLIENT_SAYS,
+    "throttled": THROTTLED,
     "errors_and_denials": ERRORS_AND_DENIALS,
     "group_health": GROUP_HEALTH,
     "group_lag": GROUP_LAG,
@@ -59,10 +60,9 @@ ANSWER_TRANSFORMS = {
     "empty_fetches": EMPTY_FETCHES,
     "rules_effect": RULES_EFFECT,
     "storms": STORMS,
-    "throttled": THROTTLED,
     "violations": VIOLATIONS,
 }
-"""In the order in which the report tells them."""
+"""In the order of the report."""
 
 
 def conform(rows: DataFrame, answer: GoldAnswer) -> DataFrame:

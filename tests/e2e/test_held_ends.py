@@ -213,14 +213,15 @@ def test_a_connection_that_is_recycled_sends_no_held_request(running: Running, b
 
 
 def test_two_decide_at_once_and_one_of_them_does(running: Running) -> None:
-    """The other one is told so; of an edit that does not fit nothing is left."""
+    """A decision about another revision is refused. An extension keeps the revision, and an invalid edit changes
+    nothing."""
     client, held = hold(running)
     path = {"path": "topics[0].name", "value": "u"}
     refused, _ = running.refused(f"{held['id']}/resume", revision=1, set=[path, {"path": "nope", "value": 1}])
     assert refused == "invalid"
-    assert running.post(f"{held['id']}/extend", by="5s")["revision"] == 2
-    assert running.refused(f"{held['id']}/drop", revision=1)[0] == "held_changed"
-    running.post(f"{held['id']}/resume", revision=2, set=[path], who="mara\x1b[2J")
+    assert running.post(f"{held['id']}/extend", by="5s")["revision"] == 1
+    assert running.refused(f"{held['id']}/drop", revision=2)[0] == "held_changed"
+    running.post(f"{held['id']}/resume", revision=1, set=[path], who="mara\x1b[2J")
     assert "was edited by mara?[2J" in how_it_went(running, held)
     assert answered(client)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from kproxy.core.commands import BROKER, CLIENT, Send
 from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.wire.breath import EVERY, BreathState
 from kproxy.wire.records import Record, encode_batch
 
 PRODUCE, METADATA = 0, 3
@@ -79,6 +80,7 @@ class Case:
                 self.files.add(frame.f_code.co_filename.rpartition("/kproxy/")[2])
 
         self.calls = 0
+        BreathState.left = EVERY  # else the count depends on what ran before
         sys.setprofile(count)
         try:
             self.exchange()
