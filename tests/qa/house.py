@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "kproxy"
+MAX_LINES = 125_200  # lines of kproxy/*.py; a change that removes code lowers it
 SMALL = 60
 """Lines up to which a module that only one other imports counts as a part of that one."""
 
@@ -152,7 +153,7 @@ def report(modules: dict[str, Module], graph: dict[str, set[str]]) -> None:
     for package, files, lines in sizes(modules):
         print(f"{package:<16}{files:>7}{lines:>8}")
     total = sum(module.lines for module in modules.values())
-    print(f"{'together':<16}{len(modules):>7}{total:>8}   (goal: at most 450 files, 64,000 lines)\n")
+    print(f"{'together':<16}{len(modules):>7}{total:>8}   (limit: {MAX_LINES} lines)\n")
     groups = cycles(graph)
     print(f"import cycles: {len(groups)} of {', '.join(str(len(group)) for group in groups) or 'no'} modules (goal: 0)")
     print(f"modules of at most {SMALL} lines that one other imports: {len(lone_small_modules(modules, graph))}")
