@@ -94,6 +94,7 @@ PROCESS = (
     "tests/testing/test_process.py",
     "tests/testing/test_pytest_plugin.py",
     "tests/testing/test_reports.py",
+    "tests/testing/test_time_limit.py",
     "tests/testing/test_verification.py",
     "tests/view/page/",
     "tests/view/test_files_only.py",

@@ -101,7 +101,11 @@ def take_response(builder: JournalRecorder, buf: Buffer, pos: int, n: int, now: 
     builder.responses += 1
     ended = WELL if errors is NO_ERRORS else Ending("answered", "broker", errors.codes, (), errors.top)
     key = wanted.key, wanted.version, template.client_id, ended, template.acks
-    throttle = throttle_in(wanted.key, wanted.version, buf, pos, end)
+    # A response that arrives in pieces is kept, and its throttle time found anywhere, under the same condition.
+    if wanted.nested or wanted.depths[1] >= Depth.SKETCH:
+        throttle = throttle_in(wanted.key, wanted.version, buf, pos, end)
+    else:
+        throttle = throttle_at(wanted.key, wanted.version, buf[pos : min(pos + ERROR_HEAD, end)])
     builder.summary.count(key, then, now, asked_size + 4, size + 4, now - then, rows, throttle=throttle)
     return end
 

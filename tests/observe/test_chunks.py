@@ -102,3 +102,32 @@ def test_long_frames_are_sketched() -> None:
     assert len(sketched.response.data) < 1000 < len(whole.response.data) == len(answer) - 4
     assert sketched.response_body == whole.response_body
     assert schema.load(1).name == sketched.api
+
+
+@pytest.mark.parametrize("depth", [Depth.COUNT, Depth.ROWS, Depth.SKETCH, Depth.FULL])
+@pytest.mark.parametrize("version", [2, 13])
+def test_summary_throttle_time_is_independent_of_cuts(depth: Depth, version: int) -> None:
+    """A Produce response has its throttle time at the end, so it is found or left out for whole frames and pieces."""
+    talk: Talk = []
+    for number in range(4):
+        talk += [
+            (CLIENT, request(0, version, number, acks=1)),
+            (BROKER, response(0, version, number, responses=[], throttle_time_ms=70)),
+        ]
+    whole, pieces = (Watching(depth, summary=whole_summary()) for _ in range(2))
+    play(talk, whole).end()
+    play(talk, pieces, chunk=7).end()
+    lines = [one.observer.summary.drain(200.0, everything=True) for one in (whole, pieces) if one.observer.summary]
+
+    assert counted(lines[0]) == counted(lines[1])
+
+
+@pytest.mark.parametrize("length", range(4, 12))
+def test_response_shorter_than_its_fields_is_counted(length: int) -> None:
+    """A broker may send a response that ends within its header or its first field."""
+    frame = response(3, 9, 1, brokers=[], topics=[])[4 : 4 + length]
+    watching = Watching(Depth.COUNT, summary=whole_summary())
+    for _ in range(3):
+        watching.client(request(3, 9, 1, topics=[])).broker(len(frame).to_bytes(4, "big") + frame)
+
+    assert watching.end().observer.responses == 3

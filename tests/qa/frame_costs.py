@@ -80,12 +80,14 @@ class Case:
                 self.files.add(frame.f_code.co_filename.rpartition("/kproxy/")[2])
 
         self.calls = 0
-        BreathState.left = EVERY  # else the count depends on what ran before
+        hook, BreathState.hook = BreathState.hook, None  # a reactor of an earlier test may have set it
+        BreathState.left = EVERY
         sys.setprofile(count)
         try:
             self.exchange()
         finally:
             sys.setprofile(None)
+            BreathState.hook = hook
         self.files.discard("testing/dialogue.py")
 
     def measure(self) -> None:
