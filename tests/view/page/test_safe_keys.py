@@ -36,8 +36,8 @@ def page(fake: FakeView, open_page: OpenPage) -> Page:
     fake.answers["/api/held"] = {"held": [], "most": 20, "passed_over": 0}
     fake.answers["/api/held/17-1"] = shown()
     refuse(fake, 409, "confirm_first", ASKS)
+    fake.rows([fake.row(1)])  # before the page opens: a stream that opens at the same time repeats the row
     page = open_page(fake.page)
-    fake.rows([fake.row(1)])
     hold(fake, page, held())
     expect(page.locator(".list .row:not(.head)")).to_have_count(1)
     return page
