@@ -89,8 +89,8 @@ def learn_response(template: RequestTemplate, frame: bytes, size: int) -> Respon
     if where is not None and error_at(wanted.key, wanted.version, bytes(4) + frame[:20]) != 0:
         return None
     told = place(wanted.key, wanted.version, throttle=True) if wanted.counted else None
-    if told is not None and told[1] and frame[4:5] != b"\0":
-        return None  # header tags precede the field, or the frame ends before them
+    if told is not None and (len(frame) < told[0] or (told[1] and frame[4])):
+        return None  # a template of so few bytes would match responses with a throttle time
     if wanted.counted and throttle_in(wanted.key, wanted.version, bytes(4) + frame, 0, 4 + len(frame)):
         return None  # its throttle time is to be read
     if wanted.depths[1] < Depth.SKETCH:

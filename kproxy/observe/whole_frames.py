@@ -10,7 +10,7 @@ that are not all here.
 from __future__ import annotations
 
 from kproxy.errors import DecodeError
-from kproxy.wire.breath import each
+from kproxy.wire.breath import breathe, each
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.frames import REQUEST_HEAD, RESPONSE_BEGINS
 from kproxy.wire.table.api_keys import PRODUCE, SHARE_FETCH
@@ -107,6 +107,7 @@ def take_response(builder: JournalRecorder, buf: Buffer, pos: int, n: int, now: 
     else:
         throttle = throttle_at(wanted.key, wanted.version, buf[pos : min(pos + ERROR_HEAD, end)])
     builder.summary.count(key, then, now, asked_size + 4, size + 4, now - then, rows, throttle=throttle)
+    breathe()
     return end
 
 
