@@ -258,10 +258,12 @@ class Summary:
     # ---- minutes
 
     def roll(self, now: float) -> None:
-        """Begin a minute at `now`: the cells of the one before become lines, unless too many wait already."""
+        """Begin a minute at `now`. The cells of the previous minute become lines, unless `MOST_LINES` lines wait."""
         minute = self.wall(now) // MINUTE * MINUTE
         if len(self.lines) < MOST_LINES:
             self.settle()
+            if self.until > now:
+                return  # while the reader yielded, another caller began a minute
             self.minute = minute
         self.until = now + minute + MINUTE - self.wall(now)
 

@@ -133,8 +133,12 @@ class AuditSink:
     # ---- inside
 
     def put_summaries(self, account: ConnectionAccount, now: float, *, everything: bool) -> Iterator[None]:
-        """Put a connection's summary events, one a step; those that are left when the caller stops come first later."""
-        account.unsent_lines.extend(account.summary.drain(now, everything=everything))
+        """Put a connection's summary events, one a step. If the caller stops, the other events come first next time."""
+        summary = account.summary
+        if self.labels is not None and summary.reader is not None and (everything or now >= summary.until):
+            summary.fold()
+            yield from self.labels.read_cells(summary)  # else `drain` has all cells read in one step
+        account.unsent_lines.extend(summary.drain(now, everything=everything))
         while account.unsent_lines:
             time, event = summary_event(account.unsent_lines.popleft(), account.who)
             self.events.put(SUMMARY_EVENT.name, time, event)

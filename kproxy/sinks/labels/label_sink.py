@@ -19,6 +19,7 @@ from kproxy.observe.exchange import Depth, ObservedExchange, Who
 from kproxy.observe.summary import MOST_APIS, READS, ROWS, Summary, since_1970
 from kproxy.observe.summary_rows import OWN, ApiCounters, PartitionCounters
 from kproxy.sinks.fanout import ClusterMetadata
+from kproxy.wire.breath import rest, to_the_end
 from kproxy.wire.elements import partitions_in
 from kproxy.wire.table.api_keys import (
     FETCH,
@@ -43,6 +44,7 @@ COMMITS = frozenset((OFFSET_COMMIT, TXN_OFFSET_COMMIT))
 JOINS = NEW_HEARTBEATS | {JOIN_GROUP}
 IN_GROUPS = COMMITS | JOINS | {OFFSET_FETCH, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP}
 API_CLASSES = ("produce", "fetch", "group", "other")
+CELLS_AT_ONCE = 128  # cells of hostile names take some 15 µs each
 
 TOPIC_LINES: dict[str, tuple[LabelLine, LabelLine]] = {
     direction: (("kproxy_topic_bytes_total", direction), ("kproxy_topic_records_total", direction))
@@ -141,27 +143,40 @@ class LabelSink:
         self.summaries.clear()
 
     def gather(self) -> Iterator[None]:
-        """Add what connections have counted since the last time to the totals, a connection a step."""
+        """Add counts of all connections since the last call to the totals, `CELLS_AT_ONCE` cells a step."""
         self.totals.tick(self.clock())
         for summary in list(self.summaries.values()):
             if summary.waiting or summary.touched:
                 summary.fold()
-                self.read(summary)
+                yield from self.read_cells(summary)
             yield
         self.unnamed.settle(self.clock())
 
     def read(self, summary: Summary) -> None:
-        """Add what the cells of a summary have not told yet to the totals."""
+        """Add the changes of a summary's cells to the totals; other connections may run in between."""
+        with to_the_end():
+            for _ in self.read_cells(summary):
+                rest()
+
+    def read_cells(self, summary: Summary) -> Iterator[None]:
+        """Add the changes of a summary's cells to the totals, and yield after every `CELLS_AT_ONCE` cells.
+
+        Between two steps other readers may read the same cells, and labels may change. So the numbers that were added
+        are in `reported` of each cell, and labels are looked up again for each cell.
+        """
         summary.touched = False
-        who, now = summary.who, self.clock()
+        who = summary.who
         assert who is not None, "`summary_for` has named it"
         crowded = len(summary.apis) >= MOST_APIS  # then cells without a client are those of many
-        principal = (who.principal or "") if "principal" in self.whos else ""
-        for cell in summary.apis.values():
-            self.read_api(cell, principal, crowded, now)
-        if self.by_topic or self.by_group:
-            for part in summary.parts.values():
-                self.read_partition(part, who, now)
+        cells: list[ApiCounters | PartitionCounters] = [*summary.apis.values(), *summary.parts.values()]
+        for start in range(0, len(cells), CELLS_AT_ONCE):
+            now, principal = self.clock(), (who.principal or "") if "principal" in self.whos else ""
+            for cell in cells[start : start + CELLS_AT_ONCE]:
+                if isinstance(cell, ApiCounters):
+                    self.read_api(cell, principal, crowded, now)
+                elif self.by_topic or self.by_group:
+                    self.read_partition(cell, who, now)
+            yield
 
     def read_api(self, cell: ApiCounters, principal: str, crowded: bool, now: float) -> None:
         key, ending = cell.key[0], cell.key[3]
