@@ -58,6 +58,7 @@ PROCESS = (
     "tests/cli/test_start.py",
     "tests/cli/test_tail.py",
     "tests/cli/test_verify_follow.py",
+    "tests/verify/test_played.py",
     "tests/cli/view/test_proxy.py",
     "tests/cli/view/test_real_proxy.py",
     "tests/deploy/",

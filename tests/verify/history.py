@@ -189,14 +189,18 @@ class History:
             at, "TxnOffsetCommit", 3, request, {"topics": [{"name": TOPIC, "partitions": [{"partition_index": 0}]}]}
         )
 
-    def verdict(self, **terms: Any) -> Verdict:
-        """Return what the history proves, notes included."""
+    def close(self) -> None:
+        """Add the last Metadata and DescribeConfigs, unless the history has them or is to have none."""
         last = max((pair.front.request.last for pair in self.pairs if pair.front and pair.front.request), default=0.0)
         if not self.over and self.known:
             self.metadata(last + 20, epoch=-1)
         if not self.over and self.compacted is not None:
             self.configs(last + 20.1, self.compacted)
         self.over = True
+
+    def verdict(self, **terms: Any) -> Verdict:
+        """Return the verdict of this history, notes included."""
+        self.close()
         pairs = sorted(self.pairs, key=over) if self.by_clock else self.pairs
         return verify(pairs, VerifyTerms(**({"level": "note"} | terms)))
 

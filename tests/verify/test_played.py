@@ -1,0 +1,44 @@
+"""Histories of the table in tests/verify/cases, played through `kproxy run` and verified from its capture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.verify.cases.table import Case, cases
+from tests.verify.history import History, batch
+from tests.verify.played import Player, Unplayable, script
+
+PLAYED = [case for case in cases() if not case.memory_only]
+
+
+@pytest.fixture(scope="module")
+def player() -> Iterator[Player]:
+    with Player() as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("case", PLAYED, ids=lambda case: case.name)
+def test_verify_capture_of_history_as_expected(player: Player, case: Case) -> None:
+    case.judge(player.verdict(case.history(), **case.captured_terms()), captured=True)
+
+
+def test_player_sketch_payload_finds_the_same(player: Player) -> None:
+    case = next(case for case in PLAYED if case.checks == ("offset-given-twice",))
+    case.judge(player.verdict(case.history(), "sketch", **case.terms))
+
+
+def test_script_overtaking_response_is_refused() -> None:
+    history = History()
+    history.write(1, batch(b"a"), 0, took=3)
+    history.write(2, batch(b"b"), 1)
+    with pytest.raises(Unplayable, match=r"expected responses in the order of requests, got another \(at exchange 4\)"):
+        script(history)
+
+
+def test_script_two_sides_are_refused() -> None:
+    history = History()
+    history.write(1, batch(b"a"), 0, behind=1)
+    with pytest.raises(Unplayable, match=r"expected one exchange at both sides, got two \(at exchange 3\)"):
+        script(history)
