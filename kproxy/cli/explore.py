@@ -70,7 +70,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
             if given["replay"]:
                 ctx.exit(replayed(words, given, options))
             result = explored(words, given, options, baseline)
-            for line in report_lines(result, options.strict):
+            for line in report_lines(result):
                 say(line)
             for line in write_reports([result], options, baseline):
                 say(line)
@@ -80,7 +80,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
     except KeyboardInterrupt:  # once more, while it ended: click would exit with 1, which says that something was found
         say("kproxy: interrupted", err=True)
         ctx.exit(2)
-    ctx.exit(result.exit_code(options.strict))
+    ctx.exit(result.exit_code())
 
 
 @contextmanager

@@ -81,7 +81,7 @@ def explore_test(test: ExploredTest, options: ExploreOptions, tell: Callable[[st
 def write_reports(results: Sequence[Exploration], options: ExploreOptions, baseline: Baseline) -> list[str]:
     """Write the reports and the baseline that are asked for. Return lines about what was written, or why it was not."""
     texts = {
-        path: (json_report if path.suffix == ".json" else html_report)(results, options.strict)
+        path: (json_report if path.suffix == ".json" else html_report)(results)
         for path in options.reports
     }
     if options.baseline is not None and options.update:

@@ -53,8 +53,7 @@ OPTIONS = (
     ExploreOption("report", "Report to write, .json or .html; may be given again.", "FILE", several=True),
     ExploreOption("baseline", "Known failures: they are told, and count as none.", "FILE"),
     ExploreOption("update", "Write the baseline instead of comparing with it."),
-    ExploreOption("first", "Stop at the first failure."),
-    ExploreOption("strict", "Failures that come and go count, too."),
+    ExploreOption("first", "Stop at the first failure that is certain."),
     ExploreOption("until-covered", "Stop when each fault has been applied once."),
     ExploreOption("drip", "Readers get one batch at a time, so that faults find more to act on."),
 )

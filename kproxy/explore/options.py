@@ -36,7 +36,6 @@ class ExploreOptions:
     baseline: Path | None = None
     update: bool = False
     first: bool = False
-    strict: bool = False
     until_covered: bool = False
     drip: bool = False
     seed: int | None = None

@@ -149,10 +149,10 @@ class ExploredSession:
                 result = explore_test(test, options, self.tell)
         except InputError as error:
             options, result = ExploreOptions(), Exploration(item.nodeid, problem=str(error))
-        text = "\n".join(report_lines(result, options.strict))
+        text = "\n".join(report_lines(result))
         if result.interrupted:
             item.session.shouldstop = "interrupted while a test was explored"
-        outcome: Outcome = "skipped" if result.skipped else "failed" if result.exit_code(options.strict) else "passed"
+        outcome: Outcome = "skipped" if result.skipped else "failed" if result.exit_code() else "passed"
         told: Any = text if outcome == "failed" else None
         if outcome == "skipped":
             told = (str(item.path), (item.location[1] or 0) + 1, f"Skipped: {in_line(result.skipped)}")

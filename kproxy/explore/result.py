@@ -18,13 +18,18 @@ LONGEST_TEXT = 50_000
 
 @dataclass(slots=True)
 class FaultFinding:
-    """Failure of a test under faults: the plan at which it was met, the smallest one with it, and how sure it is.
+    """Failure of a test under faults, with the plan that met it and the smallest plan that reproduces it.
 
-    first: number of the run that met it, from 1 · met: runs with it · others: some of those, with other plans ·
-    fails, of: how often the plan of the example failed in so many runs · replays: how often the smallest one did in
-    REPLAYS runs; None: it was not shrunk · tried, seconds: of shrinking · complete: nothing can be taken from the
-    smallest plan · controls: how often runs without faults failed alike, and how many there were · file: where its
-    rules are · known: it is in the baseline, or was found before.
+    first: number of the run that met it, from 1
+    met: runs that failed alike
+    others: some of these runs, with other plans
+    fails, of: failures and runs of the example's plan
+    replays, replays_of: failures and runs of the smallest plan; `replays` is None until it was replayed
+    tried, seconds: candidates and seconds of shrinking
+    complete: shrinking found no smaller plan
+    controls: failures and runs without faults
+    file: saved rule file, or an empty text
+    known: the baseline or the test's marker contains it
     """
 
     signature: FailureSignature
@@ -45,9 +50,14 @@ class FaultFinding:
     known: bool = False
 
     @property
+    def confirmed(self) -> bool:
+        """Return True if its plan was run again, so that its failure rate is known."""
+        return self.of > 1
+
+    @property
     def certain(self) -> bool:
         """Return True if the plan failed in each run."""
-        return self.fails == self.of and self.of > 1
+        return self.confirmed and self.fails == self.of
 
     @property
     def hangs(self) -> bool:
@@ -56,9 +66,9 @@ class FaultFinding:
 
     @property
     def is_of_test(self) -> bool:
-        """Return True if runs without faults fail as often: the test is flaky, and no fault is to blame."""
+        """Return True if runs without faults fail, unless only the plan fails in each run."""
         failed, of = self.controls
-        return of > 0 and failed / of >= self.fails / max(self.of, 1)
+        return failed > 0 and (not self.certain or failed == of)
 
     @property
     def shrunk_from(self) -> str:
@@ -116,19 +126,19 @@ class Exploration:
         """Return the runs in which kproxy itself failed, or a fault could not be made."""
         return [one for one in self.runs if one.outcome == "broken"]
 
-    def new_findings(self, strict: bool = False) -> list[FaultFinding]:
-        """Return the findings that fail a build: those that are not known, and certain unless `strict`."""
-        return [one for one in self.findings
-                if not one.known and not one.is_of_test and (strict or one.certain)]  # fmt: skip
+    @property
+    def new_findings(self) -> list[FaultFinding]:
+        """Return the findings that fail a build: confirmed ones, certain or intermittent, that are not known."""
+        return [one for one in self.findings if one.confirmed and not one.known and not one.is_of_test]
 
     @property
     def was_explored(self) -> bool:
         """Return True if it came to its end, so that what was not found is not there."""
         return not (self.problem or self.interrupted or self.skipped)
 
-    def exit_code(self, strict: bool = False) -> int:
-        """Return 0 if nothing new was found, 1 for findings, 2 if it could not be explored, or not to its end."""
-        if self.new_findings(strict):
+    def exit_code(self) -> int:
+        """Return 0 without new findings, 1 with some, 2 if the test was not explored to the end and has none."""
+        if self.new_findings:
             return 1
         return 2 if self.problem or self.broken or self.interrupted else 0
 

@@ -234,8 +234,8 @@ def test_what_was_not_applied_never_counts_as_passed() -> None:
     assert result.left == 0
 
 
-def test_a_flaky_finding_is_told_with_its_rate() -> None:
-    """What fails now and then is run ten times, and fails no build unless it is asked for."""
+def test_explorer_intermittent_failure_fails_the_build() -> None:
+    """An intermittent failure with clean controls is a finding with its rate; the exit code is 1."""
 
     def program(of: FaultPlan, number: int) -> ExploredRun:
         return doubles(of, number) if number % 3 == 0 else right(of, number)
@@ -245,8 +245,9 @@ def test_a_flaky_finding_is_told_with_its_rate() -> None:
     assert finding.of == 10
     assert 1 <= finding.fails < 10
     assert not finding.certain
-    assert result.exit_code() == 0
-    assert result.exit_code(strict=True) == 1
+    assert finding.controls == (0, 5)
+    assert "; intermittent)" in "\n".join(report_lines(result))
+    assert result.exit_code() == 1
 
 
 def test_a_cluster_that_ends_is_no_finding() -> None:
@@ -261,7 +262,7 @@ def test_a_cluster_that_ends_is_no_finding() -> None:
     assert result.findings
     assert all(finding.is_of_test for finding in result.findings)
     assert "all brokers are down" in result.problem
-    assert result.new_findings(strict=True) == []
+    assert result.new_findings == []
     assert result.exit_code() == 2
 
 

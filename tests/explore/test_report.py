@@ -47,8 +47,8 @@ def exploration(message: str = "lost 3", **more) -> Exploration:
     return result
 
 
-def text_of(result: Exploration, strict: bool = False) -> str:
-    return "\n".join(report_lines(result, strict))
+def text_of(result: Exploration) -> str:
+    return "\n".join(report_lines(result))
 
 
 def test_the_text_says_what_was_done_and_found() -> None:
@@ -60,7 +60,8 @@ def test_the_text_says_what_was_done_and_found() -> None:
         "  covered      2 of 2 faults",
         "  FAILED  AssertionError: lost 3 (2 runs, first in run 2)",
         "    Produce #1: the answer is lost",
-        "    shrunk from Produce #2 (out[0]) of app: the answer is lost in 17 runs (20 s); fails in 5 of 5 runs",
+        "    shrunk from Produce #2 (out[0]) of app: the answer is lost in 17 runs (20 s); "
+        + "fails in 5 of 5 runs, 0 of 2 without faults",
         "    saved tests/explored/test_copy-3f9a.yaml; from now on:",
         '      @pytest.mark.kproxy_rules("tests/explored/test_copy-3f9a.yaml")',
     ]
@@ -89,7 +90,7 @@ def test_what_is_uncertain_is_said() -> None:
     assert "time was up" in text_of(result)
     finding.smallest, finding.tried = finding.example.run.plan, 0
     text = text_of(result)
-    assert "flaky: does not fail a build without --strict; known" in text
+    assert "(2 runs, first in run 2; intermittent; known)" in text
     assert "not shrunk: time was up" in text
     assert "nothing is left" in text
     assert "JoinGroup: answer lost" in text
@@ -98,7 +99,7 @@ def test_what_is_uncertain_is_said() -> None:
     finding.controls = (5, 5)
     assert "not the faults: it fails in 5 of 5 runs without any" in text_of(result)
     finding.controls, finding.replays = (0, 5), None
-    assert "fails in 6 of 10 runs" in text_of(result)
+    assert "fails in 6 of 10 runs, 0 of 5 without faults" in text_of(result)
 
 
 def test_a_test_that_was_not_explored_says_why() -> None:

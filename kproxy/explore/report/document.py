@@ -14,13 +14,13 @@ from kproxy.explore.result import Exploration, FaultFinding
 SCHEMA = "kproxy.explore/1"
 
 
-def json_report(results: Iterable[Exploration], strict: bool = False) -> str:
+def json_report(results: Iterable[Exploration]) -> str:
     """Return the report about all explorations as JSON."""
-    tests = [exploration_document(result, strict) for result in results]
+    tests = [exploration_document(result) for result in results]
     return json.dumps({"schema": SCHEMA, "tests": tests}, indent=1)
 
 
-def exploration_document(result: Exploration, strict: bool = False) -> dict[str, Any]:
+def exploration_document(result: Exploration) -> dict[str, Any]:
     """Return everything about one exploration as plain values."""
     learned = result.learned
     return {
@@ -29,7 +29,7 @@ def exploration_document(result: Exploration, strict: bool = False) -> dict[str,
         "flaky": result.flaky,
         "skipped": result.skipped,
         "interrupted": result.interrupted,
-        "exit_code": result.exit_code(strict),
+        "exit_code": result.exit_code(),
         "classes": list(result.classes),
         "jobs": result.jobs,
         "seconds": round(result.seconds, 3),

@@ -53,9 +53,9 @@ def joined(parts: Iterable[HtmlText]) -> HtmlText:
     return HtmlText("\n".join(parts))
 
 
-def html_report(results: Iterable[Exploration], strict: bool = False) -> str:
+def html_report(results: Iterable[Exploration]) -> str:
     """Return the whole page about all explorations."""
-    sections = [exploration_section(result, f"t{number}", strict) for number, result in enumerate(results)]
+    sections = [exploration_section(result, f"t{number}") for number, result in enumerate(results)]
     head = HtmlText(
         f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">'
         f"<title>kproxy explore</title><style>{STYLE}</style>"
@@ -64,21 +64,21 @@ def html_report(results: Iterable[Exploration], strict: bool = False) -> str:
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n{body}</html>\n'
 
 
-def exploration_section(result: Exploration, prefix: str, strict: bool) -> HtmlText:
+def exploration_section(result: Exploration, prefix: str) -> HtmlText:
     """Return the section about one exploration: its text, its matrices, and its runs. `prefix`: of its addresses."""
-    text = "\n".join(report_lines(result, strict))
+    text = "\n".join(report_lines(result))
     parts = [element("h2", f"{result.test} {heading(result)}"), element("pre", text)]
-    parts += [finding_block(result, number, strict) for number in range(len(result.findings))]
+    parts += [finding_block(result, number) for number in range(len(result.findings))]
     parts += matrices(result, prefix)
     parts += deeper_runs(result, prefix)
     parts += run_blocks(result, prefix)
     return element("section", joined(parts))
 
 
-def finding_block(result: Exploration, number: int, strict: bool) -> HtmlText:
+def finding_block(result: Exploration, number: int) -> HtmlText:
     """Return a finding with the rules that repeat it."""
     finding = result.findings[number]
-    lines = list(finding_lines(finding, result.replay, strict))
+    lines = list(finding_lines(finding, result.replay))
     return element("details", element("summary", lines[0]), element("pre", "\n".join(lines[1:])),
                    element("pre", rule_file(finding.smallest, drip=result.drip)))  # fmt: skip
 

@@ -15,13 +15,13 @@ WORDS: dict[RunOutcome, str] = {"loud": "failed loudly"}
 MOST_NAMES = 4
 
 
-def report_lines(result: Exploration, strict: bool = False) -> Iterator[str]:
+def report_lines(result: Exploration) -> Iterator[str]:
     """Yield the lines about one exploration, without anything that could command a terminal."""
     yield f"{in_line(result.test)} {heading(result)}"
     for line in (*learned_lines(result), *explored_lines(result)):
         yield f"  {in_line(line)}"
     for finding in result.findings:
-        for number, line in enumerate(finding_lines(finding, result.replay, strict)):
+        for number, line in enumerate(finding_lines(finding, result.replay)):
             yield f"  {'  ' if number else ''}{in_line(line)}"
     for note in result.notes:
         yield f"  note: {in_line(note)}"
@@ -74,14 +74,14 @@ def explored_lines(result: Exploration) -> Iterator[str]:
         yield f"BROKEN       {one.run.problem or '; '.join(problems) or 'its process has told nothing'}"
 
 
-def finding_lines(finding: FaultFinding, replay: str, strict: bool = False) -> Iterator[str]:
-    """Yield what was found, its plan, how sure it is, and how to repeat it. `replay`: as in an Exploration."""
+def finding_lines(finding: FaultFinding, replay: str) -> Iterator[str]:
+    """Yield a finding's outcome, plan and failure rate, and how to repeat it. `replay`: as in an Exploration."""
     word = finding.signature.outcome.upper()
     marks = ["known"] if finding.known else []
     if finding.of == 1:
         marks.insert(0, "not confirmed")
     elif not finding.certain:
-        marks.insert(0, "flaky" if strict else "flaky: does not fail a build without --strict")
+        marks.insert(0, "intermittent")
     where = f"{counted(finding.met, 'run')}, first in run {finding.first}"
     yield f"{word}  {finding.example.what} ({'; '.join([where, *marks])})"
     if finding.is_of_test:
@@ -96,7 +96,7 @@ def finding_lines(finding: FaultFinding, replay: str, strict: bool = False) -> I
 
 
 def certainty(finding: FaultFinding) -> Iterator[str]:
-    """Yield how it was shrunk, how often it fails, and who verify says it was."""
+    """Yield how a finding was shrunk, its failure rate with and without faults, and what verify proves."""
     if finding.replays is not None:
         runs = f"in {counted(finding.tried, 'run')} ({finding.seconds:.0f} s)"
         ended = "" if finding.complete else ", time was up"
@@ -106,14 +106,21 @@ def certainty(finding: FaultFinding) -> Iterator[str]:
             yield f"nothing can be taken from it, {runs}"
         else:
             yield f"not shrunk{', ' + runs if finding.tried else ''}: time was up"
-        yield f"fails in {finding.replays} of {finding.replays_of} runs"
+        yield rate(finding, finding.replays, finding.replays_of)
     else:
         if finding.shrunk_from:
             yield f"shrunk from {finding.shrunk_from} until it was interrupted"
-        yield f"fails in {finding.fails} of {counted(finding.of, 'run')}"
+        yield rate(finding, finding.fails, finding.of)
     violations = finding.example.run.violations
     if violations:
         yield "verify: " + "; ".join(f"{one.check} {one.text}".strip() for one in violations[:3])
+
+
+def rate(finding: FaultFinding, fails: int, of: int) -> str:
+    """Return a failure rate such as `fails in 3 of 10 runs, 0 of 5 without faults`."""
+    failed, controls = finding.controls
+    without = f", {failed} of {controls} without faults" if controls else ""
+    return f"fails in {fails} of {counted(of, 'run')}{without}"
 
 
 def listed(names: Iterator[str] | tuple[str, ...] | list[str]) -> str:
