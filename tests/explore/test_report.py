@@ -60,8 +60,10 @@ def test_the_text_says_what_was_done_and_found() -> None:
         "  covered      2 of 2 faults",
         "  FAILED  AssertionError: lost 3 (2 runs, first in run 2)",
         "    Produce #1: the answer is lost",
-        "    shrunk from Produce #2 (out[0]) of app: the answer is lost in 17 runs (20 s); "
-        + "fails in 5 of 5 runs, 0 of 2 without faults",
+        (
+            "    shrunk from Produce #2 (out[0]) of app: the answer is lost in 17 runs (20 s); "
+            "fails in 5 of 5 runs, 0 of 2 without faults"
+        ),
         "    saved tests/explored/test_copy-3f9a.yaml; from now on:",
         '      @pytest.mark.kproxy_rules("tests/explored/test_copy-3f9a.yaml")',
     ]
