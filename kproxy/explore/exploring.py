@@ -80,10 +80,7 @@ def explore_test(test: ExploredTest, options: ExploreOptions, tell: Callable[[st
 
 def write_reports(results: Sequence[Exploration], options: ExploreOptions, baseline: Baseline) -> list[str]:
     """Write the reports and the baseline that are asked for. Return lines about what was written, or why it was not."""
-    texts = {
-        path: (json_report if path.suffix == ".json" else html_report)(results)
-        for path in options.reports
-    }
+    texts = {path: (json_report if path.suffix == ".json" else html_report)(results) for path in options.reports}
     if options.baseline is not None and options.update:
         texts[options.baseline] = baseline.updated(results).text()
     return [written(path, text) for path, text in texts.items()]
