@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import structlog
 import trio
+from greenlet import getcurrent
 
 from kproxy.core.commands import Send
 from kproxy.net.loop import turns
@@ -227,6 +228,37 @@ async def test_addresses_take_turns(net: Any) -> None:
         taken.append(one)
     assert taken == ["a1", "b1", "c1", "a2", "a3"]
     assert not queue
+
+
+async def test_turn_share_of_responses_is_by_cluster(net: Any, driver: str) -> None:
+    """Responses that need much CPU use the share of their cluster in the client's network."""
+    broker = await net.open_broker()
+    shares = []
+
+    class SlowBothWays(Slow):
+        def work(self) -> None:
+            turn = getcurrent()
+            assert isinstance(turn, turns.Turn)
+            while not turn.waited:
+                breath.rest()
+            shares.append(turn.address)
+
+        def from_client(self, view: memoryview, n: int, now: float) -> int:
+            self.work()
+            return PassingSession.from_client(self, view, n, now)
+
+        def from_broker(self, view: memoryview, n: int, now: float) -> int:
+            self.work()
+            return PassingSession.from_broker(self, view, n, now)
+
+    sessions = Sessions(SlowBothWays)
+    async with net.serving(net.config(broker.port), sessions, driver) as running, trio.open_nursery() as nursery:
+        nursery.start_soon(broker.obey)
+        client = await running.client()
+        await client.send_all(net.request(1))
+        assert await net.answer(client) == 1
+        nursery.cancel_scope.cancel()
+    assert shares == ["127.0.0.1", "127.0.0.1 main"]
 
 
 async def test_work_in_a_block_that_is_whole(net: Any, driver: str) -> None:

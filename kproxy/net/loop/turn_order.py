@@ -1,58 +1,69 @@
-"""Order of the turns that wait: addresses take turns, and only so many are in the middle of something.
+"""Order of suspended work: shares of CPU for client networks, and a bound on unfinished work.
 
-Strategy. Work that is put aside keeps what it has made so far, and that is more the longer it has worked: what a frame
-of four megabytes is read into takes two hundred. Were all to go on in turn, a thousand frames would be in memory at
-once. So work that has taken longer is of a higher level, of which fewer may be under way; the rest waits at its door,
-and goes on with it when one of these has ended. Levels take turns, so short work does not wait for long work unless all
-places of its level are taken. Client networks get places in turn, and none may have all places of a level: work that
-waits for the next level keeps its place, so the long frames of one network would stop those of all others.
+Work is suspended after a slice of 5 ms (`turns.py`). This module makes two decisions.
+
+Next slice. Each network has a credit of up to `CREDIT` slices. A slice costs one, and credit
+grows back at one per `REGAIN` seconds. The network with the most credit goes first, networks with equal credit take
+turns, and every `BUSY_TURN`-th slice is for networks without credit. So the frames of networks with little work pass
+those of busy networks, and no network starves. Within a network, levels take turns, so its short frames pass its long
+ones.
+
+Unfinished work. Suspended work keeps what it has built: about 0.3 MB per slice, and 200 MB for a frame
+of 4 MB. Work moves up one level after the slices of its level, and needs a place there. Work that waits for a place
+keeps its place in the level below. A network without a place gets one as long as fewer than `networks` networks have
+one. So works that stay in their places for seconds do not keep other networks from getting theirs.
+
+Bound for a frame of n <= 20 slices (0.1 s) of a network with full credit: it waits for 1 + n / 3 slices of busy
+networks, and for 4n / 3 slices of each other network with full credit. It holds while at most 40 networks have frames
+of more than 10 ms.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
+from time import monotonic
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 Thing = TypeVar("Thing")
 
 
 class WorkLevel(NamedTuple):
-    """Level of work. `places`: works in it at once; `slices`: after these a work belongs to the next level; `share`:
-    places of one client network."""
+    """Level of work that needs more slices than the levels below allow. `slices`: after these, work moves up.
 
-    places: int
-    slices: int
+    Places: the first one of at most `networks` networks, and `more` further ones, with at most `share` per network.
+    """
+
+    networks: int
+    more: int
     share: int
+    slices: int
 
 
 NEVER = 1 << 60
 LEVELS = (
-    WorkLevel(NEVER, 2, NEVER),
-    WorkLevel(128, 10, 16),
-    WorkLevel(4, 100, 2),
-    WorkLevel(2, NEVER, 1),
+    WorkLevel(NEVER, NEVER, NEVER, 2),  # most frames need no more than 10 ms
+    WorkLevel(40, 8, 8, 18),  # up to 0.1 s, 6 MB each
+    WorkLevel(20, 4, 2, 40),  # up to 0.3 s, 18 MB each
+    WorkLevel(2, 0, 1, NEVER),  # up to 200 MB each
 )
-"""With 5 ms a slice and some 60 MB for a second of work, that is 0.4 GB, 0.1 GB and two of the largest frames. The
-first level has no limit: most work needs no more."""
+CREDIT = 20  # slices: a frame of 0.1 s
+REGAIN = 0.32  # seconds per slice of credit: 1.6 % of a core, less than one of 40 busy networks uses
+BUSY_TURN = 4  # one in so many slices is for networks without credit, if there are some
 
 
 class Queue(Generic[Thing]):
-    """Lines of things by address. The addresses take turns, so that one with a thousand waits for its own."""
+    """Lines of things by address. Addresses take turns; things of one address keep their order."""
 
     def __init__(self, gone: Callable[[Thing], bool]) -> None:
         self.gone = gone
         self.lines: OrderedDict[str, deque[Thing]] = OrderedDict()
-        self.stopped: dict[str, deque[Thing]] = {}  # lines that do not move for now
 
     def __bool__(self) -> bool:
         return bool(self.lines)
 
     def add(self, address: str, thing: Thing) -> None:
-        line = self.stopped.get(address)
-        if line is None:
-            line = self.lines.setdefault(address, deque())
-        line.append(thing)
+        self.lines.setdefault(address, deque()).append(thing)
 
     def next(self) -> Thing | None:
         """Take the first thing of the address whose turn it is, leaving out those that have gone."""
@@ -66,18 +77,9 @@ class Queue(Generic[Thing]):
                     return thing
         return None
 
-    def stop(self, address: str) -> None:
-        """Take nothing of this address until `go`."""
-        self.stopped[address] = self.lines.pop(address, deque())
-
-    def go(self, address: str) -> None:
-        line = self.stopped.pop(address, None)
-        if line:
-            self.lines[address] = line
-
 
 class Waiting(Protocol):
-    """Work that is put in order. `level`: -1 before it has a place; `slices`: how often it has gone on in its level."""
+    """Suspended work. `address`: its network; `level`: -1 before it has a place; `slices`: used in its level."""
 
     address: str
     level: int
@@ -90,72 +92,174 @@ class Waiting(Protocol):
 Work = TypeVar("Work", bound=Waiting)
 
 
-class Order(Generic[Work]):
-    """Order of the work of one reactor that waits."""
+class Places(Generic[Work]):
+    """Places of one level, and the work that waits for them. Networks that may have another place take turns."""
 
-    def __init__(self) -> None:
-        def gone(work: Work) -> bool:
-            return bool(work.dead)
-
-        self.doors: list[Queue[Work]] = [Queue(gone) for _ in LEVELS]  # wait for a place
-        self.going: list[Queue[Work]] = [Queue(gone) for _ in LEVELS]  # have one
-        self.taken = [0] * len(LEVELS)
-        self.by_network: list[Counter[str]] = [Counter() for _ in LEVELS]  # places
-        self.last = 0  # the level that has had its turn
+    def __init__(self, level: WorkLevel) -> None:
+        self.level = level
+        self.taken: Counter[str] = Counter()  # places by network
+        self.total = 0
+        self.lines: dict[str, deque[Work]] = {}  # waiting work by network
+        self.without: OrderedDict[str, None] = OrderedDict()  # networks with waiting work: those without a place,
+        self.below: OrderedDict[str, None] = OrderedDict()  # and those with fewer places than their share
 
     def add(self, work: Work) -> None:
-        """Put the work in line, at the door of the next level if it has had its slices."""
-        level = work.level
-        if level < 0 or work.slices >= LEVELS[level].slices:
-            self.doors[level + 1].add(work.address, work)
-        else:
-            self.going[level].add(work.address, work)
+        self.lines.setdefault(work.address, deque()).append(work)
+        self.line_up(work.address)
+
+    def line_up(self, network: str) -> None:
+        """Let the network take turns with those that are in the same situation."""
+        taken, turns = self.taken[network], None
+        if network in self.lines and taken < self.level.share:
+            turns = self.below if taken else self.without
+        for other in (self.without, self.below):
+            if other is not turns:
+                other.pop(network, None)
+        if turns is not None:
+            turns.setdefault(network)
 
     def next(self) -> Work | None:
-        """Take the one that goes on now. None: nobody can, until one that has a place leaves or is added."""
-        for level in reversed(range(len(LEVELS))):  # who goes up leaves a place
-            self.admit(level)
+        """Give a free place to waiting work, and return this work; None if no work waits or no place is free."""
+        while True:
+            networks = len(self.taken)
+            if self.without and networks < self.level.networks:
+                network, _ = self.without.popitem(last=False)
+            elif self.below and self.total - networks < self.level.more:
+                network, _ = self.below.popitem(last=False)
+            else:
+                return None
+            line = self.lines[network]
+            work = line.popleft()
+            if not line:
+                del self.lines[network]
+            if not work.dead:
+                self.taken[network] += 1
+                self.total += 1
+            self.line_up(network)
+            if not work.dead:
+                return work
+
+    def leave(self, network: str) -> None:
+        """Return one place of the network."""
+        self.total -= 1
+        self.taken[network] -= 1
+        if not self.taken[network]:
+            del self.taken[network]
+        self.line_up(network)
+
+
+class NetworkTurns(Generic[Work]):
+    """Work of one network that has places, by level. `credit`: in slices, as of the time `seen`."""
+
+    __slots__ = ("credit", "last", "line", "seen", "works")
+
+    def __init__(self, now: float) -> None:
+        self.works: list[deque[Work]] = [deque() for _ in LEVELS]
+        self.last = 0  # level of its last slice
+        self.credit, self.seen = float(CREDIT), now
+        self.line: OrderedDict[str, NetworkTurns[Work]] | None = None  # in which it waits for a slice
+
+    def spend(self, slices: int, now: float) -> None:
+        self.credit = max(-CREDIT, min(CREDIT, self.credit + (now - self.seen) / REGAIN) - slices)
+        self.seen = now
+
+    def next(self) -> Work | None:
+        """Return the work that has the next slice of the network; levels take turns."""
         for more in range(1, len(LEVELS) + 1):
             level = (self.last + more) % len(LEVELS)
-            work = self.going[level].next()
-            if work is not None:
-                self.last = level
-                work.slices += 1
-                return work
+            works = self.works[level]
+            while works:
+                work = works.popleft()
+                if not work.dead:
+                    self.last = level
+                    return work
         return None
 
-    def admit(self, level: int) -> None:
-        """Give free places to work at the door of this level."""
-        door, (places, _, share) = self.doors[level], LEVELS[level]
-        while self.taken[level] < places and (work := door.next()) is not None:
-            self.leave(work)
-            taken = self.by_network[level]
-            taken[work.address] += 1
-            if taken[work.address] >= share:
-                door.stop(work.address)
-            self.taken[level] += 1
-            work.level, work.slices = level, 0
-            self.going[level].add(work.address, work)
+
+class Order(Generic[Work]):
+    """Order of the suspended work of one reactor."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self.clock = clock
+        self.places: list[Places[Work]] = [Places(level) for level in LEVELS]
+        self.networks: OrderedDict[str, NetworkTurns[Work]] = OrderedDict()  # last slice first
+        self.lines: list[OrderedDict[str, NetworkTurns[Work]]] = [OrderedDict() for _ in range(CREDIT + 1)]  # by credit
+        self.count = 0  # slices so far
+
+    def add(self, work: Work) -> None:
+        """Let the work wait for its next slice, or for a place on the next level after the slices of its own."""
+        level = work.level
+        if level < 0 or work.slices >= LEVELS[level].slices:
+            self.places[level + 1].add(work)
+        else:
+            self.wait(work)
+
+    def wait(self, work: Work) -> None:
+        """Let work that has a place wait for a slice."""
+        now, address = self.clock(), work.address
+        network = self.networks.get(address)
+        if network is None:
+            network = self.networks[address] = NetworkTurns(now)
+        network.works[work.level].append(work)
+        self.line_up(address, network, now)
+
+    def line_up(self, address: str, network: NetworkTurns[Work], now: float) -> None:
+        if network.line is None and any(network.works):
+            network.spend(0, now)
+            network.line = self.lines[max(0, int(network.credit))]
+            network.line[address] = network
+
+    def next(self) -> Work | None:
+        """Take the work that has the next slice. None: no work has a place, or none waits."""
+        for level in reversed(range(len(LEVELS))):  # work that moves up returns a place
+            while (admitted := self.places[level].next()) is not None:
+                self.leave(admitted)
+                admitted.level, admitted.slices = level, 0
+                self.wait(admitted)
+        self.count += 1
+        busy, *rich = self.lines
+        for line in (busy, *reversed(rich)) if self.count % BUSY_TURN == 0 else (*reversed(rich), busy):
+            while line:
+                address, network = line.popitem(last=False)
+                network.line = None
+                work = network.next()
+                if work is not None:
+                    now = self.clock()
+                    network.spend(1, now)
+                    self.line_up(address, network, now)
+                    self.networks.move_to_end(address)
+                    self.forget(now)
+                    work.slices += 1
+                    return work
+        return None
+
+    def forget(self, now: float) -> None:
+        """Drop up to two networks that have no work and full credit. Each slice adds at most one."""
+        for _ in range(2):
+            address, network = next(iter(self.networks.items()))
+            if now - network.seen < 2 * CREDIT * REGAIN:
+                break
+            del self.networks[address]
+            if network.line is not None:
+                self.networks[address] = network
 
     def leave(self, work: Work) -> None:
-        """Free the place of work that has ended, or goes up to the next level."""
+        """Return the place of work that has ended, or moves up."""
         level, work.level = work.level, -1
-        if level < 0:
-            return
-        self.taken[level] -= 1
-        taken = self.by_network[level]
-        taken[work.address] -= 1
-        if taken[work.address] < LEVELS[level].share:
-            self.doors[level].go(work.address)
-        if not taken[work.address]:
-            del taken[work.address]
+        if level >= 0:
+            self.places[level].leave(work.address)
 
     def all(self) -> list[Work]:
-        """Take out all work that waits: nobody will call it any more."""
-        found = []
-        for queue in (*self.doors, *self.going):
-            for address in list(queue.stopped):
-                queue.go(address)
-            while (work := queue.next()) is not None:
-                found.append(work)
+        """Take out all suspended work, at the end of the process."""
+        lines = [line for places in self.places for line in places.lines.values()]
+        lines += [works for network in self.networks.values() for works in network.works]
+        found = [work for line in lines for work in line if not work.dead]
+        for line in lines:
+            line.clear()
+        for turns in self.lines:
+            turns.clear()
+        for places in self.places:
+            for waiting in (places.lines, places.without, places.below):
+                waiting.clear()
+        self.networks.clear()
         return found

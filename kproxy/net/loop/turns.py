@@ -45,7 +45,9 @@ class WorkOwner(Protocol):
     """Owner of work that can be put aside."""
 
     @property
-    def address(self) -> str: ...
+    def address(self) -> str:
+        """Return the name of the share of CPU that the work uses, such as a client network."""
+
     def freeze(self, turn: Turn) -> None: ...
     def thaw(self) -> None: ...
     def over(self) -> None: ...
@@ -83,7 +85,7 @@ class Turn(greenlet):
         self.gr_context = copy_context()
         self.reactor, self.owner = reactor, owner
         self.begun = 0.0
-        self.address = ""  # once it has stopped
+        self.address = ""  # of its owner or side, once it has stopped
         self.level, self.slices = -1, 0  # see turn_order.py
         self.at: tuple[int, ...] = ()  # the callback whose time is measured
         self.waited = False
@@ -121,7 +123,7 @@ class Turn(greenlet):
         if owner is None or add is None or self.given_up:
             return work()
         errand = Errand(self, work)
-        self.stop(owner, lambda: add(owner.address, errand, errand.run))
+        self.stop(owner, lambda: add(self.address, errand, errand.run))
         if self.given_up:
             return work()
         if errand.error is not None:
@@ -134,7 +136,8 @@ class Turn(greenlet):
         if self.owner is None:  # the reactor's own loop
             self.owner, self.side = owner, getattr(reactor.current, "__self__", None)
         read = bytes(memoryview(BUFFER)[: getattr(self.side, "reading", -GROWTH) + GROWTH])
-        self.waited, self.address = True, owner.address
+        if not self.waited:
+            self.waited, self.address = True, getattr(self.side, "address", "") or owner.address
         if reactor.loop is self:
             reactor.hand_over()
         owner.freeze(self)

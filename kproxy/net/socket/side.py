@@ -50,6 +50,8 @@ class SideOwner(SplicedConnection, WorkOwner, Protocol):
     @property
     def reactor(self) -> Reactor: ...
     @property
+    def listener(self) -> Any: ...
+    @property
     def turn(self) -> Turn | None: ...
     @property
     def frozen(self) -> bool: ...
@@ -101,6 +103,14 @@ class Side:
     def turns_of(self) -> SideOwner:
         """Return the connection, whose work the callbacks of this side are."""
         return self.conn
+
+    @property
+    def address(self) -> str:
+        """Return the name of the share of CPU for frames from this side.
+
+        A broker must not delay clients of other clusters, so responses of each cluster have their own share."""
+        network = self.conn.address
+        return network if self.which == CLIENT else f"{network} {self.conn.listener.upstream.name}"
 
     def attach(self, sock: socket.SocketType) -> None:
         """Take a connected, non-blocking socket; what waited for it leaves at once. Raises OSError as `send` does."""
