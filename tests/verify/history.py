@@ -15,7 +15,7 @@ from uuid import UUID
 from kproxy.capture.pairs import BothSides
 from kproxy.cli.verify_input import over
 from kproxy.observe.exchange import Form, ObservedExchange
-from kproxy.verify import Verdict, Verifier, VerifyTerms, verify
+from kproxy.verify import Verdict, Verifier, VerifyTerms
 from kproxy.verify.view import ViewVerifier
 from kproxy.wire.codec import structs
 from kproxy.wire.records import Control, Producer, Record, encode_batch, encode_control
@@ -66,14 +66,15 @@ def stored(*batches: Stored) -> bytes:
 
 
 class History:
-    """History of exchanges. `known`: Metadata tells the topic's id first and last, without which a topic may be another
-    one. `compacted`: what DescribeConfigs tells then; None, nobody asks. `by_clock`: its record is in the order of the
-    times; else in that of the calls."""
+    """History of exchanges. `known`: Metadata has the topic's id first and last; otherwise it may be another topic.
+    `compacted`: the policy in DescribeConfigs first and last; None for no DescribeConfigs. `by_clock`: the record is in
+    the order of the times; otherwise in that of the calls. `strangers`: responses without a request, at its end."""
 
     def __init__(self, *, known: bool = True, compacted: bool | None = False, by_clock: bool = True) -> None:
         self.pairs: list[BothSides] = []
         self.by_clock = by_clock
         self.known, self.compacted, self.over = known, compacted, False
+        self.strangers = 0
         if known:
             self.metadata(0.1)
         if compacted is not None:
@@ -96,11 +97,11 @@ class History:
         self.pairs.append(BothSides(seen, other))
         return seen
 
-    def metadata(self, at: float, topic_id: UUID = TOPIC_ID, epoch: int = 0) -> None:
-        """Add a Metadata that tells the topic's id."""
+    def metadata(self, at: float, topic_id: UUID = TOPIC_ID, epoch: int = 0, *, who: Somebody = CONSUMER) -> None:
+        """Add a Metadata with the topic's id and the leader epoch of its partition."""
         parts = [{"partition_index": 0, "leader_id": 1, "leader_epoch": epoch}]
         topic = {"name": TOPIC, "topic_id": topic_id, "partitions": parts}
-        self.add(at, "Metadata", 12, {"topics": None}, {"brokers": [], "topics": [topic]})
+        self.add(at, "Metadata", 12, {"topics": None}, {"brokers": [], "topics": [topic]}, who=who)
 
     def configs(self, at: float, compacted: bool) -> None:
         """Add a DescribeConfigs that tells whether the topic is compacted."""
@@ -202,7 +203,11 @@ class History:
         """Return the verdict of this history, notes included."""
         self.close()
         pairs = sorted(self.pairs, key=over) if self.by_clock else self.pairs
-        return verify(pairs, VerifyTerms(**({"level": "note"} | terms)))
+        verifier = Verifier(VerifyTerms(**({"level": "note"} | terms)))
+        for pair in pairs:
+            verifier.add(pair)
+        verifier.strangers = self.strangers
+        return verifier.verdict()
 
     def findings(self, **terms: Any) -> dict[str, str]:
         """Return the level of each check that found something."""

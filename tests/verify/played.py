@@ -1,9 +1,9 @@
 """Player of histories: raw clients and a scripted broker exchange the frames of a `History` through `kproxy run`.
 
 with Player() as player:                     one kproxy process for many histories
-    verdict = player.verdict(history)        what `kproxy verify` says of the capture that kproxy made
+    verdict = player.verdict(history)        the verdict of `kproxy verify` on the capture of this history
 
-A history is a script: each request is sent when it begins, and each response is sent when it ends. The next step starts
+A history is a script of requests and responses, in the order of their times. The next step starts
 after kproxy has passed the frame on, so that the order of the steps does not depend on the clock. The times of a
 capture must have that order. They are then replaced with those of the script, which decide about durations.
 """
@@ -35,6 +35,7 @@ from kproxy.wire.table.api_keys import API_VERSIONS, METADATA
 from tests.support.fake_broker import Answer, FakeBroker
 from tests.support.frames import message
 from tests.support.raw_client import RawClient
+from tests.support.wait import until
 from tests.verify.history import History
 
 NODES = (1, 2, 3)
@@ -180,6 +181,8 @@ class Player:
         finally:
             for client in clients.values():
                 client.close()
+        # requests without a response are captured when kproxy has closed the connection
+        until(lambda: not any(broker.connections & set(waiting.values()) for broker in self.brokers), PATIENCE)
         self._stop(name)
         return Path(self.folder.name, name)
 
@@ -214,7 +217,7 @@ class Player:
 
 
 def judged(path: Path, steps: list[Step], terms: VerifyTerms) -> Verdict:
-    """Return what `kproxy verify` says of the capture of these steps, by their times."""
+    """Return the verdict of `kproxy verify` on the capture of these steps, by their times."""
     with_times = list(JudgedCapture(str(path)).pairs)
     clock = ScriptClock(steps, with_times)
     capture = JudgedCapture(str(path))

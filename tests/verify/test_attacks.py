@@ -6,26 +6,21 @@ the same kind that is broken, and is found.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
 import pytest
-from crc32c import crc32c
 
 from kproxy.capture.pairs import BothSides
 from kproxy.observe.exchange import Form
 from kproxy.verify import Evidence, Finding, Verifier, VerifyTerms, explain, verify
 from kproxy.verify.facts import Witness
 from kproxy.verify.sides import both_sides
-from kproxy.wire.records import encode_batch
-from kproxy.wire.records.entry import BATCH, BATCH_CRC_FROM, DELETE_HORIZON
 from tests.support.exchange_factory import Somebody
 from tests.support.frames import fetch_body, fetched_body, produce_body, produced_body
 from tests.verify.history import (
-    CONSUMER,
-    NOW,
     PRODUCER,
     TOPIC,
     History,
@@ -34,7 +29,6 @@ from tests.verify.history import (
     clients_view,
     marker,
     stored,
-    thinned,
 )
 
 A, B = batch(b"a", b"aa", b"aaa"), batch(b"b", at=1)
@@ -42,173 +36,11 @@ AGAIN = replace(PRODUCER, number=21, client_port=50021)
 """The writer on another connection, as after one that was lost."""
 
 
-def with_horizon(data: bytes, at: int) -> bytes:
-    """Return a batch as a cleaner leaves it that has set the time from which on its tombstones may go."""
-    fields = list(BATCH.unpack_from(data))
-    fields[5] |= DELETE_HORIZON
-    fields[7] = at
-    made = BATCH.pack(*fields) + data[BATCH.size :]
-    fields[4] = crc32c(made[BATCH_CRC_FROM:])
-    return BATCH.pack(*fields) + data[BATCH.size :]
-
-
-# ---- what brokers do to a log
-
-
-def a_retry_of_what_was_compressed_anew(history: History) -> None:
-    """Both writes are acknowledged, and the batch was read between them in the form in which it is stored."""
-    sent, kept = (batch(b"a", producer=(7, 0, 0), codec=codec) for codec in (0, 3))
-    history.write(1, sent, 0)
-    history.read(2, 0, (0, kept))
-    history.write(3, sent, 0)
-
-
-def a_retry_of_what_was_read_first_and_compressed_anew(history: History) -> None:
-    sent, kept = (batch(b"a", producer=(7, 0, 0), codec=codec) for codec in (0, 3))
-    history.read(2, 0, (0, kept))
-    history.write(1, sent, 0, took=2)
-    history.write(4, sent, 0)
-
-
-def replicas_that_are_cleaned_one_after_the_other(history: History) -> None:
-    history.read(1, 0, (0, thinned(b"a", last=2)))
-    history.read(2, 0, (0, A))
-
-
-def a_write_whose_answer_comes_after_a_cleaner(history: History) -> None:
-    history.read(1.5, 0, (0, thinned(b"a", last=2)))
-    history.write(1, A, 0, took=2)
-
-
-def replicas_whose_cleaners_set_other_horizons(history: History) -> None:
-    for at in (0, 5, 9):
-        history.read(1 + at, 0, (0, with_horizon(B, NOW + at)))
-
-
-def a_batch_that_only_one_replica_has_still(history: History) -> None:
-    """A new leader brings what the one before it had cleaned already."""
-    history.write(1, A, 0)
-    history.read(2, 0, (3, B))
-    history.read(3, 0, (0, A), (3, B))
-
-
-def a_compacted_topic_of_the_same_name(history: History) -> None:
-    """It was deleted and made anew twice, and is compacted only in between."""
-    history.metadata(0.3, UUID(int=1))
-    history.configs(0.4, False)
-    history.write(1, A, 0)
-    history.read(2, 0, (3, B))
-    history.configs(3, False)
-    history.metadata(3.1, UUID(int=2))
-
-
-def an_aborted_transaction_that_was_cleaned(history: History) -> None:
-    """Of its data is left a batch without records, which keeps the sequence; nobody is given anything."""
-    empty = encode_batch([], last_offset_delta=0)
-    fields = list(BATCH.unpack_from(empty))
-    fields[5], fields[9:12] = fields[5] | 0x10, [7, 0, 0]
-    made = BATCH.pack(*fields)
-    fields[4] = crc32c(made[BATCH_CRC_FROM:])
-    history.read(1, 0, (0, BATCH.pack(*fields)), (1, marker(7, 0, commit=False)), committed=True)
-
-
-# ---- who asked whom
-
-
-def last_stable_offsets_of_unknown_nodes(history: History) -> None:
-    """Bootstrap connections are with any broker, and another one may lag behind."""
-    data = batch(b"a", producer=(7, 0, 0), transactional=True)
-    for at, batches in ((1, ((0, data),)), (2, ())):
-        who = Somebody(at, client_port=50000 + at, node=None, client_id="reader")
-        history.read(at, 0, *batches, committed=True, stable=0, who=who)
-
-
-def a_broker_that_was_started_anew(history: History) -> None:
-    """It has its watermarks from a file that is some seconds old."""
-    data = batch(b"a", producer=(7, 0, 0), transactional=True)
-    history.read(1, 0, (0, data), committed=True, stable=0)
-    history.read(2, 0, committed=True, stable=0, who=replace(CONSUMER, number=22, client_port=50022))
-
-
-def equal_batches_of_two_clients(history: History) -> None:
-    history.write(1, A, None, who=replace(AGAIN, client_id="another writer"))
-    history.write(1.1, A, 3)
-    history.read(3, 0, (0, A), (3, A))
-
-
-def equal_batches_that_are_on_their_way_at_once(history: History) -> None:
-    history.write(1, A, None)
-    history.write(1.1, A, 3)
-    history.read(3, 0, (0, A), (3, A))
-
-
-def more_commits_at_once_than_are_remembered(history: History) -> None:
-    for number in range(80):
-        history.commit(1 + number / 1000, number, took=2 + number / 1000)
-    history.told(6, 3)
-
-
 def transactions_of_one_epoch_behind_those_with_their_own(history: History) -> None:
     """The cluster's transaction version was lowered, and the end of the second transaction is not in the record."""
     history.end(1, 7, 4, commit=True, version=5)
     data = batch(b"a", producer=(7, 5, 0), transactional=True)
     history.read(2, 0, (0, marker(7, 5, commit=True)), (1, data), (2, marker(7, 5, commit=False)))
-
-
-def sequences_that_began_again_between_far_batches(history: History) -> None:
-    """A producer that wrote two billion records between two reads, as when most of them were not recorded."""
-    data = [batch(b"a", producer=(7, 0, sequence)) for sequence in (1_500_000_000, 600_000_000)]
-    history.read(1, 0, (0, data[0]), high=1 << 40)
-    history.read(2, 1_300_000_000, (1_300_000_000, data[1]), high=1 << 40, who=Somebody(9, client_port=50009))
-
-
-def a_coordinator_of_before_that_still_answers(history: History) -> None:
-    """It stood still while the group moved, and does not know that yet."""
-    history.commit(1, 3, who=Somebody(8, client_port=50008, node=1))
-    history.commit(2, 5, who=Somebody(9, client_port=50009, node=3))
-    history.told(3, 3, who=Somebody(8, client_port=50008, node=1))
-
-
-def configs_that_were_altered_and_put_back(history: History) -> None:
-    """Kproxy's own recordings have no values of configs, so what was altered is not known."""
-    history.configs(0.3, False)
-    history.write(1, batch(b"a"), 0)
-    history.write(1.1, batch(b"b", at=1), 1)
-    for at in (1.5, 2.5):
-        history.add(at, "IncrementalAlterConfigs", 1, {"resources": []}, {"responses": []}, form=Form.HEAD)
-    history.read(2, 0, (1, batch(b"b", at=1)))
-    history.configs(9, False)
-
-
-ALWAYS_LAWFUL = (
-    configs_that_were_altered_and_put_back,
-    sequences_that_began_again_between_far_batches,
-    a_coordinator_of_before_that_still_answers,
-    a_retry_of_what_was_compressed_anew,
-    a_retry_of_what_was_read_first_and_compressed_anew,
-    replicas_that_are_cleaned_one_after_the_other,
-    a_write_whose_answer_comes_after_a_cleaner,
-    replicas_whose_cleaners_set_other_horizons,
-    a_batch_that_only_one_replica_has_still,
-    an_aborted_transaction_that_was_cleaned,
-    last_stable_offsets_of_unknown_nodes,
-    a_broker_that_was_started_anew,
-    equal_batches_of_two_clients,
-    equal_batches_that_are_on_their_way_at_once,
-    more_commits_at_once_than_are_remembered,
-)
-LAWFUL = (a_compacted_topic_of_the_same_name, transactions_of_one_epoch_behind_those_with_their_own)
-"""Histories that a complete record would tell more about."""
-
-
-@pytest.mark.parametrize("lived", [*LAWFUL, *ALWAYS_LAWFUL], ids=lambda lived: lived.__name__)
-def test_what_looks_broken_is_no_proof(lived: Callable[[History], None]) -> None:
-    """The topic's id is told before and after; whether it is compacted is not."""
-    history = History(compacted=None)
-    lived(history)
-    assert "proved" not in history.findings().values()
-    if lived in ALWAYS_LAWFUL:
-        assert "proved" not in history.findings(complete=True).values()
 
 
 def test_a_client_that_sends_again_on_another_connection_has_doubled_its_batch() -> None:

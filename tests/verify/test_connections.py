@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from kproxy.verify import Verifier, VerifyTerms
-from tests.support.frames import fetch_body, fetched_body
 from tests.verify.history import CONSUMER, History, batch
 
 OFFER = {"api_keys": [{"api_key": key, "min_version": 0, "max_version": 11} for key in (0, 1, 3)]}
@@ -27,52 +26,6 @@ def test_versions_before_they_were_offered_and_elsewhere() -> None:
     history.write(4, batch(b"a"), 0)
     history.add(5, "ApiVersions", 3, {}, {"error_code": 35, **OFFER})
     assert history.findings() == {}
-
-
-def test_a_leader_epoch_that_goes_back() -> None:
-    history = History()
-    history.metadata(1, epoch=5)
-    history.metadata(2, epoch=5)
-    assert history.findings() == {}
-    history.metadata(3, epoch=4)
-    assert history.findings() == {"epoch-goes-back": "suspect"}
-
-
-def test_an_epoch_of_a_fetch_session_out_of_turn() -> None:
-    history = History()
-    for at, (epoch, given) in enumerate(((0, 77), (1, 77), (2, 77)), 1):
-        request = fetch_body("orders", session_id=77 if epoch else 0, session_epoch=epoch)
-        history.add(at, "Fetch", 11, request, fetched_body(records=None, session_id=given), who=CONSUMER)
-    assert history.findings() == {}
-    request = fetch_body("orders", session_id=77, session_epoch=9)
-    history.add(9, "Fetch", 11, request, fetched_body(records=None, session_id=77), who=CONSUMER)
-    assert history.findings() == {"conformance": "note"}
-
-
-def test_a_heartbeat_of_a_member_that_has_left() -> None:
-    history = History()
-    beat = {"group_id": "g", "generation_id": 1, "member_id": "m"}
-    history.add(1, "Heartbeat", 0, beat, {})
-    history.add(2, "LeaveGroup", 0, {"group_id": "g", "member_id": "m"}, {})
-    assert history.findings() == {}
-    history.add(3, "Heartbeat", 0, beat, {"error_code": 25})
-    assert history.findings() == {"conformance": "note"}
-
-
-def test_a_transactional_write_to_a_partition_that_was_not_added() -> None:
-    data = batch(b"a", producer=(7, 0, 0), transactional=True)
-    for number, found in ((0, {}), (5, {"conformance": "note"})):
-        history = History()
-        topics = [{"name": "orders", "partitions": [number]}]
-        request = {
-            "v3_and_below_transactional_id": "t",
-            "v3_and_below_producer_id": 7,
-            "v3_and_below_producer_epoch": 0,
-            "v3_and_below_topics": topics,
-        }
-        history.add(1, "AddPartitionsToTxn", 2, request, {"results_by_topic_v3_and_below": []})
-        history.write(2, data, 0)
-        assert history.findings() == found
 
 
 SEQUENCES = (  # of batches of two records each at offsets 0, 2, 4 …: epoch and sequence, and what is noted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kproxy.observe.exchange import Form
 from kproxy.wire.records import Record, encode_batch
 from tests.support.exchange_factory import Somebody
-from tests.verify.history import NOW, TOPIC_ID, History, batch, thinned
+from tests.verify.history import NOW, History, batch, thinned
 
 A, B, C = batch(b"a", b"aa"), batch(b"b", b"bb", at=1), batch(b"c", b"cc", at=2)
 OTHER = Somebody(9, client_port=50009, client_id="writer")
@@ -33,14 +33,6 @@ def test_a_write_that_readers_do_not_get() -> None:
         assert history.findings() == ({} if level is None else {"lost-write": level})
 
 
-def test_a_write_that_an_overlapping_answer_lacks() -> None:
-    """The answer may be over before the write is: what is behind a hole was appended later."""
-    history = History()
-    history.write(1, A, 0, took=3)
-    history.read(2, 0, (2, B))
-    assert history.findings() == {"lost-write": "proved"}
-
-
 def test_below_the_beginning_of_the_log_nothing_is_lost() -> None:
     history = History()
     history.write(1, A, 0)
@@ -65,80 +57,6 @@ def test_what_brokers_sent_was_not_compacted() -> None:
     )
     assert "thief" in finding.else_
     assert history.findings(view="brokers") == {}
-
-
-def test_a_deleted_topic_begins_again() -> None:
-    history = History()
-    history.write(1, A, 0)
-    history.add(2, "DeleteTopics", 4, {"topic_names": ["orders"]}, {"responses": [{"name": "orders", "error_code": 0}]})
-    history.write(3, B, 0)
-    history.read(4, 0, (0, B))
-    assert history.findings() == {}
-
-
-def test_a_topic_with_another_id_begins_again() -> None:
-    history = History()
-    history.write(1, A, 0)
-    history.metadata(2, TOPIC_ID.__class__(int=5))
-    history.write(3, B, 0)
-    history.read(4, 0, (0, B))
-    assert history.findings() == {}
-
-
-def test_a_high_watermark_that_is_behind() -> None:
-    history = History()
-    history.write(1, A, 0)
-    history.read(2, 2, high=2)
-    assert history.findings() == {}
-    history.read(3, 2, high=1)
-    assert history.findings() == {"watermark-behind": "suspect"}
-
-
-def test_a_high_watermark_of_before_the_answer() -> None:
-    history = History()
-    history.write(1, A, 0, took=3)
-    history.read(2, 0, high=0)
-    assert history.findings() == {}
-
-
-def test_an_offset_that_is_given_twice() -> None:
-    history = History()
-    history.write(1, A, 0)
-    history.write(2, B, 1, who=OTHER)
-    assert history.findings() == {"offset-given-twice": "proved"}
-
-
-def test_an_offset_that_is_given_twice_after_acks_of_the_leader() -> None:
-    history = History()
-    history.write(1, A, 0, acks=1)
-    history.write(2, B, 0, acks=1, who=OTHER)
-    assert history.findings() == {"offset-given-twice": "suspect"}
-
-
-def test_an_idempotent_retry_is_given_its_first_offset() -> None:
-    history = History()
-    again = batch(b"a", producer=(7, 0, 0))
-    history.write(1, again, None)
-    history.write(2, again, 0)
-    history.write(3, again, 0)
-    history.read(4, 0, (0, again))
-    assert history.findings() == {}
-
-
-def test_another_batch_than_was_acknowledged() -> None:
-    for known, level in ((True, "proved"), (False, "suspect")):
-        history = History(known=known)
-        history.write(1, A, 0)
-        history.read(2, 0, (0, C.replace(b"c", b"d")))
-        history.read(3, 0, (0, batch(b"x", b"y")))
-        assert history.findings() == {"inconsistent-offset": level}
-
-
-def test_another_batch_than_was_read() -> None:
-    history = History()
-    history.read(1, 0, (0, A))
-    history.read(2, 0, (0, batch(b"x", b"y")))
-    assert history.findings() == {"inconsistent-offset": "proved"}
 
 
 def test_a_batch_that_the_broker_compresses_anew() -> None:
@@ -185,38 +103,11 @@ def test_equal_batches_that_were_acknowledged_each() -> None:
     assert history.findings() == {}
 
 
-def test_batches_that_nobody_acknowledges() -> None:
-    """Who asks for no answer may send equal records as often as they are there."""
-    history = History()
-    for at in (1, 2):
-        history.write(at, A, None, acks=0)
-    history.read(3, 0, (0, A), (2, A))
-    assert history.findings() == {}
-
-
-def test_a_sequence_that_is_stored_twice() -> None:
-    again = batch(b"a", producer=(7, 0, 0))
-    history = History()
-    history.write(1, again, 0)
-    history.read(2, 0, (0, again), (1, again))
-    assert history.findings() == {"duplicate-sequence": "proved"}
-
-
 def test_a_sequence_that_begins_again_behind_what_was_deleted() -> None:
     history = History()
     history.read(1, 0, (0, batch(b"a", producer=(7, 0, 0))))
     history.read(2, 5, (5, batch(b"b", producer=(7, 0, 0))), start=5)
     assert history.findings(without={"skipped-input"}) == {"duplicate-sequence": "suspect"}
-
-
-def test_sequences_that_do_not_ascend() -> None:
-    history = History()
-    history.read(1, 0, (0, batch(b"b", producer=(7, 0, 4))), (1, batch(b"a", producer=(7, 0, 3))))
-    assert history.findings() == {"order": "proved"}
-    history = History()
-    history.read(1, 0, (0, batch(b"a", producer=(7, 0, 3))), (1, batch(b"b", producer=(7, 0, 4))))
-    history.read(1.5, 0, (2, batch(b"c", producer=(7, 1, 0))))
-    assert history.findings() == {}
 
 
 def test_sequences_between_others_that_do_not_ascend() -> None:
@@ -251,12 +142,6 @@ def test_a_batch_that_lacks_records() -> None:
             history = History(compacted=compacted)
             history.read(1, 0, (0, thinned(b"a", last=2)))
             assert history.findings(complete=complete) == ({} if level is None else {"thinned-batch": level})
-
-
-def test_an_answer_whose_offsets_go_back() -> None:
-    history = History()
-    history.read(1, 0, (2, B), (0, A))
-    assert history.findings() == {"read-disorder": "proved"}
 
 
 def test_what_was_not_kept_is_not_checked() -> None:
@@ -308,3 +193,10 @@ def test_records_of_a_batch_in_the_wrong_order() -> None:
     history.read(1, 0, (0, encode_batch(records, last_offset_delta=2)))
     assert history.findings() == {}
     assert history.findings(records=True) == {"read-disorder": "proved"}
+
+
+def test_share_fetch_of_a_write_counts_as_read() -> None:
+    history = History()
+    history.write(1, A, 0)
+    history.share(2, (0, A), acquired=((0, 1),))
+    assert history.verdict().counts["not read"] == 0

@@ -38,16 +38,6 @@ def test_a_marker_that_another_answer_brings(between: tuple[Stored, ...], found:
     assert history.findings(without={"skipped-input"}) == found
 
 
-def test_data_beyond_the_last_stable_offset() -> None:
-    history = History()
-    history.read(1, 0, (0, DATA), committed=True, stable=1)
-    assert history.findings() == {}
-    history.read(2, 0, (0, DATA), committed=True, stable=0)
-    assert history.findings() == {"read-beyond-stable": "suspect"}
-    history.read(3, 0, committed=True, stable=0)
-    assert history.findings() == {"read-beyond-stable": "proved"}
-
-
 def test_two_ends_of_one_transaction() -> None:
     """Where each transaction has an epoch of its own, its markers have the next one; complete records show where."""
     for version, level in ((5, "proved"), (3, None)):
@@ -72,61 +62,12 @@ def test_another_end_than_the_producer_was_told() -> None:
         assert history.findings() == found
 
 
-def test_an_end_that_the_producer_was_not_told() -> None:
-    history = History()
-    history.write(1, DATA, 0)
-    history.end(2, 7, 0, commit=False, error=7)
-    history.end(2.5, 7, 0, commit=True, error=48)
-    history.read(3, 0, (0, DATA), (1, ABORT))
-    assert history.findings() == {}
-
-
-def test_a_write_behind_a_fence() -> None:
-    history = History()
-    history.init(1, 7, 0)
-    history.write(2, DATA, 0)
-    assert history.findings() == {}
-    history.init(3, 7, 1)
-    history.write(4, batch(b"b", producer=(7, 0, 1), transactional=True), 1)
-    assert history.findings() == {"zombie-write": "proved"}
-
-
-def test_a_write_that_overlaps_a_fence() -> None:
-    history = History()
-    history.init(3, 7, 1)
-    history.write(2.9, DATA, 0, took=1)
-    history.write(4, DATA, 0, error=47)
-    assert history.findings() == {}
-
-
-def test_a_write_after_a_refusal() -> None:
-    """A coordinator refuses before its markers are in all partitions, so this is no proof."""
-    history = History()
-    history.end(1, 7, 0, commit=True, error=90)
-    history.write(2, DATA, 0)
-    assert history.findings() == {"zombie-write": "suspect"}
-
-
 def test_an_end_behind_a_fence() -> None:
     history = History()
     history.init(1, 7, 3)
     history.end(2, 7, 2, commit=True)
     assert history.findings() == {"zombie-write": "proved"}
     assert PRODUCER.client_id in {one.witness.client for one in history.verdict().findings[0].evidence}
-
-
-def test_what_an_aborted_transaction_had_consumed() -> None:
-    """The input of a transaction that was aborted is to be read again before the next one goes beyond it."""
-    for again in (False, True):
-        history = History()
-        history.read(1, 0, (0, batch(b"x", b"y")))
-        history.txn_commit(2, 2)
-        history.end(3, 7, 0, commit=False)
-        if again:
-            history.read(4, 0, (0, batch(b"x", b"y")), (2, batch(b"z", at=1)))
-        history.txn_commit(5, 3)
-        history.end(6, 7, 0, commit=True)
-        assert history.findings() == ({} if again else {"skipped-input": "suspect"})
 
 
 def sketched(history: History) -> None:

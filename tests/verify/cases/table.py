@@ -13,13 +13,13 @@ tests/verify/test_played.py plays it through `kproxy run` and verifies the captu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from kproxy.verify.checks import checks
-from kproxy.verify.finding import Finding, FindingLevel, Verdict
+from kproxy.verify.finding import FindingLevel, Verdict
 from tests.verify.history import TOPIC, History
 
 Lived = Callable[[History], None]
@@ -28,9 +28,13 @@ Lived = Callable[[History], None]
 
 @dataclass(frozen=True)
 class Case:
-    """History for some checks. `level`: the one of the finding of each of them; None for a lawful history, in which
-    they find nothing and nothing is proved. `options`: of the `History`; `terms`: of the verification. `memory_only`:
-    why the history cannot be played through a proxy; empty if it can."""
+    """History for some checks. `level`: of the finding of each of them. None for a lawful history: nothing is found,
+    or nothing is proved if it is for no checks.
+
+    `options`: of the `History`; `terms`: of the verification. `memory_only`: why the history cannot be played through
+    a proxy; empty if it can. `ended`: the history ends with the Metadata and DescribeConfigs that it began with.
+    `also`: other checks with possible findings.
+    """
 
     lived: Lived
     checks: tuple[str, ...]
@@ -38,16 +42,20 @@ class Case:
     options: Mapping[str, Any] = field(default_factory=dict)
     terms: Mapping[str, Any] = field(default_factory=dict)
     memory_only: str = ""
+    ended: bool = True
+    also: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """Return the name of the case in test reports."""
-        return f"{'lawful' if self.level is None else 'broken'}-{self.checks[0]}-{self.lived.__name__}"
+        kind = "broken" if self.level else "lawful" if self.checks else "unproved"
+        return "-".join((kind, *self.checks[:1], self.lived.__name__, *self.terms))
 
     def history(self) -> History:
         """Return the history of this case."""
         made = History(**self.options)
         self.lived(made)
+        made.over = not self.ended
         return made
 
     def captured_terms(self) -> Mapping[str, Any]:
@@ -56,17 +64,14 @@ class Case:
 
     def judge(self, verdict: Verdict, *, captured: bool = False) -> None:
         """Raise AssertionError if a verdict of the history, or of its capture, is not the expected one."""
-        found = {one.check: level(one, captured) for one in reversed(verdict.findings)}
-        if self.level is None:
+        found = {one.check: one.level for one in reversed(verdict.findings)}
+        if captured and self.level:  # captures lack the values of configs
+            found |= {one.check: self.level for one in verdict.findings if one.doubts == ("compaction",)}
+        if not self.checks:
             assert "proved" not in found.values(), found
-            assert not set(self.checks) & set(found), found
-        else:
-            assert {check: found.get(check) for check in self.checks} == dict.fromkeys(self.checks, self.level), found
-
-
-def level(finding: Finding, captured: bool) -> FindingLevel:
-    """Return the level of a finding. Captures lack the values of configs, which is no fault of the check."""
-    return "proved" if captured and finding.doubts == ("compaction",) else finding.level
+            return
+        expected = {} if self.level is None else dict.fromkeys(self.checks, self.level)
+        assert {check: level for check, level in found.items() if check not in self.also} == expected
 
 
 CASES: list[Case] = []
@@ -74,29 +79,41 @@ CASES: list[Case] = []
 
 def broken(
     *names: str, level: FindingLevel = "proved", terms: Mapping[str, Any] | None = None, memory_only: str = "",
-    **options: Any,
+    also: tuple[str, ...] = (), **options: Any,
 ) -> Callable[[Lived], Lived]:  # fmt: skip
-    """Add a broken history in which each of these checks has a finding of this level."""
-    return entered(names, level, options, terms or {}, memory_only)
+    """Add a broken history. Each of these checks has a finding of this level, and no others but `also` have any."""
+    return entered(Case(no_exchanges, names, level, options, terms or {}, memory_only, also=also))
 
 
 def lawful(
-    *names: str, terms: Mapping[str, Any] | None = None, memory_only: str = "", **options: Any
-) -> Callable[[Lived], Lived]:
-    """Add a lawful history in which these checks find nothing, and no check proves anything."""
-    return entered(names, None, options, terms or {}, memory_only)
-
-
-def entered(
-    names: tuple[str, ...], level: FindingLevel | None, options: Mapping[str, Any], terms: Mapping[str, Any],
-    memory_only: str,
+    *names: str, complete: bool = False, terms: Mapping[str, Any] | None = None, memory_only: str = "",
+    also: tuple[str, ...] = (), **options: Any,
 ) -> Callable[[Lived], Lived]:  # fmt: skip
-    """Return the decorator that enters a history into the table."""
-    unknown = set(names) - set(checks())
-    assert names and not unknown, f"expected names of checks, got {sorted(unknown)}"
+    """Add a lawful history for these checks. No checks but `also` find anything. `complete`: nor with `--complete`."""
+    return entered(Case(no_exchanges, names, None, options, terms or {}, memory_only, also=also), complete=complete)
+
+
+def unproved(
+    *, complete: bool = False, memory_only: str = "", ended: bool = True, **options: Any
+) -> Callable[[Lived], Lived]:
+    """Add a lawful history without DescribeConfigs. No check proves anything. `complete`: nor with `--complete`."""
+    options = {"compacted": None, **options}
+    return entered(Case(no_exchanges, (), None, options, {}, memory_only, ended), complete=complete)
+
+
+def no_exchanges(history: History) -> None:
+    """Add nothing."""
+
+
+def entered(case: Case, *, complete: bool = False) -> Callable[[Lived], Lived]:
+    """Return the decorator that enters a history into the table. `complete`: also as a complete record."""
+    unknown = {*case.checks, *case.also} - set(checks())
+    assert not unknown, f"expected names of checks, got {sorted(unknown)}"
 
     def enter(lived: Lived) -> Lived:
-        CASES.append(Case(lived, names, level, options, terms, memory_only))
+        CASES.append(replace(case, lived=lived))
+        if complete:
+            CASES.append(replace(case, lived=lived, terms={**case.terms, "complete": True}))
         return lived
 
     return enter
