@@ -2,7 +2,7 @@
 
     {"listening": "api == Produce"}         the filter in its long form: from now on nothing is missed
     {"request": {…}}                        the data of a request event
-    {"dropped": 12}                         so many did not fit, since the listener reads too slowly
+    {"dropped": 12, "apis": {"Fetch": 12}}  exchanges that did not fit, since the listener reads too slowly
     {"unknown": 3, "why": "…"}              so many could not be judged by the filter
                                             an empty line now and then: all is well, and nothing was to be told
 

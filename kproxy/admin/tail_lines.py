@@ -57,7 +57,7 @@ class TailLines:
         self.something = trio.Event()
         lines: list[Mapping[str, Any]] = [{"request": told(seen)} for seen in self.sink.drain(AT_ONCE)]
         if missed := self.sink.missed():
-            lines += [{"dropped": missed.dropped}] if missed.dropped else []
+            lines += [{"dropped": missed.dropped, "apis": missed.apis}] if missed.dropped else []
             lines += [{"unknown": missed.unknown, "why": missed.why}] if missed.unknown else []
         return b"".join(map(line, lines))
 

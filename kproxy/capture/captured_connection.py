@@ -30,6 +30,7 @@ class ClientNote(TypedDict, total=False):
 class Note(ClientNote, total=False):
     """Note at a packet. At the first packet of a connection: its number and client. At the last of a frame: the rest.
 
+    `older`: the connection began before the capture. `earlier`: API key of a response to a request before it.
     `who`: news about the client since the connection's first packet. `acks`: of a Produce request, if its kept bytes
     lack them. `withheld`: why the frame is not whole. `sketch`: its bytes are a sketch. `rules`, `answered_by`,
     `rule_wait`, `other_wait`, `outcome`: of the exchange that ends with the frame. `throttle`: its throttle_time_ms,
@@ -38,6 +39,8 @@ class Note(ClientNote, total=False):
     """
 
     connection: int
+    older: bool
+    earlier: int
     who: ClientNote
     acks: int
     withheld: str
@@ -96,7 +99,7 @@ class CapturedConnection:
     """Connection in a capture; `number` counts them from 1 on, or is kproxy's own where that wrote the file.
 
     `interface`: its name, empty if it has none. `server_address`, `server_port`: the client's peer. `exchanges`:
-    requests so far. `over`: when it ended, as far as that is in the file.
+    requests so far. `over`: when it ended, as far as that is in the file. `older`: it began before the capture.
     """
 
     number: int
@@ -109,6 +112,7 @@ class CapturedConnection:
     names: TopicIdNames = field(repr=False)
     over: float | None = None
     exchanges: int = 0
+    older: bool = False
     cluster: str | None = None
     listener: str | None = None
     node: int | None = None
@@ -118,7 +122,8 @@ class CapturedConnection:
     software_version: str | None = None
 
     def take_note(self, note: Mapping[str, Any]) -> None:
-        """Set the fields of which a note of kproxy's tells."""
+        """Set the fields that a note has."""
+        self.older = note.get("older", self.older)
         for name in NOTED_FIELDS:
             if name in note:
                 setattr(self, name, note[name])

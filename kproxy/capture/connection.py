@@ -30,13 +30,17 @@ class TcpConnection:
     segment. Of both directions, the client's comes first.
     """
 
-    __slots__ = ("client", "directions", "ended", "exchanges", "fins", "framers", "initial", "last", "takers", "who")
+    __slots__ = (
+        "client", "directions", "ended", "exchanges", "fins", "framers", "gap_from", "gap_to", "initial", "last",
+        "takers", "who",
+    )  # fmt: skip
 
     def __init__(
         self, who: CapturedConnection, client: tuple[bytes, int], take: Callable[[ObservedExchange], None], *,
         most: int, own: bool, begun_before: bool,
     ) -> None:  # fmt: skip
         self.who, self.client = who, client
+        who.older = begun_before
         self.exchanges = ExchangePairing(who, take, own=own)
         self.framers = (
             Framer(begins_request, most, lost=begun_before),
@@ -49,6 +53,9 @@ class TcpConnection:
         """Sequence numbers behind the last bytes, as the ends of both directions have them."""
         self.ended = 0
         self.last = who.opened
+        self.gap_from: float | None = None
+        self.gap_to: float | None = None
+        """Seconds since 1970 of the first and the last piece with missing bytes."""
 
     def begin(self, side: int, sequence: int) -> bool:
         """Take a SYN of this side; False if it is not this connection's, because the ports are used again."""
@@ -70,6 +77,8 @@ class TcpConnection:
         if segment.size:
             framer, take = self.framers[side], self.takers[side]
             for piece in direction.receive(segment.sequence, segment.data, segment.size, time):
+                if piece.missing:
+                    self.gap_from, self.gap_to = min(piece.time, self.gap_from or piece.time), time
                 frames = framer.receive(piece)
                 for cut in frames:
                     take(cut, note if note and cut is frames[-1] else NOTHING)
@@ -82,10 +91,18 @@ class TcpConnection:
             self.ended |= 1 << side
         return self.ended == BOTH
 
+    @property
+    def damaged(self) -> bool:
+        """Return True if frames of the connection may be missing between those that were read."""
+        lost = any(direction.gaps for direction in self.directions) or any(one.lost_places for one in self.framers)
+        return lost or bool(self.exchanges.unread)
+
     def finish(self, time: float | None) -> None:
         """Take what waited for missing bytes without them: the connection or the capture (`time` None) is over."""
         for side, direction in enumerate(self.directions):
             for piece in direction.give_up():
+                if piece.missing:
+                    self.gap_from, self.gap_to = min(piece.time, self.gap_from or piece.time), self.last
                 for cut in self.framers[side].receive(piece):
                     self.takers[side](cut, NOTHING)
         self.exchanges.end()

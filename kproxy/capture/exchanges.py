@@ -54,18 +54,33 @@ def begins_request(data: bytes) -> bool:
 class ExchangePairing:
     """Pairing of the frames of one connection. `own`: the capture is kproxy's, so raw SASL tokens are not in it.
 
-    `unread`: frames whose beginning is missing; `strangers`: responses without their requests; `tokens`: raw SASL
-    tokens, which are passed over; `alien`: the first frame is not Kafka's, so none on the connection is read.
+    `unread`: frames without their beginning. `earlier`: responses to requests before the capture, which are skipped.
+    `strangers`: other responses without requests. `tokens`: raw SASL tokens, which are skipped.
+    `alien`: the first frame is not Kafka's, so none on the connection is read. `apis`: keys of the requests.
     """
 
-    __slots__ = ("alien", "own", "pending", "raw", "strangers", "take", "tokens", "unread", "who")
+    __slots__ = (
+        "alien",
+        "apis",
+        "earlier",
+        "matched",
+        "own",
+        "pending",
+        "raw",
+        "strangers",
+        "take",
+        "tokens",
+        "unread",
+        "who",
+    )
 
     def __init__(self, who: CapturedConnection, take: TakeExchange, *, own: bool) -> None:
         self.who, self.take, self.own = who, take, own
         self.pending: deque[ObservedExchange] = deque()
         self.raw: RawTokens | None = None
-        self.unread = self.strangers = self.tokens = 0
-        self.alien = False
+        self.unread = self.strangers = self.earlier = self.tokens = 0
+        self.apis: set[int] = set()
+        self.alien = self.matched = False
 
     def request(self, cut: CutFrame, note: Note) -> None:
         """Take the client's next frame. `note`: the note at its last packet."""
@@ -79,6 +94,8 @@ class ExchangePairing:
             return
         key, version, correlation_id = _REQUEST(data)
         self.who.exchanges += 1
+        if key in schema.paths():
+            self.apis.add(key)
         seen = ObservedExchange(
             self.who, self.who.exchanges, key, version, correlation_id, client_id(data, key, version), None
         )
@@ -106,14 +123,23 @@ class ExchangePairing:
         if len(cut.data) < 4:
             self.unread += 1
             return
+        if "earlier" in note:
+            self.earlier += 1
+            if note["earlier"] in schema.paths():
+                self.apis.add(note["earlier"])
+            return
         correlation_id = _RESPONSE(cut.data)[0]
         pending = self.pending
         if not pending or pending[0].correlation_id != correlation_id:
             if all(one.correlation_id != correlation_id for one in pending):
-                self.strangers += 1
+                # Brokers answer in order. So before the first match the request may have come before the capture.
+                before = self.who.older and not self.matched
+                self.earlier += before
+                self.strangers += not before
                 return
             while pending[0].correlation_id != correlation_id:
                 self._give_up(pending.popleft())
+        self.matched = True
         seen = pending.popleft()
         seen.response = captured_frame(cut, seen.key, seen.version, RESPONSE, note, own=self.own)
         seen.outcome = "answered"

@@ -60,12 +60,24 @@ class CaptureCounts:
     unread: int = 0
     strangers: int = 0
     tokens: int = 0
+    older: int = 0
+    """Connections that began before the capture and have exchanges in it."""
+    earlier: int = 0
+    """Responses to requests before the capture, which are skipped."""
+    gaps_from: float | None = None
+    gaps_to: float | None = None
+    """Times of the first and the last missing byte, in seconds since 1970."""
     began: float | None = None
     ended: float | None = None
 
     def add(self, connection: TcpConnection) -> None:
         """Add the counts of a connection that is over."""
         exchanges = connection.exchanges
+        self.older += connection.who.older and bool(exchanges.apis or exchanges.earlier)
+        self.earlier += exchanges.earlier
+        if connection.gap_from is not None and connection.gap_to is not None:
+            self.gaps_from = min(connection.gap_from, self.gaps_from or connection.gap_from)
+            self.gaps_to = max(connection.gap_to, self.gaps_to or connection.gap_to)
         for direction, framer in zip(connection.directions, connection.framers, strict=True):
             self.gaps += direction.gaps
             self.lost_bytes += direction.lost
@@ -105,6 +117,10 @@ class Capture:
         self.undecided = UndecidedConnections()
         self.ended: dict[FlowKey, float] = {}
         self.over: list[ObservedExchange] = []
+        self.damaged: set[int] = set()
+        """Keys of the APIs of connections that lack bytes between recorded exchanges."""
+        self.older_apis: set[int] = set()
+        """Keys of the APIs of connections that began before the capture."""
 
     @property
     def own(self) -> bool:
@@ -226,6 +242,10 @@ class Capture:
         connection = self.open.pop(key)
         connection.finish(time)
         self.counts.add(connection)
+        if connection.damaged:
+            self.damaged |= connection.exchanges.apis
+        if connection.who.older:
+            self.older_apis |= connection.exchanges.apis
         if self.closed is not None:
             self.closed(connection.who)
 

@@ -37,6 +37,9 @@ AROUND = 4096
 APART = 100_003
 """Between the first sequence numbers of two connections, so that they differ where ports are used again."""
 NOTHING: Mapping[str, Any] = {}
+PartNote = Mapping[str, Any]
+"""Traffic that one process did not record. `dropped`: exchanges by API, for want of time. `open`: requests by API that
+were under way when the capture ended. `topics`: why topics were not recorded."""
 
 CaptureEndpoint = tuple[str, int]
 ToWallTime = Callable[[float], float]
@@ -86,18 +89,26 @@ class CaptureWriter:
         )
         self._put([pcapng.section(APPLICATION, [comment]), *(pcapng.interface(name) for name in INTERFACES)])
 
-    def write(self, seen: ObservedExchange, server: CaptureEndpoint, *, opened: float | None = None) -> None:
+    def write(
+        self, seen: ObservedExchange, server: CaptureEndpoint, *, opened: float | None = None, older: bool = False
+    ) -> None:
         """Write an exchange between the client and kproxy at `server`.
 
-        `opened`: when the client connected, if known.
+        `opened`: when the client connected, if known. `older`: before the capture began.
         """
-        self._exchange(CLIENT, seen, server, opened)
+        self._exchange(CLIENT, seen, server, opened, older=older)
         self.written.exchanges += 1
 
-    def write_broker(self, seen: ObservedExchange, broker: CaptureEndpoint, *, opened: float | None = None) -> None:
-        """Write the exchange as it passed between kproxy and the broker; the client's port stands for kproxy's own."""
-        self._exchange(BROKER, seen, broker, opened)
+    def write_broker(
+        self, seen: ObservedExchange, broker: CaptureEndpoint, *, opened: float | None = None, older: bool = False
+    ) -> None:
+        """Write the exchange as it passed between kproxy and the broker; the client's port replaces kproxy's own."""
+        self._exchange(BROKER, seen, broker, opened, older=older)
         self.written.broker_exchanges += 1
+
+    def write_own(self, seen: ObservedExchange, broker: CaptureEndpoint) -> None:
+        """Write an exchange of kproxy's own with a broker, which records topics."""
+        self._exchange(BROKER, seen, broker, None, older=False)
 
     def most(self, seen: ObservedExchange) -> int:
         """Return the bytes that the file grows by at most when this is written, with what stands at its end."""
@@ -114,22 +125,36 @@ class CaptureWriter:
             if known is not None:
                 self._put(known.talk.close(self.wall(now)))
 
-    def finish(self, now: float, stopped: str, dropped: int = 0) -> None:
-        """Write the last block: why the capture ended, and how many exchanges were dropped for want of time."""
+    def finish(
+        self, now: float, stopped: str, dropped: int = 0, *, writers: int | None = None, part: PartNote | None = None
+    ) -> None:
+        """Write the last block: why the capture ended, and how many exchanges were dropped for want of time.
+
+        `writers`: processes that wrote into the file. `part`: this one's note, if it is the only one.
+        """
         written = self.written
         written.dropped = dropped
         comment = pcapng.note(stopped=stopped, exchanges=written.exchanges, broker_exchanges=written.broker_exchanges,
-                           connections=written.connections, dropped=dropped)  # fmt: skip
+                           connections=written.connections, dropped=dropped, writers=writers, part=part)  # fmt: skip
         self._put([pcapng.statistics(CLIENT, self.wall(now), dropped, comment)])
         self.file.flush()
 
-    def _exchange(self, side: int, seen: ObservedExchange, server: CaptureEndpoint, opened: float | None) -> None:
+    def finish_part(self, now: float, part: PartNote) -> None:
+        """Write the last block of one process of several, with the traffic that it did not record."""
+        self._put([pcapng.statistics(CLIENT, self.wall(now), 0, pcapng.note(part=part))])
+        self.file.flush()
+
+    def _exchange(
+        self, side: int, seen: ObservedExchange, server: CaptureEndpoint, opened: float | None, *, older: bool
+    ) -> None:
         request, response = seen.request, seen.response
         first = request or response
         if first is None:
             return
-        known, news = self._known(side, seen.who, server, first.first if opened is None else opened)
+        known, news = self._known(side, seen.who, server, first.first if opened is None else opened, older=older)
         note = about_exchange(seen) | ({"who": news} if news else {})
+        if request is None:
+            note["earlier"] = seen.key
         if request is not None:
             self._frame(known.talk, 0, seen, request, {} if response else note)
         if response is not None:
@@ -153,7 +178,7 @@ class CaptureWriter:
         written.ended = last if written.ended is None else max(last, written.ended)
 
     def _known(
-        self, side: int, who: Who, server: CaptureEndpoint, opened: float
+        self, side: int, who: Who, server: CaptureEndpoint, opened: float, *, older: bool
     ) -> tuple[ConnectionInFile, dict[str, Any]]:
         """Return the connection, begun in the file if need be, and what has become known of it since."""
         about = about_client(who)
@@ -171,7 +196,7 @@ class CaptureWriter:
         )
         self.open[side, who.number] = known
         self.written.connections += side == CLIENT
-        self._put(known.talk.open(self.wall(opened), pcapng.note(connection=who.number, **about)))
+        self._put(known.talk.open(self.wall(opened), pcapng.note(connection=who.number, older=older or None, **about)))
         return known, {}
 
     def _address(self, host: str) -> bytes:

@@ -102,7 +102,7 @@ class Trouble:
 
 def said_of(capture: Capture) -> Iterator[str]:
     """Yield in words what is missing in a capture, a line for each kind of loss."""
-    for text in losses(capture):
+    for text, *_ in losses(capture):
         yield f"{capture.file.path}: {text}"
 
 

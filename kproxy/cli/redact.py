@@ -64,9 +64,9 @@ def write(source: str, target: str, redaction: Redaction) -> Capture:
                 assert isinstance(who, CapturedConnection), "the reader made it"
                 server = (who.server_address, who.server_port)
                 if who.interface == BROKER and capture.own:
-                    writer.write_broker(shown, server, opened=who.opened)
+                    writer.write_broker(shown, server, opened=who.opened, older=who.older)
                 else:
-                    writer.write(shown, server, opened=who.opened)
+                    writer.write(shown, server, opened=who.opened, older=who.older)
                 last = max(last, *(frame.last for frame in (shown.request, shown.response) if frame is not None))
             for gone in ended:
                 writer.closed(gone, last if gone.over is None else gone.over)

@@ -16,7 +16,7 @@ from kproxy.cli.admin_client import Admin, with_admin
 from kproxy.cli.filters import make_filter
 from kproxy.cli.interrupt import Interruption
 from kproxy.cli.verify_follow import follow
-from kproxy.cli.verify_input import JudgedRecording, by_time, recordings, told
+from kproxy.cli.verify_input import JudgedRecording, by_time, filtered, recordings, told
 from kproxy.errors import InputError, KproxyError
 from kproxy.named_file import reason
 from kproxy.observe.filter.filter import Filter
@@ -26,7 +26,7 @@ from kproxy.verify import Finding, Verdict, Verifier, VerifyTerms, checks, expla
 from kproxy.verify.finding import LEVELS, FindingLevel
 from kproxy.verify.html_report import report_html
 from kproxy.verify.json_report import report_json
-from kproxy.verify.terms import BadTerm, terms_of
+from kproxy.verify.terms import BadTerm, outside, terms_of
 from kproxy.verify.text_report import MOST_SHOWN, finding_lines, report_lines
 
 
@@ -70,6 +70,7 @@ DURATION, SIZE = Quantity("DURATION", parse_duration), Quantity("SIZE", parse_si
     help="The lowest level for which the exit code is 1.",
 )
 @click.option("--compacted", metavar="TOPIC,…", help="Topics that brokers compact.")
+@click.option("--not-compacted", metavar="TOPIC,…", help="Topics that brokers never compact.")
 @click.option("--retention", metavar="TOPIC=DURATION,…", help="How long brokers keep the records of topics.")
 @click.option(
     "--complete",
@@ -188,12 +189,14 @@ def bad(message: str) -> click.exceptions.Exit:
 def terms_given(level: FindingLevel, given: Mapping[str, Any]) -> VerifyTerms:
     """Return the terms that options ask for. Raises UsageError."""
     read = dict(given) | {"level": level, "memory": int(given["memory"]), "retention": retention(given["retention"])}
-    for name in ("only", "without", "compacted"):
-        read[name] = words(given[name])
+    for name in ("only", "without", "compacted", "not_compacted"):
+        read[name] = None if given[name] is None else words(given[name])
+        if read[name] == []:
+            raise click.UsageError(f"--{name.replace('_', '-')}: expected a name, got none")
     try:
         return terms_of(read)
     except BadTerm as error:
-        raise click.UsageError(f"--{error.name}: {error}") from None
+        raise click.UsageError(f"--{error.name.replace('_', '-')}: {error}") from None
 
 
 def retention(given: str | None) -> dict[str, str]:
@@ -223,12 +226,12 @@ def verdict_of(files: Sequence[str], wanted: Filter, terms: VerifyTerms, *, as_j
         verifier.add(exchange)
     terms.incomplete.extend(told(found))
     if interruption.asked:
-        terms.incomplete.append(f"it was read up to exchange {verifier.exchanges:,} only, until Ctrl-C")
+        terms.incomplete.append(outside(f"it was read up to exchange {verifier.exchanges:,} only, until Ctrl-C"))
     for one in found:
         verifier.note_not_told(one.not_told())
     verifier.strangers = sum(one.strangers for one in found)
     if wanted:
-        terms.incomplete.append(f"only exchanges that fit {wanted} were looked at")
+        terms.incomplete.append(filtered(f"only exchanges that fit {wanted} were looked at", str(wanted)))
     verdict = verifier.verdict()
     if "-" not in files and any(one.batches for one in verdict.findings):
         explain(verdict, by_time(recordings(files), wanted))

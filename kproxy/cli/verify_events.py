@@ -14,7 +14,7 @@ from kproxy.events.schema import RECOVERED_EVENT, REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.observe.filter.view import EventView
 from kproxy.sinks.audit.event_files import session_of
 from kproxy.verify.event_reader import seconds
-from kproxy.verify.terms import RecordClock
+from kproxy.verify.terms import MissingPart, RecordClock
 
 MOST_SOURCES = 10_000
 STEADY = 0.5
@@ -79,13 +79,13 @@ class JudgedEvents:
         if len(self.newest) < MOST_SOURCES:
             self.newest[source] = max(newest, ended)
 
-    def missing(self) -> Iterator[str]:
-        """Yield in sentences what is not in them, once they were read."""
-        yield from self.trouble.lines()
+    def missing(self) -> Iterator[MissingPart]:
+        """Yield the parts that the files lack, after they were read."""
+        yield from map(MissingPart, self.trouble.lines())
         if self.lost:
-            yield f"{self.lost} events were dropped, or lost with a process that was killed"
+            yield MissingPart(f"{self.lost} events were dropped, or lost with a process that was killed")
         if self.gaps > self.lost:
-            yield f"{self.gaps - self.lost} events are missing between those that are there"
+            yield MissingPart(f"{self.gaps - self.lost} events are missing between others")
 
     def not_told(self) -> Mapping[str, int]:
         """Return by API how many requests are told by the minute only, once they were read."""

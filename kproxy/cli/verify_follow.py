@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import replace
@@ -13,11 +14,13 @@ import msgspec
 from kproxy.cli.admin_client import Admin
 from kproxy.cli.exchange_input import judge
 from kproxy.cli.interrupt import Interruption
+from kproxy.cli.verify_input import filtered
 from kproxy.errors import InternalError
 from kproxy.events.schema import REQUEST_EVENT
 from kproxy.observe.filter.filter import Filter
 from kproxy.terminal import say
 from kproxy.verify import Finding, Verdict, Verifier, VerifyTerms
+from kproxy.verify.terms import MissingPart
 
 LOOK = 2.0
 """Seconds from one look at what is found to the next, at least."""
@@ -29,13 +32,17 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class FollowedProxy:
-    """Traffic of a running proxy from now on. `dropped`, `unknown`: exchanges that came faster than they were read, and
-    that the filter could not judge. `ended`: why there is no more, empty as long as there may be."""
+    """Traffic of a running proxy after the first line of its stream.
+
+    `dropped`: exchanges that came faster than they were read, with their APIs as far as the proxy reports them.
+    `unknown`: exchanges that the filter could not judge. `ended`: the reason of its end, empty before it.
+    """
 
     def __init__(self, admin: Admin, wanted: Filter) -> None:
         self.admin, self.wanted = admin, wanted
         self.listening = False
         self.dropped = self.unknown = 0
+        self.dropped_apis: Counter[str] = Counter()
         self.ended = ""
 
     def lines(self) -> Generator[dict[str, Any]]:
@@ -56,11 +63,18 @@ class FollowedProxy:
                 raise
             self.ended = str(error)
 
-    def missing(self) -> list[str]:
-        """Return in sentences what is missing in what was read up to now."""
-        told = [f"{self.dropped} exchanges came faster than they were read, and were left out"] if self.dropped else []
-        told += [f"{self.unknown} exchanges could not be judged by the filter"] if self.unknown else []
-        return told + ([f"only exchanges that fit {self.wanted} were looked at"] if self.wanted else [])
+    def missing(self) -> list[MissingPart]:
+        """Return the parts of the traffic that were not read up to now."""
+        parts: list[MissingPart] = []
+        if self.dropped:
+            apis = frozenset(self.dropped_apis) if sum(self.dropped_apis.values()) == self.dropped else None
+            text = f"{self.dropped} exchanges came faster than they were read, and were left out"
+            parts.append(MissingPart(text, apis, apis))
+        if self.unknown:
+            parts.append(MissingPart(f"{self.unknown} exchanges could not be judged by the filter"))
+        if self.wanted:
+            parts.append(filtered(f"only exchanges that fit {self.wanted} were looked at", str(self.wanted)))
+        return parts
 
 
 def follow(admin: Admin, wanted: Filter, terms: VerifyTerms, tell: Callable[[Finding], object]) -> Verdict:
@@ -74,6 +88,7 @@ def follow(admin: Admin, wanted: Filter, terms: VerifyTerms, tell: Callable[[Fin
             if "request" in line:
                 verifier.take_event(line["request"])
             proxy.dropped += line.get("dropped") or 0
+            proxy.dropped_apis.update(line.get("apis") or {})
             proxy.unknown += line.get("unknown") or 0
             began = monotonic()
             if began < due:

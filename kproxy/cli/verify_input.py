@@ -6,22 +6,25 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 from kproxy.capture.info import merged
-from kproxy.capture.losses import losses
+from kproxy.capture.losses import losses, noted_losses
 from kproxy.capture.pairs import BothSides, paired
 from kproxy.capture.reader import Capture
 from kproxy.cli.exchange_input import NoInput, kind_of, make_data
 from kproxy.cli.verify_events import JudgedEvents, event_streams
-from kproxy.errors import CaptureError, InputError
+from kproxy.errors import CaptureError, FilterError, InputError
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import EventView, ExchangeView
 from kproxy.observe.records import OF_FILES
 from kproxy.verify.event_reader import seconds
-from kproxy.verify.terms import RecordClock
+from kproxy.verify.reading import TELLERS
+from kproxy.verify.terms import NO_APIS, MissingPart, RecordClock, outside
 from kproxy.verify.verifier import VerifiedExchange
+from kproxy.wire.table import schema
 
 ENDINGS = (".pcapng", ".pcap", ".pcapng.gz", ".pcap.gz", ".cap")
 LONGEST_FRAME = 64 << 20
@@ -64,20 +67,22 @@ class JudgedCapture:
         """Return nothing: a capture has each request by itself."""
         return {}
 
-    def missing(self) -> Iterator[str]:
-        """Yield in sentences what is not in it, once it was read."""
+    def missing(self) -> Iterator[MissingPart]:
+        """Yield the parts that the capture lacks, after it was read."""
         capture = self.capture
         if self.problem:
-            yield f"it was read up to where it is damaged: {self.problem}"
-        yield from losses(capture)
+            yield outside(f"it was read up to where it is damaged: {self.problem}")
+        for loss in losses(capture):
+            yield MissingPart(*loss)
         if capture.own:
-            begin, end = merged(capture.file.notes), merged(capture.file.ends)
-            if end.get("dropped"):
-                yield f"its writer had no time for {end['dropped']} exchanges"
+            begin = merged(capture.file.notes)
+            for loss in noted_losses(capture):
+                yield MissingPart(*loss)
             if begin.get("filter"):
-                yield f"it has only what fits the filter {begin['filter']}"
+                yield filtered(f"it has only what fits the filter {begin['filter']}", str(begin["filter"]))
             if begin.get("payload") in ("none", "head"):
-                yield f"of long frames it has only the beginning (--payload {begin['payload']})"
+                text = f"of long frames it has only the beginning (--payload {begin['payload']})"
+                yield MissingPart(text, NO_APIS, NO_APIS)  # frames that are cut are counted by their APIs
 
 
 JudgedRecording = JudgedCapture | JudgedEvents
@@ -143,8 +148,22 @@ def over(exchange: VerifiedExchange) -> float:
     return -math.inf if frame is None else frame.last
 
 
-def told(found: Sequence[JudgedRecording]) -> Iterator[str]:
-    """Yield what is missing in recordings that were read; with their names, if there are several."""
+def told(found: Sequence[JudgedRecording]) -> Iterator[MissingPart]:
+    """Yield the parts that recordings lack, after they were read; with their paths if there are several."""
     for one in found:
-        for sentence in one.missing():
-            yield sentence if len(found) == 1 else f"{one.path}: {sentence}"
+        for part in one.missing():
+            yield part if len(found) == 1 else replace(part, text=f"{one.path}: {part.text}")
+
+
+def filtered(text: str, wanted: str) -> MissingPart:
+    """Return the part that a filter leaves out: exchanges of each API that it does not accept as a whole."""
+    try:
+        accepted = Filter(wanted)
+    except FilterError:
+        return MissingPart(text)
+    apis = frozenset(
+        api.name
+        for api in map(schema.load, TELLERS)
+        if not all(accepted.certain(api.key, version) for version in api.versions)
+    )
+    return MissingPart(text, apis, apis)

@@ -13,18 +13,21 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import IO, Any, Literal, cast
 
 from kproxy.capture.policy import Policy
-from kproxy.capture.writer import CaptureEndpoint, CaptureWriter, ToWallTime, WrittenTotals
+from kproxy.capture.writer import CaptureEndpoint, CaptureWriter, PartNote, ToWallTime, WrittenTotals
 from kproxy.observe.exchange import Frame, ObservedExchange, Who
 from kproxy.rules.shared_numbers import NumberCells
 from kproxy.system.files import BINARY
+from kproxy.wire.table import schema
 
 MOST_KEPT = 1 << 18
 """Bytes that are collected; as much as a file's buffer."""
@@ -34,12 +37,21 @@ MOST_WAITING = 20_000
 """Exchanges that wait to be written; a second's worth of small ones."""
 MOST_WAITING_BYTES = 64 << 20
 """Bytes of their frames, which no garbage collector can free while they wait."""
+LONGEST_TROUBLE = 300
+"""Characters of the reason why topics were not recorded."""
 FLUSH = 1.0
 """Seconds after which what was written can be read by others."""
 PERMISSIONS = 0o600  # it holds what clients write
 
+LAST_ENTRIES = 2.0
+"""Seconds at the end of a capture for entries that the loop adds."""
+
 StopReason = Literal["", "asked", "max_size", "max_seconds", "max_exchanges", "proxy_ended", "failed"]
 QueuedCall = tuple[Callable[..., None], tuple[Any, ...], int]
+
+
+DONE: QueuedCall = (lambda: None, (), 0)
+"""Entry after the last one that the loop adds at the end of a capture."""
 
 
 class BlockFile:
@@ -116,15 +128,23 @@ class CaptureLimits:
 class CaptureFile:
     """File of one capture with the thread that writes it, which starts at once.
 
-    `over` is called in the thread when it has ended. `part`: other processes write into the file, too, and another one
-    has begun it. Raises OSError, such as for a file that is there already.
+    `over` is called in the thread when it has ended. `ending` is called in the thread after the last exchange. It has
+    the loop add entries and call `done`; None: the loop adds none. `part`: several processes write
+    into the file, and another one has begun it. Raises OSError, such as FileExistsError.
     """
 
     def __init__(
         self, path: Path, policy: Policy, limits: CaptureLimits, wall: ToWallTime, over: Callable[[], None],
-        about: dict[str, Any], part: CapturePart | None = None,
+        about: dict[str, Any], part: CapturePart | None = None, ending: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
-        self.part = part
+        self.part, self.ending = part, ending
+        self.dropped_apis: Counter[str] = Counter()
+        self.open: Counter[str] = Counter()
+        """Requests by API that were under way when the capture ended."""
+        self.trouble = ""
+        """Why the topics of the capture were not recorded, or not all of them."""
+        self.cut_at = inf
+        """Monotonic seconds from which exchanges are no longer taken."""
         self.path, self.policy, self.limits, self.wall, self.over = path, policy, limits, wall, over
         self.about = about
         self.stopped: StopReason = ""
@@ -162,11 +182,14 @@ class CaptureFile:
     def exchange(self, seen: ObservedExchange, server: CaptureEndpoint, opened: float | None, *, behind: bool) -> None:
         """Queue an exchange to be written, or drop it if there is no room. `behind`: as the broker saw it."""
         if self.stopped or self.leaving:
+            if not behind and (seen.request is None or seen.request.first <= self.cut_at):
+                self.count(self.open, seen)
             return
         size = length(seen.request) + length(seen.response)
         waiting = self.put_bytes - self.done_bytes
         if self.queue.qsize() >= MOST_WAITING or (waiting and waiting + size > MOST_WAITING_BYTES):
             self.dropped += 1
+            self.count(self.dropped_apis, seen)
             return
         self.put_bytes += size
         self.queue.put((self._behind if behind else self._front, (seen, server, opened), size))
@@ -176,8 +199,25 @@ class CaptureFile:
         if not self.stopped:
             self.queue.put((self._closed, (who, now), 0))
 
+    def own(self, exchanges: Iterable[ObservedExchange], server: CaptureEndpoint, now: float) -> None:
+        """Queue exchanges of a connection of kproxy's own, and its end."""
+        for seen in exchanges:
+            self.queue.put((self._own, (seen, server), 0))
+            who = seen.who
+        self.queue.put((self._closed, (who, now), 0))
+
+    def done(self) -> None:
+        """Mark the last entry that the loop adds at the end."""
+        self.queue.put(DONE)
+
+    def count(self, counts: Counter[str], seen: ObservedExchange) -> None:
+        """Count an exchange by its API. Clients choose the keys that the table lacks, so these are not counted."""
+        if seen.key in schema.paths():
+            counts[seen.api] += 1
+
     def stop(self, why: StopReason = "asked") -> None:
         """Stop taking exchanges; the thread writes those that wait, then ends. `join` waits for that."""
+        self.cut_at = min(self.cut_at, monotonic())
         self.stop_reason, self.leaving = why, True
         self.queue.put(None)
 
@@ -196,9 +236,18 @@ class CaptureFile:
                     begun=self.part is not None, names_from=0 if self.part is None else self.part.names_from,
                 )  # fmt: skip
                 why = self._write(self.writer)
+                self.cut_at = min(self.cut_at, monotonic())
                 self.stopped = why
+                if why != "proxy_ended":
+                    self._write_last(self.writer)
+                note = {"dropped": self.dropped_apis, "open": self.open}
+                part: PartNote = {name: dict(counts) for name, counts in note.items() if counts}
+                if self.trouble:
+                    part = {**part, "topics": self.trouble[:LONGEST_TROUBLE]}
                 if self.part is None:
-                    self.writer.finish(monotonic(), why, self.dropped)
+                    self.writer.finish(monotonic(), why, self.dropped, part=part)
+                else:
+                    self.writer.finish_part(monotonic(), part)
         except OSError as error:
             self.stopped, self.error = "failed", (error.strerror or str(error)).lower()
         except Exception as error:  # noqa: BLE001 (a mistake of kproxy's own ends the capture, and nothing else)
@@ -229,6 +278,25 @@ class CaptureFile:
             self.done_bytes += size
             if why:
                 return why
+
+    def _write_last(self, writer: CaptureWriter) -> None:
+        """Write the entries that the loop adds at the end. Exchanges in the queue count as open."""
+        if self.ending is None:
+            return
+        self.ending()
+        until = monotonic() + LAST_ENTRIES
+        while (left := until - monotonic()) > 0:
+            try:
+                entry = self.queue.get(timeout=left)
+            except Empty:
+                break
+            if entry is DONE:
+                return
+            if entry is not None and entry[0] == self._front:
+                self.count(self.open, entry[1][0])
+            elif entry is not None and entry[0] in (self._own, self._closed) and self._put(writer, *entry[:2]):
+                self.trouble = self.trouble or "the capture has reached its limit"
+        self.trouble = self.trouble or f"no answer in {LAST_ENTRIES:g} s"
 
     def _put(self, writer: CaptureWriter, call: Callable[..., None], given: tuple[Any, ...]) -> StopReason:
         """Write one entry; returns the limit that is reached or would be exceeded, "" for none."""
@@ -261,11 +329,15 @@ class CaptureFile:
 
     def _front(self, seen: ObservedExchange, server: CaptureEndpoint, opened: float | None) -> None:
         assert self.writer is not None, "the thread has made it"
-        self.writer.write(seen, server, opened=opened)
+        self.writer.write(seen, server, opened=opened, older=opened is None)
 
     def _behind(self, seen: ObservedExchange, server: CaptureEndpoint, opened: float | None) -> None:
         assert self.writer is not None, "the thread has made it"
-        self.writer.write_broker(seen, server, opened=opened)
+        self.writer.write_broker(seen, server, opened=opened, older=opened is None)
+
+    def _own(self, seen: ObservedExchange, server: CaptureEndpoint) -> None:
+        assert self.writer is not None, "the thread has made it"
+        self.writer.write_own(seen, server)
 
     def _closed(self, who: Who, now: float) -> None:
         assert self.writer is not None, "the thread has made it"

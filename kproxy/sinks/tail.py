@@ -7,13 +7,14 @@ counted: traffic never waits for a listener.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from kproxy.observe.exchange import Depth, Frame, ObservedExchange, Who
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import ExchangeView, MakeData
+from kproxy.wire.table import schema
 
 MOST_WAITING = 10_000
 """Exchanges; a second of a busy proxy."""
@@ -25,13 +26,16 @@ SMALLEST = 1000
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """Counts of what a listener was not shown since it last came: exchanges that did not fit, and exchanges that the
-    filter could not judge, with the reason of the last one.
+    """Counts of exchanges that a listener was not shown since its last call.
+
+    `dropped`: those that did not fit; `apis`: the same by API. `unknown`: those that the filter could not judge; `why`:
+    the reason of the last one.
     """
 
     dropped: int = 0
     unknown: int = 0
     why: str = ""
+    apis: Mapping[str, int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.dropped or self.unknown)
@@ -54,6 +58,7 @@ class TailSink:
         self.waiting: deque[tuple[ObservedExchange, int]] = deque()
         self.bytes = 0
         self.dropped = 0
+        self._dropped_apis: Counter[str] = Counter()
         self._missed_before = Missed()
 
     def depth(self, key: int, version: int) -> Depth:
@@ -68,6 +73,8 @@ class TailSink:
         size = SMALLEST + _kept(seen.request) + _kept(seen.response)
         if len(self.waiting) >= self.most or self.bytes + size > self.most_bytes:
             self.dropped += 1
+            if seen.key in schema.paths():  # clients choose the others, without end
+                self._dropped_apis[seen.api] += 1
         else:
             self.waiting.append((seen, size))
             self.bytes += size
@@ -95,7 +102,8 @@ class TailSink:
         """Return what the listener has missed since the last call."""
         now = Missed(self.dropped, self.wanted.unknown, self.wanted.why)
         before, self._missed_before = self._missed_before, now
-        return Missed(now.dropped - before.dropped, now.unknown - before.unknown, now.why)
+        apis, self._dropped_apis = self._dropped_apis, Counter()
+        return Missed(now.dropped - before.dropped, now.unknown - before.unknown, now.why, apis)
 
 
 def _kept(frame: Frame | None) -> int:

@@ -232,11 +232,12 @@ class Kproxy:
         return judged(self._tape(), asked, alone=self.alone).findings
 
     def verify(self, *, fail_on: FindingLevel = "proved", **asked: Any) -> None:
-        """Assert that the traffic of this test breaks no guarantee of Kafka: no acknowledged write is lost, nothing is
-        there twice, no commit is lost, and so on.
+        """Assert that the traffic of this test breaks no guarantee of Kafka.
+
+        Examples: no acknowledged write is lost, no batch is stored twice, no commit is lost.
 
         The arguments are the options of `kproxy verify`: `view`, `only`, `without`, `level`, `fail_on`, `compacted`,
-        `retention` (of a topic, in a mapping), `complete` and `records`. Without `complete`, the tape counts as
+        `not_compacted`, `retention` (by topic), `complete` and `records`. Without `complete`, the tape counts as
         complete for a cluster or names of the test's own. Raises AssertionError with the report, Misuse.
         """
         __tracebackhide__ = True

@@ -12,7 +12,7 @@ from kproxy.capture.pairs import BothSides, SideMatcher
 from kproxy.observe.exchange import ExchangeOutcome, Form, Frame, ObservedExchange
 from kproxy.verify import Verdict, VerifyTerms, explain, verify
 from kproxy.verify.finding import LEVELS, FindingLevel
-from kproxy.verify.terms import BadTerm, terms_of
+from kproxy.verify.terms import BadTerm, MissingPart, outside, terms_of
 from kproxy.verify.text_report import report_text
 from kproxy.wire.scan.head import acks_of
 from kproxy.wire.table import schema
@@ -22,7 +22,9 @@ from .exchanges import Topics
 from .recorder import Tape, TapedConnection, TapedExchange, TapedFrame, wants_no_answer
 from .rule_arguments import Misuse
 
-ARGUMENTS = frozenset(("view", "only", "without", "level", "compacted", "retention", "complete", "records"))
+ARGUMENTS = frozenset(
+    ("view", "only", "without", "level", "compacted", "not_compacted", "retention", "complete", "records")
+)
 """Names of what a test may say about its verification, besides `fail_on`."""
 NO_HEADER = 8
 """Bytes that a request has at least."""
@@ -87,6 +89,11 @@ class TapeReader:
         pairs = [both_sides(front, behind) for front, behind in (*matched, *matcher.rest())]
         pairs.sort(key=ended)
         return pairs
+
+    def apis_of(self, number: int) -> frozenset[str]:
+        """Return the APIs of the exchanges that the tape has of a connection."""
+        keys = {int.from_bytes(one.request[:2], "big") for one in self.taken if one.connection.session.number == number}
+        return frozenset(schema.load(key).name for key in keys & schema.paths().keys())
 
     def observed(self, taken: TapedExchange) -> ObservedExchange:
         """Return an exchange of the tape as an observer would have handed it out."""
@@ -162,11 +169,12 @@ def judged(tape: TapeReader, asked: Mapping[str, Any], *, alone: bool) -> Verdic
     terms = terms_asked(asked)
     if terms.view != "clients" and not tape.knows_brokers:
         terms = replace(terms, view="clients")
-        terms.incomplete.append("what passed at the brokers is not kept any more")
+        terms.incomplete.append(outside("the tape has dropped exchanges at the brokers"))
     if tape.forgotten:
-        terms.incomplete.append(f"{tape.forgotten} older exchanges are not kept any more")
+        terms.incomplete.append(outside(f"{tape.forgotten} older exchanges were dropped from the tape"))
     for (number, what), size in tape.cut.items():
-        terms.incomplete.append(f"connection {number}: a {what} says that it has {size} bytes, and nothing behind it")
+        text = f"connection {number}: expected the size of a {what}, got {size}; frames after it are not read"
+        terms.incomplete.append(MissingPart(text, undecided=tape.apis_of(number)))
     if asked.get("complete") is None:
         terms = replace(terms, complete=alone and not tape.began_before and not terms.incomplete)
     pairs = tape.pairs()

@@ -280,5 +280,5 @@ class AnswerOrderCheck(HistoryCheck):
         if not self.strangers:
             return ()
         says = f"{self.strangers} answers came without a request, twice, or out of turn"
-        doubts = () if self.terms.proves_absence else ("gaps",)
+        doubts = () if self.terms.proves_absence() else ("gaps",)
         return (Suspicion("answer-order", "proved", "the record", says, [], doubts),)

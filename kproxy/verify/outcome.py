@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from .checks import CheckDefinition, checks
 from .reading import ReadCounts
-from .terms import VerifyTerms
+from .terms import MissingPart, VerifyTerms, of_apis
 from .view import ViewVerifier
 
 
@@ -38,8 +38,9 @@ def obstacle(
             return lacking
     if events and check.events:
         return f"request events do not tell {check.events}"
-    if terms.incomplete:
-        return terms.incomplete[0]
+    missing = terms.undecided(check.apis)
+    if missing:
+        return missing
     reasons = [reason for view in views if (reason := view.obstacle(check.name))]
     if reasons:
         return reasons[0]
@@ -59,8 +60,8 @@ def not_in_record(counts: ReadCounts, check: str) -> str:
 
 
 def told_of_reading(terms: VerifyTerms, views: Sequence[ViewVerifier], counts: Sequence[ReadCounts]) -> list[str]:
-    """Return sentences about what the record does not have, as it was read."""
-    told = [sentence for side in counts for sentence in not_read(side)]
+    """Return sentences about exchanges that could not be read, times that went back, and findings that are omitted."""
+    told = [part.text for side in counts for part in not_read(side)]
     late = max((view.order.late for view in views), default=0)
     if late:
         told.append(f"{late} exchanges came more than ten seconds late, as with clocks that go back")
@@ -73,18 +74,18 @@ def told_of_reading(terms: VerifyTerms, views: Sequence[ViewVerifier], counts: S
     return told
 
 
-def not_remembered(views: Sequence[ViewVerifier]) -> Iterator[str]:
-    """Yield in a sentence that not all of what was read could be remembered."""
+def not_remembered(views: Sequence[ViewVerifier]) -> Iterator[MissingPart]:
+    """Yield a part if facts were evicted from memory."""
     forgotten = sum(view.state.partitions.evicted + view.state.topics.by_name.dropped for view in views)
     forgotten += sum(view.forgotten(check) for view in views for check in checks())
     if forgotten:
-        yield "not all of it was remembered, for want of memory"
+        yield MissingPart("not all of it was remembered, for want of memory")
 
 
-def not_read(counts: ReadCounts) -> Iterator[str]:
-    """Yield in sentences what of the record could not be read."""
+def not_read(counts: ReadCounts) -> Iterator[MissingPart]:
+    """Yield for each API the exchanges that could not be read."""
     for by_api, says in ((counts.not_kept, "were not kept"), (counts.damaged, "cannot be read")):
-        yield from (f"{count} {api} {counts.side}{says}" for api, count in by_api.items() if count)
+        yield from (of_apis(f"{count} {api} {counts.side}{says}", api) for api, count in by_api.items() if count)
 
 
 def counts_of(views: Sequence[ViewVerifier]) -> dict[str, int]:

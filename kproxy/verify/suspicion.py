@@ -134,19 +134,21 @@ class Suspicions:
                     return None
                 if compacted is None:
                     left.append(doubt)
+                elif self.topics.may_be_another(topic, witnesses):
+                    left.append("anew")  # the claim may be about another topic of this name
             elif doubt == "anew":
                 if self.topics.may_be_another(topic, witnesses):
                     left.append(doubt)
             elif doubt == "retention":
                 if not self.terms.retention.get(topic, 0.0) > suspicion.age:
                     left.append(doubt)
-            elif not (doubt in OF_ABSENCE and self.terms.proves_absence):
+            elif not (doubt in OF_ABSENCE and self.terms.proves_absence()):
                 left.append(doubt)
         if not self.servers.one_cluster and (suspicion.doubts or len({one.connection for one in witnesses}) > 1):
             left.append("clusters")
         if self.terms.clock.back and are_close(witnesses, self.terms.clock.back):
             left.append("clock")
-        return left
+        return list(dict.fromkeys(left))
 
 
 def are_close(witnesses: Iterable[Witness], seconds: float) -> bool:

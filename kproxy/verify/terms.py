@@ -2,17 +2,62 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from kproxy.errors import InputError, KproxyError
 from kproxy.rules.document.quantities import parse_duration
+from kproxy.terminal import in_line
 
 from .checks import checks
 from .finding import LEVELS, FindingLevel, RecordView
 
 MEMORY = 1 << 30
+TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+"""Names of topics that brokers accept."""
+LONGEST_SHOWN = 80
+"""Characters of a wrong value in an error."""
+CONFIG_APIS = frozenset(("DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs"))
+TOPIC_APIS = frozenset(("Metadata", "CreateTopics", "DeleteTopics"))
+NO_APIS: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class MissingPart:
+    """Part of the traffic that a record lacks.
+
+    `apis`: the only APIs that the missing exchanges can have; None for any. `undecided`: a check that reads one of
+    these APIs cannot be decided. It is None for any API, and empty if the part lies before the record or after it.
+    """
+
+    text: str
+    apis: frozenset[str] | None = None
+    undecided: frozenset[str] | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+    def hides(self, apis: frozenset[str] | None) -> bool:
+        """Return True if an exchange of these APIs may be missing. None: any API except those of configs."""
+        if self.apis is None:
+            return True
+        return bool(self.apis - CONFIG_APIS if apis is None else self.apis & apis)
+
+    def leaves_open(self, apis: Iterable[str]) -> bool:
+        """Return True if a check that reads these APIs cannot be decided."""
+        return self.undecided is None or not self.undecided.isdisjoint(apis)
+
+
+def outside(text: str, apis: frozenset[str] | None = None) -> MissingPart:
+    """Return a part before the record's first exchange or after its last one."""
+    return MissingPart(text, apis, NO_APIS)
+
+
+def of_apis(text: str, *apis: str) -> MissingPart:
+    """Return a part with exchanges of these APIs only."""
+    return MissingPart(text, frozenset(apis), frozenset(apis))
 
 
 @dataclass(slots=True)
@@ -31,11 +76,12 @@ class RecordClock:
 class VerifyTerms:
     """Terms of one verification.
 
-    `only` (empty: all), `without`: names of checks. `level`: the lowest that is told. `compacted`: topics that are.
-    `retention`: seconds for which a topic keeps records. `complete`: all traffic of these topics and groups is in the
-    record, so that absence proves, too. `skew`: seconds by which clocks of the record may differ. `memory`: bytes for
-    what is remembered. `records`: every record is compared, not only headers of batches. `incomplete`: sentences about
-    the record as a whole, and `clock`: what its times are worth; whoever reads it adds to them until the verdict.
+    `only` (empty: all), `without`: names of checks. `level`: the lowest of findings. `compacted`, `not_compacted`:
+    topics that brokers compact, or never do. `retention`: seconds that a topic keeps records. `complete`: all
+    traffic of these topics and groups is in the record, so that absence is a proof. `skew`: seconds by which clocks of
+    the record may differ. `memory`: bytes for facts. `records`: every record is compared, not only headers of batches.
+    `incomplete`: parts that the record lacks. `clock`: how far its times can be trusted. The reader of the record adds
+    to both until the verdict.
     """
 
     view: RecordView = "both"
@@ -43,18 +89,25 @@ class VerifyTerms:
     without: frozenset[str] = frozenset()
     level: FindingLevel = "suspect"
     compacted: frozenset[str] = frozenset()
+    not_compacted: frozenset[str] = frozenset()
     retention: Mapping[str, float] = field(default_factory=dict)
     complete: bool = False
     skew: float = 0.0
     memory: int = MEMORY
     records: bool = False
-    incomplete: list[str] = field(default_factory=list)
+    incomplete: list[MissingPart] = field(default_factory=list)
     clock: RecordClock = field(default_factory=RecordClock)
 
-    @property
-    def proves_absence(self) -> bool:
-        """Return True if what is not in the record has not been."""
-        return self.complete and not self.incomplete
+    def proves_absence(self, apis: frozenset[str] | None = None) -> bool:
+        """Return True if an exchange of these APIs that is not in the record did not happen.
+
+        None: of any API except those of configs.
+        """
+        return self.complete and not any(part.hides(apis) for part in self.incomplete)
+
+    def undecided(self, apis: Iterable[str]) -> str:
+        """Return why a check that reads these APIs cannot be decided; empty if it can."""
+        return next((part.text for part in self.incomplete if part.leaves_open(apis)), "")
 
     def wants(self, check: str) -> bool:
         """Return True if the check of this name is to be done."""
@@ -81,15 +134,30 @@ def terms_of(given: Mapping[str, Any]) -> VerifyTerms:
     for name in ("only", "without"):
         if name in read:
             read[name] = names_of_checks(name, listed(read[name]))
-    if "compacted" in read:
-        read["compacted"] = frozenset(listed(read["compacted"]))
+    for name in ("compacted", "not_compacted"):
+        if name in read:
+            read[name] = names_of_topics(name, listed(read[name]))
+    if both := sorted(read.get("compacted", frozenset()) & read.get("not_compacted", frozenset())):
+        raise BadTerm("not_compacted", f"expected topics that are not in compacted, got {both[0]}")
     if "retention" in read:
         read["retention"] = seconds_by_topic(read["retention"])
     return VerifyTerms(**read)
 
 
 TERMS = frozenset(
-    ("view", "only", "without", "level", "compacted", "retention", "complete", "skew", "memory", "records")
+    (
+        "view",
+        "only",
+        "without",
+        "level",
+        "compacted",
+        "not_compacted",
+        "retention",
+        "complete",
+        "skew",
+        "memory",
+        "records",
+    )
 )
 """Names of the terms that a user may give."""
 
@@ -110,6 +178,17 @@ def names_of_checks(name: str, given: Iterable[str]) -> frozenset[str]:
     for unknown in sorted(set(given) - set(checks())):
         raise BadTerm(name, f"there is no check {unknown}; kproxy verify --list prints them")
     return frozenset(given)
+
+
+def names_of_topics(name: str, given: Iterable[str]) -> frozenset[str]:
+    """Return these names. Raises BadTerm for one that no topic can have, and for none at all."""
+    topics = frozenset(given)
+    for topic in sorted(topics, key=str):
+        if not TOPIC_NAME.fullmatch(str(topic)) or str(topic) != topic:
+            raise BadTerm(name, f"expected names of topics, got {in_line(repr(topic)[:LONGEST_SHOWN])}")
+    if not topics:
+        raise BadTerm(name, "expected names of topics, got none")
+    return topics
 
 
 def seconds_by_topic(given: Mapping[str, Any]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from .facts import TopicToldFact, Witness
 from .recent import RecentMap, SharedRoom
-from .terms import VerifyTerms
+from .terms import CONFIG_APIS, TOPIC_APIS, VerifyTerms
 
 MOST_TOPICS = 100_000
 MOST_IDS = 4
@@ -93,14 +93,18 @@ class KnownTopics:
         self.by_name[name].deleted = True
 
     def is_compacted(self, name: str, witnesses: Sequence[Witness], *, ever: bool) -> bool | None:
-        """Return whether a topic is compacted while these exchanges were; None if that is not known. `ever`: or was
-        before them."""
+        """Return whether a topic was compacted during these exchanges; None if that is not known.
+
+        `ever`: or at any time before them.
+        """
         if name in self.terms.compacted:
             return True
         topic = self.by_name.get(name)
+        if name in self.terms.not_compacted:
+            return topic is not None and topic.compacted
         if topic is None or topic.compacted or topic.not_compacted is None:
             return True if topic is not None and topic.compacted else None
-        if self.terms.proves_absence:
+        if self.terms.proves_absence(CONFIG_APIS | TOPIC_APIS):
             return False
         told = topic.not_compacted
         known = (topic.made or not ever) and all(map(told.holds, witnesses)) and not self.altered.meets(told)
@@ -109,7 +113,7 @@ class KnownTopics:
     def may_be_another(self, name: str, witnesses: Sequence[Witness]) -> bool:
         """Return True if a topic of this name may have been made anew while these exchanges were."""
         topic = self.by_name.get(name)
-        if self.terms.proves_absence:
+        if self.terms.proves_absence(TOPIC_APIS):
             return topic is not None and (topic.deleted or len(topic.ids) > 1)
         if topic is None or len(topic.ids) != 1:
             return True

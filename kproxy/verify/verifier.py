@@ -13,6 +13,7 @@ from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.view import EventView, ViewedEvent
 
 from .broker_names import BrokerNames
+from .checks import checks
 from .event_reader import EventReader, event_witness
 from .facts import Fact, Witness
 from .finding import LEVELS, Finding, Verdict
@@ -66,7 +67,9 @@ class ClusterVerifier:
         view = self.brokers
 
         def blind(check: str) -> bool:
-            return bool(view.terms.incomplete or view.obstacle(check) or not_in_record(counts, check))
+            apis = frozenset(checks()[check].apis)
+            hidden = any(part.hides(apis) or part.leaves_open(apis) for part in view.terms.incomplete)
+            return bool(hidden or view.obstacle(check) or not_in_record(counts, check))
 
         return both_sides(clients, brokers, blind)
 
@@ -211,7 +214,8 @@ class Verifier:
         if self.events:
             del figures["transactions"]
         clean, not_checked = outcome(self.terms, views, counts, {one.check for one in found}, events=self.events > 0)
-        incomplete = [*self.terms.incomplete, *not_remembered(views), *told_of_reading(self.terms, views, counts)]
+        incomplete = [part.text for part in (*self.terms.incomplete, *not_remembered(views))]
+        incomplete += told_of_reading(self.terms, views, counts)
         if self.beyond:
             incomplete.append(f"{self.beyond} exchanges are of other clusters than the first {MOST_CLUSTERS}")
         return Verdict(

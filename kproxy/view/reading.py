@@ -156,7 +156,10 @@ def read(file: BufferedWriter, path: str = "-") -> ReadingResult:
         return result
     result.written_by = capture.file.application[:200]
     result.counts = asdict(capture.counts)
-    result.missing += [*losses(capture), *([STOPPED[packets.stopped]] if packets.stopped else [])]
+    result.missing += [
+        *(loss.text for loss in losses(capture)),
+        *([STOPPED[packets.stopped]] if packets.stopped else []),
+    ]
     result.topics = dict(list(capture.names.by_id.items())[:MOST_TOPICS])
     return result
 

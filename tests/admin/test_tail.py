@@ -116,7 +116,7 @@ async def test_who_reads_too_slowly_is_told_what_was_missed(api: Any, monkeypatc
         found = await listener.lines(5)
 
     assert [line["request"]["correlation_id"] for line in found[1:4]] == [1, 2, 3]
-    assert found[4] == {"dropped": 7}
+    assert found[4] == {"dropped": 7, "apis": {"Produce": 7}}
 
 
 @pytest.mark.trio

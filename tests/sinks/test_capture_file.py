@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,11 +45,9 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     event = threading.Event()
     write = CaptureWriter.write
 
-    def waiting(
-        self: CaptureWriter, seen: ObservedExchange, server: tuple[str, int], *, opened: float | None = None
-    ) -> None:
+    def waiting(self: CaptureWriter, seen: ObservedExchange, server: tuple[str, int], **more: Any) -> None:
         assert event.wait(20)
-        write(self, seen, server, opened=opened)
+        write(self, seen, server, **more)
 
     monkeypatch.setattr(CaptureWriter, "write", waiting)
     yield event
@@ -120,6 +119,7 @@ def test_what_does_not_fit_is_dropped_and_counted(
         found, said = begun.read()
         assert 3 < len(found) < 15
         assert 100 - len(found) == begun.file.dropped == said["dropped"]
+        assert said["part"] == {"dropped": {("Metadata" if begun is many else "Produce"): begun.file.dropped}}
 
 
 def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kproxy.observe.exchange import Form
+from kproxy.verify.terms import MissingPart
 from kproxy.wire.records import Record, encode_batch
 from tests.support.exchange_factory import Somebody
 from tests.verify.history import NOW, History, batch, thinned
@@ -160,7 +161,7 @@ def test_what_the_reader_says_of_the_record_leaves_nothing_clean() -> None:
     history = History()
     history.write(1, A, 0)
     history.read(2, 0, (0, A))
-    verdict = history.verdict(incomplete=["two gaps"])
+    verdict = history.verdict(incomplete=[MissingPart("two gaps")])
     assert verdict.clean == []
     assert set(verdict.not_checked.values()) == {"two gaps"}
 

@@ -71,6 +71,10 @@ class Filter:
         """Return True if exchanges of this API and version may pass the filter."""
         return _may(self.tree, key, version) is not False
 
+    def certain(self, key: int, version: int) -> bool:
+        """Return True if all exchanges of this API and version pass the filter."""
+        return _may(self.tree, key, version) is True
+
     def depth(self, key: int, version: int) -> Depth:
         """Return how much of the frames of this API and version must be kept to judge their exchanges."""
         return self._depth if self.possible(key, version) else Depth.COUNT

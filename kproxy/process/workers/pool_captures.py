@@ -232,7 +232,9 @@ class PoolCaptures:
         written.size = size
         try:
             with capture.file:
-                capture.writer.finish(capture.ended, capture.stopped, capture.sum("dropped"))
+                capture.writer.finish(
+                    capture.ended, capture.stopped, capture.sum("dropped"), writers=len(capture.parts)
+                )
         except OSError as error:
             capture.stopped, capture.error = "failed", (error.strerror or str(error)).lower()
         self.table.forget(capture.join.owner)
