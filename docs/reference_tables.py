@@ -106,7 +106,7 @@ def explored_faults() -> str:
 
 
 def verify_checks() -> str:
-    """Return the table of the checks of `kproxy verify`: name, level, definition, doubts, detail."""
+    """Return the table of the checks of `kproxy verify`: name, levels, definition, doubts, detail."""
     from kproxy.verify import checks
 
     rows = ["| check | level | what it finds | not proved, or silent | needs |", "|---|---|---|---|---|"]
@@ -114,5 +114,6 @@ def verify_checks() -> str:
         reasons = [f"not proved: {one.not_proved}"] if one.not_proved else []
         reasons += [f"silent {one.silent}"] if one.silent else []
         needs = f"{one.detail}; events do not tell {one.events}" if one.events else one.detail
-        rows.append(f"| `{one.name}` | {one.level} | {one.definition} | {'; '.join(reasons)} | {needs} |")
+        level = one.level if one.fails == "proved" else f"{one.level}, fails on {one.fails}"
+        rows.append(f"| `{one.name}` | {level} | {one.definition} | {'; '.join(reasons)} | {needs} |")
     return "\n".join(rows) + "\n"

@@ -1,6 +1,6 @@
-"""`kproxy verify`: says which of Kafka's guarantees recorded traffic breaks, from the recording alone.
+"""`kproxy verify`: finds violations of Kafka's guarantees in recorded traffic.
 
-Exit codes: 0 nothing of the level of --fail-on was found, 1 something was, 2 the files or options are bad.
+Exit codes: 0 without a finding of --fail-on, 1 with one, 2 for bad files or options.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kproxy.verify import Finding, Verdict, Verifier, VerifyTerms, checks, expla
 from kproxy.verify.finding import LEVELS, FindingLevel
 from kproxy.verify.html_report import report_html
 from kproxy.verify.json_report import report_json
-from kproxy.verify.terms import BadTerm, outside, terms_of
+from kproxy.verify.terms import BadTerm, FailOn, fail_on, outside, terms_of
 from kproxy.verify.text_report import MOST_SHOWN, finding_lines, report_lines
 
 
@@ -64,10 +64,9 @@ DURATION, SIZE = Quantity("DURATION", parse_duration), Quantity("SIZE", parse_si
 )
 @click.option(
     "--fail-on",
-    type=click.Choice(LEVELS),
-    default="proved",
-    show_default=True,
-    help="The lowest level for which the exit code is 1.",
+    metavar="LEVEL,CHECK=LEVEL,…",
+    help="Lowest levels that end with exit code 1: of all checks, and of single ones. "
+    "(default: those of --list, proved for most checks)",
 )
 @click.option("--compacted", metavar="TOPIC,…", help="Topics that brokers compact.")
 @click.option("--not-compacted", metavar="TOPIC,…", help="Topics that brokers never compact.")
@@ -102,23 +101,24 @@ DURATION, SIZE = Quantity("DURATION", parse_duration), Quantity("SIZE", parse_si
 )
 @with_admin
 def command(
-    admin: Admin, *, files: tuple[str, ...], listed: bool, following: bool, fail_on: FindingLevel, level: FindingLevel,
-    **given: Any,
-) -> None:  # fmt: skip
+    admin: Admin, *, files: tuple[str, ...], listed: bool, following: bool, level: FindingLevel, **given: Any
+) -> None:
     """Say which of Kafka's guarantees the traffic in FILEs breaks: lost, doubled or changed records, lost commits,
     reads of aborted transactions. FILEs are captures, of kproxy or tcpdump, event files of the audit, or
     folders of them; - is standard input. With --follow it is what passes through a running proxy.
 
-    Nothing but the files is asked. What they do not show is "not checked", never "clean". The exit code is 1 if
-    something was found, 2 if the files cannot be read. Ctrl-C ends the reading: the verdict is of what was read.
+    Nothing but the files is read. A check is "clean" only if the files could show a violation; otherwise it is
+    "not checked". The exit code is 1 for a finding of --fail-on, 2 for files that cannot be read. Ctrl-C ends the
+    reading with the verdict so far.
     """
     if listed:
         print_checks()
         return
     check_input(files, following, given)
-    form = ReportForm(level, given.pop("as_json"), given.pop("html"), given.pop("number"))
+    policy = failing(given.pop("fail_on"))
+    form = ReportForm(level, policy, given.pop("as_json"), given.pop("html"), given.pop("number"))
     filter_text = given.pop("filter_text")
-    terms = terms_given(max(level, fail_on, key=LEVELS.index), given)
+    terms = terms_given(max(level, policy.lowest, key=LEVELS.index), given)
     title, names = (f"the proxy at {admin.url}", (admin.url,)) if following else (titled(files), files)
     try:
         wanted = make_filter(filter_text)
@@ -126,27 +126,28 @@ def command(
             verdict = follow(admin, wanted, terms, form.tell)
         else:
             verdict = verdict_of(files, wanted, terms, as_json=form.as_json)
-        found = any(LEVELS.index(one.level) <= LEVELS.index(fail_on) for one in verdict.findings)
+        policy.decide(verdict, level)
         form.report(verdict, title, names)
     except KproxyError as error:
         raise bad(str(error)) from None
     except OSError as error:
         raise bad(f"{error.filename or 'the input'}: {reason(error)}") from None
-    raise click.exceptions.Exit(int(found))
+    raise click.exceptions.Exit(verdict.exit_code or 0)
 
 
 class ReportForm(NamedTuple):
-    """Form in which a verdict is reported. `level`: the lowest that is told; `html`: the file of a page, None for none;
-    `number`: findings of a check that are printed."""
+    """Form of a report. `level`: the lowest one of findings that do not fail the verification; `html`: the file of a
+    page, None for none; `number`: findings of a check that are printed."""
 
     level: FindingLevel
+    policy: FailOn
     as_json: bool
     html: str | None
     number: int
 
     def wants(self, finding: Finding) -> bool:
-        """Return True if a finding is of a level that is told."""
-        return LEVELS.index(finding.level) <= LEVELS.index(self.level)
+        """Return True if a finding is reported."""
+        return self.policy.fails(finding) or LEVELS.index(finding.level) <= LEVELS.index(self.level)
 
     def tell(self, finding: Finding) -> None:
         """Print a finding before there is a verdict, unless programs read it."""
@@ -155,7 +156,6 @@ class ReportForm(NamedTuple):
 
     def report(self, verdict: Verdict, title: str, names: Sequence[str]) -> None:
         """Print a verdict, and write its page. Raises OSError."""
-        verdict.findings = [one for one in verdict.findings if self.wants(one)]
         if self.html is not None:
             Path(self.html).write_text(report_html(verdict, title), "utf-8")
         if self.as_json:
@@ -184,6 +184,14 @@ def bad(message: str) -> click.exceptions.Exit:
     """Print what is wrong with the input. Return the end of the command with exit code 2."""
     say(f"kproxy: {message}", err=True)
     return click.exceptions.Exit(2)
+
+
+def failing(given: str | None) -> FailOn:
+    """Return the terms of `--fail-on`. Raises UsageError."""
+    try:
+        return fail_on(given)
+    except BadTerm as error:
+        raise click.UsageError(f"--fail-on: {error}") from None
 
 
 def terms_given(level: FindingLevel, given: Mapping[str, Any]) -> VerifyTerms:
@@ -263,5 +271,7 @@ def print_checks() -> None:
     """Print the checks, each with its level, its definition, and what keeps it from being proved."""
     for one in checks().values():
         say(f"{one.name:22}{one.level:9}{one.definition}")
+        if one.fails != "proved":
+            say(f"{'':31}fails on: {one.fails}")
         if one.not_proved:
             say(f"{'':31}not proved: {one.not_proved}")

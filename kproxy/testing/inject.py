@@ -29,7 +29,8 @@ from .mock_rules import FILE as MOCK_FILE
 from .rule_arguments import Misuse, in_words, match_of, plain, rule_source
 
 if TYPE_CHECKING:
-    from kproxy.verify.finding import Finding, FindingLevel
+    from kproxy.verify.finding import Finding
+    from kproxy.verify.terms import FailOnTerm
 
     from .verification import TapeReader
 
@@ -231,14 +232,15 @@ class Kproxy:
 
         return judged(self._tape(), asked, alone=self.alone).findings
 
-    def verify(self, *, fail_on: FindingLevel = "proved", **asked: Any) -> None:
+    def verify(self, *, fail_on: FailOnTerm = None, **asked: Any) -> None:
         """Assert that the traffic of this test breaks no guarantee of Kafka.
 
         Examples: no acknowledged write is lost, no batch is stored twice, no commit is lost.
 
         The arguments are the options of `kproxy verify`: `view`, `only`, `without`, `level`, `fail_on`, `compacted`,
-        `not_compacted`, `retention` (by topic), `complete` and `records`. Without `complete`, the tape counts as
-        complete for a cluster or names of the test's own. Raises AssertionError with the report, Misuse.
+        `not_compacted`, `retention` (by topic), `complete` and `records`. `fail_on`: such as "suspect" or
+        "proved,lost-write=suspect", also in a list. Without `complete`, the tape counts as complete for a cluster or
+        names of the test's own. Raises AssertionError with the report, Misuse.
         """
         __tracebackhide__ = True
         from .verification import failure  # most tests do without

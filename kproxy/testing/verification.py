@@ -11,8 +11,8 @@ from typing import Any
 from kproxy.capture.pairs import BothSides, SideMatcher
 from kproxy.observe.exchange import ExchangeOutcome, Form, Frame, ObservedExchange
 from kproxy.verify import Verdict, VerifyTerms, explain, verify
-from kproxy.verify.finding import LEVELS, FindingLevel
-from kproxy.verify.terms import BadTerm, MissingPart, outside, terms_of
+from kproxy.verify.finding import LEVELS
+from kproxy.verify.terms import BadTerm, FailOnTerm, MissingPart, fail_on, outside, terms_of
 from kproxy.verify.text_report import report_text
 from kproxy.wire.scan.head import acks_of
 from kproxy.wire.table import schema
@@ -184,15 +184,16 @@ def judged(tape: TapeReader, asked: Mapping[str, Any], *, alone: bool) -> Verdic
     return verdict
 
 
-def failure(tape: TapeReader, asked: Mapping[str, Any], fail_on: FindingLevel, *, alone: bool) -> str:
-    """Return the report if something of this level or above is found, else an empty text. Raises Misuse."""
-    if fail_on not in LEVELS:
-        raise Misuse(f"fail_on: one of {', '.join(LEVELS)} is wanted, found {fail_on!r}")
-    lowest, level = LEVELS.index(fail_on), terms_asked(asked).level
-    verdict = judged(tape, {**asked, "level": LEVELS[max(lowest, LEVELS.index(level))]}, alone=alone)
-    if not any(LEVELS.index(one.level) <= lowest for one in verdict.findings):
-        return ""
-    return report_text(verdict, "the exchanges of this test")
+def failure(tape: TapeReader, asked: Mapping[str, Any], given: FailOnTerm, *, alone: bool) -> str:
+    """Return the report if there are findings of `fail_on`, the empty text otherwise. Raises Misuse."""
+    try:
+        policy = fail_on(given)
+    except BadTerm as error:
+        raise Misuse(f"fail_on: {error}") from None
+    level = terms_asked(asked).level
+    verdict = judged(tape, {**asked, "level": max(level, policy.lowest, key=LEVELS.index)}, alone=alone)
+    policy.decide(verdict, level)
+    return report_text(verdict, "the exchanges of this test") if verdict.exit_code else ""
 
 
 def terms_asked(asked: Mapping[str, Any]) -> VerifyTerms:

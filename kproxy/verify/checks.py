@@ -19,9 +19,12 @@ CheckDetail = Literal["fields", "headers", "records"]
 
 @dataclass(frozen=True, slots=True)
 class CheckDefinition:
-    """Check as a user reads of it. `level`: the highest that it gives. `doubts`: names of what else its findings could
-    be. `silent`: what it says nothing about. `apis`: whose exchanges it reads. `detail`: how much of them it needs.
-    `events`: what request events do not tell of it."""
+    """Definition of a check.
+
+    `level`: the highest level of its findings. `doubts`: names of other explanations of its findings. `silent`: cases
+    without findings. `apis`: APIs of the exchanges that it reads. `detail`: part of the exchanges that it needs.
+    `events`: facts that request events lack. `fails`: the lowest level that fails a verification by default.
+    """
 
     name: str
     level: FindingLevel
@@ -31,6 +34,7 @@ class CheckDefinition:
     doubts: tuple[str, ...] = ()
     silent: str = ""
     events: str = ""
+    fails: FindingLevel = "proved"
 
     @property
     def not_proved(self) -> str:
@@ -52,7 +56,7 @@ def checks() -> Mapping[str, CheckDefinition]:
         apis, doubts = tuple(entry["apis"]), tuple(entry.get("doubts", ()))
         found[name] = CheckDefinition(
             name, entry["level"], entry["definition"], entry["detail"], apis, doubts,
-            *(entry.get(key, "") for key in ("silent", "events")),
+            silent=entry.get("silent", ""), events=entry.get("events", ""), fails=entry.get("fails", "proved"),
         )  # fmt: skip
     return MappingProxyType(found)
 

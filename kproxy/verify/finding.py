@@ -60,11 +60,11 @@ class Finding:
 class Verdict:
     """Result of a verification.
 
-    `findings`: proved ones first, then by time. `clean`: checks that looked and found nothing. `not_checked`: check and
-    the reason why it could not look, or not at everything. `counts`: "acknowledged writes", "read afterwards",
-    "commits", "groups", "transactions" and so on, for the line "checked". `incomplete`: what is to be said of the
-    record as a whole (gaps, torn ends, frames that cannot be read), in sentences. `views`: those that were looked at.
-    `names`: what topics and groups are called at the broker, for whoever reads the record again.
+    `findings`: proved ones first, then by time. `clean`: checks that could find a violation in this record, and found
+    none. `not_checked`: the other checks without a finding, each with the reason. `counts`: figures of the line
+    "checked", such as "acknowledged writes" and "commits". `incomplete`: sentences about missing parts of the record
+    (gaps, torn ends, unreadable frames). `views`: the verified views. `names`: the brokers' names of topics and groups.
+    `exit_code`: 1 if findings fail the verification, None before `FailOn.decide`; `reason`: its cause, in one line.
     """
 
     findings: list[Finding]
@@ -76,3 +76,5 @@ class Verdict:
     incomplete: list[str] = field(default_factory=list)
     views: tuple[RecordView, ...] = ("clients", "brokers")
     names: BrokerNames | None = None
+    exit_code: int | None = None
+    reason: str = ""

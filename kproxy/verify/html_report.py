@@ -57,6 +57,8 @@ def page_lines(verdict: Verdict, title: str) -> Iterator[str]:
     if verdict.incomplete:
         yield '<ul class="missing">' + "".join(f"<li>{text(one)}</li>" for one in verdict.incomplete) + "</ul>"
     yield f"<p><strong>{text(conclusion(verdict))}</strong></p>"
+    if verdict.exit_code is not None:
+        yield f"<p>Exit code {verdict.exit_code}: {text(verdict.reason)}</p>"
     for finding in verdict.findings:
         yield from finding_html(finding)
     if verdict.not_checked:

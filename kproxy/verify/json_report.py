@@ -25,6 +25,8 @@ def report_json(verdict: Verdict, files: Sequence[str]) -> dict[str, Any]:
         "findings": [finding_json(finding) for finding in verdict.findings],
         "clean": list(verdict.clean),
         "not_checked": dict(verdict.not_checked),
+        "exit_code": verdict.exit_code,
+        "reason": verdict.reason,
     }
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from kproxy.errors import InputError, KproxyError
 from kproxy.rules.document.quantities import parse_duration
 from kproxy.terminal import in_line
 
 from .checks import checks
-from .finding import LEVELS, FindingLevel, RecordView
+from .finding import LEVELS, Finding, FindingLevel, RecordView, Verdict
+from .numbers import number_of
 
 MEMORY = 1 << 30
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -122,12 +124,69 @@ class BadTerm(InputError):
         super().__init__(message)
 
 
+@dataclass(frozen=True, slots=True)
+class FailOn:
+    """Condition of a failed verification. `level`: the lowest failing level of most checks; `levels`: the lowest
+    failing level of each check."""
+
+    level: FindingLevel
+    levels: Mapping[str, FindingLevel]
+
+    def __str__(self) -> str:
+        """Return these terms as a value of `--fail-on`."""
+        others = [f"{check}={level}" for check, level in self.levels.items() if level != self.level]
+        return ",".join((self.level, *others))
+
+    @property
+    def lowest(self) -> FindingLevel:
+        """Return the lowest failing level of any check."""
+        return max(self.levels.values(), key=LEVELS.index)
+
+    def fails(self, finding: Finding) -> bool:
+        """Return True if a finding fails the verification."""
+        return LEVELS.index(finding.level) <= LEVELS.index(self.levels[finding.check])
+
+    def decide(self, verdict: Verdict, level: FindingLevel) -> None:
+        """Set exit code and reason of a verdict. Then remove findings below `level` that do not fail it."""
+        failing = Counter((one.level, one.check) for one in verdict.findings if self.fails(one))
+        found = "; ".join(
+            f"{number_of(count, f'{level} finding')} of {check}" for (level, check), count in failing.items()
+        )
+        verdict.exit_code = int(bool(failing))
+        verdict.reason = f"{found} (--fail-on {self})" if failing else f"no finding of --fail-on {self}"
+        shown = LEVELS.index(level)
+        verdict.findings = [one for one in verdict.findings if self.fails(one) or LEVELS.index(one.level) <= shown]
+
+
+FailOnTerm = str | Iterable[str] | None
+"""Value of `--fail-on`; None for the default."""
+
+
+def fail_on(given: FailOnTerm = None) -> FailOn:
+    """Return the terms of failing: LEVEL for all checks, and CHECK=LEVEL, in a list or separated by commas. A check
+    that is not given has the level of its definition, unless LEVEL is given. Raises BadTerm."""
+    words = [word.strip() for one in listed(given or ()) for word in one.split(",") if word.strip()]
+    base = [word for word in words if "=" not in word]
+    if len(base) > 1:
+        raise BadTerm("fail_on", f"expected one level for all checks, got {', '.join(base)}")
+    for level in base:
+        one_of("fail_on", level, LEVELS, "a level or CHECK=LEVEL, with a level of ")
+    levels: dict[str, Any] = {name: base[0] if base else check.fails for name, check in checks().items()}
+    for word in words:
+        check, sign, level = word.partition("=")
+        if sign:
+            names_of_checks("fail_on", [check])
+            one_of("fail_on", level, LEVELS, at=word)
+            levels[check] = level
+    return FailOn(cast("FindingLevel", base[0]) if base else "proved", levels)
+
+
 def terms_of(given: Mapping[str, Any]) -> VerifyTerms:
     """Return the terms that are given by their names, as a user writes them: names of checks and topics in lists or
     alone, durations as texts. Those that are not given, or None, are as in VerifyTerms. Raises BadTerm."""
     read = {name: value for name, value in given.items() if value is not None}
     for name in sorted(set(read) - TERMS):
-        raise BadTerm(name, f"there is no such term; those there are: {', '.join(sorted(TERMS))}")
+        raise BadTerm(name, f"expected one of {', '.join(sorted(TERMS))}, got {name!r}")
     for name, choices in (("view", get_args(RecordView)), ("level", LEVELS)):
         if name in read:
             one_of(name, read[name], choices)
@@ -162,10 +221,11 @@ TERMS = frozenset(
 """Names of the terms that a user may give."""
 
 
-def one_of(name: str, value: Any, choices: Iterable[str]) -> None:
-    """Check that a value is one of these. Raises BadTerm."""
+def one_of(name: str, value: Any, choices: Sequence[str], what: str = "one of ", at: str = "") -> None:
+    """Check that a value is one of these. `what`, `at`: begin and end of the error. Raises BadTerm."""
     if value not in choices:
-        raise BadTerm(name, f"one of {', '.join(choices)} is wanted, found {value!r}")
+        place = f" (at {at})" if at else ""
+        raise BadTerm(name, f"expected {what}{', '.join(choices)}, got {value!r}{place}")
 
 
 def listed(names: str | Iterable[str]) -> list[str]:
@@ -174,10 +234,11 @@ def listed(names: str | Iterable[str]) -> list[str]:
 
 
 def names_of_checks(name: str, given: Iterable[str]) -> frozenset[str]:
-    """Return these names. Raises BadTerm for one that no check has."""
-    for unknown in sorted(set(given) - set(checks())):
-        raise BadTerm(name, f"there is no check {unknown}; kproxy verify --list prints them")
-    return frozenset(given)
+    """Return names of checks. Raises BadTerm for an unknown one."""
+    names = frozenset(given)
+    for unknown in sorted(names - set(checks())):
+        raise BadTerm(name, f"expected a check that `kproxy verify --list` prints, got {unknown!r}")
+    return names
 
 
 def names_of_topics(name: str, given: Iterable[str]) -> frozenset[str]:

@@ -60,6 +60,8 @@ def report_lines(verdict: Verdict, title: str, most: int = MOST_SHOWN) -> Iterat
     if verdict.not_checked:
         reasons = "; ".join(f"{', '.join(names)} ({why})" for why, names in by_reason(verdict.not_checked).items())
         yield from wrapped(f"not checked: {reasons}", "    ", "yellow")
+    if verdict.exit_code is not None:
+        yield from wrapped(f"exit code {verdict.exit_code}: {verdict.reason}", "    ")
 
 
 def checked(counts: Mapping[str, int]) -> str:

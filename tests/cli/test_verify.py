@@ -21,6 +21,7 @@ from kproxy.cli.verify_input import by_time, over, recordings
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.filter import Filter
 from kproxy.verify import checks
+from kproxy.verify.terms import fail_on
 from kproxy.wire.records import Record, encode_batch
 from tests.support.exchange_factory import NOON, Somebody, event_lines, exchange, write_capture
 from tests.verify.history import History
@@ -156,14 +157,21 @@ def test_options_choose(broken: Path, words: Sequence[str], code: int) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--only", "lost-writes"], "--only: there is no check lost-writes; kproxy verify --list prints them"),
-        (["--without", "order,nonsense"], "--without: there is no check nonsense"),
+        (["--only", "lost-writes"], "--only: expected a check that `kproxy verify --list` prints, got 'lost-writes'"),
+        (
+            ["--without", "order,nonsense"],
+            "--without: expected a check that `kproxy verify --list` prints, got 'nonsense'",
+        ),
         (["--retention", "orders"], "--retention: TOPIC=DURATION is wanted, such as orders=7d, found orders"),
         (["--retention", "orders=soon"], "a duration is wanted"),
         (["--skew", "soon"], "a duration is wanted"),
         (["--memory", "much"], "a size is wanted"),
         (["--filter", "~k nonsense"], 'there is no API "nonsense"'),
         (["--level", "sure"], "'sure' is not one of"),
+        (["--fail-on", "sure"], "--fail-on: expected a level or CHECK=LEVEL, with a level of proved, suspect, note"),
+        (["--fail-on", "order=sure"], "--fail-on: expected one of proved, suspect, note, got 'sure' (at order=sure)"),
+        (["--fail-on", "orders=note"], "--fail-on: expected a check that `kproxy verify --list` prints, got 'orders'"),
+        (["--fail-on", "note,proved"], "--fail-on: expected one level for all checks, got note, proved"),
         (["--html", "/nowhere/x.html"], "/nowhere/x.html: no such file or directory"),
     ],
 )
@@ -361,11 +369,53 @@ def test_a_record_with_gaps_is_not_complete(tmp_path: Path) -> None:
     for words in (("--complete",), (), ("--complete", "--filter", "connection == 1")):
         made = json.loads(run(path, *words, "--only", "lost-commit", "--json").stdout)
         levels += [one["level"] for one in made["findings"]]
+        assert made["exit_code"] == 1
     path.write_bytes(path.read_bytes()[:-10])
     ran = run(path, "--complete", "--only", "lost-commit", "--json")
     levels += [one["level"] for one in json.loads(ran.stdout)["findings"]]
     assert levels == ["proved", "suspect", "suspect", "suspect"]
-    assert ran.exit_code == 0
+    assert ran.exit_code == 1
+    assert run(path, "--fail-on", "proved").exit_code == 0
+
+
+def lost() -> list[ObservedExchange]:
+    """Return the exchanges of a write that a later Fetch lacks. The policy of the topic is not in them."""
+    history = History(compacted=None)
+    history.write(1, history_batch(b"a"), 0)
+    history.write(2, history_batch(b"b"), 1)
+    history.read(3, 0, (1, history_batch(b"b")))
+    history.close()
+    return [pair.front for pair in history.pairs if pair.front is not None]
+
+
+FOUND = "1 suspect finding of lost-write (--fail-on {})"
+NOT_FOUND = "no finding of --fail-on {}"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "reason"),
+    [
+        ([], 1, FOUND.format(fail_on())),
+        (["--level", "proved"], 1, FOUND.format(fail_on())),
+        (["--without", "lost-write"], 0, NOT_FOUND.format(fail_on())),
+        (["--fail-on", "proved"], 0, NOT_FOUND.format("proved")),
+        (["--fail-on", "suspect"], 1, FOUND.format("suspect")),
+        (["--fail-on", "proved, lost-write=suspect"], 1, FOUND.format("proved,lost-write=suspect")),
+        (["--fail-on", "lost-write=proved"], 0, NOT_FOUND.format(fail_on("lost-write=proved"))),
+    ],
+)
+def test_verify_suspect_lost_write_ends_with_reason(
+    tmp_path: Path, words: Sequence[str], code: int, reason: str
+) -> None:
+    """The reason of the exit code is in text, JSON and page. A failing finding is shown whatever `--level` is."""
+    path, page = write_capture(tmp_path / "lost.pcapng", lost()), tmp_path / "page.html"
+    ran = run(path, *words, "--html", page)
+    assert ran.exit_code == code
+    assert " ".join(ran.stdout.split()).endswith(f" exit code {code}: {reason}")
+    assert f"<p>Exit code {code}: {reason}</p>" in page.read_text()
+    assert ("SUSPECT  lost-write" in ran.stdout) == ("--without" not in words)
+    made = json.loads(run(path, *words, "--json").stdout)
+    assert (made["exit_code"], made["reason"]) == (code, reason)
 
 
 def test_findings_are_explained(tmp_path: Path) -> None:

@@ -64,6 +64,9 @@ def test_an_answer_that_is_lost(kproxy: Kproxy) -> None:
     with pytest.raises(AssertionError) as failed:
         kproxy.verify()
     text = str(failed.value)
+    assert "exit code 1: 1 proved finding of duplicate (--fail-on proved,lost-write=suspect" in text
+    with pytest.raises(AssertionError, match="PROVED   duplicate"):
+        kproxy.verify(fail_on=["suspect", "duplicate=proved"])
     assert text.startswith("the exchanges of this test: ")
     assert "\nPROVED   duplicate · orders[0]" in text
     assert "writer → node " in text and '[no answer]    rule "lost answer"\n' in text
@@ -123,10 +126,11 @@ def test_what_passes_beside_the_tape_takes_its_completeness(kproxy: Kproxy) -> N
 def test_mistakes_in_arguments(kproxy: Kproxy) -> None:
     """Are told with what is allowed."""
     for arguments, message in (
-        ({"only": ["lost-writes"]}, "only: there is no check lost-writes; kproxy verify --list prints them"),
-        ({"view": "mine"}, "view: one of clients, brokers, both is wanted, found 'mine'"),
-        ({"level": "sure"}, "level: one of proved, suspect, note is wanted, found 'sure'"),
-        ({"fail_on": "sure"}, "fail_on: one of proved"),
+        ({"only": ["lost-writes"]}, "only: expected a check that `kproxy verify --list` prints, got 'lost-writes'"),
+        ({"view": "mine"}, "view: expected one of clients, brokers, both, got 'mine'"),
+        ({"level": "sure"}, "level: expected one of proved, suspect, note, got 'sure'"),
+        ({"fail_on": "sure"}, "fail_on: expected a level or CHECK=LEVEL, with a level of proved, suspect, note, got"),
+        ({"fail_on": ["lost-writes=note"]}, "fail_on: expected a check that `kproxy verify --list` prints, got"),
         ({"retention": {"orders": "soon"}}, "retention: a duration is wanted"),
         ({"onyl": ()}, "there is no argument 'onyl'; those there are: compacted, complete, "),
     ):  # fmt: skip

@@ -10,10 +10,12 @@ from hashlib import sha256
 from html.parser import HTMLParser
 from typing import Any
 
+from kproxy.verify.checks import checks
 from kproxy.verify.facts import Witness
 from kproxy.verify.finding import Evidence, Finding, Verdict
 from kproxy.verify.html_report import report_html
 from kproxy.verify.json_report import SCHEMA, report_json
+from kproxy.verify.terms import fail_on
 from kproxy.verify.text_report import report_text
 
 AT = 1_795_484_091.0
@@ -187,3 +189,19 @@ def test_the_json() -> None:
         "rules": ["lost-answer"], "answered_by": None, "software": "librdkafka 2.16.0", "says": "[no answer]",
     }  # fmt: skip
     assert (made["clean"], made["not_checked"]) == (["lost-write", "order"], {"order": "why"})
+
+
+def test_fail_on_level_of_each_check_is_its_own_or_given() -> None:
+    """The value that `FailOn` prints gives the same terms again."""
+    own = fail_on()
+    assert own.levels == {name: check.fails for name, check in checks().items()}
+    assert (own.levels["lost-write"], own.levels["lost-commit"]) == ("suspect", "suspect")
+    for given, level, of_order, of_lost in (
+        (None, "proved", "proved", "suspect"),
+        ("note", "note", "note", "note"),
+        (["order=note", "proved"], "proved", "note", "proved"),
+        ("order=suspect,order=note", "proved", "note", "suspect"),
+    ):
+        terms = fail_on(given)
+        assert (terms.level, terms.levels["order"], terms.levels["lost-write"]) == (level, of_order, of_lost)
+        assert fail_on(str(terms)) == terms
