@@ -1,12 +1,11 @@
-"""Policy of one capture: how much of a frame it keeps.
+"""Policy of one capture: the bytes that it keeps of a frame.
 
-Strategy: always a beginning of it, so that what is there is true, and the packet says how long it was. Credentials are
-never in what an observer hands out; where it says that it has withheld a body, the header alone is kept here, so that
-two mistakes are needed to show one. What it put in the place of config values is not written: such a frame ends before
-the first of them.
+Strategy: a capture keeps the beginning of a frame, and the packet has the frame's length. An observer removes
+credentials before a capture sees the frame. If it has withheld a body, only the header is written. If it has
+overwritten config values, they are overwritten again here. So one defect alone shows no credential.
 
-A sketch is no beginning: the inside of record batches is left out of the middle of the frame. So the file says of each
-such frame that it is one, and only kproxy reads what stands behind the first batch.
+A sketch is not a beginning: it lacks the inside of record batches in the middle of the frame. So the file marks each
+sketch, and only kproxy can read the fields that follow the first batch.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from struct import pack
 from typing import Literal, NamedTuple
 
 from kproxy.errors import DecodeError
-from kproxy.observe.credentials import CONFIG_VALUES, REQUEST, RESPONSE, value_spans
+from kproxy.observe.credentials import CONFIG_VALUES, REQUEST, RESPONSE, take_out
 from kproxy.observe.exchange import Depth, Form, Frame, ObservedExchange
 from kproxy.observe.response_errors import is_known
 from kproxy.wire.codec.structs import header_version
@@ -80,12 +79,13 @@ class Policy:
         return KeptBytes(frame.data[: min(header_end(seen, frame.data, response=response), LONGEST_HEADER)], False)
 
     def kept(self, seen: ObservedExchange, frame: Frame, *, response: bool) -> bytes:
-        """Return the bytes behind the frame's length field that go into the file."""
+        """Return the bytes of the file that follow the frame's length field."""
         if not frame.data or frame.form is Form.NONE:
             return known_header(seen, response=response)[: min(frame.size - 4, LONGEST_HEADER)]
         end = self.head if self.payload == "head" else len(frame.data)
-        if frame.withheld == CONFIG_VALUES and self.payload != "none":
-            return frame.data[: min(end, first_value(seen, frame.data, response=response))]
+        direction = RESPONSE if response else REQUEST
+        if frame.withheld == CONFIG_VALUES and frame.form is Form.WHOLE and self.payload != "none":
+            return take_out(frame.data, seen.key, seen.version, direction)[0][:end]
         if self.payload == "none" or frame.withheld or frame.form is Form.SKETCH:
             end = min(header_end(seen, frame.data, response=response), LONGEST_HEADER)
         return frame.data[:end]
@@ -111,12 +111,6 @@ def header_end(seen: ObservedExchange, data: bytes, *, response: bool) -> int:
         if end is not None:
             return end
     return len(data)
-
-
-def first_value(seen: ObservedExchange, data: bytes, *, response: bool) -> int:
-    """Return the offset of the first withheld value; if it cannot be told, the end of the header."""
-    spans = value_spans(data, seen.key, seen.version, RESPONSE if response else REQUEST)
-    return spans[0][0] if spans else header_end(seen, data, response=response)
 
 
 def sketched(seen: ObservedExchange, frame: Frame, direction: str) -> bytes | None:

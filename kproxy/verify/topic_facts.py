@@ -7,8 +7,9 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.observe.credentials import FILLER
+from kproxy.wire.table.api_keys import ALTER_CONFIGS
 
-from .facts import Fact, ForgottenFact, LeaderEpochFact, TopicToldFact
+from .facts import ConfigsAlteredFact, Fact, ForgottenFact, LeaderEpochFact, TopicToldFact
 from .log_facts import id_text
 from .read_exchange import ReadExchange, codes
 
@@ -81,21 +82,26 @@ def told_configs(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def altered_configs(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield what AlterConfigs or IncrementalAlterConfigs make of topics: once compacted, a topic may lack records."""
+    """Yield the topics that AlterConfigs or IncrementalAlterConfigs compact: they may lack records afterwards.
+
+    A policy that is deleted or overwritten may be any. AlterConfigs deletes the configs that it does not list.
+    """
     for resource in exchange.request["resources"] or ():
         name = exchange.topic(resource["resource_name"])
-        if resource["resource_type"] == TOPIC_RESOURCE and name and compacted_by(resource["configs"]):
+        if resource["resource_type"] != TOPIC_RESOURCE or not name:
+            continue
+        configs = resource["configs"] or ()
+        listed = any(config["name"] == POLICY for config in configs)
+        if compacted_by(configs):
             yield TopicToldFact(exchange.witness, name, "", compacted=True)
+        elif compacted_by(configs) is None and (listed or exchange.key == ALTER_CONFIGS):
+            yield ConfigsAlteredFact(exchange.witness)
 
 
 def compacted_by(configs: Any) -> bool | None:
-    """Return whether these configs have a topic compacted; None if they do not say.
-
-    Values of configs are not in records: each of their bytes is overwritten, which leaves their length, and there are
-    four values: delete, compact, and both in either order.
-    """
+    """Return whether these configs compact a topic; None if they have no policy, or its value is overwritten."""
     for config in configs or ():
         value = config.get("value")
-        if config["name"] == POLICY and isinstance(value, str):
-            return len(value) >= len(COMPACT) if value.strip(OVERWRITTEN) == "" else COMPACT in value
+        if config["name"] == POLICY and isinstance(value, str) and value.strip(OVERWRITTEN):
+            return COMPACT in value
     return None

@@ -83,7 +83,7 @@ def test_what_was_cut_and_what_was_withheld(tmp_path: Path) -> None:
 
     assert "\n      16  10 bytes withheld: SASL token\n" in run(path, 1).stdout
     shown = run(path, 2).stdout
-    assert "bytes withheld: config values" in shown
+    assert "overwritten with *: config values" in shown
     assert "secret" not in shown + run(path, 1).stdout
     assert "pass" not in shown
     head = run(cut, 1).stdout

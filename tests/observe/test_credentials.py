@@ -9,9 +9,19 @@ from typing import Any
 
 import pytest
 
-from kproxy.observe.credentials import BODIES, REQUEST, RESPONSE, VALUES, secret_paths, take_out, withheld_body
+from kproxy.observe.credentials import (
+    BODIES,
+    KEPT_VALUES,
+    REQUEST,
+    RESPONSE,
+    VALUES,
+    secret_paths,
+    take_out,
+    withheld_body,
+)
 from kproxy.observe.exchange import Depth, Form
 from kproxy.testing.dialogue import request, sized
+from kproxy.wire import decode_request, decode_response
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.layout import Slot, Struct
 from tests.support.frames import message
@@ -136,6 +146,63 @@ def test_names_of_configs_remain() -> None:
         assert ("retention.ms", "*******") == (config["name"], config["value"])
         assert ("config values", Form.WHOLE) == (seen.request.withheld, seen.request.form)
         assert len(seen.request.data) == len(frame) - 4
+
+
+KEPT = {
+    "cleanup.policy": "compact,delete", "log.cleanup.policy": "delete", "unclean.leader.election.enable": "true",
+    "min.insync.replicas": "2", "retention.ms": "-1", "retention.bytes": "1073741824", "log.retention.ms": "604800000",
+    "log.retention.minutes": "5", "log.retention.hours": "168", "log.retention.bytes": "-1",
+    "delete.retention.ms": "86400000", "log.cleaner.delete.retention.ms": "1", "compression.type": "zstd",
+    "message.timestamp.type": "LogAppendTime", "log.message.timestamp.type": "CreateTime",
+}  # fmt: skip
+OTHER_VALUES = (MARK, f"delete,{MARK}", "compact,delete,compact", "9" * 20, "true ", "truefalse", "-", "compact\n")
+
+
+def values_after(key: int, direction: str, version: int, configs: dict[str, str], kind: int = 2) -> dict[str, str]:
+    """Return the values of configs in a frame after removal; in DescribeConfigs those of synonyms must be the same."""
+    listed = [{"name": name, "value": value} for name, value in configs.items()]
+    if (key, direction) == (32, RESPONSE) and version:
+        listed = [one | {"synonyms": [one]} for one in listed]
+    many = {19: "topics", 32: "results"}.get(key, "resources")
+    about: dict[str, Any] = {"name": "t"} if key == 19 else {"resource_type": kind, "resource_name": "t"}
+    frame = message(key, version, direction, {many: [{**about, "configs": listed}]})
+    kept, why = take_out(frame, key, version, direction)
+    assert len(kept) == len(frame)
+    read = decode_request(kept) if direction == REQUEST else decode_response(kept, key, version)
+    found = {one["name"]: one["value"] for one in read.body[many][0]["configs"]}
+    for one in read.body[many][0]["configs"]:
+        for synonym in one.get("synonyms") or ():
+            assert synonym["value"] == one["value"]
+    assert (why == "config values") == (found != configs)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("key", "direction"), [(19, REQUEST), (19, RESPONSE), (32, RESPONSE), (33, REQUEST), (44, REQUEST)]
+)
+def test_value_of_a_listed_config_stays_if_it_matches(key: int, direction: str) -> None:
+    """Values of topics' configs that verification needs stay; any other value of such a config does not."""
+    assert KEPT.keys() == {name.decode() for name in KEPT_VALUES}
+    versions = schema.load(key).versions
+    for version in (one for one in versions if (key, direction) != (19, RESPONSE) or one >= 5):
+        assert values_after(key, direction, version, KEPT) == KEPT
+        for other in OTHER_VALUES:
+            changed = values_after(key, direction, version, dict.fromkeys(KEPT, other))
+            assert set(changed.values()) == {"*" * len(other)}
+        near = {f"{name}{more}": value for name, value in KEPT.items() for more in (" ", "2")}
+        near |= {name.upper(): value for name, value in KEPT.items()}
+        changed = values_after(key, direction, version, near)
+        assert all(set(value) == {"*"} for value in changed.values())
+
+
+@pytest.mark.parametrize(
+    ("key", "direction", "kinds"), [(32, RESPONSE, {2, 4}), (33, REQUEST, {2}), (44, REQUEST, {2})]
+)
+def test_value_of_another_resource_is_removed(key: int, direction: str, kinds: set[int]) -> None:
+    """Of clients, groups, loggers and client quotas no value stays."""
+    for kind in (0, 1, 2, 4, 8, 16, 32, -1):
+        values = values_after(key, direction, 2 if key == 33 else 1, {"retention.ms": "1000"}, kind)
+        assert (values == {"retention.ms": "1000"}) == (kind in kinds), kind
 
 
 def test_the_header_of_a_withheld_frame_remains() -> None:

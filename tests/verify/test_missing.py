@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
 from kproxy.cli import main
-from kproxy.cli.verify_input import filtered
+from kproxy.cli.verify_input import filtered, over
 from kproxy.verify import VerifyTerms
 from kproxy.verify.terms import BadTerm, MissingPart, of_apis, outside, terms_of
-from tests.support.exchange_factory import NOON
+from tests.support.exchange_factory import NOON, write_capture
 from tests.verify.history import History, batch
 
 A, B = batch(b"a", b"aa"), batch(b"b", b"bb", at=1)
@@ -122,7 +122,7 @@ def test_capture_of_live_traffic_has_clean_checks(tmp_path: Path) -> None:
     verdict = late(tmp_path / "late.pcapng")
     assert verdict["findings"] == []
     assert LOGS | {"lost-commit", "answer-order"} <= set(verdict["clean"])
-    sentence = verdict["incomplete"][0]
+    (sentence,) = verdict["incomplete"]
     assert sentence.endswith("older than it; 1 responses to earlier requests were passed over")
 
 
@@ -142,6 +142,38 @@ def test_note_in_the_capture_leaves_open_what_it_names(
     assert set(verdict["clean"]) >= LOGS - open_
     assert open_ <= verdict["not_checked"].keys()
     assert open_.isdisjoint(verdict["clean"])
+
+
+@pytest.mark.parametrize(
+    ("api", "config", "level"),
+    [
+        ("IncrementalAlterConfigs", {"name": "retention.ms", "config_operation": 0, "value": "1"}, "proved"),
+        ("IncrementalAlterConfigs", {"name": "cleanup.policy", "config_operation": 0, "value": "delete"}, "proved"),
+        ("IncrementalAlterConfigs", {"name": "cleanup.policy", "config_operation": 0, "value": "secret"}, "suspect"),
+        ("IncrementalAlterConfigs", {"name": "cleanup.policy", "config_operation": 1, "value": None}, "suspect"),
+        ("IncrementalAlterConfigs", {"name": "cleanup.policy", "config_operation": 0, "value": "compact"}, None),
+        ("AlterConfigs", {"name": "retention.ms", "value": "1"}, "suspect"),
+        ("AlterConfigs", {"name": "cleanup.policy", "value": "delete"}, "proved"),
+    ],
+)
+def test_lost_write_between_configs_in_a_capture(
+    tmp_path: Path, api: str, config: dict[str, Any], level: str | None
+) -> None:
+    """kproxy's captures have the policy, so they prove a loss; an unknown policy in between leaves a doubt."""
+    made = History(known=True)
+    made.write(1, A, 0)
+    made.write(2, B, 2)
+    resource = {"resource_type": 2, "resource_name": "orders", "configs": [config]}
+    made.add(2.5, api, 1, {"resources": [resource]}, {"responses": []})
+    made.read(3, 0, (2, B))
+    made.verdict()  # adds Metadata and DescribeConfigs at the end
+    path = write_capture(tmp_path / "c.pcapng", [pair.front for pair in sorted(made.pairs, key=over) if pair.front])
+    result = CliRunner().invoke(main, ["verify", str(path), "--json", "--only", "lost-write"])
+    verdict = json.loads(result.output)
+    assert {one["check"]: one["level"] for one in verdict["findings"]} == (
+        {} if level is None else {"lost-write": level}
+    )
+    assert verdict["incomplete"] == []
 
 
 def test_topic_that_is_not_compacted_is_proved() -> None:
