@@ -1,5 +1,5 @@
 # One verb a line. Each makes .venv and fetches what it needs by itself. Types are checked while jars come.
-.PHONY: demo quick test check compiled test-all docs fuzz soak bench bench-check matrix java kits jars tools programs house vendor suites conformance scale
+.PHONY: demo quick test check compiled test-all docs fuzz soak bench bench-check stretches matrix java kits jars tools programs house vendor suites conformance scale
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -79,6 +79,9 @@ suites: java $(READY)  ## other projects' own tests directly and through kproxy,
 conformance: java $(READY)  ## what each client does about each fault, written to docs/conformance.md (a part: make conformance CONFORMANCE="-k librdkafka")
 	$(BIN)/python -m tests.support.java_jars 4.3.1
 	$(BIN)/python -m tests.qa.conformance.run $(CONFORMANCE)
+
+stretches: $(READY)  ## tests that compare CPU time with a limit, one after the other: on a machine without other work
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -m measured tests
 
 SOAK_SECONDS ?= 300
 house: $(READY)  ## figures about the structure of the code, with their goals

@@ -86,6 +86,9 @@ def pytest_configure(config: pytest.Config) -> None:
         gc.disable()
     config.pluginmanager.register(needs := Needs(), "needs")
     needs.declare(config)
+    config.addinivalue_line(
+        "markers", "measured: compares CPU time with a limit; `make stretches` runs these tests alone"
+    )
     if config.getoption("in_process"):
         config.option.markexpr = "not process"
         config.pluginmanager.register(InProcess(), "in-process")
@@ -128,9 +131,15 @@ def in_time(test: Callable[..., Awaitable[None]], seconds: float) -> Callable[..
     return limited
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Workers get what takes longest first; a run without workers keeps the order of the files."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Leave out tests that measure CPU time, unless `-m` names their marker, as `make stretches` does. Workers get the
+    longest tests first; a run without workers keeps the order of the files."""
+    measured = [item for item in items if item.get_closest_marker("measured") is not None]
+    if measured and "measured" not in config.option.markexpr:  # before a sample is drawn
+        config.hook.pytest_deselected(items=measured)
+        items[:] = [item for item in items if item.get_closest_marker("measured") is None]
+    yield
     if hasattr(config, "workerinput"):
         longest_first(items)
 

@@ -117,12 +117,12 @@ def partitions_among(message: Message, entities: Sequence[Entity]) -> Iterator[t
     """Yield the partitions of a message that are among the entities, by the very name or id that it says, each with its
     entity."""
     known: dict[tuple[str | UUID | None, int], Entity] = {}
-    for entity in entities:
+    for entity in each(entities):
         if entity.partition is not None:
             known[entity.topic, entity.partition] = entity
             if entity.topic_id is not None:
                 known[entity.topic_id, entity.partition] = entity
-    for partition in partitions(message):
+    for partition in each(partitions(message)):
         where = partition.name_or_id, partition.number
         if where in known:
             yield known[where], partition
@@ -131,7 +131,7 @@ def partitions_among(message: Message, entities: Sequence[Entity]) -> Iterator[t
 def record_shares(message: Message, entities: Sequence[Entity]) -> Iterator[tuple[Entity, float]]:
     """Yield each of these entities with the part of all record bytes of the message that it has, from 0 to 1; none when
     there are no records."""
-    total = sum(len(partition.records or b"") for partition in partitions(message))
+    total = sum(len(partition.records or b"") for partition in each(partitions(message)))
     if total:
         for entity, partition in partitions_among(message, entities):
             yield entity, len(partition.records or b"") / total

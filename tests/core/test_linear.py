@@ -1,5 +1,5 @@
-"""What a request costs grows with what it says, and no faster: not with its square, its rules times its names, or its
-session. Compared are CPU times of one thread, each the least of several."""
+"""The cost of a request grows linearly with its size: not with its square, nor with the product of rules and names, nor
+with its session. `make test` compares executed Python lines, `make stretches` CPU times, each the least of several."""
 
 from __future__ import annotations
 
@@ -16,15 +16,25 @@ from kproxy.rules.kinds.base.elements import elements_of
 from kproxy.testing.dialogue import Dialogue, request, response
 from kproxy.wire import decode_request
 from tests.sinks.audit.exchanges import FakeWho
+from tests.support.line_count import LineCount
 
 PRODUCE, FETCH, METADATA, DELETE_TOPICS = 0, 1, 3, 20
 DENY = "  - {name: deny, kind: deny, match: {topic: 'secret*'}}\n"
 
 
-def least(make: Callable[[], Callable[[], object]], times: int = 3) -> float:
-    """CPU seconds of what `make` gives, which is made anew each time."""
+def lines(make: Callable[[], Callable[[], object]]) -> float:
+    """Return the Python lines that the result of `make` executes."""
+    make()()  # generates code
+    run = make()
+    with LineCount() as count:
+        run()
+    return float(count.total)
+
+
+def seconds(make: Callable[[], Callable[[], object]]) -> float:
+    """Return the CPU seconds that the result of `make` takes, the least of three runs."""
     spent = []
-    for _ in range(times):
+    for _ in range(3):
         run = make()
         began = thread_time()
         run()
@@ -32,15 +42,23 @@ def least(make: Callable[[], Callable[[], object]], times: int = 3) -> float:
     return min(spent)
 
 
-def grows_linearly(make: Callable[[int], Callable[[], object]], size: int) -> None:
-    """Four times as much costs less than eight times as much (as a square it would be 16).
+Cost = Callable[[Callable[[], Callable[[], object]]], float]
+IN_LINES_AND_SECONDS = pytest.mark.parametrize("cost", [lines, pytest.param(seconds, marks=pytest.mark.measured)])
 
-    It is measured up to three times: who else uses the processor's caches slows the larger one down more.
+
+def grows_linearly(make: Callable[[int], Callable[[], object]], size: int, cost: Cost) -> None:
+    """Fail if four times as much costs six times as many lines or eight times as many seconds (as a square: 16 times).
+
+    Seconds are measured up to three times, since other programs slow the larger one down more.
     """
-    least(lambda: make(size // 10), 1)
+    if cost is lines:
+        size //= 2
+        assert lines(lambda: make(4 * size)) < 6 * lines(lambda: make(size))
+        return
+    seconds(lambda: make(size // 10))
     found: list[float] = []
     while len(found) < 3 and min(found, default=8.0) >= 8:
-        found.append(least(lambda: make(4 * size)) / least(lambda: make(size)))
+        found.append(seconds(lambda: make(4 * size)) / seconds(lambda: make(size)))
     assert min(found) < 8, found
 
 
@@ -51,11 +69,12 @@ def topics_of(parts: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
     return [{"topic": topic, "partitions": partitions} for topic, partitions in found.items()]
 
 
+@IN_LINES_AND_SECONDS
 @pytest.mark.parametrize(
     "rules", [DENY, "  - {name: e, kind: error, match: {api: Metadata, topic: 'secret*'}, error: 3}\n"]
 )
-def test_names_of_which_half_are_refused(rules: str) -> None:
-    """Taken out of the request, and put into the answer."""
+def test_metadata_with_denied_names_takes_linear_work(rules: str, cost: Cost) -> None:
+    """Half of the names are taken out of the request, and put into the response."""
 
     def exchange(count: int) -> Callable[[], object]:
         talk = Dialogue("rules:\n" + rules)
@@ -64,11 +83,11 @@ def test_names_of_which_half_are_refused(rules: str) -> None:
         said = response(METADATA, 9, 1, topics=[{"name": name, "partitions": []} for name in names[::2]])
         return lambda: talk.client(asked).broker(said)
 
-    grows_linearly(exchange, 1000)
+    grows_linearly(exchange, 1000, cost)
 
 
-def test_names_that_have_a_rule_each() -> None:
-    """A thousand rules for a thousand topics, and a request that names them all."""
+@IN_LINES_AND_SECONDS
+def test_metadata_with_a_rule_per_name_takes_linear_work(cost: Cost) -> None:
 
     def ask(count: int) -> Callable[[], object]:
         rule = "  - {{name: r{0}, kind: error, match: {{api: Metadata, topic: t{0}}}, error: 3}}\n"
@@ -76,7 +95,7 @@ def test_names_that_have_a_rule_each() -> None:
         asked = request(METADATA, 9, 1, topics=[{"name": f"t{number}"} for number in (*range(count), "x")])
         return lambda: talk.client(asked)
 
-    grows_linearly(ask, 200)
+    grows_linearly(ask, 200, cost)
 
 
 WATCHED = {
@@ -87,11 +106,12 @@ WATCHED = {
 }
 
 
+@IN_LINES_AND_SECONDS
 @pytest.mark.parametrize("same_id", [False, True])
 @pytest.mark.parametrize("acks", [1, 0])
 @pytest.mark.parametrize("rule", WATCHED)
-def test_small_requests_that_come_together_while_somebody_watches(rule: str, acks: int, same_id: bool) -> None:
-    """What rules did is told of each of them, which is to be found among all that are in flight."""
+def test_observed_pipeline_takes_linear_work(rule: str, acks: int, same_id: bool, cost: Cost) -> None:
+    """The decisions of rules are reported for each request, which is looked up among all requests in flight."""
 
     def read(count: int) -> Callable[[], object]:
         talk, taken = Dialogue(f"rules: [{WATCHED[rule]}]"), list[Any]()
@@ -111,11 +131,12 @@ def test_small_requests_that_come_together_while_somebody_watches(rule: str, ack
 
         return run
 
-    grows_linearly(read, 2000)
+    grows_linearly(read, 2000, cost)
 
 
-def test_elements_of_many_entities() -> None:
-    """`set` changes those that are selected: each is looked for by its name."""
+@IN_LINES_AND_SECONDS
+def test_elements_of_many_entities_take_linear_work(cost: Cost) -> None:
+    """`set` changes the selected elements, each found by its name."""
 
     def find(count: int) -> Callable[[], object]:
         parts = [(f"t{number % 30}", number) for number in range(count)]
@@ -123,7 +144,7 @@ def test_elements_of_many_entities() -> None:
         found = entities(message)
         return lambda: elements_of(message, found)
 
-    grows_linearly(find, 500)
+    grows_linearly(find, 500, cost)
 
 
 @pytest.mark.parametrize("by", ["topic", "partition", "topic_id"])
@@ -155,9 +176,10 @@ RULES = [
 ]
 
 
+@IN_LINES_AND_SECONDS
 @pytest.mark.parametrize("rules", RULES)
-def test_requests_of_a_large_session(rules: str) -> None:
-    """Twenty that list one partition or none cost the same, however many the session has."""
+def test_request_cost_is_independent_of_its_session(rules: str, cost: Cost) -> None:
+    """Twenty requests that list one partition or none cost the same in a session of any size."""
 
     def go_on(count: int) -> Callable[[], object]:
         talk = Dialogue("rules:\n" + rules)
@@ -178,7 +200,7 @@ def test_requests_of_a_large_session(rules: str) -> None:
 
         return run
 
-    assert least(lambda: go_on(8000)) < 2.5 * least(lambda: go_on(500))
+    assert cost(lambda: go_on(8000)) < (1.2 if cost is lines else 2.5) * cost(lambda: go_on(500))
 
 
 def test_a_session_of_which_rules_match_much_is_none() -> None:

@@ -1,14 +1,19 @@
-"""Count of the Python lines that a block executes, as a measure of its work on any machine.
+"""Count of the Python lines that a block executes, as a measure of its work on any machine:
 
 with LineCount() as count:
     talk.client(frame)
 count.total       # lines executed in all
 count.longest     # lines between two places where other connections may run (kproxy/wire/breath.py)
+
+Long calls of C code, such as a regular expression, count as one line. Only a clock can measure these: see the marker
+`measured` in docs/develop/tests.md.
 """
 
 from __future__ import annotations
 
 import sys
+import traceback
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
 
@@ -16,10 +21,16 @@ from kproxy.wire import breath
 
 
 class LineCount:
-    """Counter of the lines that a `with` block executes."""
+    """Counter of the lines that a `with` block executes.
 
-    def __init__(self) -> None:
-        self.total = self.longest = self.last = 0
+    `fine`: each call of `breathe` ends a stretch. Otherwise only each 32nd does, as in a proxy. `where`: the call stack
+    at the end of the longest stretch, if `trace`. `looks`: number of stretches.
+    """
+
+    def __init__(self, *, fine: bool = False, trace: bool = False) -> None:
+        self.fine, self.with_stack = fine, trace
+        self.total = self.longest = self.last = self.looks = 0
+        self.where = ""
 
     def trace(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event == "line":
@@ -28,15 +39,32 @@ class LineCount:
 
     def rest(self) -> None:
         """End a stretch at a place where other connections may run."""
-        self.longest = max(self.longest, self.total - self.last)
+        self.looks += 1
+        if self.total - self.last > self.longest:
+            self.longest = self.total - self.last
+            if self.with_stack:
+                self.where = "".join(traceback.format_stack(limit=14)[:-1])
         self.last = self.total
 
+    def apart(self, work: Callable[[], Any]) -> Any:
+        """Do work that a proxy does in a thread. Its lines are not counted."""
+        self.rest()
+        sys.settrace(None)
+        try:
+            return work()
+        finally:
+            sys.settrace(self.trace)
+
     def __enter__(self) -> Self:
-        self.hook, self.tracer = breath.use(self.rest), sys.gettrace()
+        self.hook, self.tracer = breath.use(self.rest, self.apart), sys.gettrace()
+        self.every, self.left = breath.EVERY, breath.BreathState.left
+        if self.fine:
+            breath.EVERY = breath.BreathState.left = 0
         sys.settrace(self.trace)
         return self
 
     def __exit__(self, *error: object) -> None:
         sys.settrace(self.tracer)
+        breath.EVERY, breath.BreathState.left = self.every, self.left
         breath.use(self.hook)
         self.rest()

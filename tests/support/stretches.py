@@ -1,20 +1,31 @@
-"""The longest stretch of work that a session does without a place to stop, for large messages of any API.
+"""The longest stretch of work of a session between two yield points, for large messages of any API.
 
-    watch = Stopwatch()
-    with watch:
-        talk.client(large(3, 12, "request", 100_000))
-    watch.longest       # seconds of CPU between two places where others may run (wire/breath.py)
+A yield point is a place where other connections may run (wire/breath.py). Work is measured in two units:
 
-`python -m tests.support.stretches --sieve FILE` measures all cases, and prints the table of docs/operations.md
-(stretch_tables.py, stretch_sieve.py).
+- `LINES`: executed Python lines, which are the same on every machine. `make test` counts them.
+- `SECONDS`: CPU time, which includes long calls of C code. `make stretches` measures it (the marker `measured`). The
+  garbage collector is off, since its work does not belong to a message.
 
-CPU time is measured, for other programs do not count; the garbage collector is off, for its work is not of a message.
+    @IN_BOTH_UNITS
+    def test_metadata_response_yields(unit: Unit) -> None:
+        frame = large(3, 12, "response", unit.count)
+
+        def work(watch: Watch) -> None:
+            talk = Dialogue(RULES).client(REQUEST)
+            with watch:
+                talk.broker(frame)
+
+        unit.check(work)
+
+`python -m tests.support.stretches --sieve FILE` measures the CPU time of all cases, and prints the table of
+docs/operations.md (stretch_tables.py, stretch_sieve.py).
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -25,6 +36,8 @@ from time import thread_time
 from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
+
+import pytest
 
 from kproxy.core.cluster import BY_ID_VERSION, CORRELATION
 from kproxy.core.commands import BROKER
@@ -39,6 +52,8 @@ from kproxy.wire.records.record import Record
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.layout import Slot, Struct
 from tests.support.frames import message
+from tests.support.line_count import LineCount
+from tests.support.pace import within
 from tests.support.random_rules import acts_on, example, loads
 
 READ = 262144
@@ -46,8 +61,8 @@ READ = 262144
 
 
 class Stopwatch:
-    """A clock that measures the work between two places to stop. `longest` in seconds; `where`: the call stack at its
-    end, if `trace`."""
+    """Clock that measures the CPU seconds between two yield points. `longest`: of one stretch; `where`: the call stack
+    at its end, if `trace`."""
 
     def __init__(self, trace: bool = False) -> None:
         self.longest = self.last = self.total = 0.0
@@ -55,7 +70,7 @@ class Stopwatch:
         self.trace, self.where = trace, ""
 
     def look(self) -> None:
-        """End a stretch at a place to stop, and begin the next one."""
+        """End a stretch at a yield point, and begin the next one."""
         now = thread_time()
         took = now - self.last
         self.total += took
@@ -67,7 +82,7 @@ class Stopwatch:
         self.last = thread_time()
 
     def apart(self, work: Callable[[], Any]) -> Any:
-        """Do work that a thread does in a proxy, while others run: its time is in no stretch."""
+        """Do work that a proxy does in a thread. Its time belongs to no stretch."""
         self.look()
         try:
             return work()
@@ -86,6 +101,47 @@ class Stopwatch:
         breath.use(self.before)
         if self.enabled:
             gc.enable()
+
+
+Watch = Stopwatch | LineCount
+TRIES = 4
+"""Measurements; the shortest counts. The first one fills caches, and other programs use the machine."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Unit of work. `count`: elements of a long frame; `longest`: limit of a stretch in that frame."""
+
+    name: str
+    count: int
+    longest: float
+
+    def watch(self) -> Watch:
+        """Return a context manager that measures the stretches of its block."""
+        return Stopwatch(trace=True) if self.name == "seconds" else LineCount(fine=True, trace=True)
+
+    def check(self, work: Callable[[Watch], object], longest: float | None = None) -> Watch:
+        """Fail if a stretch of `work` is longer than `longest` (default: the limit of this unit). Return the last
+        measurement. `work` does all of its preparation, and enters the watch for what is measured."""
+        limit = self.longest if longest is None else longest
+        watch = self.watch()
+        for _ in range(TRIES):
+            watch = self.watch()
+            work(watch)
+            if watch.longest <= limit:
+                return watch
+        if self.name == "lines" or not within(watch.longest, limit):
+            pytest.fail(f"expected at most {limit:g} {self.name} in a stretch, got {watch.longest:g} at\n{watch.where}")
+        return watch
+
+
+ALL_CASES = bool(os.environ.get("KPROXY_TEST_ALL"))
+LINES = Unit("lines", 2_000, 5_000)
+SECONDS = Unit("seconds", 100_000, 0.050) if ALL_CASES else Unit("seconds", 10_000, 0.015)
+"""A fifth of the time that linear work takes is left to a machine that does other work."""
+IN_BOTH_UNITS = pytest.mark.parametrize(
+    "unit", [pytest.param(LINES, id="lines"), pytest.param(SECONDS, id="seconds", marks=pytest.mark.measured)]
+)
 
 
 PARTITION = ("partition", "partition_index", "partition_indexes", "index", "partition_id")
@@ -194,9 +250,15 @@ class Case:
         return f"{self.kind}, {self.api} {self.version}, {'deep' if self.deep else 'wide'} {self.way}"
 
     def measure(self, count: int, trace: bool = False) -> Stopwatch:
-        """Let a session pass both frames, of which one has `count` elements, or both. Return the stopwatch."""
+        """Return the stopwatch of an exchange in which one frame has `count` elements, or both frames have."""
+        watch = Stopwatch(trace)
+        self.run(count, watch)
+        return watch
+
+    def run(self, count: int, watch: Watch) -> None:
+        """Measure how a session passes both frames."""
         key = schema.names()[self.api]
-        talk, watch = Dialogue(self.rules), Stopwatch(trace)
+        talk = Dialogue(self.rules)
         out = {side: Length() for side in talk.out}
         talk.out.update(out)
         counts = {way: count if self.way in (way, BOTH) else 1 for way in WAYS}
@@ -211,7 +273,6 @@ class Case:
                 talk.broker(said, READ)
                 talk.later(LATER if talk.wakes else 0)
         talk.session.end(0.0)
-        return watch
 
 
 LATER = 60.0
