@@ -8,7 +8,7 @@ throttles the longest holds; changes of bodies and frames are made in file order
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Literal, NewType, Protocol
 
@@ -103,6 +103,7 @@ class Turn(Protocol):
 
     waiter: Any
     woken: list[Any]
+    debt: float  # seconds of the longest debt that its charges have left so far
 
     def ask(self, now: float) -> float:
         """Charge the request and return 0 if it may go on. Otherwise return the seconds until it asks again; infinite:
@@ -114,13 +115,14 @@ class Turn(Protocol):
     def leave(self, now: float, unsent: float = 0.0) -> None:
         """Give up all places. Take back the `unsent` part of its charges, or all of them if it had a place."""
 
+    def part(self, share: float) -> Turn:
+        """Return a new turn with this share of the charges."""
+
 
 @dataclass(frozen=True, slots=True)
 class Await:
-    """Decision to let the request, and with it all that follows on its connection, go on when its turn has come. Only
-    for requests."""
-
-    turn: Turn
+    """Decision to hold the request, and all that follow on its connection, until its `ConnectionView.turns` are paid.
+    Only for requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +130,11 @@ class Throttle:
     """Decision to throttle the client as in KIP-219.
 
     throttle_time: seconds in `throttle_time_ms` of this exchange's response. mute: seconds without reads of the
-    client's channel after the response. A request without a response mutes at once. turn: charges of the request. The
-    part of bytes that were not sent is taken back.
+    client's channel after the response. A request without a response mutes at once.
     """
 
     throttle_time: float = 0.0
     mute: float = 0.0
-    turn: Turn | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

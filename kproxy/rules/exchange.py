@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
 
+from kproxy.rules.decision import Turn
 from kproxy.rules.entity import Entity
 from kproxy.wire.codec.message import Message
 from kproxy.wire.table.schema import Api
@@ -79,13 +80,18 @@ class IdentityView(Protocol):
 
 
 class ConnectionView:
-    """Client connection as rules see it. `memory` is for effects: it lives as long as the connection does."""
+    """Client connection as rules see it.
 
-    __slots__ = ("cluster", "facts", "identity", "memory", "number")
+    `memory` is for effects: it lives as long as the connection does. Effects that charge the request at hand add their
+    turn to `turns`.
+    """
+
+    __slots__ = ("cluster", "facts", "identity", "memory", "number", "turns")
 
     def __init__(self, facts: Facts, number: int, cluster: ClusterView, identity: IdentityView | None = None) -> None:
         self.facts, self.number, self.cluster, self.identity = facts, number, cluster, identity
         self.memory: dict[Any, Any] = {}
+        self.turns: list[Turn] = []
 
     @property
     def principal(self) -> str | None:

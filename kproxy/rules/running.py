@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, Protocol
 
+from kproxy.rules.decision import Turn
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.shared_numbers import SharedNumbers
@@ -128,6 +129,9 @@ class Running:
             return self.effect.passes(terms, size, now)
         except Exception:  # noqa: BLE001  # it is evaluated then, where an effect that raises is named
             return False
+
+    def turn(self, terms: Any, size: int, now: float) -> Turn | None:
+        return None if terms is ACTS else self.effect.turn(terms, size, now)
 
     def restart(self, began: float, common: SharedNumbers | None = None) -> None:
         """Begin anew, as if the rule were new: its trigger and its effect. Counters go on."""

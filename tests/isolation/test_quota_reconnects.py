@@ -268,6 +268,102 @@ def test_quota_announced_bytes_that_never_come_are_given_back(
     assert len(other.to_broker) == len(sized(3, 100))
 
 
+@pytest.mark.parametrize("trickle", [0, 500])
+@pytest.mark.parametrize("acks", [0, 1])
+@pytest.mark.parametrize("renames", [False, True])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_quota_frame_that_does_not_arrive_delays_a_second(acks: int, renames: bool, workers: int, trickle: int) -> None:
+    """A client announces a debt of 200 s and sends few bytes, or none, on a connection that stays open."""
+    limited = Limited("produce: 10kB/s", workers)
+    if renames:
+        limited.bound = Bound(NameMaps(topics=NameMap.of({"a*": "b*"})), advertise=False)
+    slow, other = limited.connect(), limited.connect()
+    frame, sent = sized(2, 2_000_000, acks), 1000
+    limited.send(slow, frame[:sent])
+    limited.send(other, sized(3, 100))
+    for step in range(1, 100):
+        limited.until(0.25 * step)
+        limited.send(slow, frame[sent : sent + trickle])
+        sent += trickle
+    assert other.to_broker == sized(3, 100)
+    assert [when for when, _ in limited.admitted] == [pytest.approx(1.0 if workers == 1 else 1.25, abs=0.25)]
+
+    limited.send(slow, frame[sent : sent + 50_000])  # more than the limit allows: the next bytes wait
+    rest, before, began = sent + 50_000, len(slow.to_broker), limited.now
+    while rest < len(frame):
+        limited.until(limited.now + 0.1)
+        if slow.read[CLIENT]:
+            limited.send(slow, frame[rest : rest + 50_000])
+            rest += 50_000
+    limited.until(limited.now + 20)
+    assert len(slow.to_broker) == len(frame)
+    assert len(slow.to_broker) - before <= 10_000 * (limited.now - began) + 10_000 + 50_000
+    assert limited.now - began == pytest.approx((len(frame) - before) / 10_000 + 15, abs=10)
+    limited.send(slow, sized(9, 100, acks))
+    limited.until(limited.now + 10)
+    assert slow.to_broker == sized(2, 2_000_000, acks) + sized(9, 100, acks)
+    assert slow.session.requests.at_boundary and slow.closed is None
+
+
+@pytest.mark.parametrize("end", ["client leaves", "drain", "work put aside"])
+def test_quota_metered_bytes_that_wait_end_with_their_wait(end: str) -> None:
+    """Bytes of a late frame wait for the limit; other requests do not wait for them after the end of their wait."""
+    limited = Limited("produce: 10kB/s")
+    slow, other = limited.connect(), limited.connect()
+    frame = sized(2, 2_000_000)
+    limited.send(slow, frame[:1000])
+    limited.until(2)
+    limited.send(slow, frame[1000:101_000])  # a debt of 9 s
+    limited.send(slow, frame[101_000:102_000])
+    limited.send(other, sized(3, 100))
+    assert (len(slow.to_broker), slow.read[CLIENT]) == (101_000, False)
+    if end == "client leaves":
+        limited.leave(slow)
+    elif end == "drain":
+        slow.session.drain(limited.now)
+        slow.obey()
+        assert len(slow.to_broker) == 102_000
+    else:
+        for session in slow.session.step_aside():
+            limited.granted(session)
+    limited.until(11.2)
+
+    assert other.to_broker == sized(3, 100)
+    assert len(slow.to_broker) == 102_000 - 1000 * (end == "client leaves")
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_quota_frame_without_debt_is_given_back(first: bool) -> None:
+    """A frame that uses up the burst, and passes like the one before it, does not arrive before its client leaves."""
+    limited = Limited("produce: 10kB/s, burst: 100s")
+    liar, other = limited.connect(), limited.connect()
+    if first:  # the frames after it pass without an evaluation
+        limited.send(liar, sized(1, 100) + sized(1, 100))
+    limited.send(liar, sized(2, 999_000)[:1000])
+    limited.send(other, sized(3, 900_000))
+    limited.leave(liar)
+    limited.send(other, sized(4, 10_000))
+    limited.until(1.0)
+    assert other.to_broker.endswith(sized(4, 10_000))
+
+
+def test_quota_frame_that_arrives_in_time_is_not_metered() -> None:
+    """A frame of 200 s of debt arrives at twice the rate of the limit: other frames wait for all of its debt."""
+    limited = Limited("produce: 10kB/s")
+    slow, other = limited.connect(), limited.connect()
+    frame = sized(2, 2_000_000)
+    limited.send(slow, frame[:1000])
+    limited.send(other, sized(3, 100))
+    for number in range(1000, len(frame), 5000):
+        limited.until(limited.now + 0.25)
+        limited.send(slow, frame[number : number + 5000])
+    limited.until(300)
+    assert [(when, size) for when, size in limited.admitted] == [
+        (pytest.approx(100.0, abs=0.5), len(frame) - 4),
+        (pytest.approx(199.0, abs=0.5), len(sized(3, 100)) - 4),
+    ]
+
+
 def test_quota_frame_that_came_is_not_given_back() -> None:
     """A frame without a charge follows it, and is not whole when the client disconnects."""
     limited = Limited("produce: 10kB/s")

@@ -192,13 +192,17 @@ class Wait:
 
 
 class LongFrame(Protocol):
-    """Long frame that passes as it comes and is rewritten in its tail of `length` bytes; `correlation` is its id."""
+    """Long frame with the id `correlation` that a lane sees up to its end. `length`: bytes at its end, see subclasses."""
 
     correlation: int
     length: int
 
     def receive(self, buf: Buffer, pos: int, n: int, now: float, direct: bool) -> int:
         """Take buf[pos:n]; return, if `direct`, how many bytes from the buffer's start pass unchanged."""
+
+
+class TailFrame(LongFrame, Protocol):
+    """Long response that passes as it comes and is rewritten in its tail."""
 
     def rewrite_tail(self, tail: Buffer, context: Context) -> bytes | None:
         """Return the tail with the proxy's addresses, in as many bytes as it had; None when it stays as it is."""

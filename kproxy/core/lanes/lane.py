@@ -13,6 +13,7 @@ at the first one that does not simply pass, with its `disposition`. `go_on` does
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from kproxy.core.held_memory import HeldMemory, Hold
 from kproxy.core.holding.admission import may_hold
@@ -135,7 +136,7 @@ class Lane(Assembler):
         self.session.context.rewrote(TOPIC.changed, new.changes)
         return self.stop(new.replace(pos), new.first)
 
-    def treat_tail(self, stream: LongFrame, tail: bytearray, now: float) -> Disposition:
+    def treat_tail(self, stream: Any, tail: bytearray, now: float) -> Disposition:
         """Return the disposition of the tail of a streamed frame."""
         raise NotImplementedError
 

@@ -28,7 +28,7 @@ from kproxy.wire.breath import breathe, rest
 from kproxy.wire.scan.frames import framed
 from kproxy.wire.table.api_keys import API_VERSIONS, SASL_HANDSHAKE, TELEMETRY
 
-from .frame import IDENTITY, PASS, Disposition, Need, Pass, Reject, Replace, RequestView, Wait
+from .frame import IDENTITY, PASS, Disposition, LongFrame, Need, Pass, Reject, Replace, RequestView, Wait
 from .lane import too_long
 from .request_rules import RequestRules
 from .request_scan import RequestScan, malformed
@@ -202,6 +202,7 @@ class RequestLane(RequestScan):
         """Enter a request that goes on in the FIFO, or note that it is due no response."""
         entry: FifoEntry = (frame.correlation, step, frame.now, note)
         rules = self.rules
+        charged = () if rules is None else tuple(rules.charged)
         if rules is not None and rules.has_decided:
             entry = rules.entry(frame, step, note)
         if frame.acks != 0:
@@ -210,7 +211,12 @@ class RequestLane(RequestScan):
                 self.session.full()
         else:
             self.session.inflight.note_unanswered(frame.correlation)
+        if charged and rules is not None:
+            rules.watch(frame, charged)
         return PASS
+
+    def take_tail(self, stream: LongFrame, data: bytearray, now: float) -> None:
+        stream.receive(data, 0, len(data), now, direct=False)
 
     def answer(self, correlation: int, frame: bytes, now: float) -> None:
         """Enter an answer of kproxy's own in the FIFO; it leaves when its turn comes."""

@@ -3,6 +3,7 @@ response."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from kproxy.errors import DecodeError
 from kproxy.rules.decision import FrameDepth, Turn
 from kproxy.rules.running import HowGone, Running
 from kproxy.wire.breath import LONG, freeing
+from kproxy.wire.primitives import Buffer
 from kproxy.wire.table.api_keys import PRODUCE
 
 from .frame import Need, Reject, RequestView, Wait
@@ -28,6 +30,7 @@ HEADER_BYTES = 14
 REMEMBERED_BYTES = 1 << 20
 """A client is not read while requests of more bytes are in flight of which rules remember something, save for one: the
 names and partitions in them take forty times as much. Records are not kept, so a Produce weighs less."""
+CHECK = 1.0  # seconds between checks whether a charged request arrives
 NO_RECORDS = 8
 """One in so many bytes of a Produce is taken for what is not records."""
 
@@ -46,12 +49,58 @@ class Noted(NamedTuple):
 
 
 class Unfinished(NamedTuple):
-    """Request of `size` bytes that went on before it was whole, with the turns that it had at quotas. `newest`: see
-    `InFlight.newest`, as long as it is the newest request."""
+    """Request of `size` bytes that was charged and forwarded at `since`, before all of it had arrived.
+
+    `missing` bytes had not. `newest` is the value of `InFlight.newest` while it is the newest request.
+    """
 
     turns: tuple[Turn, ...]
+    correlation: int
     size: int
+    missing: int
+    since: float
     newest: tuple[FifoEntry | None, int]
+
+
+class MeteredFrame:
+    """Rest of a long request, charged as it arrives. While a limit owes, the client is not read.
+
+    `length` bytes are still to come. `turns` are those of the next `chunk` bytes, which wait.
+    """
+
+    __slots__ = ("charged", "chunk", "correlation", "lane", "length", "size", "turns")
+
+    def __init__(self, lane: RequestScan, unfinished: Unfinished, length: int) -> None:
+        self.lane, self.size = lane, unfinished.size
+        self.charged = tuple(turn.part(1.0) for turn in unfinished.turns)
+        self.correlation, self.length = unfinished.correlation, length
+        self.turns: tuple[Turn, ...] = ()
+        self.chunk = 0
+
+    def receive(self, buf: Buffer, pos: int, n: int, now: float, direct: bool) -> int:
+        lane = self.lane
+        if not self.turns:
+            self.chunk = min(self.length, n - pos)
+            self.turns = tuple(turn.part(self.chunk / self.size) for turn in self.charged)
+        if lane.session.phase is DRAINING:
+            give_up(lane, self.turns, now)
+        elif take_turns(lane, self.turns, now):
+            lane.keep(bytearray(buf[pos:n]), Wait("quota"), now)
+            return pos if direct else 0
+        self.turns = ()
+        self.length -= self.chunk
+        if lane.clock is not None:
+            lane.report_wait(self.correlation, *lane.clock.of(0))
+            lane.clock = None
+        passed = pos + self.chunk
+        if not direct:
+            lane.emit(buf[pos:passed])
+        if not self.length:
+            lane.stream = None
+            return lane.run(buf, 0 if direct else passed, passed, n, now, direct)
+        if passed < n:  # arrived while the bytes before waited
+            return self.receive(buf, passed, n, now, direct)
+        return passed if direct else 0
 
 
 class RequestRules:
@@ -59,7 +108,7 @@ class RequestRules:
 
     `evaluation` is that of the frame at the lane's head, once it is made. If no rule applies to the frame, `watched`
     has its step and a note instead. `remembered` are bytes of requests that rules remember, and of some answered since.
-    `unfinished` is the last one that had turns at quotas and was not whole.
+    `unfinished` is the last request with turns at quotas that had not arrived completely.
     """
 
     __slots__ = ("evaluation", "lane", "remembered", "session", "templates", "unfinished", "watched")
@@ -71,6 +120,11 @@ class RequestRules:
         self.watched: tuple[Step, Watched] | None = None
         self.remembered = 0
         self.unfinished: Unfinished | None = None
+
+    @property
+    def charged(self) -> list[Turn]:
+        """Return the turns that effects have added for the frame at hand."""
+        return self.session.engine.view.turns
 
     @property
     def has_begun(self) -> bool:
@@ -115,20 +169,14 @@ class RequestRules:
         return self.take_turns(evaluation, frame) or evaluation
 
     def take_turns(self, evaluation: RequestEvaluation, frame: RequestView) -> Wait | Reject | None:
-        """Take the turns of the frame at limits of quotas, one after the other; None: it has had all of them."""
-        session = self.session
-        for turn in evaluation.turns:
-            if turn.waiter is not None and evaluation.exchange.acks != 0 and session.client_left:
-                # The client timed out and repeats the request. Forwarding this one would charge the limit twice.
-                return Reject("client_closed", "client closed while its request waited for a quota")
-            turn.waiter = None if session.owner is None else session
-            wait = turn.ask(frame.now)
-            session.wake_next(turn)
-            if wait:
-                evaluation.waits_since = evaluation.waits_since or frame.now
-                if wait < inf:
-                    session.timers.at(frame.now + wait, self.lane.try_again)
-                return Wait("quota")
+        """Take the turns of the frame at limits of quotas; return None once all of them are paid."""
+        waited = any(turn.waiter is not None for turn in evaluation.turns)
+        if waited and evaluation.exchange.acks != 0 and self.session.client_left:
+            # The client timed out and repeats the request. Forwarding this one would charge the limit twice.
+            return Reject("client_closed", "client closed while its request waited for a quota")
+        if take_turns(self.lane, evaluation.turns, frame.now):
+            evaluation.waits_since = evaluation.waits_since or frame.now
+            return Wait("quota")
         if evaluation.waits_since is not None:
             evaluation.throttled += frame.now - evaluation.waits_since
             evaluation.waits_since = None
@@ -139,6 +187,9 @@ class RequestRules:
         lane, session, step = self.lane, self.session, frame.step
         session.context.now = frame.now
         since, size = lane.since(frame.now), frame.end - frame.start - 4
+        turns = self.charged
+        if lane.drawn is None:  # otherwise some rules have charged this frame
+            turns.clear()
         assert step.program is not None
         try:
             if size < LONG:
@@ -154,6 +205,8 @@ class RequestRules:
         if isinstance(made, Wait):
             return made
         session.context.has_asked = False
+        if isinstance(made, RequestEvaluation):
+            made.turns = tuple(turns)
         drawn, lane.drawn = lane.drawn, None
         if made is None:
             lane.plan = session.plan  # which waited, if triggers were asked before
@@ -178,7 +231,9 @@ class RequestRules:
         """Ask the triggers of these rules, which match a frame of this template; return True if it is nobody's turn, or
         nothing comes of it."""
         size = frame.end - frame.start - 4
-        return self.lane.first_to_fire(rules, known, size, frame.correlation, frame.now) is None
+        self.charged.clear()
+        whole = frame.have >= frame.end
+        return self.lane.first_to_fire(rules, known, size, frame.correlation, frame.now, whole=whole) is None
 
     def fires_again(self, settled: SettledAnswer, known: FrameTemplate, frame: RequestView) -> bool:
         """Ask the triggers that led to this answer, if none was asked yet; return True if they say the same as then.
@@ -227,7 +282,7 @@ class RequestRules:
             return correlation, step, now, watched if note is None else watched._replace(rewrite=note)
         evaluation = self.evaluation
         assert evaluation is not None
-        exchange, turns = evaluation.exchange, evaluation.turns
+        exchange = evaluation.exchange
         self.leave()
         entry: FifoEntry = (correlation, step, now, note)
         if not frame.answered:
@@ -237,11 +292,47 @@ class RequestRules:
             exchange.forget_records()
             entry = correlation, exchange.step, now, Noted(note, exchange)
             self.weigh(remembered_bytes(entry))
-        self.unfinished = None
-        if turns and frame.have < frame.end:
-            newest, noted = self.session.inflight.newest()
-            self.unfinished = Unfinished(turns, frame.length, (entry, noted) if frame.answered else (newest, noted + 1))
         return entry
+
+    def watch(self, frame: RequestView, charged: tuple[Turn, ...]) -> None:
+        """Watch whether the rest of this request, which is in the FIFO now, arrives before its debt is paid."""
+        self.charged.clear()
+        missing = frame.end - frame.have
+        if missing <= 0:
+            return
+        newest = self.session.inflight.newest()
+        self.unfinished = Unfinished(charged, frame.correlation, frame.length, missing, frame.now, newest)
+        if any(turn.debt > CHECK for turn in charged):
+            self.session.timers.at(frame.now + CHECK, self.check)
+
+    def check(self, now: float) -> None:
+        """Give back the charge of late bytes, and charge them when they arrive.
+
+        Other requests wait for the debt of this one, so its bytes must arrive as fast as time pays the debt.
+        """
+        unfinished, unsent = self.unfinished, self.lane.unsent
+        if unfinished is None or not unsent or not is_newest(unfinished, self.session.inflight):
+            return
+        elapsed, debt = now - unfinished.since, max(turn.debt for turn in unfinished.turns)
+        if elapsed < CHECK / 2 or elapsed >= debt:  # the check of an earlier request, or the debt is paid
+            return
+        if unfinished.missing - unsent >= unfinished.missing * elapsed / debt:
+            self.session.timers.at(now + CHECK, self.check)
+            return
+        rest = MeteredFrame(self.lane, unfinished, unsent)
+        self.give_back(now)
+        self.lane.stream, self.lane.skip = rest, 0
+        note = None if unfinished.newest[0] is None else unfinished.newest[0][3]
+        if isinstance(note, Noted) and note.exchange is not None:
+            note.exchange.mute = 0.0  # the client waits for the debt before the end of the request instead
+        self.session.flow.muted_until = 0.0
+        self.session.flow.unmute(now)
+
+    def give_back(self, now: float) -> None:
+        """Give back the charge of bytes that have not arrived, if `unfinished` is still the newest request."""
+        unfinished, self.unfinished = self.unfinished, None
+        if unfinished is not None and self.lane.unsent and is_newest(unfinished, self.session.inflight):
+            give_up(self.lane, unfinished.turns, now, min(self.lane.unsent / unfinished.size, 1.0))
 
     def weigh(self, size: int) -> None:
         """Count the request of `size` bytes that goes on now, of which rules remember something; pause the client if
@@ -258,6 +349,7 @@ class RequestRules:
         """Forget what was decided about the frame, which has gone or will not go, and count its rules."""
         evaluation, self.evaluation, self.watched = self.evaluation, None, None
         if evaluation is not None:
+            self.charged.clear()
             self.leave_turns(evaluation)
             if not evaluation.final:
                 answered = evaluation.exchange.acks != 0
@@ -267,20 +359,22 @@ class RequestRules:
             self.session.mark(BROKER, evaluation.to_count())
 
     def let_all_go(self, how: HowGone) -> None:
-        """Note that no rule holds this connection's request any more. Quotas get back the charge of bytes that were not
-        sent: a client could otherwise announce long frames, disconnect, and have others wait."""
+        """End all waits of this connection's requests for rules. Quotas get back the charges of bytes that were not
+        sent: a client could otherwise announce long frames and disconnect, and others would wait."""
         if self.evaluation is not None:
             let_all_go(self.evaluation.holds, how)
             self.leave_turns(self.evaluation, unsent=1.0)
-        unfinished, self.unfinished = self.unfinished, None
-        if unfinished is not None and self.lane.unsent and is_newest(unfinished, self.session.inflight):
-            for turn in unfinished.turns:
-                turn.leave(self.session.context.now, min(self.lane.unsent / unfinished.size, 1.0))
-                self.session.wake_next(turn)
+        self.give_back(self.session.context.now)
+        give_up(self.lane, (*self.charged, *self.metered_turns), self.session.context.now)
+
+    @property
+    def metered_turns(self) -> tuple[Turn, ...]:
+        stream = self.lane.stream
+        return stream.turns if isinstance(stream, MeteredFrame) else ()
 
     def step_aside(self) -> list[Any]:
         """Leave the line of a quota until the frame is tried again; return the sessions that are first in it now."""
-        turns = () if self.evaluation is None else self.evaluation.turns
+        turns = self.metered_turns if self.evaluation is None else self.evaluation.turns
         for turn in turns:
             turn.step_aside()
         woken = [session for turn in turns for session in turn.woken]
@@ -290,10 +384,29 @@ class RequestRules:
 
     def leave_turns(self, evaluation: RequestEvaluation, unsent: float = 0.0) -> None:
         """Give up the turns that the frame has not had, and take back the `unsent` part of its charges."""
-        for turn in evaluation.turns:
-            turn.leave(self.session.context.now, unsent)
-            self.session.wake_next(turn)
+        give_up(self.lane, evaluation.turns, self.session.context.now, unsent)
         evaluation.turns = ()
+
+
+def take_turns(lane: RequestScan, turns: Sequence[Turn], now: float) -> bool:
+    """Take these turns at limits of quotas, one after the other; return True if one of them has to wait."""
+    session = lane.session
+    for turn in turns:
+        turn.waiter = None if session.owner is None else session
+        wait = turn.ask(now)
+        session.wake_next(turn)
+        if wait:
+            if wait < inf:
+                session.timers.at(now + wait, lane.try_again)
+            return True
+    return False
+
+
+def give_up(lane: RequestScan, turns: Sequence[Turn], now: float, unsent: float = 1.0) -> None:
+    """Leave the lines in which these turns wait, and give back the `unsent` part of their charges."""
+    for turn in turns:
+        turn.leave(now, unsent)
+        lane.session.wake_next(turn)
 
 
 def is_newest(unfinished: Unfinished, inflight: InFlight) -> bool:

@@ -95,7 +95,12 @@ class RequestScan(Lane):
                 and known.step is step
                 and pos + known.end <= n
                 and known.read(buf, pos + CLIENT_ID)[0] == known.head
-                and (not known.waiting or self.first_to_fire(known.waiting, known, size, correlation, now) is None)
+                and (
+                    not known.waiting
+                    or (  # `enter` watches whether the rest of a charged frame arrives
+                        pos + 4 + size <= n and self.first_to_fire(known.waiting, known, size, correlation, now) is None
+                    )
+                )
             ):
                 if known.answered:
                     fifo.append((correlation, step.plain, now, None))
@@ -143,8 +148,9 @@ class RequestScan(Lane):
         return self.stop(Need(HEADER_BYTES), pos)
 
     def first_to_fire(
-        self, rules: tuple[Running, ...], known: FrameTemplate, size: int, correlation: int, now: float
-    ) -> Running | None:
+        self, rules: tuple[Running, ...], known: FrameTemplate, size: int, correlation: int, now: float, *,
+        whole: bool = True,
+    ) -> Running | None:  # fmt: skip
         """Ask the triggers of these rules, which match the frame at hand, in turn; return the first rule that fires,
         and of which something comes.
 
@@ -155,6 +161,8 @@ class RequestScan(Lane):
         for running in rules:
             if running.trigger.fires(since, number, known.client_id):
                 if (terms := known.terms.get(running)) is not None and running.passes(terms, size, since):
+                    if not whole and (turn := running.turn(terms, size, since)) is not None:
+                        self.session.engine.view.turns.append(turn)
                     # Its effect decides nothing, so in a dry run it would not have acted.
                     fired = not running.observes or terms is ACTS
                     self.session.counted(running, correlation, fired=fired, answered=known.answered)

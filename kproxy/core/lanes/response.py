@@ -21,7 +21,7 @@ from kproxy.wire.breath import breathe, rest
 from kproxy.wire.scan.head import MAX_RESPONSE_HEADER
 from kproxy.wire.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
-from .frame import PASS, Disposition, LongFrame, Need, Reject, Replace, ResponseView, Streaming, Wait
+from .frame import PASS, Disposition, Need, Reject, Replace, ResponseView, Streaming, TailFrame, Wait
 from .lane import too_long
 from .response_rules import ResponseRules
 from .response_scan import ResponseScan
@@ -134,7 +134,7 @@ class ResponseLane(ResponseScan):
             return Streaming(TailStream(self, frame.step, frame.correlation, frame.end - body), body)
         return Need(min(max(STREAM_HEAD, 2 * have), frame.length, MAX_RESPONSE_HEADER + 4))
 
-    def treat_tail(self, stream: LongFrame, tail: bytearray, now: float) -> Replace | Wait | Reject:
+    def treat_tail(self, stream: TailFrame, tail: bytearray, now: float) -> Replace | Wait | Reject:
         """Rewrite the tail of a streamed response; what it does not know is waited for."""
         context = self.session.context
         context.note = None

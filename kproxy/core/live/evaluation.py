@@ -267,17 +267,11 @@ class RequestEvaluation(Evaluation):
         self.acted: list[Running] = []
         self.asked: list[Running] = []
 
-    def throttle_by(self, running: Running, decision: Throttle) -> None:
-        super().throttle_by(running, decision)
-        if decision.turn is not None:
-            self.turns = (*self.turns, decision.turn)
-
     def postpone(self, running: Running, decision: Delay | Await, now: float) -> None:
-        """Let the request wait for a time, or for its turn at the limits of a quota."""
+        """Let the request wait for a time, or until its turns at limits of quotas are paid."""
         if isinstance(decision, Delay):
             self.delay(decision.seconds, now)
         else:
-            self.turns = (*self.turns, decision.turn)
             self.throttler = self.throttler or running
 
     @property

@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from kproxy.rules.shared_numbers import NumberCells
 
@@ -59,6 +59,7 @@ class FetchReservations:
 
 
 BucketKey = TypeVar("BucketKey", bound=Hashable)
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 MOST_BUCKETS = 10_000
 """Buckets of one limit. Client ids and topics are the clients' to choose, so there must be an end; beyond it the bucket
@@ -205,50 +206,30 @@ REVIEW = 0.5
 """Seconds between two looks at a shared level. Another process may have given back a charge, and cannot wake turns."""
 
 
+def stored(method: Method) -> Method:
+    """Return the method of a bucket, called between `load` and `store` of the common numbers."""
+
+    def call(self: Any, amount: float, now: float, *more: Any) -> Any:
+        self.load(now)
+        try:
+            return method(self, amount, now, *more)
+        finally:
+            self.store()
+
+    return cast("Method", call)
+
+
 class SharedBucket(Bucket):
     """Bucket that several processes charge. Numbers: level, then. Each process has a line of its own."""
 
     __slots__ = ("cells",)
     review = REVIEW
+    charge, ahead, admit = stored(Bucket.charge), stored(Bucket.ahead), stored(Bucket.admit)
+    covers, give_back = stored(Bucket.covers), stored(Bucket.give_back)
 
     def __init__(self, rate: float, size: float, now: float, cells: NumberCells) -> None:
         super().__init__(rate, size, now)
         self.cells = cells
-
-    def charge(self, amount: float, now: float) -> float:
-        self.load(now)
-        try:
-            return super().charge(amount, now)
-        finally:
-            self.store()
-
-    def ahead(self, amount: float, now: float) -> float:
-        self.load(now)
-        try:
-            return super().ahead(amount, now)
-        finally:
-            self.store()
-
-    def admit(self, amount: float, now: float) -> tuple[bool, float]:
-        self.load(now)
-        try:
-            return super().admit(amount, now)
-        finally:
-            self.store()
-
-    def covers(self, amount: float, now: float, debt: float) -> bool:
-        self.load(now)
-        try:
-            return super().covers(amount, now, debt)
-        finally:
-            self.store()
-
-    def give_back(self, amount: float, now: float) -> None:
-        self.load(now)
-        try:
-            super().give_back(amount, now)
-        finally:
-            self.store()
 
     def load(self, now: float) -> None:
         self.level, self.then = (self.cells.take(now) or (self.size, now))[:2]
@@ -263,6 +244,8 @@ class SharedFetchBucket(FetchBucket):
 
     __slots__ = ("ages", "cells", "given", "half")
     review = REVIEW
+    charge, ahead, admit = stored(Bucket.charge), stored(Bucket.ahead), stored(Bucket.admit)
+    covers, give_back = stored(Bucket.covers), stored(Bucket.give_back)
 
     def __init__(self, rate: float, size: float, now: float, cells: NumberCells) -> None:
         super().__init__(rate, size, now)
@@ -270,20 +253,6 @@ class SharedFetchBucket(FetchBucket):
         self.half = 0
         self.ages = [0.0] * AGES
         self.given: OrderedDict[int, tuple[int, float]] = OrderedDict()  # of this process, by fetch; oldest first
-
-    def charge(self, amount: float, now: float) -> float:
-        self.load(now)
-        try:
-            return super().charge(amount, now)
-        finally:
-            self.store()
-
-    def admit(self, amount: float, now: float) -> tuple[bool, float]:
-        self.load(now)
-        try:
-            return super().admit(amount, now)
-        finally:
-            self.store()
 
     def allowed(self, now: float) -> int:
         self.load(now)

@@ -1,7 +1,8 @@
-"""A quota at work: what is charged to which bucket, and what comes of it.
+"""Effect of a quota: charges of buckets, and the resulting waits and throttles.
 
-The charge is the frame's length as its header says it. Where only some of a frame's topics are meant, or each has a
-bucket of its own, a topic is charged with its part of the frame: that of its records among all record bytes.
+A frame is charged by the length in its header. If its bytes do not arrive, the request lane gives back their charge. If
+only some topics of a frame are meant, or topics have own buckets, a topic is charged with its part of the frame: the
+part of its records among all record bytes.
 """
 
 from __future__ import annotations
@@ -130,8 +131,9 @@ class QuotaEffect(Effect):
         waits while that bucket owes. While a limit owes, the request waits for its turn."""
         charges, edited = self.charges(exchange, entities, now)
         turn = QuotaTurn(tuple(charges.items()))
-        before = () if turn.pay(now) else (Await(turn),)
-        return (*((Edit(),) if edited else ()), *before, *self.throttle(turn.expected(), None if before else turn))
+        before = () if turn.pay(now) else (Await(),)
+        exchange.connection.turns.append(turn)
+        return (*((Edit(),) if edited else ()), *before, *self.throttle(turn.expected()))
 
     def charges(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> tuple[dict[Bucket, float], bool]:
         """Return the charges of a request by bucket, and True if `max_bytes` of a Fetch was lowered."""
@@ -164,7 +166,7 @@ class QuotaEffect(Effect):
         return ChargeTerms(key_of(self.per, exchange, None), counts, weighs)
 
     def passes(self, terms: ChargeTerms, size: int, now: float) -> bool:
-        """Charge a request that leaves no debt and has no line in front of it, as `on_request` does."""
+        """Charge a request that leaves no debt and finds no waiting turns, as `on_request` does."""
         key, counts, weighs = terms
         one = self.requests.of(key, now) if counts and self.requests is not None else None
         if one is not None and (one.line or not one.covers(1.0, now, SHORTEST)):
@@ -176,6 +178,17 @@ class QuotaEffect(Effect):
             return False
         return True
 
+    def turn(self, terms: ChargeTerms, size: int, now: float) -> QuotaTurn:
+        """Return the turn of a request that has passed by `passes`."""
+        key, counts, weighs = terms
+        charges: dict[Bucket, float] = {}
+        for buckets, amount in ((self.requests, float(counts)), (self.produce, float(size * weighs))):
+            if buckets is not None and amount:
+                add(charges, buckets, ((key, amount),), now)
+        turn = QuotaTurn(tuple(charges.items()))
+        turn.paid = len(turn.charges)
+        return turn
+
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Sequence[Decision]:
         """Charge the fetched bytes, now that their number is known; the response is not held."""
         if self.fetch is None or exchange.api.key not in FETCHES:
@@ -186,9 +199,9 @@ class QuotaEffect(Effect):
         add(charges, self.fetch, self.measured(exchange, entities, exchange.response_size, "response"), now)
         return self.throttle(max((bucket.charge(amount, now) for bucket, amount in charges.items()), default=0.0))
 
-    def throttle(self, debt: float, turn: QuotaTurn | None = None) -> tuple[Decision, ...]:
+    def throttle(self, debt: float) -> tuple[Decision, ...]:
         """Mute the channel for all of the debt (seconds). `max_throttle` limits only what is reported to the client."""
-        return (Throttle(min(debt, self.longest), debt, turn),) if debt >= SHORTEST else ()
+        return (Throttle(min(debt, self.longest), debt),) if debt >= SHORTEST else ()
 
     def counted(self, exchange: Exchange, entities: Sequence[Entity]) -> Sequence[Charge]:
         """Return a charge of one request, for each of its topics where these are told apart."""

@@ -79,6 +79,9 @@ class QuotaTurn:
                     self.woken.append(next(iter(bucket.line)).waiter)
             self.charges = ()
 
+    def part(self, share: float) -> QuotaTurn:
+        return QuotaTurn([(bucket, amount * share) for bucket, amount in self.charges])
+
     def step_out(self, bucket: Bucket) -> None:
         """Leave the line of a bucket; the next turn is woken if this one was the first."""
         line = bucket.line

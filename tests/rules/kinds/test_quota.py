@@ -46,12 +46,11 @@ def seconds(decisions: Any) -> float:
     return found[0].mute if found else 0.0
 
 
-def paid(decisions: Any, now: float) -> float | None:
-    """Return when the turn of a request has come, which asks as often as it has to; None: it has none to wait for."""
-    turns = [one.turn for one in decisions if isinstance(one, Await)]
-    if not turns:
+def paid(exchange: Any, decisions: Any, now: float) -> float | None:
+    """Return when the newest turn of the connection is paid, asking as often as necessary; None: nothing waits."""
+    if not waits(decisions):
         return None
-    while wait := turns[0].ask(now):
+    while wait := exchange.connection.turns[-1].ask(now):
         now += wait
     return now
 
@@ -65,7 +64,7 @@ def test_a_produce_request_is_charged_by_its_length(hand: Any) -> None:
     assert seconds(effect.on_request(exchange, (), 0.0)) == pytest.approx((size - 10_000) / 10_000)
     second = effect.on_request(exchange, (), 0.0)
     assert seconds(second) == pytest.approx(size / 10_000)
-    assert paid(second, 0.0) == pytest.approx((size - 10_000) / 10_000)
+    assert paid(exchange, second, 0.0) == pytest.approx((size - 10_000) / 10_000)
     assert effect.on_response(exchange, (), 0.0) == ()
 
 
@@ -99,7 +98,7 @@ def test_requests_that_pass_on_terms_are_charged_as_all_others(hand: Any, limits
         else:
             made = other.on_request(there, (), now)
             assert (waits(made), seconds(made)) == (waits(expected), seconds(expected))
-            assert paid(made, now) == paid(expected, now)
+            assert paid(there, made, now) == paid(here, expected, now)
             owed += bool(expected)
     assert passed > 20 and owed > 20
 
@@ -266,7 +265,7 @@ def test_quota_throttle_beyond_max_throttle_mutes_for_all(hand: Any) -> None:
     debt = exchange.request_size / 1000 - 1
 
     assert effect.on_request(exchange, (), 0.0) == (Throttle(3, pytest.approx(debt)),)
-    assert paid(effect.on_request(exchange, (), 10.0), 10.0) == pytest.approx(debt)
+    assert paid(exchange, effect.on_request(exchange, (), 10.0), 10.0) == pytest.approx(debt)
 
 
 @pytest.mark.parametrize(
@@ -293,9 +292,10 @@ def test_each_has_a_limit_of_its_own(hand: Any, per: str, first: Any, other: Any
     shared = hand.effect(hand.rule("kind: quota, requests: 1/s"))
 
     assert [seconds(alone.on_request(make(**one), (), 0.0)) for one in (first, other, first)] == [0, 0, 1]
-    made = [shared.on_request(make(**one), (), 0.0) for one in (first, other, first)]
+    exchanges = [make(**one) for one in (first, other, first)]
+    made = [shared.on_request(one, (), 0.0) for one in exchanges]
     assert [seconds(one) for one in made] == [0, 1, 1]
-    assert [paid(one, 0.0) for one in made] == [None, None, 1]
+    assert [paid(one, decisions, 0.0) for one, decisions in zip(exchanges, made, strict=True)] == [None, None, 1]
 
 
 def test_words_of_per_are_combined(hand: Any) -> None:

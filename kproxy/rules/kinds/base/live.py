@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Decision, FrameDepth, LeaveOut, TrafficShape
+from kproxy.rules.decision import Decision, FrameDepth, LeaveOut, TrafficShape, Turn
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange, Facts
 from kproxy.rules.select.frame_match import FrameMatch
@@ -77,6 +77,10 @@ class Effect:
         """Take note of such a request, of `size` bytes, for which the rule fired, and return True, if nothing comes of
         it. Else take no note of it: `on_request` does."""
         return False
+
+    def turn(self, terms: Any, size: int, now: float) -> Turn | None:
+        """Return the turn with the charges of a request for which `passes` returned True; None: it has no charges."""
+        return None
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         """Return what becomes of the response to a request for which the rule fired."""
