@@ -192,7 +192,7 @@ class Wait:
 
 
 class LongFrame(Protocol):
-    """Long frame with the id `correlation` that a lane sees up to its end. `length`: bytes at its end, see subclasses."""
+    """Long frame with the id `correlation`. `length`: bytes at its end that are looked at."""
 
     correlation: int
     length: int
