@@ -1,4 +1,4 @@
-"""Checks of acknowledged writes: whether they are there for readers, and whether answers know that they are."""
+"""Checks of acknowledged writes: readers get them, watermarks include them, and later writes get higher offsets."""
 
 from __future__ import annotations
 
@@ -8,11 +8,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
-from .facts import ALL_REPLICAS, BatchFact, Fact, PartitionPlace, ReadFact, Witness, WriteFact
-from .finding import BatchInQuestion, Evidence
+from .facts import (
+    ALL_REPLICAS,
+    BatchFact,
+    Fact,
+    OffsetToldFact,
+    OutOfRangeFact,
+    PartitionPlace,
+    ReadFact,
+    Witness,
+    WriteFact,
+)
+from .finding import BatchInQuestion
 from .history_check import CheckState, FactHandler, HistoryCheck
 from .numbers import number_of
-from .partition import KnownBatch
+from .partition import KnownBatch, SequenceKey
 from .recent import RecentMap
 from .suspicion import Suspicion
 
@@ -22,6 +32,8 @@ MOST_WATERMARKS = 4096
 MOST_LOST = 1000
 """Batches known at the offsets of one hole that are looked at, so that no answer costs more however much it passes."""
 MOST_PARTITIONS = 20_000
+MOST_REFUSED_READS = 16  # reads of a partition with OFFSET_OUT_OF_RANGE
+MOST_ATTEMPTS = 1000  # idempotent batches of a partition without a result, or with too low an offset
 
 
 @dataclass(slots=True)
@@ -38,9 +50,14 @@ class LogHole:
 
 @dataclass(slots=True)
 class AcknowledgedWrites:
-    """Acknowledged writes of one partition, as far as their readers need them. `ended`, `lasts`: when writes with acks
-    all were answered, and the highest offset by then; `writes`: those, each by its first offset. `lost`: first offsets
-    of batches of which it was told that they are; `written`: there is any write."""
+    """Acknowledged writes of one partition.
+
+    `ended`, `lasts`: times of responses to writes with acks=all, and the highest offset by then; `writes`: those writes
+    with their first offsets. `lost`: first offsets of batches with a finding. `written`: there is any write.
+    `open`: times of idempotent writes without a result, by sequence. `lower`: suspicions about idempotent writes with
+    too low an offset. An attempt before the given time makes one lawful. `refused`: reads that received
+    OFFSET_OUT_OF_RANGE, until their node reports a log start.
+    """
 
     era: int = 0
     holes: deque[LogHole] = field(default_factory=lambda: deque(maxlen=MOST_HOLES))
@@ -49,17 +66,21 @@ class AcknowledgedWrites:
     lasts: list[int] = field(default_factory=list)
     writes: list[tuple[int, Witness]] = field(default_factory=list)
     written: bool = False
+    open: dict[SequenceKey, float] = field(default_factory=dict)
+    lower: dict[SequenceKey, tuple[Suspicion, float]] = field(default_factory=dict)
+    refused: deque[OutOfRangeFact] = field(default_factory=lambda: deque(maxlen=MOST_REFUSED_READS))
 
 
 def weight_of(known: AcknowledgedWrites) -> int:
-    """Return how many bytes the acknowledged writes of a partition take, roughly."""
-    return 1000 + 800 * (len(known.holes) + len(known.ended)) + 100 * len(known.lost)
+    """Return the approximate size of a partition's acknowledged writes in bytes."""
+    few = len(known.holes) + len(known.ended) + len(known.refused) + 2 * len(known.lower)
+    return 1000 + 800 * few + 200 * len(known.open) + 100 * len(known.lost)
 
 
 class AcknowledgedCheck(HistoryCheck):
-    """Check that what was acknowledged is in the answers that should bring it, and below their high watermark."""
+    """Checks of later exchanges against acknowledged writes, and of holes in responses."""
 
-    names = ("lost-write", "watermark-behind")
+    names = ("lost-write", "read-then-gone", "watermark-behind", "realtime-order", "out-of-range")
 
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
@@ -68,8 +89,8 @@ class AcknowledgedCheck(HistoryCheck):
         )
 
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        """Return what is to be called with each kind of fact."""
-        return {WriteFact: self.written, ReadFact: self.read}
+        return {WriteFact: self.written, ReadFact: self.read, OutOfRangeFact: self.out_of_range,
+                OffsetToldFact: self.offset_reported}  # fmt: skip
 
     def of(self, place: PartitionPlace) -> AcknowledgedWrites:
         """Return the acknowledged writes of a partition, none from before its topic was made anew."""
@@ -79,11 +100,17 @@ class AcknowledgedCheck(HistoryCheck):
         return known
 
     def written(self, write: WriteFact) -> None:
-        """Take in a write that was acknowledged, and look whether an answer has passed it over."""
+        """Compare an acknowledged write with earlier writes, and with the holes of responses."""
+        if write.result == "failed":
+            return
+        known, sequences = self.of(write.place), list(sequences_of(write))
+        for sequence in sequences:
+            self.attempt(known, sequence, write)
         if write.base is None or write.witness.ended is None:
             return
         self.state.counts["acknowledged writes"] += 1
-        known = self.of(write.place)
+        self.in_order(known, write, write.base, sequences)
+        self.log_start(known, write.witness, write.log_start)
         known.written = True
         if write.acks == ALL_REPLICAS:
             last = write.batches[-1].last if write.batches else write.base
@@ -102,17 +129,22 @@ class AcknowledgedCheck(HistoryCheck):
                         self.lose(known, write.place, KnownBatch(batch, write.witness), hole)
 
     def read(self, read: ReadFact) -> None:
-        """Look at the high watermark of an answer, and at what is missing between its batches: a share group's tells
-        neither, since it brings what it acquires."""
+        """Check the high watermark of a response and the holes between its batches.
+
+        The response of a share group has neither: it contains acquired records only.
+        """
         if read.shared:
             return
         known = self.of(read.place)
         self.watermark(known, read)
+        self.log_start(known, read.witness, read.log_start)
         self.state.looked["lost-write"] += known.written
         ascending = all(one.base > before.last for before, one in zip(read.batches, read.batches[1:], strict=False))
         if read.partial or not ascending or not all(one.comparable for one in read.batches):
             return
         history = self.partitions[read.place]
+        begin = history.batches.get(read.batches[0].base) if read.batches else None
+        self.state.looked["read-then-gone"] += begin is not None and begin.read is not None
         end = None if read.position is None else read.position - 1
         for batch in read.batches:
             if end is not None and batch.base > end + 1:
@@ -124,68 +156,139 @@ class AcknowledgedCheck(HistoryCheck):
         self.partitions.grow(history, before)
 
     def watermark(self, known: AcknowledgedWrites, read: ReadFact) -> None:
-        """Keep a suspicion if an answer's high watermark is not beyond what had been acknowledged by its request."""
+        """Add a suspicion if a high watermark is not above the offsets that were acknowledged before its request."""
         self.state.looked["watermark-behind"] += bool(known.ended)
         at_time = bisect_left(known.ended, read.witness.began) - 1
         if at_time < 0 or read.high_watermark < 0 or read.high_watermark > known.lasts[at_time]:
             return
         base, written = known.writes[at_time]
-        self.suspect(
-            Suspicion(
-                "watermark-behind",
-                "suspect",
-                str(read.place),
-                f"the high watermark is told as {read.high_watermark} "
-                f"after a write up to {known.lasts[at_time]} was acknowledged with acks all",
-                [
-                    Evidence(written, f"base_offset {base}, up to {known.lasts[at_time]}"),
-                    Evidence(read.witness, f"high watermark {read.high_watermark}"),
-                ],
-                ("follower", "anew"),
-                read.place,
-            )
-        )
+        says = (f"the high watermark is {read.high_watermark} after a write up to {known.lasts[at_time]} was "
+                "acknowledged with acks all")  # fmt: skip
+        shown = (written, f"base_offset {base}, up to {known.lasts[at_time]}"), (
+            read.witness, f"high watermark {read.high_watermark}")  # fmt: skip
+        self.violation("watermark-behind", read.place, says, ("follower", "anew"), *shown, level="suspect")
 
     def hole(self, known: AcknowledgedWrites, read: ReadFact, first: int, last: int) -> None:
-        """Look for acknowledged batches where an answer has none although it goes on behind."""
+        """Look for known batches in a hole of a response."""
         if first > last:
             return
         hole = LogHole(first, last, last + 1, read.position, read.log_start, read.witness)
         known.holes.append(hole)
         for batch in islice(self.partitions[read.place].batches.between(first, last), MOST_LOST):
-            if batch.written is not None and batch.batch.last <= last:
+            seen = batch.written is not None or (batch.read is not None and batch.read.before(read.witness))
+            if seen and batch.batch.last <= last:
                 self.lose(known, read.place, batch, hole)
 
     def lose(self, known: AcknowledgedWrites, place: PartitionPlace, batch: KnownBatch, hole: LogHole) -> None:
-        """Keep a suspicion that an acknowledged batch was not in an answer that should have brought it."""
-        write, witness = batch.written, hole.witness
-        assert write is not None, "it was acknowledged"
-        if batch.batch.base in known.lost:
+        """Add a suspicion that a response passes over a batch that was acknowledged or read."""
+        seen, witness, base = batch.written or batch.read, hole.witness, batch.batch.base
+        assert seen is not None, "a batch is known by an exchange"
+        if base in known.lost:
             return
         start = "an unknown offset" if hole.position is None else str(hole.position)
-        suspicion = Suspicion(
-            "lost-write",
-            "proved",
-            str(place),
-            f"a batch of {number_of(batch.batch.identity.records, 'record')} was acknowledged at offset "
-            f"{batch.batch.base}, and an answer from {start} on goes beyond it without it",
-            [
-                Evidence(write, f"base_offset {batch.batch.base}"),
-                Evidence(witness, f"from {start}: a batch at {hole.next}, none at {batch.batch.base}"),
-            ],
-            ("compaction",) if hole.log_start >= 0 else ("compaction", "retention"),
+        check, was = ("read-then-gone", "read") if batch.written is None else ("lost-write", "acknowledged")
+        # Another replica may still have the batch, since each one is cleaned by itself.
+        self.violation(
+            check,
             place,
-            BatchInQuestion(place, [(write.number, batch.batch.base), (witness.number, None)]),
+            f"a batch of {number_of(batch.batch.identity.records, 'record')} was {was} at offset {base}, and a later "
+            f"response from {start} on continues after it without it",
+            ("compaction",) if hole.log_start >= 0 else ("compaction", "retention"),
+            (seen, f"base_offset {base}" if batch.written is not None else f"a batch at {base}"),
+            (witness, f"from {start}: a batch at {hole.next}, none at {base}"),
+            batch=BatchInQuestion(place, [(seen.number, base), (witness.number, None)]),
         )
-        self.suspect(suspicion)  # what is there again later proves nothing: another replica is cleaned by itself
         if len(known.lost) < MOST_LOST:
-            known.lost.add(batch.batch.base)
+            known.lost.add(base)
+
+    def in_order(self, known: AcknowledgedWrites, write: WriteFact, base: int, sequences: list[SequenceKey]) -> None:
+        """Add a suspicion if a write has a lower offset than one that was acknowledged before it was sent.
+
+        An idempotent producer also receives the offset of an earlier attempt, which may have been sent before both.
+        """
+        at_time = bisect_left(known.ended, write.witness.began) - 1
+        if at_time < 0 or not write.batches:
+            return
+        self.state.looked["realtime-order"] += 1
+        (other, earlier), until = known.writes[at_time], known.ended[at_time]
+        # A common offset is `offset-given-twice`; `order` compares writes of a connection without producer ids.
+        if write.batches[-1].last >= other or (not sequences and earlier.connection == write.witness.connection):
+            return
+        for one in sequences:
+            place = self.partitions[write.place].sequences.get(one)
+            seen = place is not None and (place.witness.began < until or place.witness.before(write.witness))
+            if seen or known.open.get(one, until) < until:
+                return
+        doubts = ["anew", "unclean"] + ["truncation"] * (write.acks != ALL_REPLICAS) + ["unseen"] * bool(sequences)
+        says = f"a write was given offset {base}, after a write at offset {other} had been acknowledged"
+        shown = (earlier, f"base_offset {other}"), (write.witness, f"base_offset {base}")
+        suspicion = self.violation("realtime-order", write.place, says, doubts, *shown)
+        for one in sequences[:MOST_ATTEMPTS]:
+            known.lower[one] = suspicion, until
+
+    def attempt(self, known: AcknowledgedWrites, sequence: SequenceKey, write: WriteFact) -> None:
+        """Take in an attempt to write an idempotent batch. A later attempt receives its offset."""
+        began = write.witness.began
+        if write.result == "open":
+            known.open.setdefault(sequence, began)
+        suspicion, until = known.lower.get(sequence, (None, 0.0))
+        if suspicion is not None and began < until:
+            suspicion.void = True
+        if max(len(known.open), len(known.lower)) > MOST_ATTEMPTS:
+            known.open.clear()
+            known.lower.clear()
+            self.state.forgot["realtime-order"] += 1
+
+    def out_of_range(self, fact: OutOfRangeFact) -> None:
+        """Keep a read that was refused as out of range, until its node reports a log start."""
+        if fact.witness.node is not None and not fact.witness.made_by_kproxy:
+            self.of(fact.place).refused.append(fact)
+
+    def offset_reported(self, fact: OffsetToldFact) -> None:
+        """Take in the log start of a ListOffsets response."""
+        if fact.bound == "start":
+            self.log_start(self.of(fact.place), fact.witness, fact.offset)
+
+    def log_start(self, known: AcknowledgedWrites, witness: Witness, start: int) -> None:
+        """Decide about refused reads of this node. Log starts do not go back, so the earlier one was not higher."""
+        if not known.refused or start < 0:
+            return
+        for refused in [one for one in known.refused if one.witness.node == witness.node]:
+            at_time = bisect_left(known.ended, refused.witness.began) - 1
+            if not refused.witness.before(witness):
+                continue
+            known.refused.remove(refused)
+            if at_time < 0:
+                continue
+            self.state.looked["out-of-range"] += 1
+            (base, written), last, position = known.writes[at_time], known.lasts[at_time], refused.position
+            if start <= position <= last + 1:
+                doubts = ["anew", "unclean"] + ["follower"] * (written.node != witness.node)
+                doubts += ["old-start"] * (witness.connection != refused.witness.connection)
+                self.violation(
+                    "out-of-range",
+                    refused.place,
+                    f"a Fetch from {position} received OFFSET_OUT_OF_RANGE, after a write up to {last} was "
+                    "acknowledged with acks all",
+                    doubts,
+                    (written, f"base_offset {base}, up to {last}"),
+                    (refused.witness, f"from {position}: OFFSET_OUT_OF_RANGE"),
+                    (witness, f"the log starts at {start}"),
+                )
 
     def pending(self) -> Iterable[Suspicion]:
         """Return nothing more: what is lost has been told. Count what nobody has read."""
         unread = sum(history.unread for history in self.partitions.histories.values())
         self.state.counts["not read"] = unread
         return ()
+
+
+def sequences_of(write: WriteFact) -> Iterator[SequenceKey]:
+    """Yield the producer id, epoch and first sequence of each idempotent batch of a write."""
+    for batch in write.batches:
+        identity = batch.identity
+        if identity.producer_id >= 0 and identity.sequence >= 0:
+            yield identity.producer_id, identity.epoch, identity.sequence
 
 
 def stretches(batches: list[BatchFact]) -> Iterator[tuple[int, int]]:
@@ -208,11 +311,10 @@ class AnswersCheck(HistoryCheck):
     names = ("read-disorder", "thinned-batch")
 
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        """Return what is to be called with each kind of fact."""
         return {ReadFact: self.read}
 
     def read(self, read: ReadFact) -> None:
-        """Look at the batches of an answer."""
+        """Check the offsets and the record counts of the batches in a response."""
         end = -1
         for batch in read.batches:
             if not batch.comparable:
@@ -220,43 +322,19 @@ class AnswersCheck(HistoryCheck):
                 continue
             self.state.looked["read-disorder"] += 1
             self.state.looked["thinned-batch"] += 1
+            question = BatchInQuestion(read.place, [(read.witness.number, batch.base)])
             if batch.base <= end:
-                self.suspect(
-                    Suspicion(
-                        "read-disorder",
-                        "proved",
-                        str(read.place),
-                        f"an answer has a batch at offset {batch.base} behind one that ends at {end}",
-                        [Evidence(read.witness, f"up to {end}, then {batch.base}")],
-                        place=read.place,
-                    )
-                )
+                says = f"a response has a batch at offset {batch.base} after one that ends at {end}"
+                self.violation("read-disorder", read.place, says, (), (read.witness, f"up to {end}, then {batch.base}"))
             if not batch.ascending:
-                self.suspect(
-                    Suspicion(
-                        "read-disorder",
-                        "proved",
-                        str(read.place),
-                        f"the records of the batch at offset {batch.base} are not in the order of their offsets",
-                        [Evidence(read.witness, f"the batch at {batch.base}")],
-                        place=read.place,
-                        batch=BatchInQuestion(read.place, [(read.witness.number, batch.base)]),
-                    )
-                )
+                says = f"the records of the batch at offset {batch.base} are not in the order of their offsets"
+                shown = read.witness, f"the batch at {batch.base}"
+                self.violation("read-disorder", read.place, says, (), shown, batch=question)
             end = max(end, batch.last)
             count = batch.identity.records
             if count != batch.delta + 1 and not batch.marker:
-                self.suspect(
-                    Suspicion(
-                        "thinned-batch",
-                        "proved",
-                        str(read.place),
-                        f"the batch at offset {batch.base} has {number_of(count, 'record')} for "
-                        f"{number_of(batch.delta + 1, 'offset')}",
-                        [Evidence(read.witness, f"{number_of(count, 'record')} from {batch.base} to {batch.last}")],
-                        ("compaction",) if count <= batch.delta else (),
-                        read.place,
-                        BatchInQuestion(read.place, [(read.witness.number, batch.base)]),
-                        any_age=True,
-                    )
-                )
+                has = number_of(count, "record")
+                says = f"the batch at offset {batch.base} has {has} for {number_of(batch.delta + 1, 'offset')}"
+                doubts = ("compaction",) if count <= batch.delta else ()
+                shown = read.witness, f"{has} from {batch.base} to {batch.last}"
+                self.violation("thinned-batch", read.place, says, doubts, shown, batch=question, any_age=True)

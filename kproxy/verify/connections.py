@@ -9,7 +9,6 @@ from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import API_VERSIONS
 
 from .facts import (
-    BatchFact,
     Fact,
     LeaderEpochFact,
     MemberFact,
@@ -33,9 +32,6 @@ MOST_MEMBERS = 20_000
 MOST_PRODUCERS = 20_000
 MOST_ADDED = 1000
 MOST_SESSIONS = 16
-MOST_SEQUENCES = 100_000
-SEQUENCES = 1 << 31
-"""Number of sequences, which begin again at 0."""
 ADDED_BY_PRODUCE = 12
 """Version of Produce from which on brokers add partitions to a transaction by themselves."""
 
@@ -59,7 +55,6 @@ class VersionsCheck(HistoryCheck):
         )
 
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        """Return what is to be called with each kind of fact."""
         return {VersionsFact: self.offered, RequestFact: self.requested}
 
     def offered(self, fact: VersionsFact) -> None:
@@ -103,7 +98,6 @@ class LeaderEpochsCheck(HistoryCheck):
         )
 
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        """Return what is to be called with each kind of fact."""
         return {LeaderEpochFact: self.epoch}
 
     def epoch(self, fact: LeaderEpochFact) -> None:
@@ -114,20 +108,9 @@ class LeaderEpochsCheck(HistoryCheck):
         told = self.told[node, fact.witness.api, fact.place, fact.topic_id]
         self.state.looked["epoch-goes-back"] += bool(told)
         if told and fact.epoch < told[0].epoch and told[0].witness.before(fact.witness):
-            self.suspect(
-                Suspicion(
-                    "epoch-goes-back",
-                    "suspect",
-                    str(fact.place),
-                    f"node {node} tells leader epoch {fact.epoch} after {told[0].epoch}",
-                    [
-                        Evidence(told[0].witness, f"epoch {told[0].epoch}"),
-                        Evidence(fact.witness, f"epoch {fact.epoch}"),
-                    ],
-                    ("lagging", "anew"),
-                    fact.place,
-                )
-            )
+            says = f"node {node} reports leader epoch {fact.epoch} after {told[0].epoch}"
+            shown = (told[0].witness, f"epoch {told[0].epoch}"), (fact.witness, f"epoch {fact.epoch}")
+            self.violation("epoch-goes-back", fact.place, says, ("lagging", "anew"), *shown, level="suspect")
         elif not told or fact.epoch > told[0].epoch:
             told[:] = [fact]
 
@@ -138,16 +121,6 @@ class AddedPartitions:
 
     places: set[PartitionPlace] = field(default_factory=set)
     seen: bool = False
-
-
-@dataclass(slots=True)
-class AcceptedBatch:
-    """Batch of a producer that a partition took last. `next`: the sequence that is to follow, -1 for none yet."""
-
-    epoch: int = -1
-    next: int = -1
-    offset: int = -1
-    witness: Witness | None = None
 
 
 class ConformanceCheck(HistoryCheck):
@@ -164,12 +137,8 @@ class ConformanceCheck(HistoryCheck):
         self.added: RecentMap[tuple[int, int], AddedPartitions] = self.recent(
             MOST_PRODUCERS, AddedPartitions, lambda added: 600 + 200 * len(added.places)
         )
-        self.accepted: RecentMap[tuple[int, PartitionPlace, int], AcceptedBatch] = self.recent(
-            MOST_SEQUENCES, AcceptedBatch
-        )
 
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        """Return what is to be called with each kind of fact."""
         return {
             SessionFact: self.session,
             MemberFact: self.member,
@@ -223,39 +192,14 @@ class ConformanceCheck(HistoryCheck):
             added.places.clear()
 
     def written(self, write: WriteFact) -> None:
-        """Look whether a write goes on in its producer's sequences, and a transactional one is of a partition that was
-        added."""
-        if write.result != "ok":
-            return
-        for batch in write.batches:
-            if write.base is not None and batch.identity.producer_id >= 0 and not batch.marker:
-                self.goes_on(write, batch)
-        if write.witness.version >= ADDED_BY_PRODUCE:
+        """Add a note if a transactional write is to a partition that was not added to its transaction."""
+        if write.result != "ok" or write.witness.version >= ADDED_BY_PRODUCE:
             return
         for batch in write.batches:
             added = self.added.get((batch.identity.producer_id, batch.identity.epoch)) if batch.transactional else None
             if added is not None and added.seen and len(added.places) < MOST_ADDED and write.place not in added.places:
                 says = f"a transactional batch is written to {write.place}, which is not part of its transaction"
                 self.note(f"producer {batch.identity.producer_id}", says, write.witness, f"writes to {write.place}")
-
-    def goes_on(self, write: WriteFact, batch: BatchFact) -> None:
-        """Keep a note if a batch was taken that does not follow on the one that its producer wrote before it: what is
-        between them may be missing in the record, or the broker has forgotten the producer."""
-        identity = batch.identity
-        last = self.accepted[self.partitions.era(write.place.topic), write.place, identity.producer_id]
-        if batch.base <= last.offset or identity.epoch < last.epoch or identity.sequence < 0:
-            return  # sent again, or over later than what follows on it
-        self.state.looked["conformance"] += last.next >= 0
-        expected = last.next if identity.epoch == last.epoch else 0
-        before = last.witness
-        if before is not None and before.before(write.witness) and identity.sequence != expected:
-            says = (
-                f"a batch with sequence {identity.sequence} of epoch {identity.epoch} was taken in {write.place}, and "
-                f"{expected} is what follows"
-            )
-            self.note(f"producer {identity.producer_id}", says, write.witness, f"sequence {identity.sequence}")
-        last.epoch, last.next = identity.epoch, (identity.sequence + identity.records) % SEQUENCES
-        last.offset, last.witness = batch.base, write.witness
 
 
 class AnswerOrderCheck(HistoryCheck):
@@ -268,7 +212,6 @@ class AnswerOrderCheck(HistoryCheck):
         self.strangers = 0
 
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        """Return what is to be called with each kind of fact."""
         return {RequestFact: self.looked}
 
     def looked(self, fact: RequestFact) -> None:

@@ -29,6 +29,7 @@ from .facts import (
     LeaderEpochFact,
     MemberFact,
     OffsetToldFact,
+    OutOfRangeFact,
     PartitionPlace,
     PartitionsAddedFact,
     ProducerFact,
@@ -40,7 +41,7 @@ from .facts import (
     WriteFact,
 )
 from .group_facts import in_zookeeper
-from .log_facts import FENCED_WRITES, placed, write_result
+from .log_facts import FENCED_WRITES, OUT_OF_RANGE, placed, write_result
 from .producer_facts import FENCED
 from .read_exchange import LONGEST_NAME, coordinator_result
 from .reading import LONGEST_TEXT, MOST_NAMES, MOST_RULES, ReadCounts
@@ -141,6 +142,8 @@ def reads(event: EventExchange) -> Iterator[Fact]:
         position, error = number(row, "fetch_offset"), event.error(row)
         if position >= 0:
             yield AskedFact(event.witness, place, position, bool(error))
+            if error == OUT_OF_RANGE:
+                yield OutOfRangeFact(event.witness, place, position)
         if error != 0 or "high_watermark" not in row:
             continue
         batches, aborted = batches_told(row), aborted_told(row)

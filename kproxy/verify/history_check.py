@@ -6,7 +6,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
-from .facts import ConfigsAlteredFact, Fact, ForgottenFact, ReadFact, TopicToldFact, WriteFact
+from .facts import (
+    ConfigsAlteredFact,
+    Fact,
+    ForgottenFact,
+    PartitionPlace,
+    ReadFact,
+    TopicToldFact,
+    Witness,
+    WriteFact,
+)
+from .finding import Evidence, FindingLevel
 from .markers import TransactionMarkers
 from .partition import PartitionHistories
 from .recent import Kept, RecentMap, SharedRoom
@@ -79,13 +89,20 @@ class HistoryCheck:
         self.state.suspicions.add(suspicion)
         return suspicion
 
+    def violation(
+        self, check: str, place: PartitionPlace, says: str, doubts: Iterable[str], *shown: tuple[Witness, str],
+        level: FindingLevel = "proved", **more: Any,
+    ) -> Suspicion:  # fmt: skip
+        """Keep a suspicion about a partition, and return it. `shown`: exchanges with the text about each."""
+        evidence = [Evidence(witness, text) for witness, text in shown]
+        return self.suspect(Suspicion(check, level, str(place), says, evidence, tuple(doubts), place, **more))
+
 
 class ErasCheck(HistoryCheck):
     """Keeper of what is known of topics, before any other check is told of a fact: that one was deleted or made anew
     begins its history again."""
 
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        """Return what is to be called with each kind of fact."""
         return {
             TopicToldFact: self.told,
             ConfigsAlteredFact: self.altered,

@@ -25,10 +25,13 @@ from .facts import (
     Fact,
     FencedFact,
     LeaderEpochFact,
+    LogBound,
     Marker,
     OffsetToldFact,
+    OutOfRangeFact,
     PartitionPlace,
     ReadFact,
+    RecordsDeletedFact,
     Result,
     SessionFact,
     Witness,
@@ -40,13 +43,16 @@ REFUSED = codes(
     "CORRUPT_MESSAGE", "MESSAGE_TOO_LARGE", "INVALID_TOPIC_EXCEPTION", "RECORD_LIST_TOO_LARGE", "NOT_ENOUGH_REPLICAS",
     "INVALID_REQUIRED_ACKS", "TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED",
     "UNSUPPORTED_FOR_MESSAGE_FORMAT", "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED",
-    "UNKNOWN_PRODUCER_ID", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_ID", "INVALID_RECORD",
+    "UNKNOWN_PRODUCER_ID", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "INVALID_RECORD",
     "INVALID_TIMESTAMP", "POLICY_VIOLATION", "INVALID_TXN_STATE", "INVALID_PRODUCER_ID_MAPPING",
     "UNSUPPORTED_COMPRESSION_TYPE", "TRANSACTION_ABORTABLE", "UNSUPPORTED_VERSION",
 )  # fmt: skip
-"""Errors of a Produce that brokers give before they append: it was certainly not done. NOT_LEADER_OR_FOLLOWER is none
-of them: who is no leader any more says so of what it has appended, too."""
+"""Errors of a Produce that brokers return before they append, so that nothing was stored. NOT_LEADER_OR_FOLLOWER,
+UNKNOWN_TOPIC_OR_PARTITION and UNKNOWN_TOPIC_ID are also returned for appended batches that wait for replicas."""
 FENCED_WRITES = codes("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
+(OUT_OF_RANGE,) = codes("OFFSET_OUT_OF_RANGE")
+LATEST, EARLIEST = -1, -2
+"""Times in ListOffsets that request a bound of the log."""
 CONSUMER = -1
 """Replica id of who reads no more than what is committed."""
 
@@ -152,9 +158,8 @@ def read_facts(exchange: ReadExchange) -> Iterator[Fact]:
         return
     sessions = exchange.sessions
     session = sessions.request(Message(schema.load(FETCH), exchange.version, {}, request))
-    listed: dict[PartitionPlace, int] = {}
-    for part, place in exchange.asked():
-        listed[place] = part.fields["fetch_offset"]
+    listed = {place: part.fields for part, place in exchange.asked()}
+    positions = {place: fields["fetch_offset"] for place, fields in listed.items() if fields["fetch_offset"] >= 0}
     if response is not None and "session_id" in response:
         yield SessionFact(
             witness, request["session_id"], request["session_epoch"], response["error_code"], response["session_id"]
@@ -165,33 +170,35 @@ def read_facts(exchange: ReadExchange) -> Iterator[Fact]:
         else:
             sessions.response(session, response["error_code"], response["session_id"])
     if response is None or response.get("error_code"):
-        yield from (AskedFact(witness, place, position) for place, position in listed.items() if position >= 0)
+        yield from (AskedFact(witness, place, position) for place, position in positions.items())
         return
     failed, reads = set(), []
     committed_only = bool(request.get("isolation_level"))
     for part, place in exchange.answered():
         fields = part.fields
         yield from leader_epoch(part, place, fields, witness)
+        requested = listed.get(place)
+        if requested is None and isinstance(session, PartitionSession):
+            requested = session.asked.get((part.name_or_id, part.number))  # type: ignore[arg-type]  # a topic has a name
+        position = None if requested is None or requested["fetch_offset"] < 0 else requested["fetch_offset"]
         if fields["error_code"]:
             failed.add(place)
+            if fields["error_code"] == OUT_OF_RANGE and position is not None:
+                yield OutOfRangeFact(witness, place, position)
             continue
-        position = listed.get(place)
-        if position is None and isinstance(session, PartitionSession):
-            asked = session.asked.get((part.name_or_id, part.number))  # type: ignore[arg-type]  # a topic has a name
-            position = None if asked is None else asked["fetch_offset"]
         before = exchange.damaged
         batches = batches_of(exchange, part.records)
         aborted = [(one["producer_id"], one["first_offset"]) for one in fields.get("aborted_transactions") or ()]
         reads.append(
             ReadFact(
-                witness, place, position if position is not None and position >= 0 else None, batches,
+                witness, place, position, batches,
                 fields["high_watermark"], fields.get("last_stable_offset", -1), fields.get("log_start_offset", -1),
                 committed_only, aborted, exchange.damaged > before, id_text(part.topic_id),
+                leader_epoch=-1 if requested is None else requested.get("current_leader_epoch", -1),
             )
         )  # fmt: skip
-    for place, position in listed.items():
-        if position >= 0:
-            yield AskedFact(witness, place, position, place in failed)
+    for place, position in positions.items():
+        yield AskedFact(witness, place, position, place in failed)
     yield from reads
 
 
@@ -233,11 +240,28 @@ def id_text(topic_id: object) -> str:
 
 
 def told_offsets(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield the offsets that a ListOffsets response tells."""
+    """Yield the offsets in a ListOffsets response."""
+    stable = bool(exchange.request.get("isolation_level"))
+    times = {} if is_of_replica(exchange.request) else {place: part.fields for part, place in exchange.asked()}
     for part, place in exchange.answered():
         if not part.error_code:
             offset = part.fields.get("offset", -1)
             if offset < 0:
                 offset = max(part.fields.get("old_style_offsets") or (-1,))
             if offset >= 0:
-                yield OffsetToldFact(exchange.witness, place, offset)
+                time = times[place]["timestamp"] if place in times else 0
+                yield OffsetToldFact(exchange.witness, place, offset, bound_at(time, stable=stable))
+
+
+def bound_at(time: int, *, stable: bool) -> LogBound | None:
+    """Return the bound that a time in ListOffsets requests. `stable`: of the isolation level read_committed."""
+    if time == LATEST:
+        return "stable" if stable else "end"
+    return "start" if time == EARLIEST else None
+
+
+def deleted_records(exchange: ReadExchange) -> Iterator[Fact]:
+    """Yield the partitions of which DeleteRecords has deleted records."""
+    for part, place in exchange.answered():
+        if not part.error_code and part.fields["low_watermark"] >= 0:
+            yield RecordsDeletedFact(exchange.witness, place, part.fields["low_watermark"])

@@ -41,6 +41,7 @@ TELLERS: dict[int, FactTeller] = {
     api_keys.FETCH: log_facts.read_facts,
     api_keys.SHARE_FETCH: log_facts.shared_reads,
     api_keys.LIST_OFFSETS: log_facts.told_offsets,
+    api_keys.DELETE_RECORDS: log_facts.deleted_records,
     api_keys.METADATA: topic_facts.told_topics,
     api_keys.CREATE_TOPICS: topic_facts.created_topics,
     api_keys.DELETE_TOPICS: topic_facts.deleted_topics,

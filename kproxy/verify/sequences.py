@@ -1,21 +1,34 @@
-"""Checks of the order of batches: sequences of producers with an id, and of writes without one."""
+"""Checks of the order of batches: sequences of idempotent producers, and writes of producers without an id."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from .facts import ALL_REPLICAS, LAST_OFFSET, BatchIdentity, Fact, PartitionPlace, ReadFact, Witness, WriteFact
+from .facts import (
+    ALL_REPLICAS,
+    LAST_OFFSET,
+    BatchFact,
+    BatchIdentity,
+    Fact,
+    PartitionPlace,
+    ReadFact,
+    Witness,
+    WriteFact,
+)
 from .finding import BatchInQuestion, Evidence
 from .history_check import CheckState, FactHandler, HistoryCheck
 from .partition import PartitionHistory, SequencePlace, SequenceRange
 from .recent import RecentMap
 from .suspicion import Suspicion
 
-HALF_RANGE = 1 << 30
-"""Half of the range of sequences, which begin again at 0 behind 2³¹ − 1."""
+SEQUENCES = 1 << 31  # sequences wrap around to 0
+HALF_RANGE = SEQUENCES // 2
+MOST_PRODUCERS = 100_000
+MOST_GAPS = 8  # sequence gaps of one producer in a partition
 MOST_BESIDE = 8
 """Batches at each side of one that are looked at for its producer's."""
 NOT_TOLD = -1
@@ -30,7 +43,6 @@ class SequencesCheck(HistoryCheck):
     names = ("duplicate-sequence", "order")
 
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        """Return what is to be called with each kind of fact."""
         return {WriteFact: self.written, ReadFact: self.read}
 
     def written(self, write: WriteFact) -> None:
@@ -68,19 +80,11 @@ class SequencesCheck(HistoryCheck):
         if known.offset == mine.offset or abs(known.offset - mine.offset) >= HALF_RANGE:
             return False
         lower, higher = sorted((known, mine), key=offset_of)
-        self.suspect(
-            Suspicion(
-                "duplicate-sequence",
-                "proved",
-                str(place),
-                f"sequence {identity.sequence} of producer {identity.producer_id}, epoch {identity.epoch}, "
-                f"is at offsets {lower.offset} and {higher.offset}",
-                [Evidence(one.witness, f"at {one.offset}") for one in (known, mine)],
-                doubts_about(lower, higher),
-                place,
-                BatchInQuestion(place, [(one.witness.number, one.offset) for one in (known, mine)]),
-            )
-        )
+        says = (f"sequence {identity.sequence} of producer {identity.producer_id}, epoch {identity.epoch}, is at "
+                f"offsets {lower.offset} and {higher.offset}")  # fmt: skip
+        shown = [(one.witness, f"at {one.offset}") for one in (known, mine)]
+        question = BatchInQuestion(place, [(one.witness.number, one.offset) for one in (known, mine)])
+        self.violation("duplicate-sequence", place, says, doubts_about(lower, higher), *shown, batch=question)
         return False
 
     def ascends(
@@ -113,18 +117,10 @@ class SequencesCheck(HistoryCheck):
         difference = higher.sequence - lower.sequence
         if difference >= 0 or difference < -HALF_RANGE or higher.offset - lower.offset >= HALF_RANGE:
             return  # between batches that far apart sequences may have begun again at 0 behind 2³¹ − 1
-        self.suspect(
-            Suspicion(
-                "order",
-                "proved",
-                str(place),
-                f"producer {identity.producer_id}, epoch {identity.epoch}: sequence {lower.sequence} is at offset "
-                f"{lower.offset}, and sequence {higher.sequence} behind it, at {higher.offset}",
-                [Evidence(one.witness, f"sequence {one.sequence} at {one.offset}") for one in (lower, higher)],
-                doubts_about(lower, higher),
-                place,
-            )
-        )
+        says = (f"producer {identity.producer_id}, epoch {identity.epoch}: sequence {lower.sequence} is at offset "
+                f"{lower.offset}, and sequence {higher.sequence} after it, at {higher.offset}")  # fmt: skip
+        shown = [(one.witness, f"sequence {one.sequence} at {one.offset}") for one in (lower, higher)]
+        self.violation("order", place, says, doubts_about(lower, higher), *shown)
 
 
 def beside(history: PartitionHistory, identity: BatchIdentity, offset: int, *, upwards: bool) -> SequencePlace | None:
@@ -156,6 +152,97 @@ def doubts_about(lower: SequencePlace, higher: SequencePlace) -> tuple[str, ...]
     return tuple(doubts)
 
 
+@dataclass(slots=True)
+class SequenceGap:
+    """Sequences of an epoch that no accepted batch has, with the writes of the batches before and after them."""
+
+    epoch: int
+    first: int
+    count: int
+    before: Witness
+    after: Witness
+
+
+@dataclass(slots=True)
+class AcceptedSequences:
+    """Accepted batches of one producer id in one partition. `next`: the sequence that follows, -1 for none; `offset`:
+    of the last batch, with its write."""
+
+    epoch: int = -1
+    next: int = -1
+    offset: int = -1
+    witness: Witness | None = None
+    gaps: list[SequenceGap] = field(default_factory=list)
+
+    def fill(self, batch: BatchFact) -> None:
+        """Take the sequences of a batch out of the gaps. A gap around them keeps only its part below them."""
+        for gap in self.gaps:
+            at = (batch.identity.sequence - gap.first) % SEQUENCES
+            if batch.identity.epoch == gap.epoch and 0 <= at < gap.count:
+                filled = min(batch.identity.records, gap.count) if at == 0 else 0
+                gap.first, gap.count = (gap.first + filled) % SEQUENCES, (at or gap.count) - filled
+        self.gaps = [gap for gap in self.gaps if gap.count]
+
+
+class SequenceGapsCheck(HistoryCheck):
+    """Check that the accepted batches of an idempotent producer have consecutive sequences.
+
+    A batch fills a gap at any time, even if its write has no result, or only a reader shows it.
+    """
+
+    names = ("sequence-gap",)
+
+    def __init__(self, state: CheckState) -> None:
+        super().__init__(state)
+        self.accepted: RecentMap[tuple[PartitionPlace, int, int], AcceptedSequences] = self.recent(
+            MOST_PRODUCERS, AcceptedSequences, lambda one: 800 + 1000 * len(one.gaps)
+        )
+
+    def handlers(self) -> Mapping[type[Fact], FactHandler]:
+        return {WriteFact: self.batches, ReadFact: self.batches}
+
+    def batches(self, fact: WriteFact | ReadFact) -> None:
+        """Take in the batches of a write that may be stored, or of a response."""
+        era = self.partitions.era(fact.place.topic)
+        if isinstance(fact, WriteFact) and fact.result == "failed":
+            return
+        for batch in fact.batches:
+            key = fact.place, era, batch.identity.producer_id
+            if batch.identity.producer_id < 0 or batch.identity.sequence < 0:
+                continue
+            known = self.accepted[key] if isinstance(fact, WriteFact) else self.accepted.get(key)
+            if known is not None and known.gaps:
+                known.fill(batch)
+            if known is not None and isinstance(fact, WriteFact) and fact.base is not None:
+                self.follows(known, fact.witness, batch)
+
+    def follows(self, known: AcceptedSequences, witness: Witness, batch: BatchFact) -> None:
+        """Keep a gap between a batch and the one before it. A new epoch starts at sequence 0."""
+        identity = batch.identity
+        if batch.base <= known.offset or identity.epoch < known.epoch:
+            return  # a retry, or a response that came later than that of the next batch
+        self.state.looked["sequence-gap"] += known.next >= 0
+        expected = known.next if identity.epoch == known.epoch else 0
+        count = (identity.sequence - expected) % SEQUENCES
+        if known.witness is not None and 0 < count < HALF_RANGE:
+            known.gaps.append(SequenceGap(identity.epoch, expected, count, known.witness, witness))
+            self.state.forgot["sequence-gap"] += len(known.gaps) > MOST_GAPS
+            del known.gaps[MOST_GAPS:]
+        known.epoch, known.next = identity.epoch, (identity.sequence + identity.records) % SEQUENCES
+        known.offset, known.witness = batch.base, witness
+
+    def pending(self) -> Iterator[Suspicion]:
+        """Yield the gaps that no batch has filled so far."""
+        for (place, _, producer_id), known in self.accepted.entries.items():
+            for gap in known.gaps:
+                following = (gap.first + gap.count) % SEQUENCES
+                says = (f"producer {producer_id}, epoch {gap.epoch}: sequence {following} was accepted, and no "
+                        f"accepted batch has the {gap.count} sequences from {gap.first} on")  # fmt: skip
+                evidence = [Evidence(gap.before, "the last batch before"), Evidence(gap.after, f"sequence {following}")]
+                doubts = "forgotten", "unseen", "anew"
+                yield Suspicion("sequence-gap", "suspect", str(place), says, evidence, doubts, place)
+
+
 class PlacedWrite(NamedTuple):
     """Write of a connection with the offset that it was given."""
 
@@ -181,7 +268,6 @@ class ConnectionOrderCheck(HistoryCheck):
         )
 
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        """Return what is to be called with each kind of fact."""
         return {WriteFact: self.written}
 
     def written(self, write: WriteFact) -> None:
@@ -208,17 +294,6 @@ class ConnectionOrderCheck(HistoryCheck):
             doubts.append("inflight")
         if before.acks != ALL_REPLICAS or write.acks != ALL_REPLICAS:
             doubts.append("truncation")
-        self.suspect(
-            Suspicion(
-                "order",
-                "proved",
-                str(place),
-                f"a write was given offset {write.base}, and one that was sent before it {before.base}",
-                [
-                    Evidence(before.witness, f"base_offset {before.base}"),
-                    Evidence(write.witness, f"base_offset {write.base}"),
-                ],
-                tuple(doubts),
-                place,
-            )
-        )
+        says = f"a write was given offset {write.base}, and one that was sent before it {before.base}"
+        shown = (before.witness, f"base_offset {before.base}"), (write.witness, f"base_offset {write.base}")
+        self.violation("order", place, says, doubts, *shown)

@@ -4,15 +4,17 @@ are at more offsets than they were written."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 
 from kproxy.wire.records.entry import CODEC, DELETE_HORIZON, LOG_APPEND_TIME
 
-from .facts import ALL_REPLICAS, BatchFact, Fact, PartitionPlace, ReadFact, Witness, WriteFact
+from .facts import ALL_REPLICAS, LAST_OFFSET, BatchFact, Fact, PartitionPlace, ReadFact, Witness, WriteFact
 from .finding import BatchInQuestion, Evidence
 from .history_check import CheckState, FactHandler, HistoryCheck
 from .numbers import number_of
 from .partition import BatchCopies, KnownBatch, PartitionHistory, StoredIdentity
+from .recent import RecentMap
 from .suspicion import Suspicion
 
 MOST_CONFLICTS = 4
@@ -22,6 +24,11 @@ MOST_TOLD_SENDS = 4
 """Writes of a batch that a finding names."""
 IN_FORM = CODEC | LOG_APPEND_TIME | DELETE_HORIZON
 """Attributes that a broker may change when it stores or cleans a batch."""
+MOST_PARTITIONS = 20_000
+MOST_SENT = 200_000  # batches of a partition that writes have sent
+MOST_REFUSED = 1000
+MOST_UNWRITTEN = 1000  # batches of a partition that were read, and that no write has sent so far
+INTERNAL = "__"  # prefix of topics that brokers write themselves
 
 
 class StoredBatchesCheck(HistoryCheck):
@@ -34,7 +41,6 @@ class StoredBatchesCheck(HistoryCheck):
         self.doubled: dict[tuple[PartitionPlace, StoredIdentity], BatchCopies] = {}
 
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        """Return what is to be called with each kind of fact."""
         return {WriteFact: self.written, ReadFact: self.read}
 
     def written(self, write: WriteFact) -> None:
@@ -197,6 +203,140 @@ class StoredBatchesCheck(HistoryCheck):
                 place,
                 hint="" if doubts else hint_of(copies.sends[0]),
             )
+
+
+@dataclass(slots=True)
+class SentBatches:
+    """Batches that writes have sent to one partition, and batches that nobody has sent so far.
+
+    `stored`: hashes of batches that may be stored, by the results of their writes. `forms`: attributes, by record
+    count, of those without a producer id; `times`: their record counts and first timestamps. `refused`: batches that a
+    broker refused. `unwritten`: batches that were read, and are not in `stored`. `lowest`: the lowest acknowledged
+    offset. `legacy`: some writes had messages older than batches, which brokers convert.
+    """
+
+    stored: set[int] = field(default_factory=set)
+    forms: dict[int, set[int]] = field(default_factory=dict)
+    times: set[tuple[int, int]] = field(default_factory=set)
+    refused: dict[int, tuple[BatchFact, Witness]] = field(default_factory=dict)
+    unwritten: dict[int, tuple[BatchFact, Witness]] = field(default_factory=dict)
+    lowest: int = LAST_OFFSET
+    legacy: bool = False
+
+    @property
+    def size(self) -> int:
+        """Return the approximate size in bytes."""
+        return 1000 + 100 * len(self.stored) + 150 * len(self.times) + 800 * (len(self.unwritten) + len(self.refused))
+
+    def may_have(self, batch: BatchFact) -> bool:
+        """Return True if a batch that no write has sent may be an earlier one, or a written one in another form."""
+        count, same = batch.identity.records, {batch.attributes & IN_FORM}
+        recast = self.forms.get(count, same) != same or (count, batch.oldest) in self.times
+        return self.legacy or (batch.identity.producer_id < 0 and recast)
+
+
+class SentBatchesCheck(HistoryCheck):
+    """Checks of read batches against writes: some write has sent each, and no broker has refused it."""
+
+    names = ("phantom-record", "refused-but-stored")
+
+    def __init__(self, state: CheckState) -> None:
+        super().__init__(state)
+        self.shared = False
+        self.sent: RecentMap[tuple[PartitionPlace, int], SentBatches] = self.recent(
+            MOST_PARTITIONS, SentBatches, lambda sent: sent.size
+        )
+
+    def handlers(self) -> Mapping[type[Fact], FactHandler]:
+        return {WriteFact: self.written, ReadFact: self.read}
+
+    def of(self, place: PartitionPlace) -> SentBatches:
+        """Return the batches that were sent to a partition of the current topic of this name."""
+        return self.sent[place, self.partitions.era(place.topic)]
+
+    def written(self, write: WriteFact) -> None:
+        """Take in the batches of a write by its result."""
+        sent = self.of(write.place)
+        for batch in write.batches:
+            key, count = key_of(batch), batch.identity.records
+            if not batch.comparable:
+                sent.legacy = True
+            elif write.result == "failed":
+                sent.refused[key] = batch, write.witness
+            else:
+                sent.stored.add(key)
+                sent.unwritten.pop(key, None)
+                if self.terms.complete and batch.identity.producer_id < 0:
+                    sent.forms.setdefault(count, set()).add(batch.attributes & IN_FORM)
+                    sent.times.add((count, batch.oldest))
+        sent.lowest = min(sent.lowest, LAST_OFFSET if write.base is None else write.base)
+        if len(sent.stored) > MOST_SENT or len(sent.refused) > MOST_REFUSED:
+            self.state.forgot.update(self.names)
+            self.sent.forget((write.place, self.partitions.era(write.place.topic)))
+
+    def read(self, read: ReadFact) -> None:
+        """Keep the batches of a response that no write has sent so far."""
+        self.shared = self.shared or read.shared
+        sent, topic = self.of(read.place), read.place.topic
+        if topic == read.topic_id or topic.startswith(INTERNAL) or not (sent.refused or self.terms.complete):
+            return
+        for batch in read.batches:
+            if not batch.comparable or batch.marker or not 0 < batch.identity.records == batch.delta + 1:
+                continue  # compaction has changed the batch, or it is a marker
+            key = key_of(batch)
+            self.state.looked["phantom-record"] += self.terms.complete
+            self.state.looked["refused-but-stored"] += bool(sent.refused)
+            if key in sent.stored or key in sent.unwritten or not (key in sent.refused or self.terms.complete):
+                continue
+            if len(sent.unwritten) < MOST_UNWRITTEN:
+                sent.unwritten[key] = batch, read.witness
+            else:
+                self.state.forgot.update(self.names)
+
+    def pending(self) -> Iterator[Suspicion]:
+        """Yield the batches that no write can have stored, as far as the record goes."""
+        for (place, era), sent in self.sent.entries.items():
+            for key, (batch, witness) in sent.unwritten.items():
+                other, refused = sent.refused.get(key, (batch, witness))
+                same = alike(other, batch) and (other.newest == batch.newest or min(other.newest, batch.newest) < 0)
+                if key in sent.refused and same and refused.began < (witness.ended or 0.0):
+                    yield self.of_batch("refused-but-stored", place, batch, witness, refused)
+                elif self.terms.proves_absence() and not self.is_explained(place, era, sent, batch):
+                    yield self.of_batch("phantom-record", place, batch, witness)
+
+    def is_explained(self, place: PartitionPlace, era: int, sent: SentBatches, batch: BatchFact) -> bool:
+        """Return True if a batch without a write may be lawful, or has a finding of `inconsistent-offset`."""
+        topic = self.topics.by_name.get(place.topic)
+        if sent.may_have(batch) or (batch.base < sent.lowest and not (topic is not None and topic.made)):
+            return True
+        current = era == self.partitions.era(place.topic)
+        return current and any(one.written is not None for one in overlapping(self.partitions[place], batch))
+
+    def of_batch(
+        self, check: str, place: PartitionPlace, batch: BatchFact, witness: Witness, refused: Witness | None = None
+    ) -> Suspicion:
+        """Return the suspicion that a reader received a batch that was not written, or was `refused`."""
+        evidence = [Evidence(witness, spelled(batch, told="read"))]
+        numbers: list[tuple[int, int | None]] = [(witness.number, batch.base)]
+        doubts = ("unseen", *(("times",) if batch.newest < 0 else ()), *(("dead-letter",) if self.shared else ()))
+        why = "no write in the record has sent it"
+        if refused is not None:
+            evidence, numbers = [Evidence(refused, "refused"), *evidence], [(refused.number, None), *numbers]
+            why, doubts = "its write had received an error that excludes that it was stored", ("unseen",)
+        says = f"a batch of {number_of(batch.identity.records, 'record')} was read at offset {batch.base}, and {why}"
+        question = BatchInQuestion(place, numbers)
+        return Suspicion(check, "proved", str(place), says, evidence, doubts, place, question)
+
+
+def key_of(batch: BatchFact) -> int:
+    """Return a hash that the batch of a write and the stored batch have in common.
+
+    A broker may store an idempotent batch with another checksum; its sequence identifies it.
+    """
+    identity = batch.identity
+    if identity.producer_id >= 0:
+        return hash(identity[1:])
+    return hash(identity)
 
 
 def hint_of(witness: Witness) -> str:

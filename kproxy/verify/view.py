@@ -14,16 +14,18 @@ from .facts import Fact
 from .finding import Finding, RecordView
 from .groups import BrokerGroupsCheck, ClassicGroupsCheck
 from .history_check import SHARE, CheckState, ErasCheck, FactHandler, HistoryCheck
+from .log_bounds import LogBoundsCheck
 from .order import TimeOrder
-from .sequences import ConnectionOrderCheck, SequencesCheck
+from .sequences import ConnectionOrderCheck, SequenceGapsCheck, SequencesCheck
 from .servers import KnownServers
-from .stored_batches import StoredBatchesCheck
+from .stored_batches import SentBatchesCheck, StoredBatchesCheck
 from .suspicion import Suspicion
 from .terms import VerifyTerms
 from .transactions import TransactionsCheck
 
 CHECKS: tuple[type[HistoryCheck], ...] = (
-    ErasCheck, AcknowledgedCheck, StoredBatchesCheck, SequencesCheck, ConnectionOrderCheck, AnswersCheck,
+    ErasCheck, AcknowledgedCheck, StoredBatchesCheck, SentBatchesCheck, SequencesCheck, SequenceGapsCheck,
+    ConnectionOrderCheck, AnswersCheck, LogBoundsCheck,
     CommittedReadsCheck, TransactionsCheck, CommitsCheck, PositionsCheck, CopiersCheck, ClassicGroupsCheck,
     BrokerGroupsCheck, VersionsCheck, LeaderEpochsCheck, ConformanceCheck, AnswerOrderCheck,
 )  # fmt: skip
@@ -68,6 +70,8 @@ class ViewVerifier:
     def obstacle(self, check: str) -> str:
         """Return why a check of what is in the record is not one of all of it; empty if it is."""
         state = self.state
+        if check == "phantom-record" and not self.terms.complete:
+            return "records may have been written past the record, which only --complete excludes"
         forgotten = self.forgotten(check)
         if forgotten:
             return f"not all of it was remembered: {forgotten} entries were forgotten for want of memory"

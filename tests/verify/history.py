@@ -65,6 +65,11 @@ def stored(*batches: Stored) -> bytes:
     return b"".join(offset.to_bytes(8, "big") + data[8:] for offset, data in batches)
 
 
+def records_in(data: bytes) -> int:
+    """Return how many offsets the first batch in these bytes takes."""
+    return int.from_bytes(data[23:27], "big") + 1
+
+
 class History:
     """History of exchanges. `known`: Metadata has the topic's id first and last; otherwise it may be another topic.
     `compacted`: the policy in DescribeConfigs first and last; None for no DescribeConfigs. `by_clock`: the record is in
@@ -75,6 +80,7 @@ class History:
         self.by_clock = by_clock
         self.known, self.compacted, self.over = known, compacted, False
         self.strangers = 0
+        self.ends: list[tuple[float, int]] = []
         if known:
             self.metadata(0.1)
         if compacted is not None:
@@ -87,6 +93,8 @@ class History:
     ) -> ObservedExchange:  # fmt: skip
         """Add an exchange that begins at this second. `behind`: the response that the broker gave, if it is another."""
         number = len(self.pairs) + 1
+        if api == "DeleteTopics":
+            self.ends.clear()
         seen = exchange(api, version, request, response, who=who, at=at, number=number, form=form)
         seen.rules, seen.answered_by_rule = list(rules), by_rule
         if seen.response is not None:
@@ -99,6 +107,8 @@ class History:
 
     def metadata(self, at: float, topic_id: UUID = TOPIC_ID, epoch: int = 0, *, who: Somebody = CONSUMER) -> None:
         """Add a Metadata with the topic's id and the leader epoch of its partition."""
+        if topic_id != TOPIC_ID:
+            self.ends.clear()
         parts = [{"partition_index": 0, "leader_id": 1, "leader_epoch": epoch}]
         topic = {"name": TOPIC, "topic_id": topic_id, "partitions": parts}
         self.add(at, "Metadata", 12, {"topics": None}, {"brokers": [], "topics": [topic]}, who=who)
@@ -118,27 +128,62 @@ class History:
         request = produce_body((TOPIC, 0, data), acks=acks)
         response = None if base is None else produced_body(TOPIC, offset=base, error=error)
         other = None if behind is None else produced_body(TOPIC, offset=behind)
+        if base is not None and not error:
+            self.end_at(at, base + records_in(data))
         self.add(at, "Produce", 9, request, response, who=who, behind=other, **more)
 
     def read(
-        self, at: float, position: int, *batches: Stored, high: int = 1000, stable: int = 1000, start: int = 0,
+        self, at: float, position: int, *batches: Stored, high: int | None = None, stable: int = 1000, start: int = 0,
         committed: bool = False, aborted: tuple[tuple[int, int], ...] = (), behind: tuple[Stored, ...] | None = None,
-        version: int = 11, **more: Any,
+        version: int = 11, epoch: int = -1, error: int = 0, **more: Any,
     ) -> None:  # fmt: skip
-        """Add a Fetch from this offset. `behind`: the batches that the broker sent."""
+        """Add a Fetch from this offset. `behind`: batches of the broker's response. `epoch`: leader epoch in the
+        request. `high`: the high watermark; None for the end of all records in the history up to this second."""
+        ends = [base + records_in(data) for base, data in batches]
+        end = self.end_at(at, *([position, *ends] if high is None else [high]))
+        high = end if high is None else high
         request = fetch_body(TOPIC, offset=position, isolation_level=int(committed))
+        if version >= 9:
+            request["topics"][0]["partitions"][0]["current_leader_epoch"] = epoch
         if version >= 7:
             request["session_epoch"] = -1
 
         def answer(found: tuple[Stored, ...]) -> dict[str, Any]:
             body = fetched_body((TOPIC, 0, stored(*found)), high_watermark=high)
             fields = {"last_stable_offset": stable} | ({"log_start_offset": start} if version >= 5 else {})
+            fields |= {"error_code": error}
             lists = [{"producer_id": one, "first_offset": first} for one, first in aborted]
             body["responses"][0]["partitions"][0] |= fields | {"aborted_transactions": lists}
             return body
 
         other = None if behind is None else answer(behind)
         self.add(at, "Fetch", version, request, answer(batches), behind=other, **more)
+
+    def refused_read(self, at: float, position: int, **more: Any) -> None:
+        """Add a Fetch from this offset that receives OFFSET_OUT_OF_RANGE."""
+        self.read(at, position, error=1, high=-1, stable=-1, start=-1, **more)
+
+    def bound(
+        self, at: float, offset: int, *, time: int = -1, committed: bool = False, version: int = 5, **more: Any
+    ) -> None:
+        """Add a ListOffsets that reports this offset. `time`: -1 requests the end of the log, -2 its start."""
+        part = {"partition_index": 0, "timestamp": time}
+        request = {
+            "replica_id": -1,
+            "isolation_level": int(committed),
+            "topics": [{"name": TOPIC, "partitions": [part]}],
+        }
+        parts = [{"partition_index": 0, "offset": offset}]
+        self.add(at, "ListOffsets", version, request, {"topics": [{"name": TOPIC, "partitions": parts}]}, **more)
+
+    def delete_records(self, at: float, offset: int, *, error: int = 0, **more: Any) -> None:
+        """Add a DeleteRecords of all records below this offset."""
+        request = {
+            "topics": [{"name": TOPIC, "partitions": [{"partition_index": 0, "offset": offset}]}],
+            "timeout_ms": 1,
+        }
+        parts = [{"partition_index": 0, "low_watermark": -1 if error else offset, "error_code": error}]
+        self.add(at, "DeleteRecords", 1, request, {"topics": [{"name": TOPIC, "partitions": parts}]}, **more)
 
     def share(self, at: float, *batches: Stored, acquired: tuple[tuple[int, int], ...] = (), **more: Any) -> None:
         """Add a ShareFetch of group g that brings these batches, of which it acquires these offsets."""
@@ -198,6 +243,11 @@ class History:
         if not self.over and self.compacted is not None:
             self.configs(last + 20.1, self.compacted)
         self.over = True
+
+    def end_at(self, at: float, *ends: int) -> int:
+        """Return the end of the log at this second, after these ends are added to it."""
+        self.ends += [(at, end) for end in ends]
+        return max((end for time, end in self.ends if time <= at), default=0)
 
     def verdict(self, **terms: Any) -> Verdict:
         """Return the verdict of this history, notes included."""

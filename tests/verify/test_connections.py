@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from kproxy.verify import Verifier, VerifyTerms
 from tests.verify.history import CONSUMER, History, batch
 
@@ -26,29 +24,6 @@ def test_versions_before_they_were_offered_and_elsewhere() -> None:
     history.write(4, batch(b"a"), 0)
     history.add(5, "ApiVersions", 3, {}, {"error_code": 35, **OFFER})
     assert history.findings() == {}
-
-
-SEQUENCES = (  # of batches of two records each at offsets 0, 2, 4 …: epoch and sequence, and what is noted
-    ([(0, 0), (0, 2), (0, 4)], {}),
-    ([(0, 0), (0, 3)], {"conformance": "note"}),
-    ([(0, 5), (0, 7)], {}),
-    ([(0, 0), (1, 0), (1, 2)], {}),
-    ([(0, 0), (1, 2)], {"conformance": "note"}),
-    ([(0, (1 << 31) - 2), (0, 0)], {}),
-    ([(0, (1 << 31) - 1), (0, 1)], {}),
-    ([(0, -1), (0, -1)], {}),
-    ([(0, 0), (-1, 2)], {}),
-    ([(32767, 0), (32767, 2)], {}),
-)
-
-
-@pytest.mark.parametrize(("sent", "found"), SEQUENCES)
-def test_sequences_of_a_producer_that_jump(sent: list[tuple[int, int]], found: dict[str, str]) -> None:
-    """A note, never a proof: what is between may not be in the record, or the broker has forgotten the producer."""
-    history = History()
-    for number, (epoch, sequence) in enumerate(sent):
-        history.write(1 + number, batch(b"a", b"%d" % number, producer=(7, epoch, sequence)), 2 * number)
-    assert history.findings(complete=True) == found
 
 
 def test_sequences_that_are_sent_again_or_at_once() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kproxy.observe.exchange import Form
 from kproxy.verify.terms import MissingPart
 from kproxy.wire.records import Record, encode_batch
@@ -201,3 +203,25 @@ def test_share_fetch_of_a_write_counts_as_read() -> None:
     history.write(1, A, 0)
     history.share(2, (0, A), acquired=((0, 1),))
     assert history.verdict().counts["not read"] == 0
+
+
+@pytest.mark.parametrize(
+    ("sent", "found"),  # of batches of two records each at offsets 0, 2, 4 …: epoch and sequence
+    [
+        ([(0, 0), (0, 2), (0, 4)], {}),
+        ([(0, 0), (0, 3)], {"sequence-gap": "suspect"}),
+        ([(0, 5), (0, 7)], {}),
+        ([(0, 0), (1, 0), (1, 2)], {}),
+        ([(0, 0), (1, 2)], {"sequence-gap": "suspect"}),
+        ([(0, (1 << 31) - 2), (0, 0)], {}),
+        ([(0, (1 << 31) - 1), (0, 1)], {}),
+        ([(0, -1), (0, -1)], {}),
+        ([(0, 0), (-1, 2)], {}),
+        ([(32767, 0), (32767, 2)], {}),
+    ],
+)
+def test_sequence_gap_of_sequences_and_epochs(sent: list[tuple[int, int]], found: dict[str, str]) -> None:
+    history = History()
+    for number, (epoch, sequence) in enumerate(sent):
+        history.write(1 + number, batch(b"a", b"%d" % number, producer=(7, epoch, sequence)), 2 * number)
+    assert history.findings(complete=True) == found

@@ -7,6 +7,8 @@ from typing import Literal, NamedTuple
 
 from .exchanges import Fact, PartitionFact, Result
 
+LogBound = Literal["start", "end", "stable"]
+"""Offset of a log that ListOffsets reports: the earliest one, the high watermark, or the last stable offset."""
 ALL_REPLICAS = -1
 """Acks of a write that counts once all replicas in sync have it."""
 TransactionEnd = Literal["commit", "abort"]
@@ -101,6 +103,8 @@ class ReadFact(PartitionFact):
     topic_id: str = ""
     last: int | None = None
     shared: bool = False
+    leader_epoch: int = -1
+    """Leader epoch in the request, -1 for none. A broker answers with another epoch's error if it has another one."""
 
     @property
     def following(self) -> int | None:
@@ -128,9 +132,24 @@ class AskedFact(PartitionFact):
 
 @dataclass(slots=True, eq=False)
 class OffsetToldFact(PartitionFact):
-    """Offset of a partition that ListOffsets tells."""
+    """Offset of a partition in a ListOffsets response. `bound`: the requested one; None for the offset of a time."""
 
     offset: int
+    bound: LogBound | None = None
+
+
+@dataclass(slots=True, eq=False)
+class OutOfRangeFact(PartitionFact):
+    """Fetch from `position` that a broker answered with OFFSET_OUT_OF_RANGE."""
+
+    position: int
+
+
+@dataclass(slots=True, eq=False)
+class RecordsDeletedFact(PartitionFact):
+    """Successful DeleteRecords. `low_watermark`: the lowest log start of all live replicas afterwards."""
+
+    low_watermark: int
 
 
 @dataclass(slots=True, eq=False)

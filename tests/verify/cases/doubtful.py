@@ -271,6 +271,7 @@ def replicas_whose_cleaners_set_other_horizons(history: History) -> None:
 def a_batch_that_only_one_replica_has_still(history: History) -> None:
     """A new leader returns a batch that the previous leader had compacted."""
     history.write(1, A3, 0)
+    history.write(1.5, B, 3)
     history.read(2, 0, (3, B))
     history.read(3, 0, (0, A3), (3, B))
 
