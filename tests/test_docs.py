@@ -23,6 +23,7 @@ from kproxy.sinks.labels.totals import METRICS
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.process import free_port_with_room
 from kproxy.testing.proxy import Proxy
+from kproxy.verify import checks
 from kproxy.wire import Message, apis, encode
 from tests.support.fake_broker import FakeBroker
 from tests.support.wait import until
@@ -156,6 +157,13 @@ def test_every_metric_is_on_the_operations_page() -> None:
     served |= {metric.name for metrics in METRICS.values() for metric in metrics}
 
     assert {name.removesuffix("_total") for name in re.findall(r"`(kproxy_\w+)`", page)} == served
+
+
+def test_verify_page_anomalies_name_each_check() -> None:
+    text = (DOCS / "verify.md").read_text()
+    rows = re.findall(r"^\|[^|]*\|([^|]*)\|", text.partition("## Anomalies")[2].partition("\n## ")[0], re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`([a-z-]+)`", row)}
+    assert named == set(checks())
 
 
 def test_the_rules_of_the_admin_page_are_right() -> None:
