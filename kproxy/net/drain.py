@@ -9,7 +9,7 @@ kproxy itself holds a drain does not wait; see `Session.drain`.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -48,6 +48,7 @@ class DrainedServer(Protocol):
     def log(self) -> FilteringBoundLogger: ...
     @property
     def connections(self) -> Collection[Connection]: ...
+    def for_each(self, connections: Iterable[Connection], act: Callable[[Connection], object]) -> None: ...
 
 
 class Drain:
@@ -83,15 +84,7 @@ class Drain:
 
     def end_reads(self) -> None:
         """End connections if all requests in flight can be repeated elsewhere, or if none was sent completely."""
-        for connection in list(self.server.connections):
-            session = connection.session
-            requests = session.awaited_requests
-            if requests and all(is_harmless(key) for _, key, _ in requests):
-                api = next((schema.load(key).name for _, key, _ in requests if key >= 0), "a lookup")
-                why = f"{api} was not answered within {READS:g} s, and can be asked for elsewhere"
-                connection.end("drain_timeout", why)
-            elif not requests and session.cut_off:
-                connection.end("drain_timeout", f"the client did not send the rest of a request within {READS:g} s")
+        self.server.for_each(self.server.connections, end_read)
 
     def finish(self) -> None:
         """Log the outcome, once: all connections have ended."""
@@ -99,6 +92,17 @@ class Drain:
             self.finished = True
             seconds = round(monotonic() - self.since, 3)
             self.log.info("drained", ended=self.ended, cut=self.cut, seconds=seconds)
+
+
+def end_read(connection: Connection) -> None:
+    session = connection.session
+    requests = session.awaited_requests
+    if requests and all(is_harmless(key) for _, key, _ in requests):
+        api = next((schema.load(key).name for _, key, _ in requests if key >= 0), "a lookup")
+        why = f"{api} was not answered within {READS:g} s, and can be asked for elsewhere"
+        connection.end("drain_timeout", why)
+    elif not requests and session.cut_off:
+        connection.end("drain_timeout", f"the client did not send the rest of a request within {READS:g} s")
 
 
 def is_harmless(key: int) -> bool:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
+from structlog.typing import FilteringBoundLogger
+
 from kproxy.core.commands import BROKER
 from kproxy.core.held_memory import BROKER_PATIENCE, PATIENCE, HeldMemory, Hold, Movement
 from kproxy.net.loop.turns import work_through
@@ -30,6 +32,8 @@ class MemoryServer(Protocol):
 
     @property
     def reactor(self) -> Reactor: ...
+    @property
+    def log(self) -> FilteringBoundLogger: ...
     def wake(self, sessions: Sequence[Any]) -> None: ...
 
 
@@ -50,15 +54,20 @@ class MemoryWatch:
         self.server.reactor.call_at(monotonic() + seconds, self.look)
 
     def look(self) -> None:
-        work_through(self.server.reactor, self.steps())
+        work_through(self.server.reactor, self.steps(), self.plan_next)
 
     def steps(self) -> Iterator[None]:
         for hold in self.memory.evictions(monotonic(), progress):
             if hold is not None:
-                evict(hold)
+                try:
+                    evict(hold)
+                except Exception as error:  # other reservations are evicted all the same
+                    self.server.log.error("a held frame cannot be evicted", exc_info=error)
             elif granted := self.memory.grant():
                 self.server.wake([lane.session for lane in granted])
             yield
+
+    def plan_next(self) -> None:
         self.planned = False
         if self.memory.waiting:
             self.plan(INTERVAL)

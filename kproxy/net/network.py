@@ -15,7 +15,7 @@ forgotten: connections to nodes go to a bootstrap server until the next Metadata
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -67,6 +67,8 @@ class NetworkServer(ListenerServer, Protocol):
     own: OwnPorts | None
     locating: dict[str, tuple[NodeLocator, Background]]
     retired: Retired
+
+    def for_each(self, connections: Iterable[Connection], act: Callable[[Connection], object]) -> None: ...
 
 
 class ServedNetwork(NamedTuple):
@@ -342,9 +344,8 @@ def end_connections(server: NetworkServer, connections: Iterable[Connection]) ->
     drained: list[Connection] = []
 
     def out_of_time() -> None:
-        for connection in drained:
-            if not connection.closed:
-                connection.end("drain_timeout", f"answers did not come within {timeout:g} s")
+        text = f"responses did not come within {timeout:g} s"
+        server.for_each(drained, lambda connection: connection.end("drain_timeout", text))
 
     server.reactor.call_at(now + timeout, out_of_time)
     for connection in connections:

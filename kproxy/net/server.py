@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from time import monotonic
 from typing import Literal
@@ -310,13 +310,30 @@ class Server:
         self.draining = True
         self.log.info("draining", connections=len(self.connections), timeout=self.limits.drain_timeout)
         self.port_service.close()
-        now = monotonic()
-        self.reactor.call_at(now + self.limits.drain_timeout, self.out_of_time)
+        self.reactor.call_at(monotonic() + self.limits.drain_timeout, self.out_of_time)
         self.drains = Drain(self)
-        for connection in list(self.connections):
-            connection.drain(now)
         self.drains.start()
-        self.check_finished()
+        self.for_each(self.connections, lambda connection: connection.drain(monotonic()), self.check_finished)
+
+    def for_each(
+        self, connections: Iterable[Connection], act: Callable[[Connection], object],
+        done: Callable[[], object] = lambda: None,
+    ) -> None:  # fmt: skip
+        """Call `act` for each of these connections that is still open, in slices, then `done`. An exception ends only
+        the connection that caused it."""
+
+        def steps() -> Iterator[None]:
+            for connection in every:
+                try:
+                    if not connection.closed:
+                        act(connection)
+                except Exception as error:
+                    self.log.error("a connection cannot be ended", exc_info=error)
+                    connection.crashed(error)
+                yield
+
+        every = list(connections)
+        work_through(self.reactor, steps(), done)
 
     def check_finished(self) -> None:
         if self.draining and not self.connections:
@@ -329,9 +346,7 @@ class Server:
 
     def give_up(self, cause: str, reason: str) -> None:
         """End all open connections, whatever is in flight."""
-        for connection in list(self.connections):
-            connection.end(cause, reason)
-        self.check_finished()
+        self.for_each(self.connections, lambda connection: connection.end(cause, reason), self.check_finished)
 
     def close(self) -> None:
         """Close all ports and end all connections, at once."""

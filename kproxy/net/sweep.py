@@ -1,14 +1,16 @@
 """Sweep of all connections about once a second, for the time-outs of each phase.
 
-Movement is seen in the byte counts, so that the fast path keeps no times.
+Progress is read from byte counts, so the fast path stores no times.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from time import monotonic
 from typing import Protocol
 
 from kproxy.config.limits import Limits
+from kproxy.net.loop.turns import work_through
 from kproxy.net.socket.side import ENDED, NAMES
 from kproxy.net.socket.socket_io import keep_alive
 from kproxy.net.socket.splice import set_low_water
@@ -62,11 +64,15 @@ class Sweep:
             self.server.reactor.call_at(self.last + self.interval, self.run)
 
     def run(self) -> None:
-        """Look at all connections once, and plan the next look."""
+        """Look at all connections once, in slices, and plan the next look."""
+        work_through(self.server.reactor, self.steps(), self.plan_next)
+
+    def steps(self) -> Iterator[None]:
         server, now = self.server, monotonic()
         away = now - self.last > self.interval + AWAY
         self.last = now
         for connection in list(server.connections):
+            yield
             if connection.closed:  # by the end of one before it
                 continue
             if away:
@@ -82,10 +88,13 @@ class Sweep:
             except Exception as error:
                 server.log.error("a connection cannot be drained", exc_info=error)
                 connection.crashed(error)
+            yield
         server.swept()
-        self.planned = bool(server.connections)
+
+    def plan_next(self) -> None:
+        self.planned = bool(self.server.connections)
         if self.planned:
-            server.reactor.call_at(now + self.interval, self.run)
+            self.server.reactor.call_at(self.last + self.interval, self.run)
 
 
 def end_if_overdue(connection: Connection, limits: Limits, now: float) -> None:

@@ -12,6 +12,7 @@ from kproxy.core.commands import BROKER, CLIENT, Wake
 from kproxy.core.held_memory import BROKER_PATIENCE, PATIENCE, HeldMemory
 from kproxy.core.plan import Bound
 from kproxy.core.shared import Shared
+from kproxy.net import memory_watch
 from kproxy.net.driven import ConnectionPhase
 from kproxy.net.memory_watch import INTERVAL, MemoryWatch, progress
 from kproxy.net.socket.side import ANSWERED, PAUSED, PEER_BLOCKED
@@ -54,10 +55,15 @@ class World:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *memories: HeldMemory) -> None:
         self.now = 100.0
         self.calls: list[tuple[float, Callable[[], object]]] = []
+        self.errors: list[str] = []
         self.reactor: Any = self
         monkeypatch.setattr("kproxy.net.memory_watch.monotonic", lambda: self.now)
         for memory in memories:
             MemoryWatch(memory, self)
+
+    @property
+    def log(self) -> Any:
+        return SimpleNamespace(error=lambda text, **fields: self.errors.append(text))
 
     def call_at(self, when: float, call: Callable[[], object]) -> None:
         self.calls.append((when, call))
@@ -110,6 +116,33 @@ def groups_response(size: int) -> bytes:
 def cause_of(talk: Dialogue) -> str:
     owner = talk.session.owner
     return "" if owner is None else str(owner.cause)
+
+
+@pytest.mark.parametrize("fails", ["evict", "progress"])
+def test_memory_watch_goes_on_after_an_error(monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+    """An eviction, or a measurement, raises once; the waiting frame gets its memory all the same."""
+    shared = shared_memory()
+    world = World(monkeypatch, shared.requests)
+    before, failures = getattr(memory_watch, fails), []
+
+    def fail_once(hold: Any) -> Any:
+        if not failures:
+            failures.append(hold)
+            raise RuntimeError("once")
+        return before(hold)
+
+    monkeypatch.setattr(memory_watch, fails, fail_once)
+    for _ in range(20):
+        world.talk("10.0.0.1", shared).client(announced(100 * KIB))
+    long = metadata_request(60 * KIB)
+    victim = world.talk("10.0.0.2", shared).client(long[:500])
+    for _ in range(20):
+        try:
+            world.pass_time(0.1)
+        except RuntimeError:  # as logged by the reactor
+            assert fails == "progress"
+    assert failures and victim.read[CLIENT]
+    assert world.errors == ["a held frame cannot be evicted"] * (fails == "evict")
 
 
 def test_announced_frames_do_not_delay_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,9 @@ from kproxy.errors import DocumentError, InternalError
 from kproxy.net import connection_view as report
 from kproxy.net import sweep
 from kproxy.net.accept.port_pool import read_state
-from kproxy.net.drain import drain_on_signal
+from kproxy.net.connection import Connection
+from kproxy.net.drain import Drain, drain_on_signal
+from kproxy.net.loop import turns
 from kproxy.net.reporting import ConnectionCounts
 from kproxy.net.server import Server
 from kproxy.rules.kinds.advertise import Advertise
@@ -284,6 +286,48 @@ async def test_drain_answers_what_is_in_flight(net: Any, driver: str) -> None:
         assert server.counts.closed == {"drained": 2}
         nursery.cancel_scope.cancel()
     reactor.close()
+
+
+@pytest.mark.parametrize("ends", ["drain", "give_up", "end_reads", "sweep"])
+async def test_server_ends_many_connections_in_slices(net: Any, monkeypatch: pytest.MonkeyPatch, ends: str) -> None:
+    """Other callbacks run after each connection if each takes a slice of time. One that fails stops no others."""
+    broker = await net.open_broker()
+    config = net.config(broker.port, limits={"idle_timeout": 1000, "drain_timeout": 1000})
+    async with net.serving(config) as running:
+        server = running.server
+        clients = [await running.client() for _ in range(10)]
+        await running.until(lambda: len(server.connections) == 10)
+        opened = list(server.connections)
+        clock = iter(range(10_000))
+        monkeypatch.setattr(turns, "thread_time", lambda: next(clock))
+        monkeypatch.setattr(sweep, "monotonic", lambda: monotonic() + 2000 * (ends == "sweep"))
+        if ends == "end_reads":
+            monkeypatch.setattr(PassingSession, "cut_off", True, raising=False)
+        soon, sliced, failed, before = server.reactor.soon, [], [], Connection.end
+
+        def end(connection: Connection, *args: Any, **named: Any) -> None:
+            if not failed:
+                failed.append(connection)
+                raise RuntimeError("once")
+            before(connection, *args, **named)
+
+        monkeypatch.setattr(Connection, "end", end)
+        monkeypatch.setattr(server.reactor, "soon", lambda call: (sliced.append(call), soon(call)))
+        if ends == "sweep":
+            for connection in opened:
+                connection.unread = connection.active = 0.0
+            server.sweep.run()
+        elif ends == "end_reads":
+            Drain(server).end_reads()
+        else:
+            server.drain() if ends == "drain" else server.give_up("shutdown", "at once")
+        assert not all(connection.closed for connection in opened)
+        await running.until(lambda: all(connection.closed for connection in opened))
+        assert len(sliced) >= 9
+        assert len(failed) == 1
+        assert sum(running.causes().values()) == 10
+        for client in clients:
+            await client.aclose()
 
 
 async def test_signals_drain_and_then_hurry(net: Any, driver: str) -> None:

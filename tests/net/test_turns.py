@@ -5,8 +5,11 @@ from __future__ import annotations
 import struct
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 from time import thread_time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -228,6 +231,25 @@ async def test_addresses_take_turns(net: Any) -> None:
         taken.append(one)
     assert taken == ["a1", "b1", "c1", "a2", "a3"]
     assert not queue
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_work_through_calls_done_also_after_an_error(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    """A watch plans its next run there. The steps run in two slices here."""
+    clock, later, done = iter([0.0, 1.0, 1.0, 1.0, 1.0]), [], []
+    monkeypatch.setattr(turns, "thread_time", lambda: next(clock))
+
+    def steps() -> Iterator[None]:
+        yield
+        yield
+        if fails:
+            raise RuntimeError
+
+    turns.work_through(SimpleNamespace(soon=later.append), steps(), lambda: done.append(True))
+    assert not done
+    with pytest.raises(RuntimeError) if fails else nullcontext():
+        later.pop()()
+    assert done == [True] and not later
 
 
 async def test_turn_share_of_responses_is_by_cluster(net: Any, driver: str) -> None:

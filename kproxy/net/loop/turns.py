@@ -308,13 +308,19 @@ def look() -> None:
         current.look()
 
 
-def work_through(loop: SoonLoop, steps: Iterator[object]) -> None:
-    """Go through the steps of long work, each of which is short, and let callbacks and tasks run now and then."""
+def work_through(loop: SoonLoop, steps: Iterator[object], done: Callable[[], object] = lambda: None) -> None:
+    """Run short steps of long work in slices, between which callbacks and tasks run. Then call `done`, also if a step
+    raises: a watch that plans its next run there goes on."""
     until = thread_time() + SLICE
-    for _ in steps:
-        if thread_time() > until:
-            loop.soon(lambda: work_through(loop, steps))
-            return
+    try:
+        for _ in steps:
+            if thread_time() > until:
+                loop.soon(lambda: work_through(loop, steps, done))
+                return
+    except Exception:
+        done()
+        raise
+    done()
 
 
 async def in_turns(steps: Iterable[object]) -> None:

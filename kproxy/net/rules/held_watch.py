@@ -41,7 +41,7 @@ class HeldWatch:
 
     def look(self) -> None:
         """Look at the clients of all held frames, some at a time."""
-        work_through(self.reactor, self.steps())
+        work_through(self.reactor, self.steps(), self.plan_next)
 
     def steps(self) -> Iterator[None]:
         for held in list(self.desk.held.values()):
@@ -51,6 +51,8 @@ class HeldWatch:
                 keep_alive(connection.client.sock, idle=ASK, interval=ASK)
                 self.desk.changed(held)
             yield
+
+    def plan_next(self) -> None:
         self.planned = bool(self.desk.held)
         if self.planned:
             self.reactor.call_at(monotonic() + LOOK, self.look)
