@@ -10,6 +10,7 @@ A, B, C = batch(b"a", b"aa"), batch(b"b", b"bb", at=1), batch(b"c", b"cc", at=2)
 OTHER = Somebody(9, client_port=50009, client_id="writer")
 COMPLETE = {"complete": True}
 NOT_ENOUGH_REPLICAS_AFTER_APPEND, TOPIC_AUTHORIZATION_FAILED, MESSAGE_TOO_LARGE, OUT_OF_ORDER = 20, 29, 10, 45
+UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID = 3, 100
 
 
 def sent(sequence: int, value: bytes = b"", *, epoch: int = 0, transactional: bool = False) -> bytes:
@@ -128,8 +129,11 @@ def a_refused_retry_of_a_stored_batch(history: History) -> None:
 
 @lawful("refused-but-stored", terms=COMPLETE)
 def an_error_after_the_batch_was_appended(history: History) -> None:
+    """Brokers look for the topic again before they answer a write with acks=all."""
     history.write(1, A, -1, error=NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-    history.read(2, 0, (0, A))
+    history.write(2, B, -1, error=UNKNOWN_TOPIC_ID)
+    history.write(3, C, -1, error=UNKNOWN_TOPIC_OR_PARTITION)
+    history.read(4, 0, (0, A), (2, B), (4, C))
 
 
 @lawful("refused-but-stored")
