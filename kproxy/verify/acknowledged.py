@@ -138,30 +138,45 @@ class AcknowledgedCheck(HistoryCheck):
         known = self.of(read.place)
         self.watermark(known, read)
         self.log_start(known, read.witness, read.log_start)
-        self.state.looked["lost-write"] += known.written
         ascending = all(one.base > before.last for before, one in zip(read.batches, read.batches[1:], strict=False))
         if read.partial or not ascending or not all(one.comparable for one in read.batches):
             return
         history = self.partitions[read.place]
         begin = history.batches.get(read.batches[0].base) if read.batches else None
-        self.state.looked["read-then-gone"] += begin is not None and begin.read is not None
+        if begin is not None and begin.read is not None and begin.read.before(read.witness):
+            doubts = ("compaction",) if read.log_start >= 0 else ("compaction", "retention")
+            self.compared("read-then-gone", begin.read, read.witness, place=read.place, doubts=doubts)
         end = None if read.position is None else read.position - 1
         for batch in read.batches:
             if end is not None and batch.base > end + 1:
                 self.hole(known, read, max(end + 1, read.log_start), batch.base - 1)
             end = batch.last
+        if known.written:
+            self.found_again(read)
         before = history.size
         for first, last in stretches(read.batches):
             history.covered.add(first, last)
         self.partitions.grow(history, before)
 
+    def found_again(self, read: ReadFact) -> None:
+        """Note that a response has an acknowledged batch: a lost one would have been found in the same way."""
+        batches = self.partitions[read.place].batches
+        for batch in read.batches:
+            known = batches.get(batch.base)
+            if known is not None and known.written is not None:
+                doubts = ("compaction",) if read.log_start >= 0 else ("compaction", "retention")
+                self.compared("lost-write", known.written, read.witness, place=read.place, doubts=doubts)
+                return
+
     def watermark(self, known: AcknowledgedWrites, read: ReadFact) -> None:
         """Add a suspicion if a high watermark is not above the offsets that were acknowledged before its request."""
-        self.state.looked["watermark-behind"] += bool(known.ended)
         at_time = bisect_left(known.ended, read.witness.began) - 1
-        if at_time < 0 or read.high_watermark < 0 or read.high_watermark > known.lasts[at_time]:
+        if at_time < 0 or read.high_watermark < 0:
             return
         base, written = known.writes[at_time]
+        self.compared("watermark-behind", written, read.witness, place=read.place)
+        if read.high_watermark > known.lasts[at_time]:
+            return
         says = (f"the high watermark is {read.high_watermark} after a write up to {known.lasts[at_time]} was "
                 "acknowledged with acks all")  # fmt: skip
         shown = (written, f"base_offset {base}, up to {known.lasts[at_time]}"), (
@@ -209,8 +224,10 @@ class AcknowledgedCheck(HistoryCheck):
         at_time = bisect_left(known.ended, write.witness.began) - 1
         if at_time < 0 or not write.batches:
             return
-        self.state.looked["realtime-order"] += 1
         (other, earlier), until = known.writes[at_time], known.ended[at_time]
+        doubts = ["anew", "unclean"] + ["truncation"] * (write.acks != ALL_REPLICAS) + ["unseen"] * bool(sequences)
+        if sequences or earlier.connection != write.witness.connection:
+            self.compared("realtime-order", earlier, write.witness, place=write.place, doubts=tuple(doubts))
         # A common offset is `offset-given-twice`; `order` compares writes of a connection without producer ids.
         if write.batches[-1].last >= other or (not sequences and earlier.connection == write.witness.connection):
             return
@@ -219,7 +236,6 @@ class AcknowledgedCheck(HistoryCheck):
             seen = place is not None and (place.witness.began < until or place.witness.before(write.witness))
             if seen or known.open.get(one, until) < until:
                 return
-        doubts = ["anew", "unclean"] + ["truncation"] * (write.acks != ALL_REPLICAS) + ["unseen"] * bool(sequences)
         says = f"a write was given offset {base}, after a write at offset {other} had been acknowledged"
         shown = (earlier, f"base_offset {other}"), (write.witness, f"base_offset {base}")
         suspicion = self.violation("realtime-order", write.place, says, doubts, *shown)
@@ -260,11 +276,11 @@ class AcknowledgedCheck(HistoryCheck):
             known.refused.remove(refused)
             if at_time < 0:
                 continue
-            self.state.looked["out-of-range"] += 1
             (base, written), last, position = known.writes[at_time], known.lasts[at_time], refused.position
+            doubts = ["anew", "unclean"] + ["follower"] * (written.node != witness.node)
+            doubts += ["old-start"] * (witness.connection != refused.witness.connection)
+            self.compared("out-of-range", written, refused.witness, witness, place=refused.place, doubts=tuple(doubts))
             if start <= position <= last + 1:
-                doubts = ["anew", "unclean"] + ["follower"] * (written.node != witness.node)
-                doubts += ["old-start"] * (witness.connection != refused.witness.connection)
                 self.violation(
                     "out-of-range",
                     refused.place,
@@ -320,8 +336,10 @@ class AnswersCheck(HistoryCheck):
             if not batch.comparable:
                 end = max(end, batch.base)
                 continue
-            self.state.looked["read-disorder"] += 1
-            self.state.looked["thinned-batch"] += 1
+            if end >= 0 or batch.content is not None:
+                self.compared("read-disorder", read.witness, place=read.place)
+            if not batch.marker:
+                self.compared("thinned-batch", read.witness, place=read.place, doubts=("compaction",), any_age=True)
             question = BatchInQuestion(read.place, [(read.witness.number, batch.base)])
             if batch.base <= end:
                 says = f"a response has a batch at offset {batch.base} after one that ends at {end}"

@@ -61,6 +61,12 @@ def checks() -> Mapping[str, CheckDefinition]:
     return MappingProxyType(found)
 
 
+def unknown_text(doubt: str) -> str:
+    """Return the reason why a check was not made if all its findings had this doubt; empty if it is made anyway."""
+    text: str = table()["unknown"].get(doubt, "")
+    return text
+
+
 def doubt_text(doubt: str) -> str:
     """Return what a doubt says, for a finding's last line."""
     text: str = table()["doubts"][doubt]

@@ -116,7 +116,6 @@ class CommitsCheck(HistoryCheck):
             return
         self.state.counts["commits"] += 1
         self.groups[fact.group]
-        self.state.looked["commit-goes-back"] += known.highest is not None
         self.goes_back(known, fact)
         known.last = [one for one in known.last if not one.witness.before(fact.witness)]
         if len(known.last) >= MOST_OPEN:
@@ -135,13 +134,13 @@ class CommitsCheck(HistoryCheck):
         if known.lowest_told is None or fact.offset < known.lowest_told:
             known.lowest_told = fact.offset
         self.know_end(fact.place, fact.offset)
-        self.state.looked["lost-commit"] += bool(known.last)
         if known.too_many or not known.last:
-            return
-        if any(one.offset == fact.offset for one in (*known.last, *known.open)):
             return
         before = [one for one in known.last if one.witness.before(fact.witness)]
         if not before or (fact.offset == NO_COMMIT and self.may_be_expired(before, fact)):
+            return
+        self.compared("lost-commit", before[-1].witness, fact.witness)
+        if any(one.offset == fact.offset for one in (*known.last, *known.open)):
             return
         if len(known.told) < MOST_TOLD:
             known.told.append((fact, before))
@@ -188,10 +187,14 @@ class CommitsCheck(HistoryCheck):
     def goes_back(self, known: CommittedOffsets, fact: CommitFact) -> None:
         """Keep a suspicion if a commit is less than an earlier one."""
         highest = known.highest
-        if highest is None or fact.offset >= highest.offset or not highest.witness.before(fact.witness):
+        if highest is None or not highest.witness.before(fact.witness):
             return
         later = fact.generation > highest.generation >= 0
         told = known.lowest_told
+        if later and told is not None:  # otherwise a finding is a note
+            self.compared("commit-goes-back", highest.witness, fact.witness)
+        if fact.offset >= highest.offset:
+            return
         unasked = later and told is not None and told > fact.offset
         self.suspect(
             Suspicion(
@@ -232,7 +235,8 @@ class CommitsCheck(HistoryCheck):
     def beyond(self, fact: CommitFact) -> None:
         """Keep a suspicion if a commit is beyond all that anybody had read or been told."""
         end = self.ends.get(fact.place)
-        self.state.looked["commit-beyond"] += bool(end and end[1])
+        if end and end[1]:
+            self.compared("commit-beyond", fact.witness)
         if end and end[1] and fact.offset > end[0]:
             self.suspect(
                 Suspicion(

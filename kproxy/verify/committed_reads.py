@@ -68,7 +68,7 @@ class CommittedReadsCheck(HistoryCheck):
                 self.state.forgot["aborted-read"] += len(waiting) == MOST_WAITING
                 waiting.append((batch, witness))
             return
-        self.state.looked["aborted-read"] += 1
+        self.compared("aborted-read", witness, marker.witness, place=place, doubts=("anew",))
         if marker.end == "commit":
             return
         evidence = [Evidence(witness, f"brings the batch at {batch.base}, and does not list it as aborted")]
@@ -100,9 +100,9 @@ class CommittedReadsCheck(HistoryCheck):
             ):  # fmt: skip
                 suspicion.doubts = ("anew",)
                 suspicion.evidence.append(Evidence(read.witness, f"last stable offset {read.last_stable}, still"))
-        if not read.committed_only:
+        if not read.committed_only or not read.batches:
             return
-        self.state.looked["read-beyond-stable"] += 1
+        self.compared("read-beyond-stable", read.witness, place=read.place, doubts=("anew",))
         batch = next((one for one in read.batches if one.base >= read.last_stable), None)
         if batch is None:
             return

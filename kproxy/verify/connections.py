@@ -68,7 +68,7 @@ class VersionsCheck(HistoryCheck):
         offers = [one for one in self.offers.get(witness.connection) or () if one.witness.before(witness)]
         if not offers or fact.key == API_VERSIONS:
             return
-        self.state.looked["unsupported-version"] += 1
+        self.compared("unsupported-version", offers[-1].witness, witness)
         ranges = [one.offered[fact.key] for one in offers if fact.key in one.offered]
         if any(first <= witness.version <= last for first, last in ranges):
             return
@@ -106,7 +106,8 @@ class LeaderEpochsCheck(HistoryCheck):
         if node is None:
             return
         told = self.told[node, fact.witness.api, fact.place, fact.topic_id]
-        self.state.looked["epoch-goes-back"] += bool(told)
+        if told and told[0].witness.before(fact.witness):
+            self.compared("epoch-goes-back", told[0].witness, fact.witness, place=fact.place)
         if told and fact.epoch < told[0].epoch and told[0].witness.before(fact.witness):
             says = f"node {node} reports leader epoch {fact.epoch} after {told[0].epoch}"
             shown = (told[0].witness, f"epoch {told[0].epoch}"), (fact.witness, f"epoch {fact.epoch}")
@@ -153,12 +154,13 @@ class ConformanceCheck(HistoryCheck):
 
     def session(self, fact: SessionFact) -> None:
         """Look at the epoch of a fetch session that was not refused."""
-        self.state.looked["conformance"] += 1
         sessions = self.sessions[fact.witness.connection]
         if fact.epoch > 0:
             expected = sessions.pop(fact.session, None)
             if fact.error:
                 return
+            if expected is not None:
+                self.compared("conformance", fact.witness)
             if expected is not None and fact.epoch != expected:
                 says = f"a fetch session goes on with epoch {fact.epoch} in place of {expected}, and is answered"
                 self.note(f"client {fact.witness.client}", says, fact.witness, f"epoch {fact.epoch}")
@@ -169,11 +171,12 @@ class ConformanceCheck(HistoryCheck):
 
     def member(self, fact: MemberFact) -> None:
         """Look for heartbeats of a member that has left."""
-        self.state.looked["conformance"] += 1
         if fact.left:
             self.left[fact.group, fact.member][:] = [fact.witness]
             return
         left = self.left.get((fact.group, fact.member))
+        if left:
+            self.compared("conformance", left[0], fact.witness)
         if left and left[0].before(fact.witness):
             says = f"member {fact.member} sends a heartbeat after it has left"
             self.note(f"group {fact.group}", says, fact.witness, "heartbeat")
@@ -197,7 +200,10 @@ class ConformanceCheck(HistoryCheck):
             return
         for batch in write.batches:
             added = self.added.get((batch.identity.producer_id, batch.identity.epoch)) if batch.transactional else None
-            if added is not None and added.seen and len(added.places) < MOST_ADDED and write.place not in added.places:
+            if added is None or not added.seen or len(added.places) >= MOST_ADDED:
+                continue
+            self.compared("conformance", write.witness)
+            if write.place not in added.places:
                 says = f"a transactional batch is written to {write.place}, which is not part of its transaction"
                 self.note(f"producer {batch.identity.producer_id}", says, write.witness, f"writes to {write.place}")
 
@@ -212,11 +218,12 @@ class AnswerOrderCheck(HistoryCheck):
         self.strangers = 0
 
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        return {RequestFact: self.looked}
+        return {RequestFact: self.requested}
 
-    def looked(self, fact: RequestFact) -> None:
-        """Count the exchanges of the record."""
-        self.state.looked["answer-order"] += 1
+    def requested(self, fact: RequestFact) -> None:
+        """Note that the record has an exchange."""
+        if fact.witness.ended is not None and not fact.witness.made_by_kproxy:
+            self.compared("answer-order", fact.witness)
 
     def pending(self) -> Iterable[Suspicion]:
         """Return the answers that belong to no request."""

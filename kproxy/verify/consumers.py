@@ -90,15 +90,17 @@ class PositionsCheck(HistoryCheck):
         client = self.clients.get(asked.witness.client_key)
         if client is None:
             return
-        self.state.looked["skipped-input"] += 1
         key = asked.witness.connection, asked.place
         given = client.given.get(key)
         if asked.failed:
             client.given.forget(key)
             return
-        if not given or asked.position <= client.furthest[asked.place][0] or not given[0][1].before(asked.witness):
+        if not given or not given[0][1].before(asked.witness):
             return
         following, witness = given[0]
+        self.compared("skipped-input", witness, asked.witness, place=asked.place)
+        if asked.position <= client.furthest[asked.place][0]:
+            return
         self.suspect(
             Suspicion(
                 "skipped-input",
@@ -169,7 +171,6 @@ class CopiersCheck(HistoryCheck):
         inputs = self.inputs.get(fact.producer_id)
         if not inputs or fact.result != "ok":
             return
-        self.state.looked["skipped-input"] += 1
         for (group, place), commit in inputs.items():
             aborted = self.aborted[place]
             if not fact.committed:
@@ -177,6 +178,8 @@ class CopiersCheck(HistoryCheck):
                     aborted[group] = AbortedInput(commit.offset, fact)
                 continue
             before = aborted.pop(group, None)
+            if before is not None:
+                self.compared("skipped-input", before.end.witness, fact.witness, place=place)
             if before is not None and not before.again and commit.offset > before.offset:
                 self.skipped(group, place, before, commit, fact)
         self.inputs.forget(fact.producer_id)

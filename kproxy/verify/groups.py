@@ -65,8 +65,9 @@ class ClassicGroupsCheck(HistoryCheck):
         if (fact.protocol_type or group.protocol_type) == CONSUMERS:
             told = group.protocol[1] if group.protocol[0] == fact.generation else ""
             self.owners(fact, (fact.protocol or told).lower() in ASSIGNORS)
-        self.state.looked["rebalance-gap"] += 1
         joining, ended = group.joining, fact.witness.ended
+        if joining is not None and ended is not None and group.timeout > 0:
+            self.compared("rebalance-gap", joining, fact.witness)
         if joining is not None and ended is not None and ended - joining.began > group.timeout > 0:
             self.suspect(
                 Suspicion(
@@ -83,7 +84,9 @@ class ClassicGroupsCheck(HistoryCheck):
     def owners(self, fact: AssignmentFact, known: bool) -> None:
         """Keep a suspicion for a partition that one assignment gives to two members. `known`: by an assignor that gives
         each to one."""
-        self.state.looked["two-owners"] += 1
+        doubts = () if known else ("assignor",)
+        if sum(map(bool, fact.members.values())) > 1:
+            self.compared("two-owners", fact.witness, doubts=doubts)
         owners: dict[PartitionPlace, str] = {}
         for member, places in fact.members.items():
             for place in places:
@@ -96,7 +99,7 @@ class ClassicGroupsCheck(HistoryCheck):
                             f"group {fact.group}",
                             f"{place} belongs to {other} and to {member} in generation {fact.generation}",
                             [Evidence(fact.witness, f"generation {fact.generation}: {place} twice")],
-                            () if known else ("assignor",),
+                            doubts,
                         )
                     )
 
@@ -138,7 +141,6 @@ class BrokerGroupsCheck(HistoryCheck):
 
     def heartbeat(self, fact: OwnershipFact) -> None:
         """Take in what a member has, and look whose it was what it is given."""
-        self.state.looked["two-owners"] += 1
         member = self.members[fact.group, fact.member]
         member.last = fact.witness
         if fact.gone or fact.owned is not None:
@@ -164,6 +166,8 @@ class BrokerGroupsCheck(HistoryCheck):
         owner = self.owners.get((fact.group, place))
         if owner is None or owner.witness is None or owner.member == fact.member:
             return
+        if owner.witness.before(fact.witness):
+            self.compared("two-owners", owner.witness, fact.witness)
         other = self.members.get((fact.group, owner.member))
         ended = fact.witness.ended
         if other is None or other.last is None or other.era != owner.era or ended is None:

@@ -21,7 +21,7 @@ from .markers import TransactionMarkers
 from .partition import PartitionHistories
 from .recent import Kept, RecentMap, SharedRoom
 from .servers import KnownServers
-from .suspicion import Suspicion, Suspicions
+from .suspicion import Comparisons, Suspicion, Suspicions
 from .terms import VerifyTerms
 from .topics import KnownTopics
 
@@ -31,10 +31,11 @@ FactHandler = Callable[[Any], None]
 
 
 class CheckState:
-    """State that the checks of one view share. `looked`: facts that each check has looked at. `counts`: figures for the
-    line that says what was checked. `recast`: batches that a broker stores in another form than they were sent in.
-    `unread_markers`: control batches of which the record does not have what they say. `room`: for all that is not
-    about what is where in a log; `forgot`: what checks did not remember for want of it, beside entries of their maps.
+    """State that the checks of one view share.
+
+    `compared`: comparisons that could have found a violation. `counts`: figures of the line "checked". `recast`:
+    batches that a broker stores in another form. `unread_markers`: control batches whose record was not kept. `room`:
+    memory of everything but the logs. `forgot`: facts that a check evicted, without the entries of its maps.
     """
 
     def __init__(self, terms: VerifyTerms, memory: int, servers: KnownServers) -> None:
@@ -44,7 +45,7 @@ class CheckState:
         self.suspicions = Suspicions(terms, self.topics, servers)
         self.partitions = PartitionHistories(memory)
         self.markers = TransactionMarkers(self.partitions, self.room)
-        self.looked: Counter[str] = Counter()
+        self.compared = Comparisons(self.suspicions)
         self.counts: Counter[str] = Counter()
         self.forgot: Counter[str] = Counter()
         self.recast = self.unread_markers = 0
@@ -66,6 +67,14 @@ class HistoryCheck:
         self.state = state
         self.topics, self.terms, self.partitions = state.topics, state.terms, state.partitions
         self.maps: list[RecentMap[Any, Any]] = []
+
+    def compared(
+        self, check: str, *witnesses: Witness, place: PartitionPlace | None = None, doubts: tuple[str, ...] = (),
+        any_age: bool = False,
+    ) -> None:  # fmt: skip
+        """Note a comparison of these exchanges, if they could have shown a violation. `doubts`, `any_age`: of its
+        suspicion."""
+        self.state.compared.add(check, witnesses, place, doubts, any_age)
 
     def recent(
         self, most: int, make: Callable[[], Kept], weigh: Callable[[Kept], int] = some_bytes

@@ -73,11 +73,13 @@ class LogBoundsCheck(HistoryCheck):
         self.start(write, write.log_start)
         known = self.known(write, END, ANYWHERE)
         if known and write.batches and all(one.identity.producer_id < 0 and one.comparable for one in write.batches):
-            self.state.looked["log-goes-back"] += 1
             (end, earlier), witness = known[0], write.witness
-            if write.base < end and earlier.before(witness):
+            if not earlier.before(witness):
+                return
+            doubts = ("anew", "unclean", *(("truncation",) if write.acks != ALL_REPLICAS else ()))
+            self.compared("log-goes-back", earlier, witness, place=write.place, doubts=doubts)
+            if write.base < end:
                 says = f"a write was given offset {write.base}, after the log had an end of at least {end}"
-                doubts = ("anew", "unclean", *(("truncation",) if write.acks != ALL_REPLICAS else ()))
                 self.violation("log-goes-back", write.place, says, doubts,
                                (earlier, f"{end}"), (witness, f"base_offset {write.base}"))  # fmt: skip
 
@@ -91,13 +93,13 @@ class LogBoundsCheck(HistoryCheck):
         known, witness = self.known(read, "deleted", ANYWHERE), read.witness
         if not known or not known[0][1].before(witness):
             return
-        self.state.looked["deleted-read"] += bool(read.batches)
         offset, deletion = known[0]
+        doubts = ["anew", "unclean"] + ["old-start"] * (deletion.connection != witness.connection)
+        doubts += ["follower"] * (witness.node is None or deletion.node != witness.node)
         for batch in read.batches[:1]:
+            self.compared("deleted-read", deletion, witness, place=read.place, doubts=tuple(doubts))
             if batch.last < offset:
                 says = f"records below {offset} were deleted, and a later response has the batch at {batch.base}"
-                doubts = ["anew", "unclean"] + ["old-start"] * (deletion.connection != witness.connection)
-                doubts += ["follower"] * (witness.node is None or deletion.node != witness.node)
                 self.violation("deleted-read", read.place, says, doubts, (deletion, f"deleted below {offset}"),
                                (witness, f"a batch from {batch.base} to {batch.last}"))  # fmt: skip
 
@@ -121,10 +123,10 @@ class LogBoundsCheck(HistoryCheck):
         found = False
         for scope, doubts in scopes:
             known = self.known(fact, kind, scope)
-            if known and offset >= 0:
-                self.state.looked["log-goes-back"] += 1
+            if known and offset >= 0 and known[0][1].before(fact.witness):
                 highest, earlier = known[0]
-                if offset < highest and earlier.before(fact.witness):
+                self.compared("log-goes-back", earlier, fact.witness, place=fact.place, doubts=doubts)
+                if offset < highest:
                     if not found:
                         says = f"the {kind} went back from {highest} to {offset}"
                         shown = (earlier, f"{kind} {highest}"), (fact.witness, f"{kind} {offset}")

@@ -9,17 +9,25 @@ from .reading import ReadCounts
 from .terms import MissingPart, VerifyTerms, of_apis
 from .view import ViewVerifier
 
+NOTHING = "there is nothing of it in the record"
+
 
 def outcome(
     terms: VerifyTerms, views: Sequence[ViewVerifier], counts: Sequence[ReadCounts], found: set[str], *, events: bool
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the checks that looked and found nothing, and those that could not look, or not at everything, each with
-    the reason. `counts`: what was read of each side. `events`: some exchanges were told by request events."""
+    """Return the clean checks, and those that were not made or not of everything, each with the reason.
+
+    A check is clean if the record has all that it needs, and a comparison that could have proved a violation. `counts`:
+    figures of the reading of each side. `events`: some exchanges are request events.
+    """
     clean, not_checked = [], {}
     for name, check in checks().items():
         if not terms.wants(name):
             continue
         reason = obstacle(terms, views, counts, check, events=events)
+        if not reason and name not in found and check.level == "proved":
+            reasons = [view.state.compared.obstacle(name) for view in views if view.state.compared.made(name)]
+            reason = "" if "" in reasons else reasons[0]
         if reason:
             not_checked[name] = reason
         elif name not in found:
@@ -31,7 +39,7 @@ def obstacle(
     terms: VerifyTerms, views: Sequence[ViewVerifier], counts: Sequence[ReadCounts], check: CheckDefinition, *,
     events: bool,
 ) -> str:  # fmt: skip
-    """Return why a check could not look at everything; empty if it could."""
+    """Return why a check was not made, or not of everything; empty if it was."""
     for side in counts:
         lacking = not_in_record(side, check.name)
         if lacking:
@@ -44,7 +52,7 @@ def obstacle(
     reasons = [reason for view in views if (reason := view.obstacle(check.name))]
     if reasons:
         return reasons[0]
-    return "" if any(view.state.looked[check.name] for view in views) else "there is nothing of it in the record"
+    return "" if any(view.state.compared.made(check.name) for view in views) else NOTHING
 
 
 def not_in_record(counts: ReadCounts, check: str) -> str:

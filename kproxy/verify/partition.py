@@ -100,9 +100,8 @@ class SequenceRange:
 
 @dataclass(slots=True)
 class PartitionHistory:
-    """History of one partition. `covered`: stretches of which all batches are known, by answers that brought them in a
-    row. `unread`: acknowledged batches that nobody has read. `evicted`: batches that were forgotten for want of room.
-    """
+    """History of one partition. `covered`: stretches of offsets without an unknown batch. `unread`: acknowledged
+    batches without a read. `acknowledged`: the last write with an offset, and its acks."""
 
     era: int = 0
     batches: OffsetIndex[KnownBatch] = field(default_factory=OffsetIndex)
@@ -113,6 +112,7 @@ class PartitionHistory:
         default_factory=lambda: RecentMap(1000, list[SequenceRange])
     )
     unread: int = 0
+    acknowledged: tuple[Witness, int] | None = None
 
     @property
     def size(self) -> int:

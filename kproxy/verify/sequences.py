@@ -61,8 +61,6 @@ class SequencesCheck(HistoryCheck):
         for batch in fact.batches:
             identity = batch.identity
             if identity.producer_id >= 0 and identity.sequence >= 0 and not batch.marker:
-                self.state.looked["duplicate-sequence"] += 1
-                self.state.looked["order"] += 1
                 mine = SequencePlace(batch.base, identity.sequence, fact.witness, fact.log_start, loose)
                 new = self.twice(history, fact.place, identity, mine)
                 self.ascends(history, fact.place, identity, mine, new)
@@ -77,14 +75,16 @@ class SequencesCheck(HistoryCheck):
         if known is None or (known.offset == mine.offset and known.loose):
             history.sequences[key] = mine
             return known is None
+        lower, higher = sorted((known, mine), key=offset_of)
+        doubts = doubts_about(lower, higher)
+        self.compared("duplicate-sequence", known.witness, mine.witness, place=place, doubts=doubts)
         if known.offset == mine.offset or abs(known.offset - mine.offset) >= HALF_RANGE:
             return False
-        lower, higher = sorted((known, mine), key=offset_of)
         says = (f"sequence {identity.sequence} of producer {identity.producer_id}, epoch {identity.epoch}, is at "
                 f"offsets {lower.offset} and {higher.offset}")  # fmt: skip
         shown = [(one.witness, f"at {one.offset}") for one in (known, mine)]
         question = BatchInQuestion(place, [(one.witness.number, one.offset) for one in (known, mine)])
-        self.violation("duplicate-sequence", place, says, doubts_about(lower, higher), *shown, batch=question)
+        self.violation("duplicate-sequence", place, says, doubts, *shown, batch=question)
         return False
 
     def ascends(
@@ -114,13 +114,16 @@ class SequencesCheck(HistoryCheck):
         self, place: PartitionPlace, identity: BatchIdentity, lower: SequencePlace, higher: SequencePlace
     ) -> None:
         """Keep a suspicion if the sequence at the higher offset is the lower one."""
+        doubts = doubts_about(lower, higher)
+        for check in self.names:
+            self.compared(check, lower.witness, higher.witness, place=place, doubts=doubts)
         difference = higher.sequence - lower.sequence
         if difference >= 0 or difference < -HALF_RANGE or higher.offset - lower.offset >= HALF_RANGE:
             return  # between batches that far apart sequences may have begun again at 0 behind 2³¹ − 1
         says = (f"producer {identity.producer_id}, epoch {identity.epoch}: sequence {lower.sequence} is at offset "
                 f"{lower.offset}, and sequence {higher.sequence} after it, at {higher.offset}")  # fmt: skip
         shown = [(one.witness, f"sequence {one.sequence} at {one.offset}") for one in (lower, higher)]
-        self.violation("order", place, says, doubts_about(lower, higher), *shown)
+        self.violation("order", place, says, doubts, *shown)
 
 
 def beside(history: PartitionHistory, identity: BatchIdentity, offset: int, *, upwards: bool) -> SequencePlace | None:
@@ -221,7 +224,8 @@ class SequenceGapsCheck(HistoryCheck):
         identity = batch.identity
         if batch.base <= known.offset or identity.epoch < known.epoch:
             return  # a retry, or a response that came later than that of the next batch
-        self.state.looked["sequence-gap"] += known.next >= 0
+        if known.witness is not None:
+            self.compared("sequence-gap", known.witness, witness)
         expected = known.next if identity.epoch == known.epoch else 0
         count = (identity.sequence - expected) % SEQUENCES
         if known.witness is not None and 0 < count < HALF_RANGE:
@@ -274,26 +278,28 @@ class ConnectionOrderCheck(HistoryCheck):
         """Compare the offset of a write with those of earlier ones of its connection."""
         if write.base is None or not write.batches or any(one.identity.producer_id >= 0 for one in write.batches):
             return
-        self.state.looked["order"] += 1
         key = write.witness.connection, write.place, self.partitions.era(write.place.topic)
         earlier = self.writes[key]  # by the time of their requests, of which each has a higher offset than before
         mine = PlacedWrite(write.base, write.acks, write.witness)
         began = write.witness.began
         at_time = bisect_left(earlier, began, key=began_at)
-        if at_time and earlier[at_time - 1].base > mine.base:
-            self.found(write.place, earlier[at_time - 1], mine)
+        if at_time:
+            self.compare(write.place, earlier[at_time - 1], mine)
         if not earlier or (mine.base > earlier[-1].base and began >= earlier[-1].witness.began):
             earlier.append(mine)
             if len(earlier) > MOST_WRITES:
                 del earlier[: MOST_WRITES // 2]
 
-    def found(self, place: PartitionPlace, before: PlacedWrite, write: PlacedWrite) -> None:
-        """Keep a suspicion that a write is before one that was sent earlier."""
+    def compare(self, place: PartitionPlace, before: PlacedWrite, write: PlacedWrite) -> None:
+        """Keep a suspicion if a write has a lower offset than one that was sent earlier."""
         doubts = ["anew"]
         if not before.witness.before(write.witness):
             doubts.append("inflight")
         if before.acks != ALL_REPLICAS or write.acks != ALL_REPLICAS:
             doubts.append("truncation")
+        self.compared("order", before.witness, write.witness, place=place, doubts=tuple(doubts))
+        if before.base <= write.base:
+            return
         says = f"a write was given offset {write.base}, and one that was sent before it {before.base}"
         shown = (before.witness, f"base_offset {before.base}"), (write.witness, f"base_offset {write.base}")
         self.violation("order", place, says, doubts, *shown)

@@ -50,7 +50,12 @@ class StoredBatchesCheck(HistoryCheck):
         history = self.partitions[write.place]
         before = history.size
         ok = write.result == "ok" and write.base is not None
-        self.state.looked["offset-given-twice"] += ok
+        if ok:
+            earlier, history.acknowledged = history.acknowledged, (write.witness, write.acks)
+            if earlier is not None and write.batches:
+                loose = earlier[1] != ALL_REPLICAS or write.acks != ALL_REPLICAS
+                doubts = ("anew", "truncation") if loose else ("anew",)
+                self.compared("offset-given-twice", earlier[0], write.witness, place=write.place, doubts=doubts)
         for batch in write.batches:
             if not batch.comparable:
                 continue
@@ -80,7 +85,8 @@ class StoredBatchesCheck(HistoryCheck):
     ) -> None:
         """Take in that a batch is at an offset, by an answer that brought it or acknowledged it (`write`)."""
         known = history.batches.get(batch.base)
-        self.state.looked["inconsistent-offset"] += known is not None
+        if known is not None:
+            self.met(place, known, witness, write)
         if known is not None and (alike(known.batch, batch) or is_resent(known, batch, write)):
             self.confirm(history, known, batch, witness, write)
         elif known is not None and write_and_read(known, write) and recast(known, batch, write):
@@ -92,8 +98,8 @@ class StoredBatchesCheck(HistoryCheck):
             self.confirm(history, known, batch, witness, write)
         else:
             others = overlapping(history, batch)
-            self.state.looked["inconsistent-offset"] += bool(others)
             for other in others:
+                self.met(place, other, witness, write)
                 self.conflict(place, other, batch, witness, write)
             if others:
                 return
@@ -102,7 +108,8 @@ class StoredBatchesCheck(HistoryCheck):
             self.confirm(history, known, batch, witness, write)
         copies = self.copies(history, batch, make=write is None)
         if copies is not None:
-            self.state.looked["duplicate"] += write is None and bool(copies.sends)
+            if write is None and copies.sends:
+                self.compared("duplicate", copies.sends[0], witness, place=place, doubts=("anew",))
             if write is None and not copies.reads:
                 copies.reads = (witness,)
             if copies.add_offset(batch.base):
@@ -110,6 +117,14 @@ class StoredBatchesCheck(HistoryCheck):
                     self.state.forgot["duplicate"] += 1
                     return
                 self.doubled[place, (batch.identity, batch.newest)] = copies
+
+    def met(self, place: PartitionPlace, known: KnownBatch, witness: Witness, write: WriteFact | None) -> None:
+        """Note that a batch was compared with a known one at its offset, unless both are acknowledged writes."""
+        earlier = known.written or known.read
+        if earlier is None or (write is not None and known.written is not None):
+            return
+        doubts = ("anew", "truncation") if is_loose(known, write) else ("anew",)
+        self.compared("inconsistent-offset", earlier, witness, place=place, doubts=doubts)
 
     def confirm(
         self, history: PartitionHistory, known: KnownBatch, batch: BatchFact, witness: Witness, write: WriteFact | None
@@ -143,9 +158,7 @@ class StoredBatchesCheck(HistoryCheck):
         earlier = known.written or known.read
         assert earlier is not None, "a batch is known by an exchange"
         doubts = ["anew"]
-        if (known.written is not None and known.read is None and known.acks != ALL_REPLICAS) or (
-            write is not None and write.acks != ALL_REPLICAS
-        ):
+        if is_loose(known, write):
             doubts.append("truncation")
         if not twice and cleaned(known.batch, batch):
             doubts.append("compaction")
@@ -284,8 +297,10 @@ class SentBatchesCheck(HistoryCheck):
             if not batch.comparable or batch.marker or not 0 < batch.identity.records == batch.delta + 1:
                 continue  # compaction has changed the batch, or it is a marker
             key = key_of(batch)
-            self.state.looked["phantom-record"] += self.terms.complete
-            self.state.looked["refused-but-stored"] += bool(sent.refused)
+            if self.terms.complete:
+                self.compared("phantom-record", read.witness, place=read.place)
+            if sent.refused:
+                self.compared("refused-but-stored", read.witness, place=read.place)
             if key in sent.stored or key in sent.unwritten or not (key in sent.refused or self.terms.complete):
                 continue
             if len(sent.unwritten) < MOST_UNWRITTEN:
@@ -337,6 +352,12 @@ def key_of(batch: BatchFact) -> int:
     if identity.producer_id >= 0:
         return hash(identity[1:])
     return hash(identity)
+
+
+def is_loose(known: KnownBatch, write: WriteFact | None) -> bool:
+    """Return True if a new leader may lack the known batch, or the one of this write."""
+    unread = known.written is not None and known.read is None and known.acks != ALL_REPLICAS
+    return unread or (write is not None and write.acks != ALL_REPLICAS)
 
 
 def hint_of(witness: Witness) -> str:

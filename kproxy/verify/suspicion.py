@@ -7,11 +7,12 @@ the verdict, and decided again with the next one.
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from .checks import doubt_text
+from .checks import doubt_text, unknown_text
 from .facts import PartitionPlace, Witness
 from .finding import BatchInQuestion, Evidence, Finding, FindingLevel
 from .servers import KnownServers
@@ -22,6 +23,10 @@ MOST_ALIKE = 32
 """Suspicions of one check at one place that are kept; more are counted."""
 MOST_PLACES = 2000
 MOST_EVIDENCE = 8
+MOST_KINDS = 64
+"""Kinds of comparisons of one check; the first ones are kept."""
+MOST_KEPT = 8
+"""Comparisons of one kind; the last ones are kept."""
 NATURAL = frozenset({"compaction", "anew", "retention", "truncation"})
 """Doubts about what became of a log. They say nothing of an exchange whose bytes differ between client and broker."""
 
@@ -60,6 +65,14 @@ class AlikeSuspicions:
 
     kept: list[Suspicion] = field(default_factory=list)
     more: int = 0
+
+
+@dataclass(slots=True)
+class Compared:
+    """Comparisons of one check with one topic and the same doubts. `kept`: some of them, as suspicions."""
+
+    count: int = 0
+    kept: deque[Suspicion] = field(default_factory=lambda: deque(maxlen=MOST_KEPT))
 
 
 class Suspicions:
@@ -149,6 +162,52 @@ class Suspicions:
         if self.terms.clock.back and are_close(witnesses, self.terms.clock.back):
             left.append("clock")
         return list(dict.fromkeys(left))
+
+
+class Comparisons:
+    """Comparisons of all checks that could have found a violation: a few of each check, topic and set of doubts."""
+
+    def __init__(self, suspicions: Suspicions) -> None:
+        self.suspicions = suspicions
+        self.by_check: dict[str, dict[tuple[str, tuple[str, ...]], Compared]] = {}
+
+    def add(
+        self, check: str, witnesses: tuple[Witness, ...], place: PartitionPlace | None, doubts: tuple[str, ...],
+        any_age: bool,
+    ) -> None:  # fmt: skip
+        """Note a comparison, and keep it if it is the first, second, fourth, eighth … one of its kind."""
+        kinds = self.by_check.get(check)
+        if kinds is None:
+            kinds = self.by_check[check] = {}
+        key = "" if place is None else place.topic, doubts
+        kind = kinds.get(key)
+        if kind is None:
+            if len(kinds) >= MOST_KINDS:
+                return
+            kind = kinds[key] = Compared()
+        kind.count += 1
+        if not kind.count & (kind.count - 1):
+            evidence = [Evidence(one, "") for one in witnesses]
+            kind.kept.append(Suspicion(check, "proved", "", "", evidence, doubts, place, any_age=any_age))
+
+    def made(self, check: str) -> bool:
+        """Return True if a check compared anything."""
+        return bool(self.by_check.get(check))
+
+    def obstacle(self, check: str) -> str:
+        """Return why no comparison of a check could have proved a violation; empty if one could, or none was made."""
+        reasons: Counter[str] = Counter()
+        for kind in self.by_check.get(check, {}).values():
+            for one in kind.kept:
+                left = self.suspicions.doubts_left(one)
+                unknown = ["compacted"] if left is None else [doubt for doubt in left if unknown_text(doubt)]
+                if not unknown:
+                    return ""
+                reasons[unknown[0]] += 1
+        if not reasons:
+            return ""
+        ((most, _),) = reasons.most_common(1)
+        return "the topics are compacted" if most == "compacted" else unknown_text(most)
 
 
 def are_close(witnesses: Iterable[Witness], seconds: float) -> bool:

@@ -114,7 +114,6 @@ class TransactionsCheck(HistoryCheck):
                 continue
             identity = batch.identity
             producer = self.producers[identity.producer_id]
-            self.state.looked["zombie-write"] += bool(producer.fences)
             self.behind_fence(producer, identity.producer_id, identity.epoch, write.witness, str(write.place))
             if write.base is not None:
                 producer.writes.append((write.place, batch.last, write.witness))
@@ -123,7 +122,10 @@ class TransactionsCheck(HistoryCheck):
         self, producer: ProducerHistory, producer_id: int, epoch: int, witness: Witness, what: str
     ) -> None:
         """Keep a suspicion if an epoch was accepted although it had been fenced before."""
-        fences = [one for one in producer.fences if epoch < one.epoch and one.witness.before(witness)]
+        earlier = [one for one in producer.fences if one.witness.before(witness)]
+        if earlier:
+            self.compared("zombie-write", earlier[-1].witness, witness)
+        fences = [one for one in earlier if epoch < one.epoch]
         if not fences:
             return
         fence = max(fences, key=lambda one: one.certain)
@@ -160,7 +162,7 @@ class TransactionsCheck(HistoryCheck):
             if own_epoch:
                 producer.ends[fact.epoch][:] = [fact]
                 for end, (place, offset, witness) in (producer.markers.get(fact.epoch + 1) or {}).items():
-                    self.state.looked["torn-transaction"] += 1
+                    self.compared("torn-transaction", fact.witness, witness)
                     if (end == "commit") != fact.committed:
                         self.sure_once(producer, fact.epoch + 1, self.torn_end(fact, place, offset, witness, end))
         if fact.result != "failed":
@@ -175,8 +177,11 @@ class TransactionsCheck(HistoryCheck):
             identity = batch.identity
             producer = self.producers[identity.producer_id]
             known = producer.markers[identity.epoch]
-            self.state.looked["torn-transaction"] += producer.own_from is not None and bool(known)
             mine = read.place, batch.base, read.witness
+            if producer.own_from is not None and identity.epoch >= producer.own_from:
+                for place, offset, witness in known.values():
+                    if (place, offset) != mine[:2]:
+                        self.compared("torn-transaction", witness, read.witness)
             other = known.get("abort" if end == "commit" else "commit")
             if end not in known:
                 known[end] = mine
@@ -184,7 +189,7 @@ class TransactionsCheck(HistoryCheck):
                     torn = self.torn(identity.producer_id, identity.epoch, (end, mine), other)
                     self.sure_once(producer, identity.epoch, torn)
                 for fact in producer.ends.get(identity.epoch - 1) or ():
-                    self.state.looked["torn-transaction"] += 1
+                    self.compared("torn-transaction", fact.witness, read.witness)
                     if (end == "commit") != fact.committed:
                         self.sure_once(producer, identity.epoch, self.torn_end(fact, *mine, end))
             if producer.own_from is None:
@@ -215,7 +220,7 @@ class TransactionsCheck(HistoryCheck):
             if marker is None:
                 expected.append((offset, witness, fact))
                 continue
-            self.state.looked["torn-transaction"] += 1
+            self.compared("torn-transaction", witness, fact.witness, marker.witness)
             if (marker.end == "commit") != fact.committed:
                 write = Evidence(witness, f"{place}, up to offset {offset}")
                 self.torn_end(fact, place, marker.offset, marker.witness, marker.end, write)

@@ -21,7 +21,7 @@ def player() -> Iterator[Player]:
 
 @pytest.mark.parametrize("case", PLAYED, ids=lambda case: case.name)
 def test_verify_capture_of_history_as_expected(player: Player, case: Case) -> None:
-    case.judge(player.verdict(case.history(), **case.captured_terms()), captured=True)
+    case.judge(player.verdict(case.history(), **case.terms))
 
 
 def test_player_sketch_payload_finds_the_same(player: Player) -> None:

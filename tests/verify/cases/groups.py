@@ -22,7 +22,7 @@ def a_commit_beyond_all_reads(history: History) -> None:
     history.commit(3, 4)
 
 
-@broken("commit-beyond", terms={"complete": True}, compacted=None)
+@broken("commit-beyond", terms={"complete": True})
 def a_commit_beyond_all_reads_of_a_complete_record(history: History) -> None:
     history.read(1, 0, (0, A))
     history.commit(2, 2)
@@ -53,7 +53,7 @@ def an_older_offset_than_was_committed(history: History) -> None:
     history.told(4, 1)
 
 
-@broken("lost-commit", terms={"complete": True}, compacted=None)
+@broken("lost-commit", terms={"complete": True})
 def an_older_offset_than_was_committed_in_a_complete_record(history: History) -> None:
     history.commit(1, 1)
     history.commit(2, 2)
@@ -108,6 +108,13 @@ def a_commit_that_goes_back_in_the_next_generation(history: History) -> None:
     history.commit(1, 5)
     history.told(2, 5)
     history.commit(3, 4, generation=2)
+
+
+@lawful("commit-goes-back", "lost-commit")
+def a_commit_that_goes_on_in_the_next_generation(history: History) -> None:
+    history.commit(1, 5)
+    history.told(2, 5)
+    history.commit(3, 6, generation=2)
 
 
 @lawful("commit-goes-back")

@@ -250,6 +250,11 @@ def a_batch_that_lacks_records_for_a_share_group(history: History) -> None:
     history.share(1, (0, thinned(b"a", last=2)), acquired=((0, 2),))
 
 
+@lawful("thinned-batch", terms={"complete": True})
+def batches_with_all_their_records(history: History) -> None:
+    history.read(1, 0, (0, A), (2, B))
+
+
 @lawful("thinned-batch", compacted=True)
 def a_compacted_batch_for_a_share_group(history: History) -> None:
     history.write(1, batch(b"a", b"b", b"c"), 0)

@@ -20,7 +20,7 @@ from typing import Any
 
 from kproxy.verify.checks import checks
 from kproxy.verify.finding import FindingLevel, Verdict
-from tests.verify.history import TOPIC, History
+from tests.verify.history import History
 
 Lived = Callable[[History], None]
 """Function that adds its exchanges to a history."""
@@ -58,15 +58,9 @@ class Case:
         made.over = not self.ended
         return made
 
-    def captured_terms(self) -> Mapping[str, Any]:
-        """Return the terms for a capture of this history: captures lack the values of configs."""
-        return {"compacted": frozenset({TOPIC}), **self.terms} if self.options.get("compacted") else self.terms
-
-    def judge(self, verdict: Verdict, *, captured: bool = False) -> None:
+    def judge(self, verdict: Verdict) -> None:
         """Raise AssertionError if a verdict of the history, or of its capture, is not the expected one."""
         found = {one.check: one.level for one in reversed(verdict.findings)}
-        if captured and self.level:  # captures lack the values of configs
-            found |= {one.check: self.level for one in verdict.findings if one.doubts == ("compaction",)}
         if not self.checks:
             assert "proved" not in found.values(), found
             return
