@@ -1,17 +1,14 @@
-"""The admin API with thousands of rules, connections and nodes: no single step of it in the event loop is long.
+"""The admin API with thousands of rules, connections and nodes: each step in the event loop is short.
 
-Each operation is called with the most that it takes. What is measured is CPU time of each step of a task, which is how
-long all others have to wait; the garbage collector is off, as its work is not of a call.
+Each operation is called with the largest input that it accepts. All other tasks wait during a step of a task.
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from time import thread_time
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
@@ -41,35 +38,14 @@ from kproxy.rules.store import RuleStore
 from kproxy.sinks.metrics import exposition, registry
 from kproxy.sinks.part_metrics import RuleCollector
 from kproxy.view.ring import MOST_KEPT
-from kproxy.wire import breath
 from tests.support.exchange_factory import exchange
-from tests.support.pace import within
+from tests.support.stretches import IN_BOTH_UNITS, StepWatch, Unit, Watch
 
 from .conftest import CONFIG, Answer, Api
 
 RULES, CONNECTIONS = 10_000, 2_000
-MOST = 0.05
-"""Seconds of CPU in which nobody else has a turn."""
-ENOUGH = 3
-"""Attempts of which one has to be quick: what a busy machine adds to one of them is not of the call."""
-
-
-class Steps(trio.abc.Instrument):
-    """Remembers the longest step of any task."""
-
-    def __init__(self) -> None:
-        self.longest, self.began = 0.0, thread_time()
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.began = thread_time()
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.look()
-
-    def look(self) -> None:
-        """End a stretch, and begin the next one."""
-        now = thread_time()
-        self.longest, self.began = max(self.longest, now - self.began), now
+LONGEST = {"lines": 500_000, "seconds": 0.05}
+"""Limits of a step."""
 
 
 @dataclass
@@ -251,10 +227,11 @@ def test_every_operation_has_a_line() -> None:
     assert sorted(CALLS) == sorted(BY_NAME)
 
 
+@IN_BOTH_UNITS
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", [*CALLS, *OTHERS])
 @pytest.mark.usefixtures("config")
-def test_no_step_is_long(place: Place, name: str) -> None:
+def test_operation_with_large_input_takes_short_steps(place: Place, name: str, unit: Unit) -> None:
     path, body = CALLS.get(name, (name, ""))
     method = BY_NAME[name].method if name in BY_NAME else "GET"
     kind = "application/json" if body.startswith("{") else "application/yaml"
@@ -263,31 +240,20 @@ def test_no_step_is_long(place: Place, name: str) -> None:
     if name == "open_source":
         kind = "application/octet-stream"
     store = place.proxy.keeper.store
-    saved, found = store.saved(), []
-    for _ in range(ENOUGH):
-        steps = Steps()
+    saved, answers = store.saved(), list[Answer]()
 
-        async def ask(steps: Steps = steps) -> Answer:
-            where = path.replace("#", str(place.number()))
-            trio.lowlevel.add_instrument(steps)
-            steps.began = thread_time()
-            return await place.api(method, where, body or None, kind=kind, authorization="Bearer a token")
+    async def ask(watch: Watch) -> None:
+        where = path.replace("#", str(place.number()))
+        with StepWatch(watch, turns=name in IN_TURNS):
+            answers.append(await place.api(method, where, body or None, kind=kind, authorization="Bearer a token"))
 
-        gc.collect()
-        gc.disable()
-        hook = breath.use(steps.look if name in IN_TURNS else None)
-        try:
-            answer = trio.run(ask)
-        finally:
-            breath.use(hook)
-            gc.enable()
-        assert answer.status < 300 or found or name in REFUSED, answer.body[:500]
+    def work(watch: Watch) -> None:
+        trio.run(ask, watch)
         store.restore(saved, 0.0)
         place.proxy.rules = store.rule_set
-        found.append(steps.longest)
-        if steps.longest < MOST:
-            break
-    assert within(min(found), MOST), f"{name}: {', '.join(f'{one * 1000:.0f} ms' for one in found)}"
+
+    unit.check(work, LONGEST[unit.name])
+    assert answers[0].status < 300 or name in REFUSED, answers[0].body[:500]
 
 
 class Crew:
@@ -321,26 +287,18 @@ def addresses(listener: str, nodes: Mapping[int, HostPort]) -> dict[int, HostPor
     return {node: ("proxy.example.com", 10_000 + node) for node in nodes}
 
 
+@IN_BOTH_UNITS
 @pytest.mark.parametrize("name", ["get_topology", "list_connections"])
-def test_what_workers_say_is_put_together_in_turns(name: str) -> None:
-    """Of eight workers, with clusters as large as may be."""
+def test_merge_of_workers_answers_takes_short_steps(name: str, unit: Unit) -> None:
+    """Eight workers report four clusters of the maximum size."""
     unused: Any = None
-    found, crew = [], Crew(8, 4)
+    crew = Crew(8, 4)
 
-    async def ask() -> float:
-        steps = Steps()
-        trio.lowlevel.add_instrument(steps)
-        backend = Backend(unused, members_of(crew), unused, unused, unused, addresses, unused)
-        shown = await BY_NAME[name].handle(backend, OperationCall({}, None, None))
-        if isinstance(shown, LongAnswer):
-            await shown.response(200)
-        return steps.longest
+    async def ask(watch: Watch) -> None:
+        with StepWatch(watch, turns=False):
+            backend = Backend(unused, members_of(crew), unused, unused, unused, addresses, unused)
+            shown = await BY_NAME[name].handle(backend, OperationCall({}, None, None))
+            if isinstance(shown, LongAnswer):
+                await shown.response(200)
 
-    for _ in range(ENOUGH):
-        gc.collect()
-        gc.disable()
-        try:
-            found.append(trio.run(ask))
-        finally:
-            gc.enable()
-    assert within(min(found), MOST), found
+    unit.check(lambda watch: trio.run(ask, watch), LONGEST[unit.name])

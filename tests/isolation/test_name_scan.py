@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -17,12 +18,13 @@ from kproxy.core.live.name_scan import LONGEST
 from kproxy.core.live.response_evaluation import ResponseEvaluation
 from kproxy.core.rewrite.names.ids import learn
 from kproxy.rules.kinds.deny import DenyRule
+from kproxy.rules.select import pattern_set
 from kproxy.rules.select.match import readable, text_test
 from kproxy.rules.select.pattern_set import FEW, needed_bytes, search
 from kproxy.testing.dialogue import Dialogue, request, response
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.layout import Struct
-from tests.support.pace import within
+from tests.support.line_count import LineCount
 
 from .forbidden import OPEN, OPEN_ID, SECRET, SECRET_ID, Wanted, filled, fitting, say_topics, subscription, talking
 from .forbidden import request as asking
@@ -78,13 +80,14 @@ def test_one_search_for_all_names(count: int) -> None:
     assert not holds(bytes(range(256)) * 4 + b"secret-x")
 
 
-def test_too_many_names_are_not_searched_for() -> None:
-    """Their automaton would take a second to make, in which nobody else is served: each frame is read instead."""
+def test_search_for_too_many_names_builds_no_automaton(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An automaton of so many names would take a second, in which nothing else runs. Each frame is read instead."""
     names = [b"%05d" % number + b"x" * 195 for number in range(20_000)]
-    begun = time.thread_time()
-    holds = search(frozenset(names))
-    assert within(time.thread_time() - begun, 0.05)
+    monkeypatch.setattr(pattern_set, "automaton", pytest.fail)
+    with LineCount() as count:
+        holds = search(frozenset(names))
     assert holds(b"nothing of the kind")
+    assert count.total < 100
 
 
 def test_many_names_are_compiled_once() -> None:
@@ -236,24 +239,46 @@ def test_an_answer_that_waits_for_one_before_it_is_looked_at_all_the_same() -> N
     assert SECRET.encode() not in talk.to_client
 
 
-def test_a_joining_costs_about_ten_plain_exchanges() -> None:
-    """CPU of a JoinGroup under a rule about another topic, against that of a Heartbeat, which no rule is about."""
+def join_and_beat(cost: Callable[[bytes, bytes], float]) -> tuple[float, float]:
+    """Return the costs of a JoinGroup under a rule about another topic, and of a Heartbeat, which no rule is about."""
+    beat = request(12, 4, 9, group_id="g", member_id="m"), response(12, 4, 9)
+    return cost(join(OPEN), joined(OPEN, "other", "third")), cost(*beat)
 
-    def cost(ask: bytes, answer: bytes) -> float:
-        talk = Dialogue(DENY % "secret.x")
-        talk.client(ask).broker(answer)
-        session = talk.session
-        frames = [(bytearray(ask), bytearray(answer)) for _ in range(200)]
-        start = time.thread_time()
+
+def pass_often(ask: bytes, answer: bytes, times: int) -> Callable[[], None]:
+    talk = Dialogue(DENY % "secret.x")
+    talk.client(ask).broker(answer)
+    session = talk.session
+    frames = [(bytearray(ask), bytearray(answer)) for _ in range(times)]
+
+    def run() -> None:
         for to_broker, to_client in frames:
             session.from_client(to_broker, len(ask), 0.0)
             session.from_broker(to_client, len(answer), 0.0)
+
+    return run
+
+
+def test_join_group_costs_few_heartbeats_in_lines() -> None:
+    def lines(ask: bytes, answer: bytes) -> float:
+        run = pass_often(ask, answer, 20)
+        with LineCount() as count:
+            run()
+        return float(count.total)
+
+    joining, beat = join_and_beat(lines)
+    assert joining < 15 * beat
+
+
+@pytest.mark.measured
+def test_join_group_costs_few_heartbeats_in_seconds() -> None:
+    def seconds(ask: bytes, answer: bytes) -> float:
+        run = pass_often(ask, answer, 200)
+        start = time.thread_time()
+        run()
         return time.thread_time() - start
 
-    beat = request(12, 4, 9, group_id="g", member_id="m"), response(12, 4, 9)
-    joining = join(OPEN), joined(OPEN, "other", "third")
-    found = [(cost(*joining), cost(*beat)) for _ in range(10)]
-    least, plain = (min(costs) for costs in zip(*found, strict=True))
+    least, plain = (min(costs) for costs in zip(*(join_and_beat(seconds) for _ in range(10)), strict=True))
     assert least < 15 * plain  # it was 190 times as much
 
 

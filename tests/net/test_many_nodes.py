@@ -25,6 +25,7 @@ from kproxy.net.dial.resolve import AT_ONCE, Resolver
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.sinks.fanout import ClusterMetadata
 from tests.admin.test_held_stretches import is_short
+from tests.support.stretches import LINES
 
 pytestmark = pytest.mark.trio
 MANY = 600
@@ -246,7 +247,7 @@ async def test_all_topics_of_a_large_cluster_are_learnt_a_few_at_a_time(
             poller = MetadataPoller(running.server.upstreams["main"], picture, 60.0, running.server.log)
             bodies.append(told(topics, partitions))
             gc.collect()
-            await is_short(poller.ask, lambda made=(topics, partitions): bodies.append(told(*made)))
+            await is_short(poller.ask, LINES, lambda made=(topics, partitions): bodies.append(told(*made)))
             assert (len(picture.topics), len(picture.by_id)) == (topics, topics)
         nursery.cancel_scope.cancel()
 

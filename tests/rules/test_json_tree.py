@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from time import thread_time
+import re
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kproxy.admin.operation import LONGEST_BODY, has_few_values, text_end
 from kproxy.rules.document.json_tree import _TOKEN, json_source
 from kproxy.rules.document.values import to_value
-from tests.support.pace import within
+from tests.support.stretches import BY_COST, Cost
 
 TEXT = st.text(st.characters(codec="utf-8"))
 VALUES = st.recursive(
@@ -88,17 +88,19 @@ LONG = {
 }
 
 
+@BY_COST
 @pytest.mark.parametrize("name", LONG)
-def test_a_token_as_long_as_a_body_is_found_at_once(name: str) -> None:
-    """Nobody else has a turn while a pattern is matched, in whichever thread."""
-    text, found = LONG[name].decode(), []
-    for _ in range(3):
-        began = thread_time()
-        _TOKEN.match(text, 0)
-        between = thread_time()
-        assert has_few_values(LONG[name])
-        found.append(max(between - began, thread_time() - between))
-    assert within(min(found), 0.1), found
+def test_json_token_as_long_as_a_body_is_matched_fast(name: str, cost: Cost) -> None:
+    """No other thread runs while a regular expression is matched."""
+    text = LONG[name].decode()
+    cost.check(lambda: _TOKEN.match(text, 0), lines=10, seconds=0.1)
+    cost.check(lambda: has_few_values(LONG[name]), lines=200, seconds=0.1)
+
+
+def test_json_token_expression_never_backtracks() -> None:
+    """Each repetition is possessive, so a match takes linear time."""
+    assert re.findall(r"(?<!\\)[*+](?!\+)", _TOKEN.pattern.replace("*+", "").replace("++", "")) == []
+    assert _TOKEN.pattern.count("*+") + _TOKEN.pattern.count("++") >= 4
 
 
 @given(st.lists(st.sampled_from([b'"', b"\\", b"x", b"\n"]), max_size=12).map(b"".join), st.integers(0, 3))

@@ -37,7 +37,7 @@ class LineCount:
             self.total += 1
         return self.trace
 
-    def rest(self) -> None:
+    def look(self) -> None:
         """End a stretch at a place where other connections may run."""
         self.looks += 1
         if self.total - self.last > self.longest:
@@ -48,7 +48,7 @@ class LineCount:
 
     def apart(self, work: Callable[[], Any]) -> Any:
         """Do work that a proxy does in a thread. Its lines are not counted."""
-        self.rest()
+        self.look()
         sys.settrace(None)
         try:
             return work()
@@ -56,7 +56,7 @@ class LineCount:
             sys.settrace(self.trace)
 
     def __enter__(self) -> Self:
-        self.hook, self.tracer = breath.use(self.rest, self.apart), sys.gettrace()
+        self.hook, self.tracer = breath.use(self.look, self.apart), sys.gettrace()
         self.every, self.left = breath.EVERY, breath.BreathState.left
         if self.fine:
             breath.EVERY = breath.BreathState.left = 0
@@ -67,4 +67,4 @@ class LineCount:
         sys.settrace(self.tracer)
         breath.EVERY, breath.BreathState.left = self.every, self.left
         breath.use(self.hook)
-        self.rest()
+        self.look()

@@ -28,7 +28,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -38,6 +38,7 @@ from typing import Any, Self
 from uuid import UUID
 
 import pytest
+import trio
 
 from kproxy.core.cluster import BY_ID_VERSION, CORRELATION
 from kproxy.core.commands import BROKER
@@ -108,6 +109,36 @@ TRIES = 4
 """Measurements; the shortest counts. The first one fills caches, and other programs use the machine."""
 
 
+class StepWatch(trio.abc.Instrument):
+    """Context manager in which each step of a trio task ends a stretch of `watch`. `turns`: yield points do, as well,
+    as in work that a reactor runs as a turn. Otherwise they keep the hook that they have."""
+
+    def __init__(self, watch: Watch, *, turns: bool = True) -> None:
+        self.watch, self.turns = watch, turns
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.watch.look()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.watch.look()
+
+    def __enter__(self) -> Watch:
+        if isinstance(self.watch, Stopwatch):
+            gc.collect()
+        trio.lowlevel.add_instrument(self)
+        state = breath.BreathState
+        self.before = state.hook, state.apart, state.guard
+        self.watch.__enter__()
+        if not self.turns:
+            breath.use(*self.before)
+        return self.watch
+
+    def __exit__(self, *error: object) -> None:
+        self.watch.__exit__(None, None, None)
+        breath.use(*self.before)
+        trio.lowlevel.remove_instrument(self)
+
+
 @dataclass(frozen=True)
 class Unit:
     """Unit of work. `count`: elements of a long frame; `longest`: limit of a stretch in that frame."""
@@ -130,9 +161,35 @@ class Unit:
             work(watch)
             if watch.longest <= limit:
                 return watch
-        if self.name == "lines" or not within(watch.longest, limit):
-            pytest.fail(f"expected at most {limit:g} {self.name} in a stretch, got {watch.longest:g} at\n{watch.where}")
+        self.judge(watch, limit)
         return watch
+
+    async def check_steps(
+        self,
+        work: Callable[[], Awaitable[None]],
+        again: Callable[[], None] = lambda: None,
+        *,
+        longest: float,
+        turns: bool = True,
+    ) -> None:
+        """Fail if a step or stretch of the async function `work` is longer than `longest`. `again` prepares another
+        attempt. `turns`: see `StepWatch`."""
+        watch = self.watch()
+        for attempt in range(TRIES):
+            if attempt:
+                again()
+            watch = self.watch()
+            with StepWatch(watch, turns=turns):
+                await work()
+            if watch.longest <= longest:
+                return
+        self.judge(watch, longest)
+
+    def judge(self, watch: Watch, limit: float, what: str = "") -> None:
+        """Fail if the longest stretch of `watch` is over its limit. `what` is measured."""
+        if watch.longest > limit and (self.name == "lines" or not within(watch.longest, limit)):
+            text = f"{what}: expected at most {limit:g} {self.name} in a stretch, got {watch.longest:g}"
+            pytest.fail(f"{text} at\n{watch.where}")
 
 
 ALL_CASES = bool(os.environ.get("KPROXY_TEST_ALL"))
@@ -144,6 +201,38 @@ IN_BOTH_UNITS = pytest.mark.parametrize(
 )
 
 
+@dataclass(frozen=True)
+class Cost:
+    """Unit of the whole work of a call: `lines` or `seconds`."""
+
+    name: str
+
+    def of(self, work: Callable[[], object]) -> float:
+        """Return the Python lines or CPU seconds that a call of `work` takes."""
+        if self.name == "lines":
+            with LineCount() as count:
+                work()
+            return float(count.total)
+        gc.collect()
+        began = thread_time()
+        work()
+        return thread_time() - began
+
+    def check(self, work: Callable[[], object], *, lines: float, seconds: float) -> None:
+        """Fail if `work` takes more than this in each of `TRIES` calls."""
+        spent, limit = 0.0, lines if self.name == "lines" else seconds
+        for _ in range(TRIES):
+            spent = self.of(work)
+            if spent <= limit:
+                return
+        if self.name == "lines" or not within(spent, limit):
+            pytest.fail(f"expected at most {limit:g} {self.name}, got {spent:g}")
+
+
+BY_COST = pytest.mark.parametrize(
+    "cost",
+    [pytest.param(Cost("lines"), id="lines"), pytest.param(Cost("seconds"), id="seconds", marks=pytest.mark.measured)],
+)
 PARTITION = ("partition", "partition_index", "partition_indexes", "index", "partition_id")
 """Names of fields with a partition's number; other numbers are few, since a response may not name many nodes."""
 

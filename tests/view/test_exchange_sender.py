@@ -3,12 +3,10 @@ it."""
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from time import thread_time
 from typing import Any
 
 import pytest
@@ -29,12 +27,13 @@ from kproxy.view.watch import ViewWatch
 from tests.net import conftest as net_tools
 from tests.net.test_taps import sessions
 from tests.support.certificates import Authority, server_context
+from tests.support.stretches import IN_BOTH_UNITS, Unit
 from tests.support.tapped_session import Hungry
 
 net = net_tools.net  # a fixture
 METADATA, HEARTBEAT = 3, 12
-MOST = 0.05
-"""Seconds of CPU in which nobody else has a turn."""
+LONGEST = {"lines": 100_000, "seconds": 0.05}
+"""Limits of a step of a task."""
 
 
 class Silence:
@@ -45,19 +44,6 @@ class Silence:
 
     def under_way(self, before: float) -> Iterator[Any]:
         return iter(())
-
-
-class Steps(trio.abc.Instrument):
-    """Remembers the longest step of any task."""
-
-    def __init__(self) -> None:
-        self.longest, self.began = 0.0, thread_time()
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.began = thread_time()
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.longest = max(self.longest, thread_time() - self.began)
 
 
 class Looking:
@@ -122,31 +108,24 @@ async def test_it_is_seen_where_there_is_no_time_to_look(looking: Any) -> None:
         assert not place.watch.sink.resent
 
 
+@IN_BOTH_UNITS
 @pytest.mark.trio
-async def test_no_step_of_it_is_long(looking: Any) -> None:
-    """Of a request and an answer as long as are kept whole: all that reads them is a thread's."""
+async def test_long_exchange_is_sent_again_in_short_steps(looking: Any, unit: Unit) -> None:
+    """Request and response have the maximum length of a kept frame. A thread reads them."""
     topics = [{"name": f"t{at}"} for at in range(10_000)]
     asked = request(METADATA, 4, 7, topics=topics, allow_auto_topic_creation=False)
     answered = response(METADATA, 4, 7, topics=[{"name": one["name"]} for one in topics])
     assert len(asked) > 60_000
-    found = []
     async with looking() as place:
         number = await place.exchange(asked, answered)
-        for _ in range(3):  # what a busy machine adds to one of them is not of the call
-            gc.collect()
-            gc.disable()
-            steps = Steps()
-            trio.lowlevel.add_instrument(steps)
-            try:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(place.answer, len(asked), answered)
-                    sent = await place.sender.send(number, "")
-            finally:
-                gc.enable()
-                trio.lowlevel.remove_instrument(steps)
+
+        async def send() -> None:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(place.answer, len(asked), answered)
+                sent = await place.sender.send(number, "")
             assert sent.outcome == "answered"
-            found.append(steps.longest)
-    assert min(found) < MOST
+
+        await unit.check_steps(send, turns=False, longest=LONGEST[unit.name])
 
 
 @pytest.mark.trio

@@ -7,7 +7,6 @@ to agree on each result. Short by default; KPROXY_TEST_ALL=1 cuts everywhere and
 from __future__ import annotations
 
 import os
-import time
 import tracemalloc
 from random import Random
 
@@ -23,7 +22,7 @@ from kproxy.wire.primitives import write_uvarint
 from kproxy.wire.scan.walk import compile_walk
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.layout import Struct
-from tests.support.pace import within
+from tests.support.line_count import LineCount
 from tests.support.random_values import random_struct
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
@@ -117,20 +116,23 @@ def test_a_length_of_two_thousand_million_allocates_nothing(name: str) -> None:
     assert peak < 50_000
 
 
-def test_very_many_small_structs_are_read_or_refused_soon() -> None:
-    """Time and memory grow with the frame: the smallest brokers that fit, then nothing where a cluster id should be."""
+def test_decode_of_many_small_structs_takes_linear_work() -> None:
+    """Work and memory grow with the frame: the smallest brokers that fit, then nothing in place of a cluster id."""
     struct, brokers = layout.body(3, 12, "response"), 15_000
     frame = bytes(4) + write_uvarint(brokers + 1) + bytes(11 * brokers)
 
+    def refuse() -> None:
+        with pytest.raises(DecodeError, match="something after 3000 good values cannot be read"):
+            codec.decode(struct, frame)
+
     tracemalloc.start()
-    begun = time.process_time()
-    with pytest.raises(DecodeError, match="something after 3000 good values cannot be read"):
-        codec.decode(struct, frame)
-    taken = time.process_time() - begun
+    refuse()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
+    with LineCount() as count:
+        refuse()
 
-    assert taken < 10
+    assert count.total < 40 * brokers
     assert peak < 50 * len(frame)
 
 
@@ -151,13 +153,11 @@ def test_what_is_wrong_far_behind_is_not_searched_for() -> None:
         walk.run(near, 0, len(near), [])
 
 
-def test_the_search_for_what_is_wrong_takes_no_longer_in_a_large_frame() -> None:
-    """It holds up every other connection, so it looks at the same number of values however many there are."""
+def test_diagnosis_of_a_large_frame_takes_bounded_work() -> None:
+    """It looks at a fixed number of values, since nothing else runs meanwhile."""
     struct = layout.body(3, 12, "response")
     frame = bytes(4) + write_uvarint(500_001) + bytes(11 * 500_000)
-
-    begun = time.process_time()
-    for _ in range(5):
+    with LineCount() as count:
         diagnosis(struct, frame, 0, "Metadata response", 12)
 
-    assert within((time.process_time() - begun) / 5, 0.1)  # some 5 ms; two thousand times as much without the limit
+    assert count.total < 200_000

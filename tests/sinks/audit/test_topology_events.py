@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from kproxy.sinks.audit.event_sink import EventGate
 from kproxy.sinks.audit.state_events import MOST_LEADERS, TopologyEvents, topology_events
 from kproxy.sinks.fanout import ClusterMetadata, KnownNode, KnownTopic
-from tests.support.pace import within
-from tests.support.stretches import Stopwatch
+from tests.support.stretches import IN_BOTH_UNITS, Unit, Watch
 
 
 class Kept:
@@ -100,14 +101,23 @@ def test_a_large_cluster_is_told_in_parts() -> None:
     assert all(part["nodes"] == [{"node": 1, "host": "b1", "port": 9092}] for part in parts)
 
 
-def test_a_very_large_cluster_is_told_with_breath_in_between() -> None:
-    """200,000 topics, or as many partitions of few: whoever makes the events holds nobody, and all topics are told."""
-    for topics, partitions in ((200_000, 1), (20, 10_000)):
+SIZES = {"lines": ((20_000, 1), (20, 1_000)), "seconds": ((200_000, 1), (20, 10_000))}
+"""Topics and partitions of each."""
+LONGEST = {"lines": 5_000, "seconds": 0.05}
+
+
+@IN_BOTH_UNITS
+@pytest.mark.parametrize("size", [0, 1])
+def test_topology_of_a_large_cluster_yields(size: int, unit: Unit) -> None:
+    topics, partitions = SIZES[unit.name][size]
+
+    def work(watch: Watch) -> None:
         cluster, kept = picture(), Kept()
         for number in range(topics):
             cluster.topics[f"topic-{number:06}"] = KnownTopic(f"id-{number}", False, (1,) * partitions)
-        with Stopwatch() as watch:
+        with watch:
             TopologyEvents(EventGate(kept, lambda: None), {"main": cluster}).tick(1000.0)
         told = [one["topic"] for _, event in kept.events for one in event["topics"]]
         assert told == sorted(cluster.topics)
-        assert within(watch.longest, 0.05)
+
+    unit.check(work, LONGEST[unit.name])

@@ -202,7 +202,7 @@ def test_gather_hostile_names_yields_every_few_cells() -> None:
     full_summary(labelled)
     with LineCount() as count:
         for _ in labelled.sink.gather():
-            count.rest()
+            count.look()
 
     assert count.longest <= LINES_AT_ONCE < count.total / 5
 
@@ -229,7 +229,7 @@ def test_audit_tick_with_hostile_names_yields() -> None:
     with LineCount() as count:
         breath.use(None)
         for _ in labelled.audit.tick(1000.0):
-            count.rest()
+            count.look()
 
     assert len(labelled.events.summaries) > MOST_CELLS
     assert count.longest <= LINES_OF_DRAIN < count.total / 4

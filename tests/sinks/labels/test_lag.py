@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from random import Random
-from time import thread_time
 
 import pytest
 
 from kproxy.sinks.labels.lag import GroupLags
 from kproxy.sinks.labels.table import LabelSeries
-from tests.support.pace import within
+from tests.support.stretches import BY_COST, Cost
 
 
 def test_lag_is_the_sum_over_the_partitions_that_a_group_commits() -> None:
@@ -86,18 +85,21 @@ def test_what_is_known_of_groups_is_what_was_committed() -> None:
         assert all(lags.of_group.values())
 
 
-def test_groups_that_go_at_once_hold_nobody_up() -> None:
-    """All that can have series, with all that is remembered of them: such as after an hour's silence."""
-    lags = GroupLags(500)
-    for number in range(20_000):
-        lags.commit(f"g{number % 500}", ("main", "t", number), 1, 1.0)
-    began = thread_time()
-    for number in range(500):
-        lags.forget(LabelSeries(f"g{number}", 0.0))
+@BY_COST
+def test_lag_of_many_groups_is_forgotten_in_linear_work(cost: Cost) -> None:
+    """All groups that can have series go at once, such as after an hour's silence."""
 
-    assert within(thread_time() - began, 0.05)
-    assert not lags.commits
-    assert not lags.of_group
+    def forget() -> None:
+        for number in range(500):
+            lags.forget(LabelSeries(f"g{number}", 0.0))
+
+    lags = GroupLags(500)
+    for _ in range(2):
+        for number in range(20_000):
+            lags.commit(f"g{number % 500}", ("main", "t", number), 1, 1.0)
+        cost.check(forget, lines=80_000, seconds=0.05)
+        assert not lags.commits
+        assert not lags.of_group
 
 
 def test_what_workers_remember_comes_together() -> None:

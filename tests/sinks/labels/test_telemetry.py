@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from time import thread_time
 from typing import Any
 from uuid import UUID
 
@@ -26,7 +24,7 @@ from kproxy.sinks.merged_metrics import collect_into
 from kproxy.sinks.metrics import registry_of
 from kproxy.wire.records.compression import compress
 from tests.support.otlp_metrics import counted, gauge, metrics_data, point
-from tests.support.pace import within
+from tests.support.stretches import IN_BOTH_UNITS, Unit
 
 MADE = f"{KAFKA}producer.connection.creation.total"
 WAIT_AVG, WAIT_MAX = f"{KAFKA}producer.record.queue.time.avg", f"{KAFKA}producer.record.queue.time.max"
@@ -288,8 +286,9 @@ def test_what_workers_refuse_is_told_once() -> None:
     }  # fmt: skip
 
 
-def test_all_gauges_that_there_may_be_are_told_in_short_steps() -> None:
-    """By the process that a scraper asks, to it, and by a worker to the process that puts them together."""
+@IN_BOTH_UNITS
+def test_gauges_of_many_clients_are_reported_in_short_steps(unit: Unit) -> None:
+    """A process reports them to a scraper; a worker reports them to the supervisor, which merges them."""
     told = Told(series=500, metrics="all", labels=["client_id"])
     rows = [GaugeRow("", f"n{number}_avg", 1, 1.0, 1.0, 1.0) for number in range(MOST_NAMES)]
     for number in range(500):
@@ -302,15 +301,12 @@ def test_all_gauges_that_there_may_be_are_told_in_short_steps() -> None:
         "own": collect_into([], TelemetryCollector(told.totals, lambda: told.now)),
         "all": collect_into([], TelemetryCollector(both, lambda: told.now)),
     }
-    gc.disable()  # it does not come by in a process that carries traffic, but every ten minutes
-    try:
-        for name, work in steps.items():
-            longest, began = 0.0, thread_time()
+    for name, work in steps.items():
+        watch = unit.watch()
+        with watch:
             for _ in work:
-                longest, began = max(longest, thread_time() - began), thread_time()
-            assert within(max(longest, thread_time() - began), 0.03), name
-    finally:
-        gc.enable()
+                watch.look()
+        unit.judge(watch, {"lines": 400_000, "seconds": 0.03}[unit.name], name)
     assert len(made[0].gauges) == 500 * MOST_NAMES
     assert both.telemetry is not None
     assert sum(map(len, both.telemetry.told[0].values())) == 500 * MOST_NAMES
