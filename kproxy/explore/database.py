@@ -20,7 +20,7 @@ from kproxy.errors import InputError
 
 from .judge import FailureSignature
 from .model import FaultPlan, dumps, loads
-from .plan import rule_file
+from .plan import rule_bytes
 
 FOLDER = Path(".kproxy/explored")
 MOST_KEPT = 50
@@ -107,7 +107,7 @@ def save_rules(
     """Write the rules of a finding into a file, and return its path. `drip`: as of `plan_rules`. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{short_stem(test)}-{signature.short}.yaml"
-    write_whole(path, rule_file(plan, notes, drip).encode("utf-8", "backslashreplace"))
+    write_whole(path, rule_bytes(plan, notes, drip))
     return path
 
 

@@ -1,71 +1,64 @@
-"""One exploration from beginning to end: learn, explore, confirm, shrink, save.
+"""One exploration: learn, explore, confirm, shrink, save.
 
-Everything that happens outside comes in by the constructor: the runner of plans, the clock, and whom to tell of what is
-going on. Plans are handed to the runner one by one as it becomes free, so that each choice knows of all runs that have
-ended; where plans appear only after the last run, the runner is asked again.
+The runner of plans, the clock and the function that reports progress are arguments of the constructor. The runner takes
+plans one by one, so that each choice uses the results of all runs that have ended. Some plans appear only after the
+last run; then the runner is called again.
+
+All phases together end after `ExploreSettings.seconds`: exploration leaves a share of the time to confirm and shrink,
+and the runner ends the runs that are under way at that time.
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import ceil
 from pathlib import Path
 
+from kproxy.errors import KproxyError
 from kproxy.terminal import in_line
 
 from .database import FindingStore, KeptFinding, save_rules
-from .judge import NONE_KNOWN, PASSED, SLOWER, FailureSignature, JudgedRun, KnownFailures, judge
+from .judge import NONE_KNOWN, PASSED, SLOWER, FailureSignature, JudgedRun, KnownFailures, cause_of, judge
 from .model import ExploredRun, FaultPlan, Runner
 from .order import OrderSettings, PlanOrder
 from .places import common_places
-from .plan import plan_text
+from .plan import plan_text, saved_form
 from .result import Exploration, FaultFinding, applied_faults, finding_notes, slim_run
-from .shrink import Shrinking
-from .trials import Trials
+from .shrink import Shrinking, with_faults_of
+from .trials import REPLAYS, Trials
 
+# a run may take the most of LEAST_LIMIT and TIMES the slower run without faults, and WAITS client time-outs more
 LEAST_LIMIT, TIMES, WAITS = 15.0, 8.0, 2.0
-"""Limit of a run: so many seconds at least, so many times the slower run without faults, so many times what clients may
-wait for besides."""
-LEARNING_LIMIT = 120.0
-"""Seconds after which a run without faults is a hang, when no limit was given."""
-FLAKY_TRIES, REPLAYS = 3, 5
-"""Runs of each candidate while what does not always fail is shrunk; runs of what it was shrunk to."""
-HANGS = 0.25
-"""Part of the budget that shrinking hangs may use, each run of which takes as long as the limit. For all others there
-is as much time again as for exploring."""
-OTHERS = 5
-"""Other plans of a finding that are tried when its first one does not always fail."""
-DETAILED = 500
-"""Runs that passed, and others, that are kept with their exchanges and output; of later ones these are left out."""
+LEARNING_LIMIT = 120.0  # maximum seconds of a run without faults, if no limit was given
+ALONE, BESIDE_FINDINGS = 0.9, 0.5  # share of the time for exploring, without and with findings
+REPLAY_TIME = 1.5  # time kept for the final replays of a finding, in expected durations
+OTHERS, OTHERS_ALIKE = 8, 2  # other plans kept of a finding, in all and with the same faults
+MOST_FINDINGS = 100  # of one exploration; failures of further kinds are counted
+DETAILED = 500  # passed and other runs that keep their exchanges and output
 
 
 @dataclass(frozen=True, slots=True)
 class ExploreSettings:
-    """Settings of an exploration: `seconds` and `runs` (None: without end) are its budget, what comes first counts.
-
-    limit: seconds of a run, None: as learned · first: stop at the first finding · until_covered: stop when each fault
-    was applied · known: failures that are no news · save: folder for rule files, None: none · drip: readers get one
-    batch at a time in all runs · rules: names of rule files that are in force in all runs besides.
-    """
+    """Settings of an exploration. `None`: no limit, no files, or learned."""
 
     order: OrderSettings = field(default_factory=OrderSettings)
-    seconds: float = 60.0
-    runs: int | None = None
-    limit: float | None = None
-    first: bool = False
-    until_covered: bool = False
+    seconds: float = 60.0  # wall-clock time of all phases
+    runs: int | None = None  # runs with faults, without those that confirm and shrink
+    limit: float | None = None  # maximum seconds of a run
+    first: bool = False  # stop at the first certain finding
+    until_covered: bool = False  # stop when each fault was applied
     known: KnownFailures = NONE_KNOWN
-    save: Path | None = None
-    drip: bool = False
-    rules: tuple[str, ...] = ()
+    save: Path | None = None  # folder for rule files
+    drip: bool = False  # readers get one batch at a time in all runs
+    rules: tuple[str, ...] = ()  # names of the rule files that are active in all runs
 
 
 class Explorer:
-    """Exploration of one test. `clock` tells monotonic seconds, `wall` those since 1970; `tell` takes lines about what
-    is going on, which may hold anything that a client or a test says."""
+    """Exploration of one test. `tell` receives progress lines, which may contain text of clients and tests."""
 
     def __init__(
         self,
@@ -74,9 +67,10 @@ class Explorer:
         settings: ExploreSettings,
         store: FindingStore | None = None,
         *,
-        clock: Callable[[], float],
-        wall: Callable[[], float],
+        clock: Callable[[], float],  # monotonic seconds, the clock of the runner's `until`
+        wall: Callable[[], float],  # seconds since 1970
         tell: Callable[[str], object] = lambda text: None,
+        began: float | None = None,  # start of the time limit (default: now)
     ) -> None:
         self.runner, self.settings, self.store = runner, settings, store
         self.clock, self.wall, self.tell = clock, wall, tell
@@ -85,43 +79,54 @@ class Explorer:
         self.slow_after = float("inf")
         self.waits = 0.0
         self.began = clock()
+        self.deadline = (self.began if began is None else began) + settings.seconds
         self.order: PlanOrder
         self.stopped = False
-        self._by_signature: dict[FailureSignature, FaultFinding] = {}
         self._earlier: dict[FaultPlan, FailureSignature] = {}
+        self._waiting: deque[FaultPlan] = deque()  # before those of the order
+        self._under_way: dict[FaultPlan, None] = {}
         self._started = 0
+        self._settled: list[FaultFinding] = []  # shrunk findings
+        self._beyond = 0  # failures after MOST_FINDINGS
         self._passed: list[float] = []  # seconds of each run, sorted
         self._detailed: Counter[bool] = Counter()
         self._applied: set[str] = set()
 
     def explore(self) -> Exploration:
-        """Explore the test, and return what came of it; what is there so far when a user interrupts it."""
+        """Explore the test and return the result, or the result so far when a user interrupts it."""
         result = self.result
         try:
             if self.learn():
                 self.try_plans()
                 if not result.runs:
-                    used = f"{self.clock() - self.began:.0f} s"
-                    result.problem = f"time was up before the first run with a fault: {used} were used to learn"
-                self.confirm_all()
+                    self.time_was_up("the first run with a fault")
+                self.confirm(result.findings)
+                self.shrink_all()
         except KeyboardInterrupt:
             result.interrupted = True
-            result.notes.append("interrupted: what was found until then is kept, and may not be confirmed or shrunk")
+            result.notes.append("interrupted: findings so far are kept, but may not be confirmed or shrunk")
             for finding in result.findings:
                 if not finding.known and not finding.is_of_test and not finding.file:
                     self.keep(finding)
         result.seconds = self.clock() - self.began
         return result
 
+    def time_was_up(self, before: str) -> None:
+        if not self.result.problem:
+            self.result.problem = f"time was up before {before}, after {self.clock() - self.began:.0f} s"
+
     # ---- learn
 
     def learn(self) -> bool:
         """Run the test twice without faults. Return True if it can be explored."""
         result, settings = self.result, self.settings
-        self.runner.limit = settings.limit or LEARNING_LIMIT
+        self.runner.limit, self.runner.until = settings.limit or LEARNING_LIMIT, self.deadline
         result.learning = list(self.runner.run([FaultPlan(), FaultPlan()]))
         judged = [judge(run) for run in result.learning]
         bad = [one for one in judged if one.outcome not in PASSED]
+        if not bad and len(judged) < 2 and self.clock() >= self.deadline:
+            self.time_was_up("two runs without faults had ended")
+            return False
         if bad or len(judged) < 2:
             self.say_unfit(judged, bad)
             return False
@@ -169,49 +174,72 @@ class Explorer:
     # ---- explore
 
     def try_plans(self) -> None:
-        """Run plans until the budget is used or nothing is left: findings of earlier explorations first."""
+        """Run plans until the time is used or no plan is left, findings of earlier explorations first.
+
+        Plans of runs that were ended early are waiting again. With `first`, each finding is confirmed at once.
+        """
         result = self.result
-        waiting = [] if self.store is None else self.store.load()
-        self._earlier = {one.plan: one.signature for one in waiting}
+        kept = [] if self.store is None else self.store.load()
+        self._earlier = {one.plan: one.signature for one in kept}
+        self._waiting.extend(one.plan for one in kept)
         try:
-            while not self.stopped and not self.over() and (waiting or self.order.left):
-                started = self._started
-                with closing(self.runner.run(self.plans(waiting))) as runs:
+            while not self.stopped and not self.over() and (self._waiting or self.order.left):
+                ended = len(result.runs)
+                self.runner.until = (self.exploring_ends + self.deadline) / 2
+                with closing(self.runner.run(self.plans())) as runs:
                     for run in runs:
                         self.ended(run)
-                        if self.stopped:
+                        if self.settings.first and self.unconfirmed:
                             break
-                if self._started == started:
+                self._waiting.extendleft(reversed(self._under_way))
+                self._started -= len(self._under_way)
+                self._under_way.clear()
+                if self.settings.first and self.unconfirmed:
+                    self.confirm(self.unconfirmed)
+                    self.stopped = any(one.certain and not one.known for one in result.findings)
+                if len(result.runs) == ended:
                     break
         finally:
             result.exploring = self.clock() - self.began
-            result.left, result.refused = self.order.left, self.order.refused
+            result.left, result.refused = self.order.left + len(self._waiting), self.order.refused
             result.unlike_mock = tuple(sorted(self.order.unlike_mock))
+            if self._beyond:
+                result.notes.append(f"{self._beyond:,} failures of other kinds came after {MOST_FINDINGS} findings")
 
-    def plans(self, waiting: list[KeptFinding]) -> Iterator[FaultPlan]:
-        """Yield the next plan each time that the runner can begin with one; end when there is none for now."""
-        while waiting and not self.over():
-            self._started += 1
-            yield waiting.pop(0).plan
+    def plans(self) -> Iterator[FaultPlan]:
+        """Yield plans as the runner has room for them, until the time is used or none is left for now."""
         while not self.over():
-            plan = self.order.next()
+            plan = self._waiting.popleft() if self._waiting else self.order.next()
             if plan is None:
                 return
             self._started += 1
+            self._under_way[plan] = None
             yield plan
 
+    @property
+    def exploring_ends(self) -> float:
+        """Return when exploration begins its last run. The rest of the time is for confirming and shrinking."""
+        share = BESIDE_FINDINGS if any(not one.known for one in self.result.findings) else ALONE
+        return self.deadline - (1 - share) * self.settings.seconds
+
+    @property
+    def unconfirmed(self) -> list[FaultFinding]:
+        """Return the new findings without a measured failure rate."""
+        return [one for one in self.result.findings if not one.confirmed and not one.known]
+
     def over(self) -> bool:
-        """Return True if the budget is used, or all that was wanted is reached."""
+        """Return True if the time or the runs are used, or all that was requested is reached."""
         settings = self.settings
-        if self.clock() - self.began >= settings.seconds:
+        if self.clock() >= self.exploring_ends:
             return True
         if settings.runs is not None and self._started >= settings.runs:
             return True
         return settings.until_covered and self.result.all_faults <= self._applied
 
     def ended(self, run: ExploredRun) -> None:
-        """Take in a run: its outcome, what it makes room for, and the finding that it is or belongs to."""
+        """Record a run: its outcome, the plans that it makes possible, and its failure."""
         result = self.result
+        self._under_way.pop(run.plan, None)
         one = judge(run, self.slow_after)
         kind = one.outcome in PASSED
         self._detailed[kind] += 1
@@ -222,27 +250,34 @@ class Explorer:
         elif one.outcome in PASSED:
             self.order.passed(run)
             self.learn_more(run.seconds)
+            if self.store is not None and run.plan in self._earlier:
+                self.store.forget(self._earlier[run.plan])
         elif one.outcome == "broken":
             self.tell(f"broken: {run.problem or plan_text(run.plan)}")
-        if one.signature is None:
-            if self.store is not None and one.outcome in PASSED and run.plan in self._earlier:
-                self.store.forget(self._earlier[run.plan])
-            return
-        finding = self._by_signature.get(one.signature)
+        if one.signature is not None:
+            self.failed(one, one.signature)
+
+    def failed(self, one: JudgedRun, signature: FailureSignature) -> None:
+        """Add a failed run to the finding with the same failure and cause, or make a new finding of it."""
+        result = self.result
+        finding = next((known for known in result.findings if known.signature.covers(signature)), None)
         if finding is not None:
             finding.met += 1
-            plans = {finding.example.run.plan, *(other.run.plan for other in finding.others)}
-            if len(finding.others) < OTHERS and run.plan not in plans:
+            faults = [other.run.plan.faults for other in (finding.example, *finding.others)]
+            plans = {other.run.plan for other in (finding.example, *finding.others)}
+            room = len(finding.others) < OTHERS and faults.count(one.run.plan.faults) < OTHERS_ALIKE
+            if room and one.run.plan not in plans:
                 finding.others.append(result.runs[-1])
             return
-        finding = FaultFinding(one.signature, one, len(result.runs), smallest=run.plan)
-        finding.known = one.signature in self.settings.known
-        self._by_signature[one.signature] = finding
+        if len(result.findings) >= MOST_FINDINGS:
+            self._beyond += 1
+            return
+        finding = FaultFinding(signature, one, len(result.runs), smallest=one.run.plan)
+        finding.known = signature in self.settings.known
         result.findings.append(finding)
-        self.tell(f"{one.outcome} in run {finding.first}: {plan_text(run.plan)}")
-        self.remember(finding)  # now, since nobody knows how this process ends
-        if self.settings.first and not finding.known:
-            self.stopped = True
+        self.runner.until = (self.exploring_ends + self.deadline) / 2
+        self.tell(f"{one.outcome} in run {finding.first}: {plan_text(one.run.plan)}")
+        self.remember(finding)  # now, since this process may be killed
 
     def learn_more(self, seconds: float) -> None:
         """Take in how long a run took that passed. Side by side, on a machine that others use, too, all may take longer
@@ -255,23 +290,14 @@ class Explorer:
 
     # ---- confirm
 
-    def confirm_all(self) -> None:
-        """Confirm each finding, shrink those that are of faults, and save them."""
-        findings = self.result.findings
-        for finding in findings:
-            self.trials.confirm(finding)
-        left = {True: HANGS * self.settings.seconds, False: self.settings.seconds}
-        news = [one for one in findings if not one.known and not one.is_of_test]
-        for number, finding in enumerate(news):
-            hangs = finding.hangs
-            self.shrink(finding, left[hangs] / sum(one.hangs == hangs for one in news[number:]))
-            left[hangs] = max(left[hangs] - finding.seconds, 0.0)
-            self.keep(finding)
-        for finding in findings:
+    def confirm(self, findings: Sequence[FaultFinding]) -> None:
+        """Measure the failure rates of the findings that have none, new ones first, hangs last."""
+        chosen = [one for one in findings if not one.confirmed]
+        self.runner.until = self.deadline
+        self.trials.confirm(sorted(chosen, key=lambda one: (one.known, one.hangs)))
+        for finding in chosen:
             if finding.is_of_test:
                 self.blame_test(finding)
-            elif finding.known:
-                self.keep(finding)
 
     def blame_test(self, finding: FaultFinding) -> None:
         """Put on record that a test fails without faults, too: by itself, or because its cluster has ended."""
@@ -285,43 +311,72 @@ class Explorer:
 
     # ---- shrink
 
+    def shrink_all(self) -> None:
+        """Shrink the new findings, each in an equal share of the time that is left, and save them."""
+        findings = self.result.findings
+        news = sorted(self.result.new_findings, key=lambda one: one.hangs)  # whose runs take as long as the limit
+        for number, finding in enumerate(news):
+            self.shrink(finding, (self.deadline - self.clock()) / (len(news) - number))
+            if not self.is_merged(finding):
+                self._settled.append(finding)
+                self.keep(finding)
+        self.runner.until = self.deadline
+        for finding in self._settled:
+            plans = (with_faults_of(finding.smallest, other.run.plan) for other in finding.others)
+            self.trials.add_minimal(finding, [plan for plan in plans if plan is not None])
+        for finding in findings:
+            if finding.known:
+                self.keep(finding)
+        if count := len(self.unconfirmed):
+            self.time_was_up(f"{count} finding{'' if count == 1 else 's'} could be confirmed")
+
     def shrink(self, finding: FaultFinding, seconds: float) -> None:
         """Find the smallest plan that fails as a finding does, within its share of the time."""
         began = self.clock()
+        replays = finding.example.run.seconds * ceil(REPLAYS / self.runner.jobs) * REPLAY_TIME
         ends = began + seconds
-        tries = 1 if finding.certain else FLAKY_TRIES
+        self.runner.until = until = ends - min(replays, seconds / 2)
         seen = (place for run in (*self.result.learning, finding.example.run) for place in run.places)
         shrinking = Shrinking(dict.fromkeys(seen), self.order.table, self.settings.order.on_mock)
-
-        def first_failing(plans: Sequence[FaultPlan]) -> int | None:
-            number = self.trials.first_failing(plans, finding.signature, tries)
-            if number is not None:
-                finding.smallest = plans[number]  # now, since somebody may interrupt the rest
-            return number
-
-        first = finding.example.run.plan
-        shrunk = shrinking.shrink(first, first_failing, lambda: self.clock() >= ends)
-        replays = self.trials.failing(shrunk.plan, finding.signature, REPLAYS)
-        if replays:
-            finding.replays, finding.replays_of = replays, REPLAYS
-        else:
-            finding.smallest = first
-        finding.tried, finding.complete = shrunk.tried, shrunk.complete and bool(replays)
+        forms = self.trials.shrink(finding, shrinking, lambda: self.clock() >= until)
+        self.runner.until = ends
+        self.trials.replay(finding, forms)
         finding.seconds = self.clock() - began
+
+    def is_merged(self, finding: FaultFinding) -> bool:
+        """Name the cause of a finding by its smallest plan. Return True if another finding has the same failure and
+        cause, which then contains this one."""
+        before = finding.signature
+        finding.signature = replace(before, cause=cause_of(finding.smallest))
+        if finding.signature != before and self.store is not None:
+            self.store.forget(before)
+        finding.known = finding.signature in self.settings.known
+        known = (one for one in self.result.findings if one.known and one is not finding)
+        other = next((one for one in (*self._settled, *known) if one.signature == finding.signature), None)
+        if other is None:
+            return False
+        other.met += finding.met
+        other.first = min(other.first, finding.first)
+        other.add_minimal(finding.smallest, *finding.rate)
+        self.result.findings.remove(finding)
+        return True
 
     # ---- save
 
     def keep(self, finding: FaultFinding) -> None:
-        """Keep a finding for the next exploration, and write its rules into a file."""
+        """Keep a finding for the next exploration. If it was reproduced, write its rule file."""
         result, settings = self.result, self.settings
         self.remember(finding)
-        if settings.save is None or finding.known:
+        if settings.save is None or finding.known or not finding.reproduced:
             return
         notes = finding_notes(result.test, finding, settings.order.seed, settings.rules)
         try:
+            saved_form(finding.smallest)
             path = save_rules(settings.save, result.test, finding.signature, finding.smallest, notes, settings.drip)
         except OSError as error:
             result.notes.append(f"rules cannot be saved in {settings.save}: {error.strerror or error}")
+        except KproxyError as error:
+            result.notes.append(f"rules of {plan_text(finding.smallest)} cannot be saved: {error}")
         else:
             finding.file = str(path)
 

@@ -54,10 +54,11 @@ def explore_test(test: ExploredTest, options: ExploreOptions, tell: Callable[[st
     result = Exploration(test.name, options.classes)
     store = FindingStore(test.name, test.folder / FOLDER)
     runner: ForkRunner | None = None
+    began = monotonic()
     try:
         with ForkRunner(test.command, options.jobs or default_jobs(test.workers), test.folder) as runner:
-            explorer = Explorer(test.name, runner, settings, store, clock=monotonic, wall=time, tell=tell)
-            result, began = explorer.result, monotonic()
+            explorer = Explorer(test.name, runner, settings, store, clock=monotonic, wall=time, tell=tell, began=began)
+            result = explorer.result
             try:
                 result = explorer.explore()
             except InternalError as error:  # the cluster has gone, or the process that forks

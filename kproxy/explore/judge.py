@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from hashlib import sha256
 
-from .model import ExploredRun, RunOutcome
+from .model import ExploredRun, FaultPlan, RunOutcome
 
 FINDINGS: frozenset[RunOutcome] = frozenset(("failed", "raised", "hang", "died"))
 """Outcomes that a right client does not have."""
@@ -21,43 +21,52 @@ LONGEST_MESSAGE = 300
 IDS = re.compile(
     r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"  # UUIDs
     r"|\b0x[0-9a-fA-F]+|\b(?=[0-9a-fA-F]*[0-9])(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{7,}\b"  # addresses and digests
+    r"|(?<![\w-])(?=[\w-]{0,21}[0-9])(?=[\w-]{0,21}[a-z])(?=[\w-]{0,21}[A-Z])[\w-]{22}(?![\w-])",  # topic ids
+    re.ASCII,
 )
+BYTES = re.compile(r"""\bb(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
 NUMBERS = re.compile(r"\d+(?:[.,:]\d+)*")
 
 
 @dataclass(frozen=True, slots=True)
 class FailureSignature:
-    """Signature of a failure, the same in all runs that fail in this way.
-
-    `message`: with numbers and ids replaced; `where`: the last line in the test's own code, by its text, so that it is
-    the same when lines are put in above it; `checks`: names of what verify proves.
-    """
+    """Signature of a failure, the same in all runs with the same failure and cause."""
 
     outcome: RunOutcome
     type: str = ""
-    message: str = ""
-    where: str = ""
-    checks: tuple[str, ...] = ()
+    message: str = ""  # first line, with varying parts replaced (`plain_message`)
+    where: str = ""  # last line in the test's own code as text, which lines inserted above it do not change
+    checks: tuple[str, ...] = ()  # names of the checks that `kproxy verify` proves violated
+    cause: tuple[str, ...] = ()  # API and class of each fault, such as `Produce transient`
 
     @property
     def short(self) -> str:
-        """Return four hexadecimal digits that tell it from others of the same test."""
-        text = "\0".join((self.outcome, self.type, self.message, self.where, *self.checks))
+        """Return four hexadecimal digits that distinguish it from others of the same test."""
+        text = "\0".join((self.outcome, self.type, self.message, self.where, *self.checks, *self.cause))
         return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:4]
+
+    @property
+    def failure(self) -> FailureSignature:
+        """Return the signature without its cause."""
+        return replace(self, cause=())
+
+    def covers(self, other: FailureSignature) -> bool:
+        """Return True if the other has the same failure, and at least the causes of this one."""
+        return self.failure == other.failure and set(self.cause) <= set(other.cause)
 
 
 @dataclass(frozen=True, slots=True)
 class KnownFailures:
-    """Failures that are no news: those with these signatures, and those whose `TYPE: MESSAGE` is like one of the
-    patterns."""
+    """Failures that are reported and do not fail a build."""
 
-    signatures: frozenset[FailureSignature] = frozenset()
-    patterns: tuple[str, ...] = ()
+    signatures: frozenset[FailureSignature] = frozenset()  # each covers the same failure with further causes
+    patterns: tuple[str, ...] = ()  # patterns of `TYPE: MESSAGE`
 
     def __contains__(self, signature: FailureSignature) -> bool:
         text = f"{signature.type}: {signature.message}"
         plain = (*self.patterns, *map(plain_message, self.patterns))  # as a report shows it, with its numbers
-        return signature in self.signatures or any(text == one or fnmatchcase(text, one) for one in plain)
+        known = any(one.covers(signature) for one in self.signatures)
+        return known or any(text == one or fnmatchcase(text, one) for one in plain)
 
 
 NONE_KNOWN = KnownFailures()
@@ -103,19 +112,44 @@ def outcome_of(run: ExploredRun, slow_after: float) -> RunOutcome:
 
 
 def signature_of(run: ExploredRun, outcome: RunOutcome) -> FailureSignature:
-    """Return the signature of a run that has failed."""
+    """Return the signature of a failed run, with the cause of its plan."""
     checks = tuple(sorted({violation.check for violation in run.violations}))
-    raised = run.raised
+    raised, cause = run.raised, cause_of(run.plan)
     if raised is None:
-        return FailureSignature(outcome, checks=checks)
+        return FailureSignature(outcome, checks=checks, cause=cause)
     where = f"{raised.where.rpartition(':')[0]}: {raised.line}" if raised.line else raised.where
-    return FailureSignature(outcome, raised.type, plain_message(raised.message), where, checks)
+    return FailureSignature(outcome, raised.type, plain_message(raised.message), where, checks, cause)
+
+
+def cause_of(plan: FaultPlan) -> tuple[str, ...]:
+    """Return the API and the class of each fault of a plan, such as `Produce transient`, sorted and each once."""
+    return tuple(sorted({f"{step.place.api} {step.fault.kind_of}" for step in plan.steps}))
 
 
 def plain_message(text: str) -> str:
-    """Return a message's first line with N for each number and ID for each id, so that it is the same in all runs."""
+    """Return a message's first line without parts that vary between runs.
+
+    Numbers become N, ids become ID. Bytes and the elements of collections become …, since their order varies as well.
+    """
     first = next((line.strip() for line in text[: 4 * LONGEST_MESSAGE].splitlines() if line.strip()), "")
-    return NUMBERS.sub("N", IDS.sub("ID", first))[:LONGEST_MESSAGE]
+    return BYTES.sub("b'…'", without_elements(NUMBERS.sub("N", IDS.sub("ID", first))))[:LONGEST_MESSAGE]
+
+
+def without_elements(text: str) -> str:
+    """Return a text with … as the content of brackets and braces, except after a word as in `orders[0]`."""
+    kept: list[str] = []
+    depth = 0
+    before = ""
+    for letter in text:
+        if not depth:
+            kept.append(letter)
+            depth = int(letter in "[{" and not (before.isalnum() or before == "_"))
+        else:
+            depth += (letter in "[{") - (letter in "]}")
+            if depth == 0:
+                kept.append(letter if before in "[{" else f"…{letter}")
+        before = letter
+    return "".join(kept) + "…" * (depth > 0)
 
 
 def tally(judged: list[JudgedRun]) -> dict[RunOutcome, int]:

@@ -140,6 +140,11 @@ class FaultPlan:
     steps: tuple[PlannedFault, ...] = ()
 
     @property
+    def faults(self) -> tuple[str, ...]:
+        """Return the names of its faults."""
+        return tuple(step.fault.name for step in self.steps)
+
+    @property
     def classes(self) -> frozenset[FaultClass]:
         """Return the classes of the faults in it."""
         return frozenset(step.fault.kind_of for step in self.steps)
@@ -215,16 +220,16 @@ class ExploredRun:
 
 
 class Runner(Protocol):
-    """Runner of plans, each in a world of its own.
+    """Runner of plans, each in an isolated process and cluster.
 
-    `jobs`: runs side by side at most. `limit`: seconds after which a run is a hang; the explorer sets it when it has
-    learned. `run` takes the next plan only when it can begin with it, so that plans may depend on runs that have
-    ended; it yields runs as they end, in any order, and returns when there are no more plans and all have ended. A run
-    that cannot be made is yielded as `broken`. To close the iterator ends the runs that are under way.
+    `run` takes the next plan only when it can begin with it, so plans may depend on runs that have ended. It yields
+    runs as they end, in any order, and returns when all runs of all plans have ended. A run that cannot be made is
+    yielded as `broken`. Closing the iterator ends the runs under way.
     """
 
-    jobs: int
-    limit: float
+    jobs: int  # maximum number of runs side by side
+    limit: float  # maximum seconds of a run, set by the explorer; a longer run is a hang
+    until: float  # end of all runs on the monotonic clock, set by the explorer
 
     def run(self, plans: Iterable[FaultPlan]) -> Generator[ExploredRun, None, None]:
         """Yield the run of each plan."""

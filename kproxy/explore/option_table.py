@@ -43,7 +43,7 @@ class ExploreOption:
 
 
 OPTIONS = (
-    ExploreOption("for", "Time for each exploration, such as 2m (60s).", "TIME"),
+    ExploreOption("for", "Time for each exploration, with confirming and shrinking, such as 2m (60s).", "TIME"),
     ExploreOption("runs", "Runs of each exploration at most.", "N", int),
     ExploreOption("jobs", "Runs side by side (4 for each core).", "N", int),
     ExploreOption("faults", "Classes of faults: transient, fatal, lies; crash for programs (transient,fatal).", "LIST"),

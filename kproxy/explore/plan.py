@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -154,16 +155,34 @@ def known_by_rule(rule: Mapping[str, Any]) -> KnownFault | None:
     return next((one for one in alike if one.text in str(rule.get("name"))), next(iter(alike), None))
 
 
+@lru_cache(1000)
+def saved_form(plan: FaultPlan) -> FaultPlan:
+    """Return a plan as `plan_of_file` returns it from its rule file. Raises DocumentError and InputError."""
+    return plan_of_source(Source("plan", rule_bytes(plan)))[0]
+
+
+def rule_bytes(plan: FaultPlan, notes: Iterable[str] = (), drip: bool = False) -> bytes:
+    """Return the content of a rule file; arguments as of `rule_file`."""
+    return rule_file(plan, notes, drip).encode("utf-8", "backslashreplace")
+
+
 def plan_of_file(file: Path) -> tuple[FaultPlan, bool]:
-    """Return the plan whose rules are in the file of a finding, and whether readers got one batch at a time. Raises
-    DocumentError, and InputError for other rules."""
-    rules = [dict(rule.raw) for rule in read_document(Source.open(file)).parsed_rules]
+    """Return the plan of a finding's rule file, and True if the file gives readers one batch at a time.
+
+    Raises DocumentError, and InputError for rules that explorations do not save.
+    """
+    return plan_of_source(Source.open(file))
+
+
+def plan_of_source(source: Source) -> tuple[FaultPlan, bool]:
+    """Return what `plan_of_file` returns, from an opened document."""
+    rules = [dict(rule.raw) for rule in read_document(source).parsed_rules]
     drip = DRIP in rules
     wanted = [rule for rule in rules if rule != DRIP]
     plan = FaultPlan(tuple(step for rule in wanted for step in step_of_rule(rule)))
     made = [{**rule, "name": ""} for rule in plan_rules(plan)]
     if not wanted or made != [{**rule, "name": ""} for rule in wanted]:
-        raise InputError(f"{file} has other rules than an exploration saves; kproxy run --rules takes any")
+        raise InputError(f"{source.file} has other rules than an exploration saves; kproxy run --rules takes any")
     return plan, drip
 
 

@@ -12,42 +12,48 @@ from .places import LearnedPlaces
 from .plan import plan_text
 
 NO_FAULT = FaultPlan()
+MOST_MINIMAL = 8  # other smallest plans of one finding
 LONGEST_TEXT = 50_000
 """Characters kept of a run's output and stacks."""
 
 
 @dataclass(slots=True)
 class FaultFinding:
-    """Failure of a test under faults, with the plan that met it and the smallest plan that reproduces it.
-
-    first: number of the run that met it, from 1
-    met: runs that failed alike
-    others: some of these runs, with other plans
-    fails, of: failures and runs of the example's plan
-    replays, replays_of: failures and runs of the smallest plan; `replays` is None until it was replayed
-    tried, seconds: candidates and seconds of shrinking
-    complete: shrinking found no smaller plan
-    controls: failures and runs without faults
-    file: saved rule file, or an empty text
-    known: the baseline or the test's marker contains it
-    """
+    """Failure of a test under faults, with the plan that met it and the smallest plan that reproduces it."""
 
     signature: FailureSignature
     example: JudgedRun
-    first: int
-    met: int = 1
-    others: list[JudgedRun] = field(default_factory=list)
-    fails: int = 1
+    first: int  # number of the run that met it, from 1
+    met: int = 1  # runs that failed alike
+    others: list[JudgedRun] = field(default_factory=list)  # some of these runs, with other plans
+    fails: int = 1  # failures of the example's plan, in `of` runs
     of: int = 1
     smallest: FaultPlan = NO_FAULT
-    replays: int | None = None
+    replays: int | None = None  # failures of the smallest plan, in `replays_of` runs; None until it was shrunk
     replays_of: int = 0
-    tried: int = 0
-    seconds: float = 0.0
-    complete: bool = False
-    controls: tuple[int, int] = (0, 0)
-    file: str = ""
-    known: bool = False
+    tried: int = 0  # runs that shrinking took
+    seconds: float = 0.0  # of shrinking
+    complete: bool = False  # shrinking found no smaller plan
+    controls: tuple[int, int] = (0, 0)  # failures and runs without faults
+    minimal: list[tuple[FaultPlan, int, int]] = field(default_factory=list)  # like `smallest`, with failures and runs
+    file: str = ""  # saved rule file
+    known: bool = False  # the baseline or the test's marker contains it
+
+    @property
+    def rate(self) -> tuple[int, int]:
+        """Return failures and runs of the smallest plan, or of the example's plan until it was shrunk."""
+        return (self.fails, self.of) if self.replays is None else (self.replays, self.replays_of)
+
+    @property
+    def reproduced(self) -> bool:
+        """Return True if the smallest plan failed when it ran as its rule file has it."""
+        return self.fails > 1 if self.replays is None else self.replays > 0
+
+    def add_minimal(self, plan: FaultPlan, fails: int, of: int) -> None:
+        """Add another smallest plan, up to MOST_MINIMAL."""
+        known = (self.smallest, *(one for one, _, _ in self.minimal))
+        if plan not in known and len(self.minimal) < MOST_MINIMAL:
+            self.minimal.append((plan, fails, of))
 
     @property
     def confirmed(self) -> bool:
@@ -165,7 +171,7 @@ def finding_notes(test: str, finding: FaultFinding, seed: int, rules: Iterable[s
     yield f"found by kproxy explore: {test}"
     outcome, what = finding.signature.outcome, finding.example.what
     yield what if what.startswith(outcome) else f"{outcome}: {what}"
-    fails, of = (finding.fails, finding.of) if finding.replays is None else (finding.replays, finding.replays_of)
+    fails, of = finding.rate
     yield f"fails in {fails} of {of} runs; seed {seed}"
     if run.software:
         yield f"clients: {', '.join(run.software)}"

@@ -2,8 +2,8 @@
 
 A candidate takes one step from a plan: a fault fewer; an earlier exchange; a transient fault for another; an error for
 a broken connection; a selector fewer. It is accepted if it fails with the same signature, and then all steps are tried
-again from there. Each step makes one of the numbers of `measure` smaller and leaves those before it as they are, so
-that there is an end; what is returned has no candidate left that fails, unless time was up.
+again from there. Steps only lead to smaller plans, so shrinking ends. The result
+has no candidate that is accepted, unless time was up.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .faults import FaultTable, breaks_connection, fault_table
-from .model import FAULT_CLASSES, ExchangePlace, FaultClass, FaultPlan, MarkKind, PlaceMark, PlannedFault
+from .model import ExchangePlace, FaultClass, FaultPlan, MarkKind, PlaceMark, PlannedFault
 from .places import by_lane
 
 FirstFailing = Callable[[Sequence[FaultPlan]], int | None]
@@ -27,10 +27,9 @@ MOST_FAULTS = 6
 
 @dataclass(frozen=True, slots=True)
 class ShrunkPlan:
-    """Plan at the end of shrinking. `tried`: candidates that were run; `complete`: no candidate of it fails."""
+    """Plan at the end of shrinking. `complete`: none of its candidates was accepted."""
 
     plan: FaultPlan
-    tried: int
     complete: bool
 
 
@@ -45,7 +44,6 @@ class Shrinking:
     def shrink(self, plan: FaultPlan, first_failing: FirstFailing, time_is_up: Callable[[], bool]) -> ShrunkPlan:
         """Return the smallest plan that can be reached from one by steps that still fail."""
         refused: set[FaultPlan] = set()
-        tried = 0
         found = True
         while found:
             found = False
@@ -54,26 +52,21 @@ class Shrinking:
                 if not fresh:
                     continue
                 if time_is_up():
-                    return ShrunkPlan(plan, tried, complete=False)
+                    return ShrunkPlan(plan, complete=False)
                 number = first_failing(fresh)
-                tried += len(fresh)
                 if number is None:
                     refused.update(fresh)
                     continue
                 refused.update(fresh[:number])
                 plan, found = fresh[number], True
                 break
-        return ShrunkPlan(plan, tried, complete=True)
+        return ShrunkPlan(plan, complete=not time_is_up())  # time may have ended the last round
 
     def rounds(self, plan: FaultPlan) -> Iterator[Iterable[FaultPlan]]:
         """Yield the candidates of a plan, those together that are tried side by side."""
         yield self.with_fewer_faults(plan)
         for step_candidates in (self.earlier, self.gentler, self.unbroken, self.less_selected):
             yield [one for number in range(len(plan.steps)) for one in changed(plan, number, step_candidates)]
-
-    def candidates(self, plan: FaultPlan) -> list[FaultPlan]:
-        """Return all plans that are one step away."""
-        return [candidate for candidates in self.rounds(plan) for candidate in candidates]
 
     def with_fewer_faults(self, plan: FaultPlan) -> list[FaultPlan]:
         """Return the plans that lack one of several faults, the later ones first."""
@@ -118,6 +111,15 @@ class Shrinking:
                 yield replace(step, place=replace(step.place, **without))
 
 
+def with_faults_of(plan: FaultPlan, other: FaultPlan) -> FaultPlan | None:
+    """Return a plan with the faults of another at its own places; None if they are the same, or of other APIs."""
+    apis, others = ([step.place.api for step in one.steps] for one in (plan, other))
+    if apis != others or plan.faults == other.faults:
+        return None
+    pairs = zip(plan.steps, other.steps, strict=True)
+    return FaultPlan(tuple(replace(step, fault=theirs.fault) for step, theirs in pairs))
+
+
 def changed(
     plan: FaultPlan, number: int, candidates: Callable[[PlannedFault], Iterable[PlannedFault]]
 ) -> Iterator[FaultPlan]:
@@ -133,16 +135,3 @@ def moved(step: PlannedFault, lane: Sequence[ExchangePlace], mark: PlaceMark) ->
     known = next((one for one in lane if (one.mark.offset, one.mark.nth) == wanted), None)
     traits = step.place.traits if known is None else known.traits
     return replace(step, place=replace(step.place, mark=mark, traits=traits))
-
-
-def measure(plan: FaultPlan) -> tuple[int, ...]:
-    """Return numbers of which each step makes one smaller, and leaves those before it as they are."""
-    steps = plan.steps
-    return (
-        len(steps),
-        sum(step.place.mark.offset or 0 for step in steps),
-        sum(step.place.mark.nth for step in steps),
-        sum(FAULT_CLASSES.index(step.fault.kind_of) for step in steps),
-        sum(breaks_connection(step.fault) for step in steps),
-        sum(getattr(step.place, name) is not None for step in steps for name in DROPPED),
-    )

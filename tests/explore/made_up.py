@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
+from math import inf
 
 from kproxy.explore.faults import FaultTable
 from kproxy.explore.model import (
@@ -99,26 +100,26 @@ def failed_run(of: FaultPlan, message: str = "lost 1", where: str = "test_copy.p
 
 
 class FakeRunner:
-    """Runner that plays a program. `program` gets a plan and the number of the run, and returns its run.
+    """Runner that plays a program: `program` gets a plan and the number of the run, and returns its run.
 
-    `jobs` plans are taken before the first run ends, and runs end in another order than they began. `ran`: all plans,
-    in the order in which they began; `closed`: how often the iterator was closed before its end.
+    `jobs` plans are taken before the first run ends, and runs end in another order than they began. `now`: fake clock,
+    which the runs advance and `until` stops. `ran`: all plans, in the order in which they began; `closed`: iterators
+    closed before their end.
     """
 
     def __init__(self, program: Callable[[FaultPlan, int], ExploredRun], jobs: int = 4) -> None:
-        self.program, self.jobs, self.limit = program, jobs, 0.0
+        self.program, self.jobs, self.limit, self.until = program, jobs, 0.0, inf
         self.ran: list[FaultPlan] = []
         self.now = 0.0
         self.closed = 0
 
     def clock(self) -> float:
-        """Return seconds that pass with the runs."""
         return self.now
 
     def run(self, plans: Iterable[FaultPlan]) -> Generator[ExploredRun, None, None]:
         waiting, under_way = iter(plans), list[ExploredRun]()
         try:
-            while True:
+            while self.now < self.until:
                 while len(under_way) < self.jobs and (next_plan := next(waiting, None)) is not None:
                     self.ran.append(next_plan)
                     under_way.append(self.program(next_plan, len(self.ran)))
@@ -126,6 +127,9 @@ class FakeRunner:
                     return
                 ended = under_way.pop(len(self.ran) % len(under_way))
                 self.now += ended.seconds / self.jobs
+                if self.now > self.until:
+                    self.now = self.until
+                    return
                 yield ended
         except GeneratorExit:
             self.closed += 1

@@ -13,7 +13,7 @@ from kproxy.explore.explorer import Explorer, ExploreSettings
 from kproxy.explore.judge import KnownFailures, judge
 from kproxy.explore.model import ExploredRun, FaultPlan, RaisedError, StepCounters
 from kproxy.explore.order import OrderSettings
-from kproxy.explore.plan import rule_file
+from kproxy.explore.plan import rule_file, saved_form
 from kproxy.explore.report.baseline import Baseline
 from kproxy.explore.report.text import report_lines
 from kproxy.explore.result import Exploration
@@ -54,10 +54,13 @@ def explorer(program: Program, store: FindingStore | None = None, jobs: int = 4,
     return Explorer("t.py::test", runner, chosen, store, clock=runner.clock, wall=lambda: 5.0, tell=tell), runner
 
 
-def test_time_that_is_up_before_the_first_run_is_told() -> None:
-    """A budget that learning has used explores nothing, and that is no success."""
-    result = explored(right, seconds=0.0)
-    assert not result.runs and "time was up before the first run" in result.problem and result.exit_code() == 2
+@pytest.mark.parametrize(
+    ("seconds", "before"), [(0.0, "two runs without faults had ended"), (0.51, "the first run with a fault")]
+)
+def test_explorer_time_up_before_first_run_is_a_problem(seconds: float, before: str) -> None:
+    """Learning uses all of the time: nothing is explored, and the exit code is 2."""
+    result = explored(right, seconds=seconds)
+    assert not result.runs and f"time was up before {before}" in result.problem and result.exit_code() == 2
 
 
 def test_a_test_that_skips_itself_is_skipped() -> None:
@@ -203,19 +206,19 @@ def test_the_limit_follows_runs_that_take_longer_side_by_side(first: float) -> N
     assert explored(program, seconds=1e9, runs=8, limit=2.5).limit == 2.5
 
 
-def test_a_plan_that_fails_now_and_then_does_not_stand_for_one_that_always_does() -> None:
-    """All hangs are alike; the one that was met first came of a busy machine."""
+def test_explorer_certain_plan_replaces_intermittent_example() -> None:
+    """The first of several hangs with the same cause occurred by chance; another plan hangs in each run."""
     hung: list[FaultPlan] = []
 
     def program(of: FaultPlan, number: int) -> ExploredRun:
-        if of.steps and (not hung or of in hung[1:] or (of != hung[0] and len(hung) < 3)):
-            hung.append(of)
+        if of.steps and (not hung or saved_form(of) in hung[1:] or (saved_form(of) != hung[0] and len(hung) < 3)):
+            hung.append(saved_form(of))
             return made_run(of, "hang")
         return right(of, number)
 
-    result = explored(program, seconds=1e9, runs=40, depth=1, jobs=1)
+    result = explored(program, seconds=1e9, runs=10, depth=1, jobs=1, only="api=Produce", classes=("transient",))
     (finding,) = result.findings
-    assert finding.certain and finding.example.run.plan == hung[1] and finding.first == 1
+    assert finding.certain and saved_form(finding.example.run.plan) == hung[1] and finding.first == 1
     assert result.exit_code() == 1
 
 
@@ -279,12 +282,11 @@ def test_findings_are_kept_and_tried_first(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_exploration_keeps_what_it_has_found(tmp_path: Path) -> None:
-    """Control-C while it shrinks: the finding is in the database, and its rules are in a file, as far as it has been
-    shrunk; the report says so."""
+    """Ctrl-C while a finding is shrunk: the store and the rule file contain the smallest plan so far."""
     shrinking = []
 
     def program(of: FaultPlan, number: int) -> ExploredRun:
-        if shrinking and len(shrinking) > 10:
+        if shrinking and len(shrinking) > 25:
             raise KeyboardInterrupt
         if shrinking:
             shrinking.append(number)
@@ -299,11 +301,11 @@ def test_an_interrupted_exploration_keeps_what_it_has_found(tmp_path: Path) -> N
     assert result.interrupted
     (finding,) = result.findings
     assert finding.certain
-    assert finding.replays is None
+    assert (finding.replays, finding.replays_of, finding.complete) == (3, 3, False)
     assert finding.smallest != finding.example.run.plan
     assert Path(finding.file).read_text().endswith(rule_file(finding.smallest))
     text = "\n".join(report_lines(result))
-    assert "until it was interrupted" in text
+    assert "time was up" in text
     assert "fails in 3 of 3 runs" in text
     assert result.exit_code() == 1
     assert any("interrupted" in note for note in result.notes)
@@ -313,8 +315,8 @@ def test_an_interrupted_exploration_keeps_what_it_has_found(tmp_path: Path) -> N
 
 
 def test_interrupted_before_anything_is_sure(tmp_path: Path) -> None:
-    """What was met once is kept, and told as not confirmed; the exit code says that it was not explored to its end, and
-    the baseline stays as it is."""
+    """A finding that was met once is reported as not confirmed and has no rule file. The exit code is 2, and the
+    baseline does not change."""
 
     def program(of: FaultPlan, number: int) -> ExploredRun:
         if number > 20:
@@ -323,8 +325,7 @@ def test_interrupted_before_anything_is_sure(tmp_path: Path) -> None:
 
     one, _ = explorer(program, seconds=1e9, save=tmp_path, jobs=1)
     result = one.explore()
-    (finding,) = result.findings
-    assert "fails in 1 of 1 runs" in Path(finding.file).read_text()
+    assert {finding.file for finding in result.findings} == {""} and not list(tmp_path.iterdir())
     assert "not confirmed" in "\n".join(report_lines(result))
     assert result.exit_code() == 2
     known = {"test": result.test, "plan": "p", "signature": judge(failed_run(FaultPlan())).signature}
@@ -364,20 +365,20 @@ def test_known_failures_are_no_news(tmp_path: Path) -> None:
     assert result.exit_code() == 0
 
 
-def test_hangs_get_a_quarter_of_the_time() -> None:
-    """A hang is shrunk for a quarter of the budget at most."""
+def test_explorer_hangs_end_within_the_time() -> None:
+    """Runs of a hang take as long as the limit; shrinking ends in time all the same."""
 
     def program(of: FaultPlan, number: int) -> ExploredRun:
         return made_run(of, "hang", seconds=20.0) if of.steps else right(of, number)
 
-    result = explored(program, seconds=100.0, jobs=1)
+    result = explored(program, seconds=300.0, jobs=1, only="api=Produce", classes=("transient",))
     (finding,) = result.findings
-    assert not finding.complete
-    assert finding.seconds < 25 + 20 * 8 + 20 * explorer_module.REPLAYS
+    assert finding.certain and not finding.complete and finding.replays
+    assert result.seconds <= 300.0
 
 
-def test_each_finding_gets_its_share_of_the_time() -> None:
-    """The first finding does not use up the time of the second."""
+def test_explorer_each_finding_gets_a_share_of_the_time() -> None:
+    """The first finding does not use the time of the second, and the phases together end in time."""
 
     def program(of: FaultPlan, number: int) -> ExploredRun:
         for api in ("OffsetCommit", "Produce"):
@@ -385,11 +386,11 @@ def test_each_finding_gets_its_share_of_the_time() -> None:
                 return failed_run(of, f"lost a {api}", seconds=2.0)
         return right(of, number)
 
-    result = explored(program, seconds=60.0, jobs=1)
+    result = explored(program, seconds=120.0, jobs=1, classes=("transient",))
     first, second = result.findings
-    assert first.seconds < 30 + 10 * 2.0
+    assert first.seconds <= 30.0
     assert second.tried > 0
-    assert result.exploring < result.seconds
+    assert result.exploring < result.seconds <= 120.0
 
 
 def test_a_broken_run_is_an_error() -> None:

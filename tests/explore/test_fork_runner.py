@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from math import inf
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -115,6 +117,18 @@ def test_closing_ends_the_runs_under_way(runner: ForkRunner) -> None:
     """Their ends are not told to whoever runs something next."""
     with closing(runner.run([plan_of("hangs"), plan_of("answers")])) as runs:
         assert next(runs).ended == "passed"
+    assert [run.plan for run in runner.run([FaultPlan()])] == [FaultPlan()]
+
+
+def test_runner_until_ends_the_runs_under_way(runner: ForkRunner) -> None:
+    """At `until`, the iterator ends without the run that hangs; after it, no run begins."""
+    runs = runner.run([plan_of("hangs"), plan_of("answers")])
+    assert next(runs).ended == "passed"
+    runner.until = monotonic() + 0.1
+    assert list(runs) == []
+    taken: list[int] = []
+    assert list(runner.run(plan_of("answers") for _ in range(2) if taken.append(1) is None)) == [] and not taken
+    runner.until = inf
     assert [run.plan for run in runner.run([FaultPlan()])] == [FaultPlan()]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.explore.judge import FINDINGS, judge, plain_message
+from kproxy.explore.judge import FINDINGS, KnownFailures, judge, plain_message
 from kproxy.explore.model import FaultPlan, ProvedViolation, RaisedError, StepCounters
 from tests.explore.made_up import COPY, failed_run, made_run, plan, planned, stable
 
@@ -70,33 +70,40 @@ def test_what_is_said_of_a_run(run, what: str) -> None:
     assert judge(run).what == what
 
 
-def test_failures_with_other_numbers_are_one_finding() -> None:
-    """Numbers and ids in messages, and the fault, do not make another signature."""
-    texts = (
-        "lost 3 of 100: topic 0f8fad5b-d9cb-469f-a165-70867728950e at 0x7f3a, deadbeef01",
-        "lost 17 of 90: topic 1f8fad5b-d9cb-469f-a165-70867728950e at 0x1, 0123abcdef",
-    )
-    first, second = (judge(failed_run(one, text)) for one, text in zip((TRANSIENT, FATAL), texts, strict=True))
-    assert first.signature == second.signature
-    assert first.signature.message == "lost N of N: topic ID at ID, ID"
-    assert first.signature.short == second.signature.short
+@pytest.mark.parametrize(
+    ("first", "second", "plain"),
+    [
+        (
+            "lost 3 of 100: topic 0f8fad5b-d9cb-469f-a165-70867728950e at 0x7f3a, deadbeef01",
+            "lost 17 of 90: topic 1f8fad5b-d9cb-469f-a165-70867728950e at 0x1, 0123abcdef",
+            "lost N of N: topic ID at ID, ID",
+        ),
+        ("lost {b'two', b'one'}", "lost {b'one', b'two', b'six'}", "lost {…}"),
+        ("[['a', 'b'], {'c': 1}] != []", "[{'c': 2}, ['b']] != []", "[…] != []"),
+        ("lost [one, two", "lost [two", "lost […"),
+        ("b'two' is lost", 'b"it\'s" is lost', "b'…' is lost"),
+        ("at 127.0.0.1:40123, 2026-11-27T20:38:01.5Z", "at 127.0.0.1:9, 2027-01-02T00:00:00.25Z", "at N, N-N-NTNZ"),
+        ("topic xKq3LmNoRk2aB1c-_D3EfG", "topic Zz3LmNoRk2aB1c-_D3EfGh", "topic ID"),
+        ("orders[0] of KafkaError{code=X,val=7}", "orders[1] of KafkaError{code=X,val=8}",
+         "orders[N] of KafkaError{code=X,val=N}"),
+    ],
+)  # fmt: skip
+def test_signature_varying_message_is_the_same_failure(first: str, second: str, plain: str) -> None:
+    """Numbers, ids, addresses, bytes, and elements of collections do not make another failure."""
+    one, other = (judge(failed_run(TRANSIENT, text)).signature for text in (first, second))
+    assert one == other and one.message == plain and one.short == other.short
 
 
-def test_failures_of_other_lines_types_and_checks_are_others() -> None:
-    """The last line in the test's own code, the type of the exception and verify's checks tell findings apart."""
-    signatures = {
-        judge(one).signature
-        for one in (
-            failed_run(TRANSIENT),
-            failed_run(TRANSIENT, where="test_copy.py:8"),
-            failed_run(TRANSIENT, "doubled 1"),
-            failed_run(TRANSIENT, violations=(ProvedViolation("duplicate", "orders[0]"),)),
-            made_run(TRANSIENT, "raised", raised=RaisedError("AssertionError", "lost 1", "test_copy.py:7")),
-            made_run(TRANSIENT, "hang"),
-        )
-    }
-    assert len(signatures) == 6
-    assert len({one.short for one in signatures}) == 6
+def test_signature_other_causes_are_other_findings() -> None:
+    """Hangs after faults of other APIs and classes have other signatures; further faults are covered."""
+    commit = planned("OffsetCommit", "answer lost", stable(COPY)[2])
+    plans = (TRANSIENT, FATAL, plan(commit), plan(*TRANSIENT.steps, commit))
+    write, fatal, committed, both = (judge(made_run(one, "hang")).signature for one in plans)
+    assert len({write, fatal, committed, both}) == 4 and len({one.short for one in (write, fatal, committed)}) == 3
+    assert both.cause == ("OffsetCommit transient", "Produce transient")
+    assert write.covers(both) and committed.covers(both) and not fatal.covers(both) and not both.covers(write)
+    assert {one.failure for one in (write, fatal, committed, both)} == {judge(made_run(FaultPlan(), "hang")).signature}
+    assert both in KnownFailures(frozenset({write})) and committed not in KnownFailures(frozenset({write}))
 
 
 @pytest.mark.parametrize(

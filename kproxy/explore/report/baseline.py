@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from kproxy.errors import InputError
-from kproxy.explore.database import write_whole
 from kproxy.explore.judge import FailureSignature
 from kproxy.explore.plan import plan_text
 from kproxy.explore.result import Exploration
@@ -70,10 +69,6 @@ class Baseline:
         )
         return json.dumps({"schema": SCHEMA, "failures": failures}, indent=1, sort_keys=True) + "\n"
 
-    def write(self, path: Path) -> None:
-        """Write the baseline into a file, whole or not at all. Raises OSError."""
-        write_whole(path, self.text().encode())
-
 
 def plain_signature(signature: FailureSignature) -> dict[str, Any]:
     """Return the fields of a signature that are not empty, as plain values."""
@@ -83,6 +78,7 @@ def plain_signature(signature: FailureSignature) -> dict[str, Any]:
         "message": signature.message,
         "where": signature.where,
         "checks": list(signature.checks),
+        "cause": list(signature.cause),
     }
     return {name: value for name, value in fields.items() if value}
 
@@ -90,4 +86,5 @@ def plain_signature(signature: FailureSignature) -> dict[str, Any]:
 def signature_from(fields: dict[str, Any]) -> FailureSignature:
     """Return the signature with these fields. Raises KeyError and TypeError for others."""
     texts = {name: str(fields.get(name, "")) for name in ("type", "message", "where")}
-    return FailureSignature(fields["outcome"], **texts, checks=tuple(map(str, fields.get("checks", ()))))
+    checks, cause = (tuple(map(str, fields.get(name, ()))) for name in ("checks", "cause"))
+    return FailureSignature(fields["outcome"], checks=checks, cause=cause, **texts)

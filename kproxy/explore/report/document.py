@@ -104,6 +104,7 @@ def signature_document(signature: FailureSignature) -> dict[str, Any]:
         "message": signature.message,
         "where": signature.where,
         "checks": list(signature.checks),
+        "cause": list(signature.cause),
     }
 
 
@@ -121,6 +122,7 @@ def finding_document(finding: FaultFinding) -> dict[str, Any]:
         "controls": {"failed": failed, "of": controls},
         "example": plan_document(finding.example.run.plan),
         "smallest": plan_document(finding.smallest),
+        "minimal": [{**plan_document(plan), "failed": fails, "of": of} for plan, fails, of in finding.minimal],
         "replays": None if finding.replays is None else {"failed": finding.replays, "of": finding.replays_of},
         "shrinking": {"tried": finding.tried, "seconds": round(finding.seconds, 3), "complete": finding.complete},
         "software": list(finding.example.run.software),

@@ -90,6 +90,10 @@ def finding_lines(finding: FaultFinding, replay: str) -> Iterator[str]:
         return
     yield plan_text(finding.smallest)
     yield "; ".join(certainty(finding))
+    for plan, fails, of in finding.minimal:
+        yield f"the same with {plan_text(plan)}: fails in {fails} of {counted(of, 'run')}"
+    if finding.replays == 0:
+        yield "not saved: it did not fail again from its rule file"
     if finding.file:
         yield f"saved {finding.file}; from now on:"
         yield f"  {replay.replace('{name}', Path(finding.file).name)}"
@@ -108,8 +112,6 @@ def certainty(finding: FaultFinding) -> Iterator[str]:
             yield f"not shrunk{', ' + runs if finding.tried else ''}: time was up"
         yield rate(finding, finding.replays, finding.replays_of)
     else:
-        if finding.shrunk_from:
-            yield f"shrunk from {finding.shrunk_from} until it was interrupted"
         yield rate(finding, finding.fails, finding.of)
     violations = finding.example.run.violations
     if violations:

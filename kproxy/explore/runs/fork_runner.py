@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from secrets import token_hex
 from time import monotonic
@@ -42,18 +43,22 @@ class ClusterGone(InternalError):
     """Error for a cluster that does not answer any more while a test is explored."""
 
 
+class NoReportError(InternalError):
+    """The process that forks did not report in time."""
+
+
 class ForkRunner:
     """Runner of plans by a process that forks, which `command` starts; the number of a socket is put behind it.
 
-    A context manager: the process lives as long as that. `jobs` and `limit` as in `Runner`. All names of a run on a
-    cluster that others use, too, begin with `token` and the run's number; the topics among them are deleted after many
-    runs and at the end.
+    A context manager, as long as the process lives. `jobs`, `limit` and `until` as in `Runner`. On a shared cluster,
+    names of a run begin with `token` and its number. Their topics are deleted after many runs and at the end.
     """
 
     def __init__(self, command: Sequence[str], jobs: int, cwd: Path | None = None) -> None:
         if not HAS_FORKS:
             raise InternalError("an exploration forks a process for each run and watches over it, which needs Linux")
         self.command, self.jobs, self.limit, self.cwd = list(command), jobs, FIRST_LIMIT, cwd
+        self.until = inf
         self.token = f"x{token_hex(2)}-"
         self.shared = ""
         self.left = ""  # why topics of runs stay on the cluster
@@ -100,11 +105,11 @@ class ForkRunner:
     # ---- runs
 
     def run(self, plans: Iterable[FaultPlan]) -> Generator[ExploredRun, None, None]:
-        """Yield runs as they end; a plan is taken when there is room for it. Raises ClusterGone when the cluster
-        answers no more, and InternalError when the process that forks has ended."""
+        """Yield runs as they end; a plan is taken when there is room for it. At `until`, end the runs under way and
+        return. Raises ClusterGone if no broker responds, and InternalError if the process that forks has ended."""
         coming: Iterator[FaultPlan] | None = iter(plans)
         try:
-            while coming is not None or self._under_way:
+            while (coming is not None or self._under_way) and monotonic() < self.until:
                 while coming is not None and len(self._under_way) < self.jobs:
                     plan = next(coming, None)
                     if plan is None:
@@ -112,7 +117,10 @@ class ForkRunner:
                     else:
                         self._begin(plan)
                 if self._under_way:
-                    yield self._next_run()
+                    run = self._next_run()
+                    if run is None:
+                        return
+                    yield run
         finally:
             if self._under_way:
                 self._order(ServerOrder(end=tuple(self._under_way)))
@@ -126,9 +134,15 @@ class ForkRunner:
         prefix = f"{self.token}{self._number}."
         self._order(ServerOrder(RunJob(self._number, self.limit, plan, prefix)))
 
-    def _next_run(self) -> ExploredRun:
+    def _next_run(self) -> ExploredRun | None:
+        """Return the next run that ends; None if `until` comes before it."""
         while True:
-            ended = self._next_report(self._patience).ended
+            try:
+                ended = self._next_report(min(self._patience, max(self.until - monotonic(), 0.0))).ended
+            except NoReportError:
+                if monotonic() >= self.until:
+                    return None
+                raise
             plan = None if ended is None else self._under_way.pop(ended.number, None)
             if ended is not None and plan is not None:  # else it is of an iterator that was closed
                 return self._run_of(plan, ended)
@@ -180,12 +194,12 @@ class ForkRunner:
             raise self._gone() from None
 
     def _next_report(self, patience: float) -> ServerReport:
-        """Return what is told next. Raises InternalError after so many seconds, or when nobody tells any more."""
+        """Return the next report. Raises NoReportError after `patience` seconds, InternalError if the process ended."""
         until = monotonic() + patience
         while not self._reports:
             left = until - monotonic()
             if left <= 0 or not select.select([self._stream], [], [], left)[0]:
-                raise InternalError(f"the process that forks the runs has said nothing for {patience:g} s")
+                raise NoReportError(f"expected a report of the process that forks the runs, got none in {patience:g} s")
             try:
                 data = self._stream.recv(CHUNK)
             except OSError:
