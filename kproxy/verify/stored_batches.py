@@ -244,7 +244,7 @@ class SentBatches:
     def may_have(self, batch: BatchFact) -> bool:
         """Return True if a batch that no write has sent may be an earlier one, or a written one in another form."""
         count, same = batch.identity.records, {batch.attributes & IN_FORM}
-        recast = self.forms.get(count, same) != same or (count, batch.oldest) in self.times
+        recast = self.forms.get(count, same) != same or (batch.oldest >= 0 and (count, batch.oldest) in self.times)
         return self.legacy or (batch.identity.producer_id < 0 and recast)
 
 
@@ -324,8 +324,9 @@ class SentBatchesCheck(HistoryCheck):
         topic = self.topics.by_name.get(place.topic)
         if sent.may_have(batch) or (batch.base < sent.lowest and not (topic is not None and topic.made)):
             return True
-        current = era == self.partitions.era(place.topic)
-        return current and any(one.written is not None for one in overlapping(self.partitions[place], batch))
+        history = self.partitions.histories.get(place)
+        known = overlapping(history, batch) if history is not None and history.era == era else []
+        return any(one.written is not None for one in known)
 
     def of_batch(
         self, check: str, place: PartitionPlace, batch: BatchFact, witness: Witness, refused: Witness | None = None

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from kproxy.capture.pairs import BothSides
+from kproxy.cli.verify_input import over
 from kproxy.events.schema import MOST_BATCHES
 from kproxy.observe.filter.view import EventView, ViewedEvent
 from kproxy.sinks.audit.request_event import request_event
 from kproxy.verify import Verdict, Verifier, VerifyTerms, checks, verify
+from tests.verify.cases.table import Case, cases
 from tests.verify.history import TOPIC, History, batch, marker
 from tests.verify.model import Model
 from tests.verify.test_model import BROKEN, STEPS
@@ -178,3 +180,25 @@ def test_clusters_share_the_memory() -> None:
     alone.take_event(told.data)
     assert most <= alone.views[0].state.partitions.most
     assert "4 exchanges are of other clusters than the first 16" in verifier.verdict().incomplete
+
+
+@pytest.mark.parametrize("case", [case for case in cases() if case.level is None], ids=lambda case: case.name)
+def test_events_of_lawful_histories_prove_nothing(case: Case) -> None:
+    history = case.history()
+    history.close()
+    verdict = judged(events(sorted(history.pairs, key=over)), **case.terms)
+    assert [one for one in verdict.findings if one.level == "proved"] == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a_refused_read_of_an_acknowledged_record", "a_later_write_with_a_lower_offset",
+        "a_denied_batch_that_is_stored", "a_record_that_nobody_has_written",
+        "a_refused_batch_that_a_producer_passes_over", "a_record_that_a_later_response_passes_over",
+    ],
+)  # fmt: skip
+def test_events_of_broken_log_show_its_check(name: str) -> None:
+    case = next(case for case in cases() if case.lived.__name__ == name)
+    verdict = judged(events(case.history().pairs), **case.terms)
+    assert set(case.checks) <= {one.check for one in verdict.findings}

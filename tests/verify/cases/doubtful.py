@@ -168,13 +168,13 @@ def commits_in_zookeeper(history: History) -> None:
 
 @unproved(ended=False, complete=True)
 def a_batch_that_a_follower_reads_before_it_is_truncated(history: History) -> None:
-    history.read(1, 0, (0, A))
+    history.read(1, 0, (0, A), high=0)
     request = history.pairs[-1].front
     assert request is not None and request.request is not None
     asked = request.request.data
     begin = asked.index(b"\xff\xff\xff\xff")
     request.request.data = asked[:begin] + b"\0\0\0\3" + asked[begin + 4 :]
-    history.read(2, 0, (0, B))
+    history.read(2, 0, (0, B), high=0)
 
 
 @unproved(ended=False, complete=True, memory_only=OVERTAKEN)
