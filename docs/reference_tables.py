@@ -106,14 +106,32 @@ def explored_faults() -> str:
 
 
 def verify_checks() -> str:
-    """Return the table of the checks of `kproxy verify`: name, levels, definition, doubts, detail."""
+    """Return the table of the checks: name, levels, definition, limits, detail."""
     from kproxy.verify import checks
 
-    rows = ["| check | level | what it finds | not proved, or silent | needs |", "|---|---|---|---|---|"]
+    rows = ["| check | level | what it finds | silent | needs |", "|---|---|---|---|---|"]
     for one in checks().values():
-        reasons = [f"not proved: {one.not_proved}"] if one.not_proved else []
-        reasons += [f"silent {one.silent}"] if one.silent else []
-        needs = f"{one.detail}; events do not tell {one.events}" if one.events else one.detail
+        needs = f"{one.detail}; events lack {one.events}" if one.events else one.detail
         level = one.level if one.fails == "proved" else f"{one.level}, fails on {one.fails}"
-        rows.append(f"| `{one.name}` | {level} | {one.definition} | {'; '.join(reasons)} | {needs} |")
+        rows.append(f"| `{one.name}` | {level} | {one.definition} | {one.silent} | {needs} |")
+    return "\n".join(rows) + "\n"
+
+
+def verify_models() -> str:
+    """Return the table of the models of the checks: name, claim, assumptions, doubts by name."""
+    from kproxy.verify import checks
+
+    rows = ["| check | claim | assumes | doubts |", "|---|---|---|---|"]
+    for one in checks().values():
+        doubts = ", ".join(f"`{doubt}`" for doubt in one.doubts)
+        rows.append(f"| `{one.name}` | {one.claim} | {one.assumes} | {doubts} |")
+    return "\n".join(rows) + "\n"
+
+
+def verify_doubts() -> str:
+    """Return the table of the doubts of checks: name and text."""
+    from kproxy.verify.checks import table
+
+    rows = ["| doubt | other cause of a finding |", "|---|---|"]
+    rows += [f"| `{name}` | {text} |" for name, text in table()["doubts"].items()]
     return "\n".join(rows) + "\n"

@@ -181,7 +181,7 @@ class AcknowledgedCheck(HistoryCheck):
                 "acknowledged with acks all")  # fmt: skip
         shown = (written, f"base_offset {base}, up to {known.lasts[at_time]}"), (
             read.witness, f"high watermark {read.high_watermark}")  # fmt: skip
-        self.violation("watermark-behind", read.place, says, ("follower", "anew"), *shown, level="suspect")
+        self.violation("watermark-behind", read.place, says, ("follower", "anew", "unclean"), *shown, level="suspect")
 
     def hole(self, known: AcknowledgedWrites, read: ReadFact, first: int, last: int) -> None:
         """Look for known batches in a hole of a response."""
@@ -208,7 +208,8 @@ class AcknowledgedCheck(HistoryCheck):
             place,
             f"a batch of {number_of(batch.batch.identity.records, 'record')} was {was} at offset {base}, and a later "
             f"response from {start} on continues after it without it",
-            ("compaction",) if hole.log_start >= 0 else ("compaction", "retention"),
+            # A leader that lacks records gives their offsets to others: truncation leaves no holes.
+            ("compaction", "anew") if hole.log_start >= 0 else ("compaction", "anew", "retention"),
             (seen, f"base_offset {base}" if batch.written is not None else f"a batch at {base}"),
             (witness, f"from {start}: a batch at {hole.next}, none at {base}"),
             batch=BatchInQuestion(place, [(seen.number, base), (witness.number, None)]),

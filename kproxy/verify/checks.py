@@ -19,12 +19,7 @@ CheckDetail = Literal["fields", "headers", "records"]
 
 @dataclass(frozen=True, slots=True)
 class CheckDefinition:
-    """Definition of a check.
-
-    `level`: the highest level of its findings. `doubts`: names of other explanations of its findings. `silent`: cases
-    without findings. `apis`: APIs of the exchanges that it reads. `detail`: part of the exchanges that it needs.
-    `events`: facts that request events lack. `fails`: the lowest level that fails a verification by default.
-    """
+    """Check as users read of it; its fields are those of checks.yaml, where they are described."""
 
     name: str
     level: FindingLevel
@@ -35,6 +30,8 @@ class CheckDefinition:
     silent: str = ""
     events: str = ""
     fails: FindingLevel = "proved"
+    claim: str = ""
+    assumes: str = ""
 
     @property
     def not_proved(self) -> str:
@@ -56,7 +53,7 @@ def checks() -> Mapping[str, CheckDefinition]:
         apis, doubts = tuple(entry["apis"]), tuple(entry.get("doubts", ()))
         found[name] = CheckDefinition(
             name, entry["level"], entry["definition"], entry["detail"], apis, doubts,
-            silent=entry.get("silent", ""), events=entry.get("events", ""), fails=entry.get("fails", "proved"),
+            **{key: entry[key] for key in ("silent", "events", "fails", "claim", "assumes") if key in entry},
         )  # fmt: skip
     return MappingProxyType(found)
 

@@ -1,11 +1,13 @@
-"""Checks of a group's commits: that they are kept, do not go back, and are of what somebody had read."""
+"""Checks of a group's commits: they are kept, do not go back, and are below the offsets that clients have read."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from .facts import (
+    ALL_REPLICAS,
     LAST_OFFSET,
     CommitFact,
     CommitToldFact,
@@ -14,11 +16,13 @@ from .facts import (
     OffsetToldFact,
     PartitionPlace,
     ReadFact,
+    WriteFact,
 )
 from .finding import Evidence
 from .history_check import CheckState, FactHandler, HistoryCheck
 from .recent import RecentMap
 from .suspicion import Suspicion
+from .topics import OFFSETS_LOG
 
 MOST_COMMITTED = 100_000
 """Partitions of groups whose commits are remembered."""
@@ -31,6 +35,8 @@ RETENTION_BY_BROKER = 5
 """Version of OffsetCommit from which on clients do not say for how long a commit is kept, which may be 0."""
 NO_COMMIT = -1
 MOST_PARTITIONS = 100_000
+MOST_BEYOND = 8
+"""Commits beyond what was read, of one partition, that later writes may prove to be beyond the log end."""
 
 CommitKey = tuple[str, PartitionPlace]
 
@@ -50,6 +56,24 @@ class CommittedOffsets:
     era: int = 0
 
 
+@dataclass(slots=True)
+class KnownEnd:
+    """End of a partition in the record. `received`: highest offset that some client has read up to, or received in a
+    response. `end`: highest end of the log. `open`: records of writes with an unknown offset. `looked`: some client has
+    read records. `transactions`: markers may follow the end. `beyond`: suspicions, each with its commit."""
+
+    received: int = 0
+    end: int = 0
+    open: int = 0
+    looked: bool = False
+    transactions: bool = False
+    beyond: deque[tuple[Suspicion, CommitFact]] = field(default_factory=lambda: deque(maxlen=MOST_BEYOND))
+
+    def has(self, offset: int) -> None:
+        """Take in an offset of the log that a client has received."""
+        self.received, self.end = max(self.received, offset), max(self.end, offset)
+
+
 def weight_of(known: CommittedOffsets) -> int:
     """Return how many bytes the commits of a group's partition take, roughly."""
     return 800 + 700 * (len(known.last) + len(known.open)) + 900 * len(known.told)
@@ -65,7 +89,9 @@ class CommitsCheck(HistoryCheck):
         self.committed: RecentMap[CommitKey, CommittedOffsets] = self.recent(
             MOST_COMMITTED, CommittedOffsets, weight_of
         )
-        self.ends: RecentMap[PartitionPlace, list[int]] = self.recent(MOST_PARTITIONS, list[int])
+        self.ends: RecentMap[PartitionPlace, KnownEnd] = self.recent(
+            MOST_PARTITIONS, KnownEnd, lambda known: 500 + 2000 * len(known.beyond)
+        )
         self.group_eras: RecentMap[str, list[int]] = self.recent(MOST_PARTITIONS, lambda: [0])
         self.groups: RecentMap[str, list[int]] = self.recent(MOST_PARTITIONS, list[int])
 
@@ -77,6 +103,7 @@ class CommitsCheck(HistoryCheck):
             ForgottenFact: self.forgotten,
             ReadFact: self.read,
             OffsetToldFact: self.offset_told,
+            WriteFact: self.written,
         }
 
     # ---- what is kept
@@ -112,7 +139,7 @@ class CommitsCheck(HistoryCheck):
                 known.too_many = True
             else:
                 known.open.append(fact)
-            self.know_end(fact.place, fact.offset)
+            self.commits(fact)
             return
         self.state.counts["commits"] += 1
         self.groups[fact.group]
@@ -133,7 +160,7 @@ class CommitsCheck(HistoryCheck):
         known = self.of(fact.group, fact.place)
         if known.lowest_told is None or fact.offset < known.lowest_told:
             known.lowest_told = fact.offset
-        self.know_end(fact.place, fact.offset)
+        self.commits(fact)
         if known.too_many or not known.last:
             return
         before = [one for one in known.last if one.witness.before(fact.witness)]
@@ -167,7 +194,11 @@ class CommitsCheck(HistoryCheck):
                 continue
             for told, before in known.told:
                 last = max(before, key=lambda one: one.witness.ended or 0.0)
-                moved = any(one.witness.node != told.witness.node for one in before)
+                doubts = ["elsewhere", "unclean"]
+                if told.offset == NO_COMMIT:
+                    doubts.append("anew")
+                if any(one.witness.node is None or one.witness.node != told.witness.node for one in before):
+                    doubts.append("coordinator")
                 offset = "none" if told.offset == NO_COMMIT else str(told.offset)
                 yield Suspicion(
                     "lost-commit",
@@ -178,8 +209,9 @@ class CommitsCheck(HistoryCheck):
                         Evidence(last.witness, f"commits {last.offset}"),
                         Evidence(told.witness, f"tells {offset}"),
                     ],
-                    ("elsewhere", "coordinator") if moved else ("elsewhere",),
+                    tuple(doubts),
                     place,
+                    logs=(OFFSETS_LOG,),
                 )
 
     # ---- commits that go back, or beyond what was read
@@ -214,39 +246,67 @@ class CommitsCheck(HistoryCheck):
         known.highest, known.lowest_told = fact, None
 
     def read(self, read: ReadFact) -> None:
-        """Note up to where a partition has been read."""
+        """Note up to where a partition was read, and where its log ends."""
+        known = self.ends[read.place]
+        known.end = max(known.end, read.high_watermark, read.log_start)
         if read.batches or read.partial:
-            following = read.following
-            self.know_end(read.place, LAST_OFFSET if following is None else following, read=True)
+            known.looked = True
+            known.has(LAST_OFFSET if read.following is None else read.following)
 
     def offset_told(self, fact: OffsetToldFact) -> None:
-        """Note an offset that somebody was told."""
-        self.know_end(fact.place, fact.offset)
+        """Note an offset in a ListOffsets response."""
+        self.ends[fact.place].has(fact.offset)
 
-    def know_end(self, place: PartitionPlace, offset: int, *, read: bool = False) -> None:
-        """Note the highest offset that a group may know of; it counts once something was read, before which the
-        record tells too little."""
-        end = self.ends[place]
-        if not end:
-            end += [0, 0]
-        end[0] = max(end[0], offset)
-        end[1] += read
+    def written(self, write: WriteFact) -> None:
+        """Note the end of a log by a write, and prove commits beyond it: what is written later has lower offsets.
+
+        A batch with sequences proves nothing, since its base offset may be that of an earlier send.
+        """
+        if write.result == "failed":
+            return
+        known = self.ends[write.place]
+        known.transactions |= any(one.transactional for one in write.batches)
+        if write.base is None:
+            known.open += sum(one.delta + 1 for one in write.batches)
+            return
+        known.end = max(known.end, write.batches[-1].last + 1 if write.batches else write.base)
+        if write.acks != ALL_REPLICAS or any(one.identity.producer_id >= 0 for one in write.batches):
+            return
+        for suspicion, commit in known.beyond:
+            if "unseen" in suspicion.doubts and commit.offset > write.base and commit.witness.before(write.witness):
+                suspicion.level, suspicion.doubts = "proved", ("anew", "unclean")
+                suspicion.evidence.append(Evidence(write.witness, f"base_offset {write.base}"))
+
+    def commits(self, fact: CommitFact | CommitToldFact) -> None:
+        """Note an offset that a client has committed, or that OffsetFetch has returned."""
+        known = self.ends[fact.place]
+        known.received = max(known.received, fact.offset)
 
     def beyond(self, fact: CommitFact) -> None:
-        """Keep a suspicion if a commit is beyond all that anybody had read or been told."""
-        end = self.ends.get(fact.place)
-        if end and end[1]:
+        """Keep a suspicion if a commit is beyond all that clients had read or received.
+
+        An operator may commit any offset of the log, and so may a client that seeks. In a complete record a commit
+        beyond the end of the log is proved.
+        """
+        known = self.ends[fact.place]
+        if known.looked:
             self.compared("commit-beyond", fact.witness)
-        if end and end[1] and fact.offset > end[0]:
-            self.suspect(
-                Suspicion(
-                    "commit-beyond",
-                    "proved",
-                    f"group {fact.group}, {fact.place}",
-                    f"{fact.offset} was committed, and nobody had read or been told more than {end[0]}",
-                    [Evidence(fact.witness, f"commits {fact.offset}")],
-                    ("unseen",),
-                    fact.place,
-                )
+        if known.looked and fact.offset > known.received:
+            of_log = fact.offset > known.end + known.open and not known.transactions
+            limit = (
+                f"the log ended at {known.end}"
+                if of_log
+                else f"no client had read or received more than {known.received}"
             )
-        self.know_end(fact.place, fact.offset)
+            suspicion = Suspicion(
+                "commit-beyond",
+                "proved" if of_log else "suspect",
+                f"group {fact.group}, {fact.place}",
+                f"{fact.offset} was committed, and {limit}",
+                [Evidence(fact.witness, f"commits {fact.offset}")],
+                ("unseen",) if of_log else ("operator", "unseen"),
+                fact.place,
+            )
+            self.suspect(suspicion)
+            known.beyond.append((suspicion, fact))
+        self.commits(fact)

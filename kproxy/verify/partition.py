@@ -47,12 +47,12 @@ class KnownBatch:
 
 @dataclass(slots=True)
 class BatchCopies:
-    """Copies of one batch of a producer without idempotence. `offsets`: where it is. `sends`: the first writes of it;
-    `acknowledged`: how many were; `unanswered`: those that were not."""
+    """Copies of one batch of a producer without idempotence, by their `offsets`. `sends`: the first writes of it.
+    `acknowledged`, `unanswered`: numbers of writes with a base offset, and of those that may be stored or not."""
 
     offsets: tuple[int, ...] = ()
     acknowledged: int = 0
-    unanswered: tuple[Witness, ...] = ()
+    unanswered: int = 0
     sends: tuple[Witness, ...] = ()
     reads: tuple[Witness, ...] = ()
 
@@ -60,16 +60,10 @@ class BatchCopies:
         """Note a write of the batch, and whether it was acknowledged."""
         if ok:
             self.acknowledged += 1
-        elif len(self.unanswered) < MOST_SENDS:
-            self.unanswered += (witness,)
+        else:
+            self.unanswered += 1
         if len(self.sends) < MOST_SENDS:
             self.sends += (witness,)
-
-    @property
-    def sent_again(self) -> int:
-        """Return how many of the writes without an answer their client has certainly sent again: what it had on its way
-        at the same time, or another client sent, may have been meant as another one."""
-        return sum(any(map(one.sent_again_by, self.sends)) for one in self.unanswered)
 
     def add_offset(self, offset: int) -> bool:
         """Note where the batch is; return True if that is a second place."""
@@ -80,14 +74,15 @@ class BatchCopies:
 
 
 class SequencePlace(NamedTuple):
-    """Sequence at an offset. `log_start`: where the log began then, -1 if the exchange does not tell; `loose`: the
-    batch was acknowledged by its leader only."""
+    """Sequence at an offset. `log_start`: where the log began then, -1 if the response has no such field. `loose`: the
+    batch was acknowledged by its leader only. `newest`: highest timestamp of the batch in ms, below 0 for none."""
 
     offset: int
     sequence: int
     witness: Witness
     log_start: int
     loose: bool
+    newest: int
 
 
 @dataclass(slots=True)

@@ -48,6 +48,7 @@ TELLERS: dict[int, FactTeller] = {
     api_keys.DESCRIBE_CONFIGS: topic_facts.told_configs,
     api_keys.ALTER_CONFIGS: topic_facts.altered_configs,
     api_keys.INCREMENTAL_ALTER_CONFIGS: topic_facts.altered_configs,
+    api_keys.ELECT_LEADERS: topic_facts.elected_leaders,
     api_keys.OFFSET_COMMIT: group_facts.commits,
     api_keys.TXN_OFFSET_COMMIT: group_facts.commits,
     api_keys.OFFSET_FETCH: group_facts.told_commits,

@@ -23,7 +23,7 @@ from .finding import BatchInQuestion, Evidence
 from .history_check import CheckState, FactHandler, HistoryCheck
 from .partition import PartitionHistory, SequencePlace, SequenceRange
 from .recent import RecentMap
-from .suspicion import Suspicion
+from .suspicion import SHORTEST_EXPIRY, Suspicion
 
 SEQUENCES = 1 << 31  # sequences wrap around to 0
 HALF_RANGE = SEQUENCES // 2
@@ -61,7 +61,7 @@ class SequencesCheck(HistoryCheck):
         for batch in fact.batches:
             identity = batch.identity
             if identity.producer_id >= 0 and identity.sequence >= 0 and not batch.marker:
-                mine = SequencePlace(batch.base, identity.sequence, fact.witness, fact.log_start, loose)
+                mine = SequencePlace(batch.base, identity.sequence, fact.witness, fact.log_start, loose, batch.newest)
                 new = self.twice(history, fact.place, identity, mine)
                 self.ascends(history, fact.place, identity, mine, new)
         self.partitions.grow(history, before)
@@ -135,7 +135,7 @@ def beside(history: PartitionHistory, identity: BatchIdentity, offset: int, *, u
         same = (other.producer_id, other.epoch) == (identity.producer_id, identity.epoch) and other.sequence >= 0
         if same and witness is not None and not known.batch.marker:
             loose = known.read is None and known.acks != ALL_REPLICAS
-            return SequencePlace(known.batch.base, other.sequence, witness, NOT_TOLD, loose)
+            return SequencePlace(known.batch.base, other.sequence, witness, NOT_TOLD, loose, known.batch.newest)
     return None
 
 
@@ -145,10 +145,15 @@ def offset_of(sequence: SequencePlace) -> int:
 
 
 def doubts_about(lower: SequencePlace, higher: SequencePlace) -> tuple[str, ...]:
-    """Return what else than a broken guarantee may have put two sequences of a producer where they are. A producer
-    begins again once what it wrote is deleted, which it was not if the log began before it when the other one came."""
-    doubts = ["anew"]
-    if not 0 <= higher.log_start <= lower.offset:
+    """Return the lawful causes that two sequences of a producer may have.
+
+    A broker drops the state of a producer some time after the timestamp of its last batch. Before Kafka 2.5 it did so
+    when the records were deleted. Neither has happened if the batches are recent and the log still begins before them.
+    """
+    doubts = ["anew", "unclean"]
+    ended = max(one.witness.ended or one.witness.began for one in (lower, higher))
+    newest = min(lower.newest, higher.newest)
+    if not 0 <= higher.log_start <= lower.offset or newest < 0 or ended - newest / 1000 > SHORTEST_EXPIRY:
         doubts.append("restart")
     if lower.loose or higher.loose:
         doubts.append("truncation")
@@ -243,7 +248,7 @@ class SequenceGapsCheck(HistoryCheck):
                 says = (f"producer {producer_id}, epoch {gap.epoch}: sequence {following} was accepted, and no "
                         f"accepted batch has the {gap.count} sequences from {gap.first} on")  # fmt: skip
                 evidence = [Evidence(gap.before, "the last batch before"), Evidence(gap.after, f"sequence {following}")]
-                doubts = "forgotten", "unseen", "anew"
+                doubts = "restart", "unseen", "anew"
                 yield Suspicion("sequence-gap", "suspect", str(place), says, evidence, doubts, place)
 
 
@@ -292,7 +297,7 @@ class ConnectionOrderCheck(HistoryCheck):
 
     def compare(self, place: PartitionPlace, before: PlacedWrite, write: PlacedWrite) -> None:
         """Keep a suspicion if a write has a lower offset than one that was sent earlier."""
-        doubts = ["anew"]
+        doubts = ["anew", "unclean"]
         if not before.witness.before(write.witness):
             doubts.append("inflight")
         if before.acks != ALL_REPLICAS or write.acks != ALL_REPLICAS:

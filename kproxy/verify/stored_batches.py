@@ -87,7 +87,10 @@ class StoredBatchesCheck(HistoryCheck):
         known = history.batches.get(batch.base)
         if known is not None:
             self.met(place, known, witness, write)
-        if known is not None and (alike(known.batch, batch) or is_resent(known, batch, write)):
+        if known is not None and (
+            alike(known.batch, batch) or is_resent(known, batch, write)
+            or (write is not None and known.written is not None and is_encoded_again(known.batch, batch))
+        ):  # fmt: skip
             self.confirm(history, known, batch, witness, write)
         elif known is not None and write_and_read(known, write) and recast(known, batch, write):
             self.state.recast += known.batch.content is None or batch.content is None
@@ -157,11 +160,13 @@ class StoredBatchesCheck(HistoryCheck):
         twice = write is not None and known.written is not None
         earlier = known.written or known.read
         assert earlier is not None, "a batch is known by an exchange"
-        doubts = ["anew"]
+        doubts = ["anew", "unclean"]
         if is_loose(known, write):
             doubts.append("truncation")
         if not twice and cleaned(known.batch, batch):
             doubts.append("compaction")
+        if not twice and (write is not None or known.read is None) and is_encoded_again(known.batch, batch):
+            doubts.append("encoded")
         if (
             not twice and (known.read is None) == (write is None) and untimed(known.batch, batch)
         ):  # as it was sent, and as it is stored
@@ -188,7 +193,11 @@ class StoredBatchesCheck(HistoryCheck):
         )
 
     def pending(self) -> Iterable[Suspicion]:
-        """Return the batches that are at more offsets than they were acknowledged."""
+        """Return the batches with more offsets than acknowledgements.
+
+        Without idempotence each write may be stored, whether its client sends the batch again by itself, or an
+        application or another process sends an equal one. So only a batch at more offsets than writes is proved.
+        """
         return self._doubled()
 
     def _doubled(self) -> Iterator[Suspicion]:
@@ -196,12 +205,10 @@ class StoredBatchesCheck(HistoryCheck):
             surplus = len(copies.offsets) - copies.acknowledged
             if surplus <= 0 or not copies.sends:
                 continue
-            doubts: tuple[str, ...] = ()
-            if newest < 0:  # without a time, what is equal is one batch
+            doubts: tuple[str, ...] = ("intent",) if surplus <= copies.unanswered else ("unseen",)
+            if newest < 0:  # without a time, equal batches count as one
                 doubts = ("intent", "times")
-            elif copies.sent_again < surplus:  # with as many writes as there are offsets, each may have been meant
-                doubts = ("intent",) if surplus <= len(copies.unanswered) else ("unseen",)
-            sends = len(copies.unanswered) + copies.acknowledged
+            sends = copies.unanswered + copies.acknowledged
             offsets = " and ".join(map(str, sorted(copies.offsets)))
             evidence = [Evidence(one, answer_of(one)) for one in copies.sends[:MOST_TOLD_SENDS]]
             evidence += [Evidence(one, f"brings it, at {offsets}") for one in copies.reads]
@@ -214,7 +221,7 @@ class StoredBatchesCheck(HistoryCheck):
                 evidence,
                 ("anew", *doubts),
                 place,
-                hint="" if doubts else hint_of(copies.sends[0]),
+                hint=hint_of(copies.sends[0]) if doubts == ("intent",) else "",
             )
 
 
@@ -362,12 +369,9 @@ def is_loose(known: KnownBatch, write: WriteFact | None) -> bool:
 
 
 def hint_of(witness: Witness) -> str:
-    """Return what to say of a producer that has sent a batch again."""
+    """Return the advice about a producer of which a batch was sent more than once."""
     producer = f"The producer ({witness.software})" if witness.software else "The producer"
-    return (
-        f"{producer} sent a batch without a producer id again after its answer was lost; "
-        "idempotence would have prevented it."
-    )
+    return f"{producer} has no idempotence, so a batch that is sent again may be stored again."
 
 
 def times(count: int) -> str:
@@ -395,6 +399,12 @@ def is_resent(known: KnownBatch, batch: BatchFact, write: WriteFact | None) -> b
     """Return True if a batch is written in the form in which one was that is stored in another: its producer has sent
     it again, and the broker says where it is."""
     return write is not None and known.sent is not None and alike(known.sent, batch)
+
+
+def is_encoded_again(one: BatchFact, other: BatchFact) -> bool:
+    """Return True if two batches have the same sequences of one producer: brokers take them for one batch, in whatever
+    encoding the producer has sent it again."""
+    return one.identity.producer_id >= 0 and one.identity[1:] == other.identity[1:] and one.delta == other.delta
 
 
 def cleaned(one: BatchFact, other: BatchFact) -> bool:

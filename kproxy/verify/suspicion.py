@@ -1,14 +1,14 @@
-"""Suspicions: what checks found, before it is known how sure it is, and whose record shows it.
+"""Suspicions: findings of checks before their level is decided.
 
-A check names what else a suspicion could be (its *doubts*). What the rest of the record tells clears doubts or makes
-the suspicion void: that a topic is compacted, or has one id, may stand at the record's end. So levels are decided with
-the verdict, and decided again with the next one.
+A check names the other causes that a suspicion may have (its *doubts*). The rest of the record clears doubts or makes
+the suspicion void: the configs or the id of a topic may follow at the record's end. So levels are decided with the
+verdict, and decided again with the next one.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -27,18 +27,22 @@ MOST_KINDS = 64
 """Kinds of comparisons of one check; the first ones are kept."""
 MOST_KEPT = 8
 """Comparisons of one kind; the last ones are kept."""
-NATURAL = frozenset({"compaction", "anew", "retention", "truncation"})
-"""Doubts about what became of a log. They say nothing of an exchange whose bytes differ between client and broker."""
+NATURAL = frozenset(
+    {"compaction", "anew", "retention", "truncation", "unclean", "restart", "race", "encoded"}
+)  # fmt: skip
+"""Doubts about logs and their brokers. They cannot explain a difference between the client's and the broker's bytes."""
 
-OF_ABSENCE = frozenset({"elsewhere", "unseen", "lowered"})
-"""Doubts about exchanges that are not in the record, which a complete one excludes."""
+OF_ABSENCE = frozenset({"elsewhere", "unseen", "lowered", "aborter"})
+"""Doubts about exchanges outside of the record. A complete record excludes them."""
+SHORTEST_EXPIRY = 3600.0
+"""Assumed minimum of producer.id.expiration.ms, in seconds; the default is a day."""
 
 
 @dataclass(slots=True)
 class Suspicion:
-    """Suspicion of one check. `level`: the one that it has once no doubt is left. `age`: seconds between the first and
-    the last of its exchanges, for doubts about time. `void`: it has turned out to be lawful. `any_age`: what explains
-    it may have been long before its exchanges."""
+    """Suspicion of one check. `level`: the one that it has if no doubt is left. `void`: it has turned out to be lawful.
+    `any_age`: its lawful cause may be long before its exchanges. `logs`: topics in which an unclean leader election
+    explains it, if not that of `place`."""
 
     check: str
     level: FindingLevel
@@ -51,10 +55,11 @@ class Suspicion:
     hint: str = ""
     void: bool = False
     any_age: bool = False
+    logs: tuple[str, ...] = ()
 
     @property
     def age(self) -> float:
-        """Return the seconds between the beginning of its first exchange and the end of its last one."""
+        """Return the seconds between the beginning of the first exchange and the end of the last one."""
         times = [one.witness for one in self.evidence]
         return max(one.ended or one.began for one in times) - min(one.began for one in times) if times else 0.0
 
@@ -83,6 +88,8 @@ class Suspicions:
         self.terms, self.topics, self.servers = terms, topics, servers
         self.by_place: dict[tuple[str, str], AlikeSuspicions] = {}
         self.dropped = self.dropped_late = 0
+        self.aborter = False
+        """True if an operator ended a transaction in single partitions, with WriteTxnMarkers."""
 
     def add(self, suspicion: Suspicion) -> None:
         """Keep a suspicion, or count it if there are many like it."""
@@ -149,19 +156,23 @@ class Suspicions:
                     left.append(doubt)
                 elif self.topics.may_be_another(topic, witnesses):
                     left.append("anew")  # the claim may be about another topic of this name
-            elif doubt == "anew":
-                if self.topics.may_be_another(topic, witnesses):
-                    left.append(doubt)
-            elif doubt == "retention":
-                if not self.terms.retention.get(topic, 0.0) > suspicion.age:
-                    left.append(doubt)
-            elif not (doubt in OF_ABSENCE and self.terms.proves_absence()):
+            elif not self.clears(doubt, suspicion, topic, witnesses):
                 left.append(doubt)
         if not self.servers.one_cluster and (suspicion.doubts or len({one.connection for one in witnesses}) > 1):
             left.append("clusters")
         if self.terms.clock.back and are_close(witnesses, self.terms.clock.back):
             left.append("clock")
         return list(dict.fromkeys(left))
+
+    def clears(self, doubt: str, suspicion: Suspicion, topic: str, witnesses: Sequence[Witness]) -> bool:
+        """Return True if the record excludes a doubt about a suspicion. `topic`: the one that it is about."""
+        if doubt == "anew":
+            return not self.topics.may_be_another(topic, witnesses)
+        if doubt == "unclean":
+            return all(self.topics.is_clean(log, witnesses) for log in suspicion.logs or (topic,))
+        if doubt == "retention":
+            return self.terms.retention.get(topic, 0.0) > suspicion.age + self.terms.clock.back
+        return doubt in OF_ABSENCE and self.terms.proves_absence() and not (doubt == "aborter" and self.aborter)
 
 
 class Comparisons:

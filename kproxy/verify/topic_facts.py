@@ -1,4 +1,4 @@
-"""Facts about topics: their ids and configs, and that they were deleted."""
+"""Facts about topics: their ids, their configs, and that they were deleted."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ from .facts import ConfigsAlteredFact, Fact, ForgottenFact, LeaderEpochFact, Top
 from .log_facts import id_text
 from .read_exchange import ReadExchange, codes
 
-TOPIC_RESOURCE = 2
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 POLICY = "cleanup.policy"
 COMPACT = "compact"
+UNCLEAN = "unclean.leader.election.enable"
+OFF = "false"
+BROKER_DEFAULTS = (f"log.{POLICY}", UNCLEAN)
+UNCLEAN_ELECTION = 1
 OVERWRITTEN = FILLER.decode()
 GONE = codes("NONE", "REQUEST_TIMED_OUT", "UNKNOWN_SERVER_ERROR")
 
@@ -35,7 +39,7 @@ def told_topics(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def created_topics(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield what CreateTopics tells: the topic is a new one, and has these configs."""
+    """Yield the topics that CreateTopics has made, with their ids and configs."""
     if exchange.request.get("validate_only"):
         return
     asked = {one["name"]: one for one in exchange.request["topics"] or ()}
@@ -43,10 +47,10 @@ def created_topics(exchange: ReadExchange) -> Iterator[Fact]:
         name = exchange.topic(topic["name"])
         if not name or topic["error_code"]:
             continue
-        wanted = compacted_by((asked.get(topic["name"]) or {}).get("configs"))
-        told = compacted_by(topic.get("configs"))
+        wanted, told = (asked.get(topic["name"]) or {}).get("configs"), topic.get("configs")
+        compacted, unclean = (by(wanted) if by(told) is None else by(told) for by in (compacted_by, unclean_by))
         yield TopicToldFact(
-            exchange.witness, name, id_text(topic.get("topic_id")), wanted if told is None else told, made=True
+            exchange.witness, name, id_text(topic.get("topic_id")), compacted, made=True, unclean=unclean
         )
 
 
@@ -73,35 +77,60 @@ def named(exchange: ReadExchange, name: str | None, topic_id: UUID | None) -> st
 
 
 def told_configs(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield what DescribeConfigs tells of topics."""
+    """Yield the configs of topics in a DescribeConfigs response."""
     for resource in (exchange.response or {}).get("results") or ():
         name = exchange.topic(resource["resource_name"])
-        compacted = compacted_by(resource["configs"])
-        if resource["resource_type"] == TOPIC_RESOURCE and name and compacted is not None:
-            yield TopicToldFact(exchange.witness, name, "", compacted)
+        compacted, unclean = compacted_by(resource["configs"]), unclean_by(resource["configs"])
+        if resource["resource_type"] == TOPIC_RESOURCE and name and (compacted, unclean) != (None, None):
+            yield TopicToldFact(exchange.witness, name, "", compacted, unclean=unclean)
 
 
 def altered_configs(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield the topics that AlterConfigs or IncrementalAlterConfigs compact: they may lack records afterwards.
+    """Yield the topics that AlterConfigs or IncrementalAlterConfigs give configs under which records may be lost.
 
-    A policy that is deleted or overwritten may be any. AlterConfigs deletes the configs that it does not list.
+    A value that is deleted or overwritten may be any. AlterConfigs deletes the configs that it does not list.
     """
     for resource in exchange.request["resources"] or ():
+        configs = resource["configs"] or ()
+        if resource["resource_type"] == BROKER_RESOURCE and any(one["name"] in BROKER_DEFAULTS for one in configs):
+            yield ConfigsAlteredFact(exchange.witness)
         name = exchange.topic(resource["resource_name"])
         if resource["resource_type"] != TOPIC_RESOURCE or not name:
             continue
-        configs = resource["configs"] or ()
-        listed = any(config["name"] == POLICY for config in configs)
-        if compacted_by(configs):
-            yield TopicToldFact(exchange.witness, name, "", compacted=True)
-        elif compacted_by(configs) is None and (listed or exchange.key == ALTER_CONFIGS):
-            yield ConfigsAlteredFact(exchange.witness)
+        compacted, unclean = compacted_by(configs), unclean_by(configs)
+        if compacted or unclean:
+            yield TopicToldFact(exchange.witness, name, "", compacted or None, unclean=unclean or None)
+        listed = {one["name"] for one in configs}
+        unknown = [("compacted", POLICY)] * (compacted is None) + [("unclean", UNCLEAN)] * (unclean is None)
+        altered = tuple(one for one, config in unknown if exchange.key == ALTER_CONFIGS or config in listed)
+        if altered:
+            yield ConfigsAlteredFact(exchange.witness, altered)
+
+
+def elected_leaders(exchange: ReadExchange) -> Iterator[Fact]:
+    """Yield the topics of an unclean leader election that an operator requested, whatever their configs are."""
+    if exchange.request.get("election_type") != UNCLEAN_ELECTION:
+        return
+    topics = exchange.request["topic_partitions"]
+    if topics is None:  # all of the cluster
+        yield ConfigsAlteredFact(exchange.witness, ("unclean",))
+    for name in filter(None, (exchange.topic(one["topic"]) for one in topics or ())):
+        yield TopicToldFact(exchange.witness, name, "", unclean=True)
 
 
 def compacted_by(configs: Any) -> bool | None:
     """Return whether these configs compact a topic; None if they have no policy, or its value is overwritten."""
-    for config in configs or ():
-        value = config.get("value")
-        if config["name"] == POLICY and isinstance(value, str) and value.strip(OVERWRITTEN):
-            return COMPACT in value
-    return None
+    value = value_of(configs, POLICY)
+    return None if value is None else COMPACT in value
+
+
+def unclean_by(configs: Any) -> bool | None:
+    """Return whether these configs permit unclean leader elections; None as for `compacted_by`."""
+    value = value_of(configs, UNCLEAN)
+    return None if value is None else value.lower() != OFF
+
+
+def value_of(configs: Any, name: str) -> str | None:
+    """Return the value of the config of this name; None if it is missing or overwritten."""
+    values = (one.get("value") for one in configs or () if one["name"] == name)
+    return next((one for one in values if isinstance(one, str) and one.strip(OVERWRITTEN)), None)

@@ -1,5 +1,5 @@
-"""Knowledge of topics that decides whether a finding may have a lawful reason: their ids, and whether they are
-compacted, each with the time in which it is known."""
+"""Knowledge of topics that decides whether a finding may have a lawful cause: ids, and configs that permit the loss of
+records, each with the time for which it is known."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from .terms import CONFIG_APIS, TOPIC_APIS, VerifyTerms
 
 MOST_TOPICS = 100_000
 MOST_IDS = 4
+COORDINATORS_LOGS = OFFSETS_LOG, TRANSACTIONS_LOG = "__consumer_offsets", "__transaction_state"
+"""Topics that brokers create, and that no client deletes past a record."""
 BY_ID = {"Fetch": 13, "Produce": 13, "ShareFetch": 0}
 """Versions from which on requests name topics by their ids, so that they are certainly about the topic of this id."""
 
@@ -41,13 +43,30 @@ class ToldStretch:
 
 
 @dataclass(slots=True)
+class ToldSetting:
+    """Config of a topic under which its log may lack records. `on`: some exchange set or returned a value that permits
+    it; `off`: when responses had one that does not, None for never."""
+
+    on: bool = False
+    off: ToldStretch | None = None
+
+    def learn(self, value: bool | None, witness: Witness) -> None:
+        """Take in a value; None: the exchange has none."""
+        if value:
+            self.on = True
+        elif value is not None:
+            self.off = self.off or ToldStretch()
+            self.off.tell(witness)
+
+
+@dataclass(slots=True)
 class TopicKnowledge:
-    """Topic as answers told it. `ids`: when each of them was told. `compacted`: somebody told that it is;
-    `not_compacted`: when it was told that it is not. `made`, `deleted`: it was, in this record."""
+    """Topic in the responses of a record. `ids`: when each of them was returned. `made`, `deleted`: CreateTopics or
+    DeleteTopics did it in this record."""
 
     ids: dict[str, ToldStretch] = field(default_factory=dict)
-    compacted: bool = False
-    not_compacted: ToldStretch | None = None
+    compacted: ToldSetting = field(default_factory=ToldSetting)
+    unclean: ToldSetting = field(default_factory=ToldSetting)
     made: bool = False
     deleted: bool = False
 
@@ -59,21 +78,18 @@ class KnownTopics:
 
     def __init__(self, terms: VerifyTerms, room: SharedRoom | None = None) -> None:
         self.terms = terms
-        self.altered = ToldStretch()
-        """Time in which configs were altered that are not in the record."""
+        self.altered = {"compacted": ToldStretch(), "unclean": ToldStretch()}
+        """For each setting the time in which it was altered to an unknown value."""
         self.by_name: RecentMap[str, TopicKnowledge] = RecentMap(
-            MOST_TOPICS, TopicKnowledge, room=room, weigh=lambda topic: 1000 + 300 * len(topic.ids)
+            MOST_TOPICS, TopicKnowledge, room=room, weigh=lambda topic: 1500 + 300 * len(topic.ids)
         )
 
     def learn(self, fact: TopicToldFact) -> bool:
-        """Take in what an answer tells; return True if it tells another id than before: the topic was made anew."""
+        """Take in a response; return True if it has another id than before: the topic was deleted and created again."""
         topic = self.by_name[fact.topic]
         topic.made = topic.made or fact.made
-        if fact.compacted:
-            topic.compacted = True
-        elif fact.compacted is not None:
-            topic.not_compacted = topic.not_compacted or ToldStretch()
-            topic.not_compacted.tell(fact.witness)
+        topic.compacted.learn(fact.compacted, fact.witness)
+        topic.unclean.learn(fact.unclean, fact.witness)
         return bool(fact.topic_id) and self.named(fact.topic, fact.topic_id, fact.witness)
 
     def named(self, name: str, topic_id: str, witness: Witness) -> bool:
@@ -97,23 +113,35 @@ class KnownTopics:
 
         `ever`: or at any time before them.
         """
-        if name in self.terms.compacted:
-            return True
         topic = self.by_name.get(name)
+        if name in self.terms.compacted or (topic is not None and topic.compacted.on):
+            return True
         if name in self.terms.not_compacted:
-            return topic is not None and topic.compacted
-        if topic is None or topic.compacted or topic.not_compacted is None:
-            return True if topic is not None and topic.compacted else None
-        if self.terms.proves_absence(CONFIG_APIS | TOPIC_APIS):
             return False
-        told = topic.not_compacted
-        known = (topic.made or not ever) and all(map(told.holds, witnesses)) and not self.altered.meets(told)
-        return False if known and not self.may_be_another(name, witnesses) else None
+        if topic is None or not self.is_off(name, "compacted", witnesses):
+            return None
+        return False if topic.made or not ever or self.terms.proves_absence(CONFIG_APIS | TOPIC_APIS) else None
+
+    def is_clean(self, name: str, witnesses: Sequence[Witness]) -> bool:
+        """Return True if a topic certainly had no unclean leader election during these exchanges."""
+        topic = self.by_name.get(name)
+        return topic is not None and self.is_off(name, "unclean", witnesses)
+
+    def is_off(self, name: str, setting: str, witnesses: Sequence[Witness]) -> bool:
+        """Return True if a setting of a topic was certainly off during these exchanges."""
+        topic, altered = self.by_name[name], self.altered[setting]
+        known = topic.compacted if setting == "compacted" else topic.unclean
+        told = known.off
+        if known.on or told is None or self.may_be_another(name, witnesses):
+            return False
+        if self.terms.proves_absence(CONFIG_APIS | TOPIC_APIS):
+            return altered.since == math.inf
+        return all(map(told.holds, witnesses)) and not altered.meets(told)
 
     def may_be_another(self, name: str, witnesses: Sequence[Witness]) -> bool:
         """Return True if a topic of this name may have been made anew while these exchanges were."""
         topic = self.by_name.get(name)
-        if self.terms.proves_absence(TOPIC_APIS):
+        if self.terms.proves_absence(TOPIC_APIS) or name in COORDINATORS_LOGS:
             return topic is not None and (topic.deleted or len(topic.ids) > 1)
         if topic is None or len(topic.ids) != 1:
             return True

@@ -6,12 +6,15 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kproxy.wire.table.api_keys import WRITE_TXN_MARKERS
+
 from .facts import (
     Fact,
     FencedFact,
     PartitionPlace,
     ProducerFact,
     ReadFact,
+    RequestFact,
     TransactionEnd,
     TransactionEndFact,
     Witness,
@@ -20,7 +23,8 @@ from .facts import (
 from .finding import Evidence
 from .history_check import CheckState, FactHandler, HistoryCheck
 from .recent import RecentMap
-from .suspicion import Suspicion
+from .suspicion import SHORTEST_EXPIRY, Suspicion
+from .topics import TRANSACTIONS_LOG
 
 SENT_AGAIN = 5
 """Version of EndTxn from which on one that is sent again is answered as the first one was."""
@@ -32,6 +36,8 @@ MOST_EXPECTED = 32
 MOST_UNSURE = 32
 """Suspicions about one producer that a later end of a transaction may make sure."""
 
+OF_ENDS = ("aborter", "unclean")
+"""Lawful causes of two ends of one transaction: an operator aborts it in one partition, or its end was lost."""
 MarkerPlace = tuple[PartitionPlace, int, Witness]
 """Partition and offset of a marker, with the exchange that brought it."""
 
@@ -92,7 +98,12 @@ class TransactionsCheck(HistoryCheck):
             WriteFact: self.written,
             TransactionEndFact: self.ended,
             ReadFact: self.read,
+            RequestFact: self.requested,
         }
+
+    def requested(self, fact: RequestFact) -> None:
+        """Note a WriteTxnMarkers: an operator aborts a transaction in one partition."""
+        self.state.suspicions.aborter |= fact.key == WRITE_TXN_MARKERS
 
     def given(self, fact: ProducerFact) -> None:
         """Note that older epochs of a producer id are fenced."""
@@ -114,14 +125,19 @@ class TransactionsCheck(HistoryCheck):
                 continue
             identity = batch.identity
             producer = self.producers[identity.producer_id]
-            self.behind_fence(producer, identity.producer_id, identity.epoch, write.witness, str(write.place))
+            self.behind_fence(producer, identity.producer_id, identity.epoch, write.witness, write.place)
             if write.base is not None:
                 producer.writes.append((write.place, batch.last, write.witness))
 
     def behind_fence(
-        self, producer: ProducerHistory, producer_id: int, epoch: int, witness: Witness, what: str
+        self, producer: ProducerHistory, producer_id: int, epoch: int, witness: Witness, place: PartitionPlace | None
     ) -> None:
-        """Keep a suspicion if an epoch was accepted although it had been fenced before."""
+        """Keep a suspicion if an epoch was accepted although it had been fenced before. `place`: the partition that was
+        written; None for the end of a transaction.
+
+        A partition knows the fence by its marker. It accepts the epoch if it is of a new topic, has lost the marker, or
+        has forgotten the producer.
+        """
         earlier = [one for one in producer.fences if one.witness.before(witness)]
         if earlier:
             self.compared("zombie-write", earlier[-1].witness, witness)
@@ -129,6 +145,12 @@ class TransactionsCheck(HistoryCheck):
         if not fences:
             return
         fence = max(fences, key=lambda one: one.certain)
+        doubts = ["unclean"] if place is None else ["unclean", "anew"]
+        if not fence.certain:
+            doubts.append("race")
+        if place is not None and (witness.ended or witness.began) - fence.witness.began > SHORTEST_EXPIRY:
+            doubts.append("restart")
+        what = "end its transaction" if place is None else str(place)
         self.suspect(
             Suspicion(
                 "zombie-write",
@@ -136,7 +158,9 @@ class TransactionsCheck(HistoryCheck):
                 f"producer {producer_id}",
                 f"{witness.api} ({what}) with epoch {epoch} was accepted behind a fence at epoch {fence.epoch}",
                 [Evidence(fence.witness, f"epoch {fence.epoch}"), Evidence(witness, f"epoch {epoch}, accepted")],
-                () if fence.certain else ("race",),
+                tuple(doubts),
+                place,
+                logs=(TRANSACTIONS_LOG,) if place is None else (TRANSACTIONS_LOG, place.topic),
             )
         )
 
@@ -155,7 +179,7 @@ class TransactionsCheck(HistoryCheck):
             if (
                 fact.witness.version < SENT_AGAIN
             ):  # else it may be one that was sent again, which has the epoch of before
-                self.behind_fence(producer, fact.producer_id, fact.epoch, fact.witness, "end its transaction")
+                self.behind_fence(producer, fact.producer_id, fact.epoch, fact.witness, None)
             for place, offset, witness in producer.writes:
                 if witness.before(fact.witness):
                     producer.expected[place].append((offset, witness, fact))
@@ -199,7 +223,7 @@ class TransactionsCheck(HistoryCheck):
         """Leave a doubt about markers of an epoch until a later transaction is known to have one of its own, too: if
         the cluster's transaction version was lowered, a transaction of this very epoch may have ended with it."""
         if epoch <= producer.own_to:
-            suspicion.doubts = ()
+            make_sure(suspicion)
         elif len(producer.unsure) < MOST_UNSURE:
             producer.unsure.append((suspicion, epoch))
 
@@ -208,7 +232,7 @@ class TransactionsCheck(HistoryCheck):
         producer.own_to = max(producer.own_to, epoch)
         for suspicion, of_epoch in producer.unsure:
             if of_epoch <= producer.own_to:
-                suspicion.doubts = ()
+                make_sure(suspicion)
         producer.unsure = [one for one in producer.unsure if one[1] > producer.own_to]
 
     def expectations(self, producer: ProducerHistory, place: PartitionPlace) -> None:
@@ -241,7 +265,8 @@ class TransactionsCheck(HistoryCheck):
                     Evidence(other[2], f"{opposite} at {other[0]}, offset {other[1]}"),
                     Evidence(witness, f"{end} at {place}, offset {offset}"),
                 ],
-                ("lowered",),
+                ("lowered", *OF_ENDS),
+                logs=(TRANSACTIONS_LOG, place.topic, other[0].topic),
             )
         )
 
@@ -268,6 +293,13 @@ class TransactionsCheck(HistoryCheck):
                 f"producer {fact.producer_id}",
                 f"the producer was told that its transaction is {told}, and {place} has a marker of the other end",
                 evidence if write is None else [write, *evidence],
-                ("lowered",) if write is None else ("unseen",),
+                ("lowered", *OF_ENDS) if write is None else ("unseen", "anew", *OF_ENDS),
+                place,
+                logs=(TRANSACTIONS_LOG, place.topic),
             )
         )
+
+
+def make_sure(suspicion: Suspicion) -> None:
+    """Clear the doubt whether the epoch is of one transaction."""
+    suspicion.doubts = tuple(one for one in suspicion.doubts if one != "lowered")

@@ -68,9 +68,7 @@ def test_what_passes_is_judged(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     monkeypatch.setattr(verify_follow, "SHARE", 0)
     later = [told_names(at=NOON + 120 + second) for second in range(5)]
     verdict, early = followed([*lines([*twice(), *later]), *lines(twice(NOON + 200))])
-    assert [(one.check, one.level) for one in early] == [
-        ("offset-given-twice", "suspect"), ("offset-given-twice", "proved"),
-    ]  # fmt: skip
+    assert [(one.check, one.level) for one in early] == [("offset-given-twice", "suspect")]
     assert [one.times for one in verdict.findings if one.check == "offset-given-twice"] == [2]
     assert capsys.readouterr().err == f"following the proxy at http://there, Ctrl-C ends it\nkproxy: {ENDED}\n"
 
@@ -176,15 +174,15 @@ def verifying(address: str, *words: str) -> Iterator[subprocess.Popen[str]]:
 
 def test_ctrl_c_gives_the_verdict_and_its_exit_code() -> None:
     """Exit code 1 where something was found, whose lines were there before."""
-    with telling(lines(twice())) as address, verifying(address) as process:
+    with telling(lines(twice())) as address, verifying(address, "--fail-on", "suspect") as process:
         assert process.stdout is not None
         first = process.stdout.readline()
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
         assert process.wait(60) == 1
-    assert first == "PROVED   offset-given-twice · orders[0]\n"
+    assert first == "SUSPECT  offset-given-twice · orders[0]\n"
     assert f"the proxy at {address}: " in rest
-    assert "1 finding (1 proved); clean: " in rest
+    assert "1 finding (1 suspect); clean: " in rest
 
 
 def test_a_proxy_that_has_nothing_to_hide() -> None:

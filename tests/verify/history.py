@@ -16,6 +16,7 @@ from kproxy.capture.pairs import BothSides
 from kproxy.cli.verify_input import over
 from kproxy.observe.exchange import Form, ObservedExchange
 from kproxy.verify import Verdict, Verifier, VerifyTerms
+from kproxy.verify.topics import COORDINATORS_LOGS
 from kproxy.verify.view import ViewVerifier
 from kproxy.wire.codec import structs
 from kproxy.wire.records import Control, Producer, Record, encode_batch, encode_control
@@ -72,13 +73,16 @@ def records_in(data: bytes) -> int:
 
 class History:
     """History of exchanges. `known`: Metadata has the topic's id first and last; otherwise it may be another topic.
-    `compacted`: the policy in DescribeConfigs first and last; None for no DescribeConfigs. `by_clock`: the record is in
+    `compacted`: the policy in DescribeConfigs first and last; None for no DescribeConfigs. `unclean`: the election
+    setting there, None for none. `by_clock`: the record is in
     the order of the times; otherwise in that of the calls. `strangers`: responses without a request, at its end."""
 
-    def __init__(self, *, known: bool = True, compacted: bool | None = False, by_clock: bool = True) -> None:
+    def __init__(
+        self, *, known: bool = True, compacted: bool | None = False, unclean: bool | None = False, by_clock: bool = True
+    ) -> None:
         self.pairs: list[BothSides] = []
         self.by_clock = by_clock
-        self.known, self.compacted, self.over = known, compacted, False
+        self.known, self.compacted, self.unclean, self.over = known, compacted, unclean, False
         self.strangers = 0
         self.ends: list[tuple[float, int]] = []
         if known:
@@ -113,12 +117,18 @@ class History:
         topic = {"name": TOPIC, "topic_id": topic_id, "partitions": parts}
         self.add(at, "Metadata", 12, {"topics": None}, {"brokers": [], "topics": [topic]}, who=who)
 
-    def configs(self, at: float, compacted: bool) -> None:
-        """Add a DescribeConfigs that tells whether the topic is compacted."""
-        config = {"name": "cleanup.policy", "value": "compact" if compacted else "delete"}
-        asked = {"resources": [{"resource_type": 2, "resource_name": TOPIC, "configuration_keys": None}]}
-        told = {"results": [{"resource_type": 2, "resource_name": TOPIC, "configs": [config]}]}
-        self.add(at, "DescribeConfigs", 2, asked, told)
+    def configs(self, at: float, compacted: bool, *, who: Somebody = CONSUMER) -> None:
+        """Add a DescribeConfigs of the topic, and of the coordinators' topics, which are compacted."""
+        policies = {TOPIC: "compact" if compacted else "delete"} | dict.fromkeys(COORDINATORS_LOGS, "compact")
+        asked, told = [], []
+        for name, policy in policies.items():
+            values = {"cleanup.policy": policy}
+            if self.unclean is not None:
+                values["unclean.leader.election.enable"] = str(self.unclean).lower()
+            configs = [{"name": config, "value": value} for config, value in values.items()]
+            asked.append({"resource_type": 2, "resource_name": name, "configuration_keys": None})
+            told.append({"resource_type": 2, "resource_name": name, "configs": configs})
+        self.add(at, "DescribeConfigs", 2, {"resources": asked}, {"results": told}, who=who)
 
     def write(
         self, at: float, data: bytes, base: int | None = 0, *, error: int = 0, acks: int = -1, who: Somebody = PRODUCER,

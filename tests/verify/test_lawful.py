@@ -36,6 +36,7 @@ def test_a_topic_has_its_id_while_it_was_told_before_and_after() -> None:
             history.read(2, 0, (0, B))
         if other is not None:
             history.metadata(3, other)
+        history.configs(4, compacted=False)
         history.over = True
         assert history.findings() == {"inconsistent-offset": level}
 

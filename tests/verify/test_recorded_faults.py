@@ -48,13 +48,14 @@ def proved(*checks: str) -> dict[str, str]:
 
 
 BEHIND = {"watermark-behind": "suspect"}
+DOUBLED = {"duplicate": "suspect"}
 LOST = {"kind": "disconnect", "at": "response", **PRODUCE_ONCE}
 DROPPED = {"kind": "drop", "what": "response", "then": "close", **PRODUCE_ONCE}
 LATE = {"kind": "error", "error": "REQUEST_TIMED_OUT", "at": "response", **PRODUCE_ONCE}
 WORKLOADS: dict[str, Workload] = {
-    "answer-lost": Workload(LOST, proved("duplicate")),
-    "answer-dropped": Workload(DROPPED, proved("duplicate")),
-    "timed-out-late": Workload(LATE, proved("duplicate")),
+    "answer-lost": Workload(LOST, DOUBLED),
+    "answer-dropped": Workload(DROPPED, DOUBLED),
+    "timed-out-late": Workload(LATE, DOUBLED),
     "answer-lost-idempotent": Workload(LOST, idempotent=True),
     "answer-dropped-idempotent": Workload(DROPPED, idempotent=True),
     "timed-out-late-idempotent": Workload(LATE, idempotent=True),

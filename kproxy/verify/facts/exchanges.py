@@ -54,15 +54,12 @@ class Witness:
         """Return True if this exchange was over when the other began: nothing else is known to be before."""
         return self.ended is not None and self.ended < other.began
 
-    def sent_again_by(self, other: Witness) -> bool:
-        """Return True if `other` may be this request, sent again by the same client once it had no answer to expect:
-        after one that was none, or on another connection."""
-        over = self.before(other) or self.connection != other.connection
-        return over and self.began < other.began and self.client_key == other.client_key
-
     @property
     def client_key(self) -> tuple[str, str]:
-        """Return the address, without its port, and the client id, which a client's connections have in common."""
+        """Return the address, without its port, and the client id, which a client's connections have in common.
+
+        Many processes may share both, so they do not identify a client, and prove nothing.
+        """
         return self.connection[0].rpartition(":")[0], self.client
 
 

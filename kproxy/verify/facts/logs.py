@@ -162,18 +162,25 @@ class LeaderEpochFact(PartitionFact):
 
 @dataclass(slots=True, eq=False)
 class TopicToldFact(Fact):
-    """Topic as an answer tells it. `topic_id`: as text, empty where it is not told. `compacted`: None, not told.
-    `made`: the answer is that it was made."""
+    """Topic in a response. `topic_id`: as text, empty if the response has none. `compacted`, `unclean`: cleanup.policy
+    contains compact, unclean.leader.election.enable is true; None if the response has no value. `made`: CreateTopics
+    made it."""
 
     topic: str
     topic_id: str = ""
     compacted: bool | None = None
     made: bool = False
+    unclean: bool | None = None
 
 
 @dataclass(slots=True, eq=False)
 class ConfigsAlteredFact(Fact):
-    """Change of configs of which the record does not tell what it was: any topic may be compacted from then on."""
+    """Change of configs to unknown values: any topic may be compacted, or have unclean elections, after it.
+
+    `settings`: those of "compacted" and "unclean" that it may have changed.
+    """
+
+    settings: tuple[str, ...] = ("compacted", "unclean")
 
 
 @dataclass(slots=True, eq=False)

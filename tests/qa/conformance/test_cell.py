@@ -35,9 +35,7 @@ def test_librdkafka_after_a_lost_answer(kafka: Kafka) -> None:
     assert found.counts["sent"] == found.counts["acknowledged"] == 30
     assert found.counts["stored"] > 30
     assert any(FAULT in row and "Produce v10" in row for row in found.story)
-    assert found.proved and all("duplicate, as clients" in line and "TOPIC[" in line for line in found.proved), (
-        found.proved
-    )
+    assert found.proved == []  # a producer without idempotence may store a batch twice
 
 
 def test_what_is_no_capture_proves_nothing(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def a_high_watermark_that_goes_back_at_a_node(history: History) -> None:
     history.read(2, 2, high=3)
 
 
-@broken("log-goes-back", level="suspect")
+@broken("log-goes-back")
 def an_end_that_goes_back_in_list_offsets(history: History) -> None:
     history.bound(1, 10)
     history.bound(2, 5)
@@ -37,19 +37,19 @@ def an_end_that_goes_back_at_another_node(history: History) -> None:
     history.bound(2, 5, who=ELSEWHERE)
 
 
-@broken("log-goes-back", level="suspect")
+@broken("log-goes-back")
 def a_log_start_that_goes_back(history: History) -> None:
     history.read(1, 5, high=9, start=5)
     history.read(2, 5, high=9, start=3)
 
 
-@broken("log-goes-back", level="suspect")
+@broken("log-goes-back")
 def a_log_start_below_deleted_records(history: History) -> None:
     history.delete_records(1, 5)
     history.read(2, 5, high=9, start=4)
 
 
-@broken("log-goes-back", level="suspect")
+@broken("log-goes-back")
 def a_write_below_a_high_watermark(history: History) -> None:
     history.read(1, 10, high=10)
     history.write(2, A, 4)
@@ -105,14 +105,14 @@ def bounds_of_a_topic_that_was_created_again(history: History) -> None:
     history.read(6, 0, (0, B), high=2, start=0, epoch=0)
 
 
-@broken("out-of-range", level="suspect")
+@broken("out-of-range")
 def a_refused_read_of_an_acknowledged_record(history: History) -> None:
     history.write(1, A, 0)
     history.refused_read(2, 1)
     history.read(3, 0, (0, A))
 
 
-@broken("out-of-range", level="suspect")
+@broken("out-of-range")
 def a_refused_read_at_the_end_of_acknowledged_records(history: History) -> None:
     history.write(1, A, 0)
     history.refused_read(2, 2)
@@ -155,7 +155,7 @@ def a_refused_read_of_a_record_of_the_leader_only(history: History) -> None:
     history.read(4, 0)
 
 
-@broken("deleted-read", level="suspect")
+@broken("deleted-read")
 def deleted_records_that_are_read(history: History) -> None:
     history.read(1, 0, (0, A), (2, B))
     history.delete_records(2, 2)

@@ -183,14 +183,20 @@ def a_retry_of_a_batch_that_the_broker_compressed(history: History) -> None:
 # ---- duplicate
 
 
-@broken("duplicate")
+@broken("duplicate", terms={"complete": True}, compacted=None)
+def a_batch_at_more_offsets_than_writes(history: History) -> None:
+    history.write(1, A, 0)
+    history.read(2, 0, (0, A), (2, A))
+
+
+@broken("duplicate", level="suspect")
 def a_batch_that_was_sent_again_on_another_connection(history: History) -> None:
     history.write(1, A, None)
     history.write(2, A, 2, who=OTHER)
     history.read(3, 0, (0, A), (2, A))
 
 
-@broken("duplicate")
+@broken("duplicate", level="suspect")
 def a_batch_that_was_sent_again_after_a_timeout(history: History) -> None:
     """After REQUEST_TIMED_OUT the batch may be stored. The share group gets it twice."""
     history.write(1, A, 0, error=7)

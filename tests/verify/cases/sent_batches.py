@@ -143,13 +143,13 @@ def another_batch_with_the_sequence_of_a_refused_one(history: History) -> None:
     history.read(2, 0, (0, sent(0, b"small")))
 
 
-@broken("realtime-order", level="suspect")
+@broken("realtime-order")
 def a_later_write_with_a_lower_offset(history: History) -> None:
     history.write(1, A, 5)
     history.write(2, B, 2, who=OTHER)
 
 
-@broken("realtime-order", level="suspect", terms=COMPLETE)
+@broken("realtime-order", terms=COMPLETE)
 def a_later_idempotent_write_with_a_lower_offset(history: History) -> None:
     history.write(1, A, 5)
     history.write(2, sent(0), 2, who=OTHER)

@@ -48,7 +48,7 @@ def a_committed_transaction_and_an_aborted_one(history: History) -> None:
 # ---- read-beyond-stable
 
 
-@broken("read-beyond-stable")
+@broken("read-beyond-stable", level="suspect")
 def a_batch_beyond_a_stable_offset_that_stays(history: History) -> None:
     """The second response excludes a race: the last stable offset is still below the batch."""
     history.read(1, 0, (0, DATA), committed=True, stable=0)
