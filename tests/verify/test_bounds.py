@@ -7,12 +7,14 @@ from random import Random
 import pytest
 
 from kproxy.observe.exchange import Form, Frame
-from kproxy.verify import Verifier, VerifyTerms, verify
+from kproxy.verify import Verifier, VerifyTerms, acknowledged, stored_batches, verify
+from kproxy.verify.acknowledged import MOST_REFUSED_READS
 from kproxy.verify.facts import BatchFact, BatchIdentity, PartitionPlace
 from kproxy.verify.offsets import KnownOffsets, OffsetIndex
 from kproxy.verify.order import FACT_SIZE
 from kproxy.verify.partition import ENTRY_SIZE, KnownBatch
 from kproxy.verify.recent import RecentMap, SharedRoom
+from kproxy.verify.sequences import MOST_GAPS
 from kproxy.verify.view import ViewVerifier
 from kproxy.wire.table.api_keys import FETCH, PRODUCE
 from tests.support.exchange_factory import Somebody
@@ -225,3 +227,57 @@ def test_what_does_not_fit_is_not_checked() -> None:
     for check in ("aborted-read", "unsupported-version", "skipped-input", "commit-goes-back"):
         assert "for want of memory" in verdict.not_checked[check]
     assert "not all of it was remembered, for want of memory" in verdict.incomplete
+
+
+def sequence(number: int) -> bytes:
+    """Return a batch of producer 7 with this sequence."""
+    return batch(b"%d" % number, producer=(7, 0, number), at=number)
+
+
+def test_refused_reads_of_partition_are_bounded() -> None:
+    history = History()
+    history.write(1, batch(*(b"%d" % number for number in range(2 * MOST_REFUSED_READS))), 0)
+    for number in range(2 * MOST_REFUSED_READS):
+        history.refused_read(2 + number / 100, number)
+    history.read(3, 0)
+    (finding,) = history.verdict().findings
+    assert (finding.check, finding.times) == ("out-of-range", MOST_REFUSED_READS)
+
+
+def test_sequence_gaps_of_producer_are_bounded() -> None:
+    history = History()
+    for number in range(2 * MOST_GAPS):
+        history.write(1 + number, sequence(2 * number), number)
+    verdict = history.verdict()
+    assert [(one.check, one.times) for one in verdict.findings] == [("sequence-gap", MOST_GAPS)]
+    assert "for want of memory" in verdict.not_checked["sequence-gap"]
+
+
+@pytest.mark.parametrize("name", ["MOST_SENT", "MOST_REFUSED", "MOST_UNWRITTEN"])
+def test_sent_batches_beyond_bound_prove_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forgotten write must not make its batch a phantom record."""
+    monkeypatch.setattr(stored_batches, name, 3)
+    history = History()
+    for number in range(6):
+        history.write(1 + number, sequence(number), number)
+    for number in range(6):
+        history.write(8 + number, batch(b"%d" % number), -1, error=10)
+    history.read(
+        20, 0, *((number, sequence(number)) for number in range(6)), *((6 + n, batch(b"%d" % n)) for n in range(6))
+    )
+    verdict = history.verdict(complete=True)
+    assert "proved" not in {one.level for one in verdict.findings}
+    assert "for want of memory" in verdict.not_checked["phantom-record"]
+
+
+def test_attempts_beyond_bound_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forgotten attempt must not make the offset of its retry a violation."""
+    monkeypatch.setattr(acknowledged, "MOST_ATTEMPTS", 2)
+    history = History()
+    for number in range(4):
+        history.write(1 + number / 10, sequence(number), None, who=Somebody(10 + number))
+    history.write(2, batch(b"acknowledged"), 9, who=Somebody(20))
+    history.write(3, sequence(0), 0)
+    verdict = history.verdict(complete=True)
+    assert "proved" not in {one.level for one in verdict.findings}
+    assert "for want of memory" in verdict.not_checked["realtime-order"]
