@@ -114,9 +114,10 @@ class LogBoundsCheck(HistoryCheck):
 
     def raise_to(self, fact: BoundFact, kind: str, offset: int, scope: Hashable) -> None:
         """Keep a bound if it is higher than all earlier ones in its scope."""
-        key = fact.place, self.partitions.era(fact.place.topic), kind, scope
-        if offset >= 0 and scope is not None and (not self.highest[key] or offset > self.highest[key][0][0]):
-            self.highest[key][:] = [(offset, fact.witness)]
+        if offset >= 0 and scope is not None:
+            highest = self.highest[fact.place, self.partitions.era(fact.place.topic), kind, scope]
+            if not highest or offset > highest[0][0]:
+                highest[:] = [(offset, fact.witness)]
 
     def compare(self, fact: BoundFact, kind: str, offset: int, scopes: list[Scope]) -> None:
         """Compare a bound with the highest earlier one in each scope, and take it in. -1: the response has none."""
