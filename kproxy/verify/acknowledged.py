@@ -278,7 +278,9 @@ class AcknowledgedCheck(HistoryCheck):
             if at_time < 0:
                 continue
             (base, written), last, position = known.writes[at_time], known.lasts[at_time], refused.position
-            doubts = ["anew", "unclean"] + ["follower"] * (written.node != witness.node)
+            doubts = ["anew", "unclean"] + ["follower"] * (
+                not self.state.leads(refused.place, refused.leader_epoch, witness.node)
+            )
             doubts += ["old-start"] * (witness.connection != refused.witness.connection)
             self.compared("out-of-range", written, refused.witness, witness, place=refused.place, doubts=tuple(doubts))
             if start <= position <= last + 1:

@@ -10,6 +10,7 @@ from .facts import (
     ConfigsAlteredFact,
     Fact,
     ForgottenFact,
+    LeaderEpochFact,
     PartitionPlace,
     ReadFact,
     TopicToldFact,
@@ -27,6 +28,7 @@ from .topics import KnownTopics
 
 SHARE = 4
 """Part of the memory, one of so many, that is for what checks remember beside the histories of partitions."""
+MOST_LEADERS = 100_000
 FactHandler = Callable[[Any], None]
 
 
@@ -48,8 +50,16 @@ class CheckState:
         self.compared = Comparisons(self.suspicions)
         self.counts: Counter[str] = Counter()
         self.forgot: Counter[str] = Counter()
+        self.leaders: RecentMap[tuple[PartitionPlace, int, int], list[int]] = RecentMap(
+            MOST_LEADERS, list[int], room=self.room, weigh=some_bytes
+        )
         self.recast = self.unread_markers = 0
         self.latest = 0.0
+
+    def leads(self, place: PartitionPlace, epoch: int, node: int | None) -> bool:
+        """Return True if this node was reported as the leader of a partition in a leader epoch."""
+        leader = self.leaders.get((place, self.partitions.era(place.topic), epoch))
+        return epoch >= 0 and leader == [node]
 
 
 def some_bytes(entry: object) -> int:
@@ -115,10 +125,16 @@ class ErasCheck(HistoryCheck):
         return {
             TopicToldFact: self.told,
             ConfigsAlteredFact: self.altered,
+            LeaderEpochFact: self.led,
             ForgottenFact: self.forgotten,
             ReadFact: self.named,
             WriteFact: self.named,
         }
+
+    def led(self, fact: LeaderEpochFact) -> None:
+        """Take in the node that leads a partition in an epoch."""
+        if fact.leader >= 0:
+            self.state.leaders[fact.place, self.partitions.era(fact.place.topic), fact.epoch][:] = [fact.leader]
 
     def altered(self, fact: ConfigsAlteredFact) -> None:
         """Take in that topics may be compacted for a while of which nothing is told."""

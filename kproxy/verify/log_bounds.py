@@ -43,9 +43,10 @@ class LogBoundsCheck(HistoryCheck):
         if read.shared:
             return
         self.start(read, read.log_start)
-        # A broker that accepts the same epoch still has the same role.
-        epoch = (read.witness.connection, read.leader_epoch) if read.leader_epoch >= 0 else None
-        scopes: list[Scope] = [(epoch, ("anew",)), (read.witness.node, ("follower", "anew", "unclean"))]
+        node, scope = read.witness.node, (read.witness.connection, read.leader_epoch)
+        # A leader never lowers its watermark. A follower does if its new leader has a lower one.
+        scopes: list[Scope] = [(scope, ("anew",))] if self.state.leads(read.place, read.leader_epoch, node) else []
+        scopes.append((node, ("follower", "anew", "unclean")))
         self.compare(read, WATERMARK, read.high_watermark, scopes)
         self.raise_to(read, END, read.high_watermark, ANYWHERE)
         self.not_deleted(read)

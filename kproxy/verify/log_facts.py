@@ -181,10 +181,11 @@ def read_facts(exchange: ReadExchange) -> Iterator[Fact]:
         if requested is None and isinstance(session, PartitionSession):
             requested = session.asked.get((part.name_or_id, part.number))  # type: ignore[arg-type]  # a topic has a name
         position = None if requested is None or requested["fetch_offset"] < 0 else requested["fetch_offset"]
+        epoch = -1 if requested is None else requested.get("current_leader_epoch", -1)
         if fields["error_code"]:
             failed.add(place)
             if fields["error_code"] == OUT_OF_RANGE and position is not None:
-                yield OutOfRangeFact(witness, place, position)
+                yield OutOfRangeFact(witness, place, position, epoch)
             continue
         before = exchange.damaged
         batches = batches_of(exchange, part.records)
@@ -194,7 +195,7 @@ def read_facts(exchange: ReadExchange) -> Iterator[Fact]:
                 witness, place, position, batches,
                 fields["high_watermark"], fields.get("last_stable_offset", -1), fields.get("log_start_offset", -1),
                 committed_only, aborted, exchange.damaged > before, id_text(part.topic_id),
-                leader_epoch=-1 if requested is None else requested.get("current_leader_epoch", -1),
+                leader_epoch=epoch,
             )
         )  # fmt: skip
     for place, position in positions.items():

@@ -35,7 +35,7 @@ def told_topics(exchange: ReadExchange) -> Iterator[Fact]:
         for part in parts:
             place, epoch = exchange.place(part), part.fields.get("leader_epoch", -1)
             if place is not None and epoch >= 0:
-                yield LeaderEpochFact(exchange.witness, place, topic_id, epoch)
+                yield LeaderEpochFact(exchange.witness, place, topic_id, epoch, part.fields["leader_id"])
 
 
 def created_topics(exchange: ReadExchange) -> Iterator[Fact]:

@@ -140,9 +140,10 @@ class OffsetToldFact(PartitionFact):
 
 @dataclass(slots=True, eq=False)
 class OutOfRangeFact(PartitionFact):
-    """Fetch from `position` that a broker answered with OFFSET_OUT_OF_RANGE."""
+    """Fetch from `position` that a broker answered with OFFSET_OUT_OF_RANGE. `leader_epoch`: as of a ReadFact."""
 
     position: int
+    leader_epoch: int = -1
 
 
 @dataclass(slots=True, eq=False)
@@ -154,10 +155,12 @@ class RecordsDeletedFact(PartitionFact):
 
 @dataclass(slots=True, eq=False)
 class LeaderEpochFact(PartitionFact):
-    """Leader epoch of a partition, as a node tells it. `topic_id` is empty where the answer has none."""
+    """Leader epoch of a partition in a response. `topic_id`: empty if the response has none. `leader`: node id of the
+    leader in this epoch, -1 if the response has none."""
 
     topic_id: str
     epoch: int
+    leader: int = -1
 
 
 @dataclass(slots=True, eq=False)

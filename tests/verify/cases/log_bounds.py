@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from tests.support.exchange_factory import Somebody
-from tests.verify.cases.table import broken, lawful
+from tests.verify.cases.table import broken, lawful, unproved
 from tests.verify.history import History, batch
 
 A, B, C = batch(b"a", b"aa"), batch(b"b", b"bb", at=1), batch(b"c", b"cc", at=2)
@@ -15,8 +15,16 @@ ELSEWHERE = Somebody(8, client_port=50008, client_id="reader", node=2)
 
 @broken("log-goes-back")
 def a_high_watermark_that_goes_back_in_a_leader_epoch(history: History) -> None:
+    history.metadata(0.5, epoch=3)
     history.read(1, 2, high=4, epoch=3)
     history.read(2, 2, high=3, epoch=3)
+
+
+@unproved(ended=True, complete=True)
+def a_high_watermark_that_a_new_leader_lowers_at_a_follower(history: History) -> None:
+    history.metadata(0.5, epoch=3)
+    history.read(1, 2, high=4, epoch=3, who=ELSEWHERE)
+    history.read(2, 2, high=3, epoch=3, who=ELSEWHERE)
 
 
 @broken("log-goes-back", level="suspect")
@@ -108,14 +116,14 @@ def bounds_of_a_topic_that_was_created_again(history: History) -> None:
 @broken("out-of-range")
 def a_refused_read_of_an_acknowledged_record(history: History) -> None:
     history.write(1, A, 0)
-    history.refused_read(2, 1)
+    history.refused_read(2, 1, epoch=0)
     history.read(3, 0, (0, A))
 
 
 @broken("out-of-range")
 def a_refused_read_at_the_end_of_acknowledged_records(history: History) -> None:
     history.write(1, A, 0)
-    history.refused_read(2, 2)
+    history.refused_read(2, 2, epoch=0)
     history.bound(3, 0, time=-2)
 
 
