@@ -1,8 +1,8 @@
-"""Names that topics and groups have at the broker, where rules give clients other ones.
+"""Names of topics, groups and transactional ids at the broker, for clients to which rules give other names.
 
-Two clients may mean different topics by one name, and one topic by two. So what a client saw counts by the names at the
-broker, as far as the record tells them: an exchange whose names are others there is in it twice. What kproxy answers in
-the broker's place has the client's names only, which its client's other exchanges explain.
+Two clients may use one name for different topics, or two names for one. So the clients' view uses the names at the
+broker. A record has an exchange twice if the names differ there. A response that kproxy made itself has the client's
+names only; other exchanges of the client translate them.
 """
 
 from __future__ import annotations
@@ -37,16 +37,20 @@ class BrokerNames:
         return self.by_client.get(scope_of(seen)) if self.by_client.entries else None
 
     def learn(self, seen: ObservedExchange, front: ReadExchange, behind: ReadExchange) -> None:
-        """Take in how the names in an exchange at the client, `seen` and read, are called at the broker."""
+        """Learn the names at the broker from an exchange that differs there: `front` at the client, `behind` there."""
         pairs = [*zip_names(topics_in(front, "request"), topics_in(behind, "request"))]
         by_id = {one.topic_id: one.name for one in topics_in(behind, "response") if one.topic_id}
         pairs += [(one.name, by_id.get(one.topic_id)) for one in topics_in(front, "response") if one.topic_id]
         topics = [(name, other) for name, other in pairs if name and other]
         groups = [*zip(groups_in(front), groups_in(behind), strict=False)]
-        if self.of(seen) is None and all(name == other for name, other in (*topics, *groups)):
+        name, other = front.request.get("transactional_id"), behind.request.get("transactional_id")
+        transactional_ids = [(name, other)] if isinstance(name, str) and isinstance(other, str) else []
+        if self.of(seen) is None and all(name == other for name, other in (*topics, *groups, *transactional_ids)):
             return
         names = self.by_client[scope_of(seen)]
-        for known, found in ((names.topics, topics), (names.groups, groups)):
+        for known, found in (
+            (names.topics, topics), (names.groups, groups), (names.transactional_ids, transactional_ids)
+        ):  # fmt: skip
             for name, other in found:
                 if name == other:
                     known.pop(name, None)

@@ -1,9 +1,10 @@
-"""Checks of a group's commits: they are kept, do not go back, and are below the offsets that clients have read."""
+"""Checks of a group's commits: the last one is reported, none of an aborted transaction is, and none goes back."""
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .facts import (
@@ -15,45 +16,99 @@ from .facts import (
     ForgottenFact,
     OffsetToldFact,
     PartitionPlace,
+    ProducerFact,
     ReadFact,
+    TransactionEndFact,
+    Witness,
     WriteFact,
 )
 from .finding import Evidence
 from .history_check import CheckState, FactHandler, HistoryCheck
 from .recent import RecentMap
 from .suspicion import Suspicion
-from .topics import OFFSETS_LOG
+from .topics import COORDINATORS_LOGS, OFFSETS_LOG
 
-MOST_COMMITTED = 100_000
-"""Partitions of groups whose commits are remembered."""
-MOST_OPEN = 64
-"""Commits that may have been made, of one partition of a group; with more, nothing is said of it."""
-MOST_TOLD = 16
-SHORTEST_RETENTION = 60.0
-"""Seconds that brokers keep a group's offsets at least, whatever they are told (offsets.retention.minutes)."""
-RETENTION_BY_BROKER = 5
-"""Version of OffsetCommit from which on clients do not say for how long a commit is kept, which may be 0."""
+MOST_COMMITTED = 100_000  # partitions of groups
+MOST_OPEN = 64  # commits of a group's partition with an unknown result or order; with more, it is not checked
+MOST_ABORTED = 16  # commits of aborted transactions, by group and partition
+MOST_REPORTED = 16
+SHORTEST_RETENTION = 60.0  # seconds; offsets.retention.minutes is at least 1
+RETENTION_BY_BROKER = 5  # OffsetCommit before this version names its own retention, even 0
 NO_COMMIT = -1
 MOST_PARTITIONS = 100_000
-MOST_BEYOND = 8
-"""Commits beyond what was read, of one partition, that later writes may prove to be beyond the log end."""
+MOST_BEYOND = 8  # commits beyond what was read, of one partition, that later writes may prove to be beyond the log
+MOST_PRODUCERS = 20_000
+MOST_PENDING = 256  # commits of one transaction
+MOST_INPUTS = 256  # groups with aborted input of one partition
 
 CommitKey = tuple[str, PartitionPlace]
 
 
 @dataclass(slots=True)
-class CommittedOffsets:
-    """Commits of one partition of a group. `last`: accepted ones of which none is known to be before another;
-    `open`: those that may have been made, or may be at any later time. `told`: answers that told another offset.
-    `lowest_told`: the lowest offset that was told since the highest commit, which `highest` is."""
+class AppliedCommit:
+    """Accepted commit. `end`: for a TxnOffsetCommit, the exchange that ended its transaction."""
 
-    last: list[CommitFact] = field(default_factory=list)
+    fact: CommitFact
+    end: Witness | None = None
+
+    def is_done_before(self, reported: CommitToldFact) -> bool:
+        """Return True if an OffsetFetch certainly came after this commit took effect. Offsets of a transaction take
+        effect with its marker, and only an OffsetFetch with `require_stable` waits for it."""
+        if self.end is None:
+            return self.fact.witness.before(reported.witness)
+        return reported.stable and self.end.before(reported.witness)
+
+
+@dataclass(slots=True)
+class ReportedOffset:
+    """Offset of an OffsetFetch that no commit explains so far. `commits`: the last ones before it. `aborted`: the
+    TxnOffsetCommit of an aborted transaction with this offset."""
+
+    fact: CommitToldFact
+    commits: list[AppliedCommit]
+    aborted: AppliedCommit | None = None
+
+
+@dataclass(slots=True)
+class CommittedOffsets:
+    """Commits of one partition of a group.
+
+    `last`: accepted commits, none of which is known to precede another. `open`: commits without a known result.
+    `aborted`: TxnOffsetCommits of aborted transactions, with the exchanges that aborted them. `unexplained`: offsets of
+    OffsetFetch that contradict `last`. `first`: the first OffsetFetch. `lowest`: the lowest offset that OffsetFetch
+    reported since the commit `highest`. `era`: number of deletions of the group, its topic, or the topic's offsets.
+    """
+
+    last: list[AppliedCommit] = field(default_factory=list)
     open: list[CommitFact] = field(default_factory=list)
+    aborted: list[AppliedCommit] = field(default_factory=list)
     too_many: bool = False
-    told: list[tuple[CommitToldFact, list[CommitFact]]] = field(default_factory=list)
+    unexplained: list[ReportedOffset] = field(default_factory=list)
+    first: CommitToldFact | None = None
     highest: CommitFact | None = None
-    lowest_told: int | None = None
+    lowest: int | None = None
     era: int = 0
+
+    def has(self, offset: int) -> bool:
+        """Return True if an accepted or possible commit has this offset."""
+        return any(one.fact.offset == offset for one in self.last) or any(one.offset == offset for one in self.open)
+
+
+@dataclass(slots=True)
+class CommittingGroup:
+    """Group, or a topic in it. `deletions` of its commits; `commits`: accepted ones. `open_deletion`: when the first
+    deletion without a response began. The record may have it later than what it explains."""
+
+    deletions: int = 0
+    commits: int = 0
+    open_deletion: float = math.inf
+
+
+@dataclass(slots=True)
+class OpenEnd:
+    """EndTxn without a known result, of one producer epoch. `began`: of the first one, in seconds since 1970."""
+
+    began: float = math.inf
 
 
 @dataclass(slots=True)
@@ -75,14 +130,15 @@ class KnownEnd:
 
 
 def weight_of(known: CommittedOffsets) -> int:
-    """Return how many bytes the commits of a group's partition take, roughly."""
-    return 800 + 700 * (len(known.last) + len(known.open)) + 900 * len(known.told)
+    """Return the approximate size in bytes of the commits of a group's partition."""
+    commits = len(known.last) + len(known.open) + len(known.aborted)
+    return 800 + 700 * commits + 900 * len(known.unexplained)
 
 
 class CommitsCheck(HistoryCheck):
-    """Check of the commits of all groups."""
+    """Check of the commits of all groups, and of the input that transactions commit with them."""
 
-    names = ("lost-commit", "commit-goes-back", "commit-beyond")
+    names = ("lost-commit", "aborted-commit", "commit-goes-back", "commit-beyond", "skipped-input")
 
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
@@ -92,166 +148,275 @@ class CommitsCheck(HistoryCheck):
         self.ends: RecentMap[PartitionPlace, KnownEnd] = self.recent(
             MOST_PARTITIONS, KnownEnd, lambda known: 500 + 2000 * len(known.beyond)
         )
-        self.group_eras: RecentMap[str, list[int]] = self.recent(MOST_PARTITIONS, lambda: [0])
-        self.groups: RecentMap[str, list[int]] = self.recent(MOST_PARTITIONS, list[int])
+        self.groups: RecentMap[str, CommittingGroup] = self.recent(MOST_PARTITIONS, CommittingGroup)
+        self.group_topics: RecentMap[tuple[str, str], CommittingGroup] = self.recent(MOST_PARTITIONS, CommittingGroup)
+        self.transactions: RecentMap[int, list[CommitFact]] = self.recent(
+            MOST_PRODUCERS, list[CommitFact], lambda pending: 500 + 100 * len(pending)
+        )
+        self.open_ends: RecentMap[tuple[int, int], OpenEnd] = self.recent(MOST_PRODUCERS, OpenEnd)
+        self.inputs: RecentMap[PartitionPlace, dict[str, AppliedCommit]] = self.recent(
+            MOST_PRODUCERS, dict[str, AppliedCommit], lambda inputs: 500 + 900 * len(inputs)
+        )
+        """By group, the commit of an aborted transaction whose records no Fetch has read again."""
 
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        """Return what is to be called with each kind of fact."""
+        """Return the handler of each type of fact."""
         return {
-            CommitFact: self.commit,
-            CommitToldFact: self.told,
-            ForgottenFact: self.forgotten,
-            ReadFact: self.read,
-            OffsetToldFact: self.offset_told,
-            WriteFact: self.written,
-        }
+            CommitFact: self.commit, CommitToldFact: self.reported, TransactionEndFact: self.ended,
+            ProducerFact: self.initialized, ForgottenFact: self.forgotten, ReadFact: self.read,
+            OffsetToldFact: self.offset_told, WriteFact: self.written,
+        }  # fmt: skip
 
-    # ---- what is kept
+    # ---- state of a group's partition
 
     def of(self, group: str, place: PartitionPlace) -> CommittedOffsets:
-        """Return the commits of a partition of a group, none from before either was deleted."""
-        era = (
-            self.partitions.era(place.topic) + self.group_eras[group][0] + self.group_eras[f"{group}\0{place.topic}"][0]
-        )
+        """Return the commits of a group's partition since the group, topic or offsets were last deleted."""
+        era = self.partitions.era(place.topic) + self.groups[group].deletions
+        era += self.group_topics[group, place.topic].deletions
         known = self.committed[group, place]
         if known.era != era:
-            known = self.committed.entries[group, place] = CommittedOffsets(era=era)
+            fresh = CommittedOffsets(era=era, unexplained=known.unexplained)
+            known = self.committed.entries[group, place] = fresh
         return known
 
     def forgotten(self, fact: ForgottenFact) -> None:
-        """Begin the commits of a group again, or those of a topic in it: they were deleted."""
-        if fact.group is not None:
-            self.group_eras[fact.group if fact.topic is None else f"{fact.group}\0{fact.topic}"][0] += 1
+        """Discard the commits of a deleted group, or of one topic in it."""
+        if fact.group is None:
+            return
+        group = self.groups[fact.group] if fact.topic is None else self.group_topics[fact.group, fact.topic]
+        group.deletions += 1
+        if fact.witness.ended is None:
+            group.open_deletion = min(group.open_deletion, fact.witness.began)
 
     def commit(self, fact: CommitFact) -> None:
-        """Take in a commit, and compare it with those before it and with what had been read."""
+        """Add a commit, and compare it with earlier commits and with the offsets that were read."""
         if fact.result == "failed":
             return
         known = self.of(fact.group, fact.place)
-        known.told = [
-            (told, before)
-            for told, before in known.told
-            if not (fact.offset == told.offset and self.may_precede(fact, told))
-        ]
+        began = fact.witness.began
+        known.unexplained = [
+            one for one in known.unexplained
+            if fact.offset != one.fact.offset or began > (one.fact.witness.ended or math.inf)
+        ]  # fmt: skip
         if fact.producer is not None or fact.result == "open" or fact.witness.ended is None:
-            if len(known.open) >= MOST_OPEN:
-                self.state.forgot["lost-commit"] += not known.too_many
-                known.too_many = True
-            else:
-                known.open.append(fact)
-            self.commits(fact)
+            self.wait(known, fact)
             return
         self.state.counts["commits"] += 1
-        self.groups[fact.group]
+        group = self.groups[fact.group]
+        group.commits += 1
+        self.state.counts["groups"] += group.commits == 1
         self.goes_back(known, fact)
-        known.last = [one for one in known.last if not one.witness.before(fact.witness)]
-        if len(known.last) >= MOST_OPEN:
-            self.state.forgot["lost-commit"] += not known.too_many
-            known.too_many, known.last = True, known.last[-MOST_OPEN // 2 :]
-        known.last.append(fact)
+        self.apply(known, AppliedCommit(fact))
         if known.highest is None or fact.offset >= known.highest.offset:
-            known.highest, known.lowest_told = fact, None
+            known.highest, known.lowest = fact, None
         self.beyond(fact)
 
-    # ---- lost commits
-
-    def told(self, fact: CommitToldFact) -> None:
-        """Compare an offset that a group is told with those that it may have committed last."""
-        known = self.of(fact.group, fact.place)
-        if known.lowest_told is None or fact.offset < known.lowest_told:
-            known.lowest_told = fact.offset
+    def wait(self, known: CommittedOffsets, fact: CommitFact) -> None:
+        """Keep a commit without a known result."""
         self.commits(fact)
-        if known.too_many or not known.last:
+        if len(known.open) >= MOST_OPEN:
+            self.set_too_many(known)
             return
-        before = [one for one in known.last if one.witness.before(fact.witness)]
-        if not before or (fact.offset == NO_COMMIT and self.may_be_expired(before, fact)):
-            return
-        self.compared("lost-commit", before[-1].witness, fact.witness)
-        if any(one.offset == fact.offset for one in (*known.last, *known.open)):
-            return
-        if len(known.told) < MOST_TOLD:
-            known.told.append((fact, before))
+        known.open.append(fact)
+        if fact.producer is not None and fact.result == "ok":
+            pending = self.transactions[fact.producer[0]]
+            if len(pending) < MOST_PENDING:
+                pending.append(fact)
 
-    def may_precede(self, commit: CommitFact, told: CommitToldFact) -> bool:
-        """Return True if a commit may have been made before an answer told of it."""
-        return told.witness.ended is None or commit.witness.began <= told.witness.ended
+    def apply(self, known: CommittedOffsets, commit: AppliedCommit) -> None:
+        """Make a commit one of the last ones, in place of those that precede it."""
+        known.last = [one for one in known.last if not one.fact.witness.before(commit.fact.witness)]
+        if len(known.last) >= MOST_OPEN:
+            self.set_too_many(known)
+            del known.last[: MOST_OPEN // 2]
+        known.last.append(commit)
 
-    def may_be_expired(self, before: list[CommitFact], told: CommitToldFact) -> bool:
-        """Return True if a broker may have forgotten the last commit for its age."""
-        if any(one.witness.api == "OffsetCommit" and one.witness.version < RETENTION_BY_BROKER for one in before):
-            return True
-        ended = max(one.witness.ended or one.witness.began for one in before)
-        return (told.witness.ended or told.witness.began) - ended >= SHORTEST_RETENTION
+    def set_too_many(self, known: CommittedOffsets) -> None:
+        """Stop checking a partition of a group: some of its commits were not kept."""
+        self.state.forgot["lost-commit"] += not known.too_many
+        self.state.forgot["aborted-commit"] += not known.too_many
+        known.too_many = True
+
+    # ---- commits of transactions
+
+    def ended(self, fact: TransactionEndFact) -> None:
+        """Apply or discard the offsets that a transaction committed."""
+        if fact.result == "open":
+            end = self.open_ends[fact.producer_id, fact.epoch]
+            end.began = min(end.began, fact.witness.began)
+        elif fact.result == "ok":
+            self.settle(fact, committed=fact.committed)
+
+    def initialized(self, fact: ProducerFact) -> None:
+        """Discard the offsets of older epochs: InitProducerId aborts an open transaction before it succeeds."""
+        if fact.aborts:
+            self.settle(fact, committed=False, older=True)
+
+    def settle(self, fact: TransactionEndFact | ProducerFact, *, committed: bool, older: bool = False) -> None:
+        """Decide the pending commits of an epoch that precede its end, or those of `older` epochs."""
+        pending = self.transactions.get(fact.producer_id) or []
+        kept = []
+        for commit in pending:
+            epoch = -1 if commit.producer is None else commit.producer[1]
+            if commit.witness.before(fact.witness) and (epoch < fact.epoch if older else epoch == fact.epoch):
+                self.decide(commit, fact.witness, committed=committed)
+            else:
+                kept.append(commit)
+        pending[:] = kept
+
+    def decide(self, commit: CommitFact, end: Witness, *, committed: bool) -> None:
+        """Apply or discard a TxnOffsetCommit after the end of its transaction."""
+        known, decided = self.of(commit.group, commit.place), AppliedCommit(commit, end)
+        if commit not in known.open:  # its group or topic was deleted, or memory ran out
+            return
+        known.open.remove(commit)
+        inputs = self.inputs[commit.place]
+        before = inputs.pop(commit.group, None)
+        if not committed:
+            known.aborted = [*known.aborted[1 - MOST_ABORTED :], decided]
+            if len(inputs) < MOST_INPUTS:
+                inputs[commit.group] = decided
+            return
+        if before is not None:
+            self.compared("skipped-input", before.fact.witness, end, place=commit.place)
+            if commit.offset > before.fact.offset:
+                self.skipped(before, decided)
+        if not any(commit.witness.before(one.fact.witness) for one in known.last):
+            # Coordinators order commits by when they were written, not by the marker that makes them visible.
+            self.apply(known, decided)
+
+    def skipped(self, aborted: AppliedCommit, commit: AppliedCommit) -> None:
+        """Suspect a transaction beyond the input of an aborted one, if no Fetch has read that input again."""
+        first, last = aborted.fact, commit.fact
+        says = (
+            f"a transaction up to {first.offset} was aborted, and the next one goes up to {last.offset}, although "
+            "no Fetch read the input of the first one again"
+        )
+        self.report(
+            "skipped-input", f"group {last.group}, {last.place}", says,
+            (aborted.end or first.witness, f"aborted, with offset {first.offset}"),
+            (last.witness, f"offset {last.offset}"), (commit.end or last.witness, "committed"),
+            doubts=("unseen",), place=last.place, level="suspect",
+        )  # fmt: skip
+
+    # ---- lost and aborted commits
+
+    def reported(self, fact: CommitToldFact) -> None:
+        """Compare the offset in an OffsetFetch response with the commits that may have been the last before it."""
+        known = self.of(fact.group, fact.place)
+        if known.lowest is None or fact.offset < known.lowest:
+            known.lowest = fact.offset
+        self.commits(fact)
+        first, known.first = known.first, known.first or fact
+        aborted = next((one for one in known.aborted if one.fact.offset == fact.offset), None)
+        if known.too_many or not all(one.is_done_before(fact) for one in known.last):
+            return
+        if fact.offset == NO_COMMIT and self.may_be_expired(known.last, fact):
+            return
+        if known.last:
+            self.compared("lost-commit", known.last[-1].fact.witness, fact.witness)
+        if known.aborted and (known.last or first is not None):
+            self.compared("aborted-commit", known.aborted[-1].fact.witness, fact.witness)
+        if known.has(fact.offset) or len(known.unexplained) >= MOST_REPORTED:
+            return
+        # Without an accepted commit, an earlier OffsetFetch shows that the group was elsewhere before.
+        if not known.last and (
+            aborted is None or first is None or first.offset == fact.offset
+            or not first.witness.before(aborted.fact.witness)
+        ):  # fmt: skip
+            return
+        known.unexplained.append(ReportedOffset(fact, list(known.last), aborted))
+
+    def may_be_expired(self, last: list[AppliedCommit], reported: CommitToldFact) -> bool:
+        """Return True if the coordinator may have removed the last commit after its retention."""
+        for one in last:
+            if one.fact.witness.api == "OffsetCommit" and one.fact.witness.version < RETENTION_BY_BROKER:
+                return True
+        ends = [one.end or one.fact.witness for one in last]
+        ended = max((one.ended or one.began for one in ends), default=0.0)
+        return (reported.witness.ended or reported.witness.began) - ended >= SHORTEST_RETENTION
 
     def pending(self) -> Iterable[Suspicion]:
-        """Return the answers for which no commit that may have been the last one is known by now."""
-        self.state.counts["groups"] = len(self.groups)
-        return self._lost()
-
-    def _lost(self) -> Iterator[Suspicion]:
+        """Return a suspicion for each offset of an OffsetFetch that no commit explains as of now."""
         for (group, place), known in self.committed.entries.items():
-            if known.too_many:
-                continue
-            for told, before in known.told:
-                last = max(before, key=lambda one: one.witness.ended or 0.0)
-                doubts = ["elsewhere", "unclean"]
-                if told.offset == NO_COMMIT:
-                    doubts.append("anew")
-                if any(one.witness.node is None or one.witness.node != told.witness.node for one in before):
-                    doubts.append("coordinator")
-                offset = "none" if told.offset == NO_COMMIT else str(told.offset)
-                yield Suspicion(
-                    "lost-commit",
-                    "proved",
-                    f"group {group}, {place}",
-                    f"the group is told {offset} although {last.offset} was committed last",
-                    [
-                        Evidence(last.witness, f"commits {last.offset}"),
-                        Evidence(told.witness, f"tells {offset}"),
-                    ],
-                    tuple(doubts),
-                    place,
-                    logs=(OFFSETS_LOG,),
-                )
+            deleted = (self.groups.get(group), self.group_topics.get((group, place.topic)))
+            since = min((one.open_deletion for one in deleted if one is not None), default=math.inf)
+            for one in known.unexplained:
+                gone = since <= (one.fact.witness.ended or math.inf)
+                commits = one.commits if one.aborted is None else [*one.commits, one.aborted]
+                if not (known.too_many or gone or any(map(self.is_unsure, commits))):
+                    yield self.unexplained(f"group {group}, {place}", place, one)
+
+    def is_unsure(self, commit: AppliedCommit) -> bool:
+        """Return True if an EndTxn without a known result may have ended the transaction of a commit. It may take
+        effect at any time after it was sent, and it is not recorded before its connection ends."""
+        if commit.end is None or commit.fact.producer is None:
+            return False
+        end = self.open_ends.get(commit.fact.producer)
+        return end is not None and (commit.end.ended is None or end.began <= commit.end.ended)
+
+    def unexplained(self, about: str, place: PartitionPlace, reported: ReportedOffset) -> Suspicion:
+        """Return the suspicion that an OffsetFetch reported an aborted transaction's offset, or not the last commit."""
+        fact, aborted = reported.fact, reported.aborted
+        commits = [one.fact for one in (reported.commits if aborted is None else [aborted])]
+        doubts: tuple[str, ...] = ("elsewhere", "unclean")
+        if fact.offset == NO_COMMIT:
+            doubts += ("anew",)
+        if any(one.witness.may_be_elsewhere(fact.witness) for one in commits):
+            doubts += ("coordinator",)
+        if any(one.producer is not None for one in commits):
+            doubts += ("unseen",)  # such as an EndTxn between the commit and the end that the record has
+        offset = "none" if fact.offset == NO_COMMIT else str(fact.offset)
+        response = Evidence(fact.witness, f"reports {offset}")
+        last = max(commits, key=lambda one: one.witness.ended or 0.0)
+        evidence = [Evidence(last.witness, f"commits {last.offset}"), response]
+        if aborted is None or aborted.end is None:
+            says = f"OffsetFetch reports {offset} although {last.offset} was committed last"
+            return Suspicion("lost-commit", "proved", about, says, evidence, doubts, place, logs=(OFFSETS_LOG,))
+        says = f"OffsetFetch reports {offset}, which only an aborted transaction committed"
+        evidence.insert(1, Evidence(aborted.end, "aborts"))
+        return Suspicion("aborted-commit", "proved", about, says, evidence, doubts, place, logs=COORDINATORS_LOGS)
 
     # ---- commits that go back, or beyond what was read
 
     def goes_back(self, known: CommittedOffsets, fact: CommitFact) -> None:
-        """Keep a suspicion if a commit is less than an earlier one."""
+        """Suspect a commit that is lower than an earlier one."""
         highest = known.highest
         if highest is None or not highest.witness.before(fact.witness):
             return
         later = fact.generation > highest.generation >= 0
-        told = known.lowest_told
-        if later and told is not None:  # otherwise a finding is a note
+        lowest = known.lowest
+        if later and lowest is not None:  # otherwise a finding is a note
             self.compared("commit-goes-back", highest.witness, fact.witness)
         if fact.offset >= highest.offset:
             return
-        unasked = later and told is not None and told > fact.offset
-        self.suspect(
-            Suspicion(
-                "commit-goes-back",
-                "suspect" if unasked else "note",
-                f"group {fact.group}, {fact.place}",
-                f"{fact.offset} was committed after {highest.offset}"
-                + (f", in a later generation that was told {told}" if unasked else ""),
-                [
-                    Evidence(highest.witness, f"commits {highest.offset}"),
-                    Evidence(fact.witness, f"commits {fact.offset}"),
-                ],
-                ("seek",),
-                fact.place,
-            )
-        )
-        known.highest, known.lowest_told = fact, None
+        unread = later and lowest is not None and lowest > fact.offset
+        says = f"{fact.offset} was committed after {highest.offset}"
+        if unread:
+            says += f", in a later generation to which OffsetFetch reported {lowest}"
+        self.report(
+            "commit-goes-back", f"group {fact.group}, {fact.place}", says,
+            *((one.witness, f"commits {one.offset}") for one in (highest, fact)), doubts=("seek",), place=fact.place,
+            level="suspect" if unread else "note",
+        )  # fmt: skip
+        known.highest, known.lowest = fact, None
 
     def read(self, read: ReadFact) -> None:
         """Note up to where a partition was read, and where its log ends."""
         known = self.ends[read.place]
         known.end = max(known.end, read.high_watermark, read.log_start)
-        if read.batches or read.partial:
-            known.looked = True
-            known.has(LAST_OFFSET if read.following is None else read.following)
+        if not (read.batches or read.partial):
+            return
+        following = LAST_OFFSET if read.following is None else read.following
+        known.looked = True
+        known.has(following)
+        first = read.position
+        if first is None:
+            first = read.batches[0].base if read.batches and not read.partial else 0
+        inputs = self.inputs.get(read.place) or {}
+        for group, one in list(inputs.items()):
+            if first < one.fact.offset <= following and one.end is not None and one.end.before(read.witness):
+                del inputs[group]
 
     def offset_told(self, fact: OffsetToldFact) -> None:
         """Note an offset in a ListOffsets response."""

@@ -1,32 +1,41 @@
-"""Checks of answers to read_committed: no data of aborted transactions, and none of those that are open."""
+"""Checks of read_committed responses: they have the data of committed transactions, and of no other ones."""
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_right
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from .facts import BatchFact, Fact, PartitionPlace, ReadFact, Witness
+from .facts import LAST_OFFSET, BatchFact, Fact, PartitionPlace, ReadFact, Witness
 from .finding import BatchInQuestion, Evidence
 from .history_check import CheckState, FactHandler, HistoryCheck
-from .markers import SeenMarker
+from .markers import SeenMarker, offset_of
 from .recent import RecentMap
 from .suspicion import Suspicion
 
-MOST_WAITING = 1000
-"""Batches of a producer that wait until somebody has read how their transaction ended."""
+MOST_WAITING = 1000  # offsets of a producer in a partition that wait for their marker
 
-WaitingBatch = tuple[BatchFact, Witness]
+
+class WaitingOffset(NamedTuple):
+    """Offset of a transaction in a response, until the marker that follows it is read. `base`: the first offset of the
+    batch. `listed`: the response lists the transaction as aborted; False: it delivers the batch."""
+
+    offset: int
+    base: int
+    listed: bool
+    witness: Witness
 
 
 class CommittedReadsCheck(HistoryCheck):
-    """Check of read_committed answers. It takes in the markers that answers bring, for other checks, too."""
+    """Check of read_committed responses. It also adds the markers in responses to those that other checks use."""
 
-    names = ("aborted-read", "read-beyond-stable")
+    names = ("aborted-read", "hidden-transaction", "read-beyond-stable")
 
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
         self.markers = state.markers
-        self.waiting: RecentMap[tuple[PartitionPlace, int, int], deque[WaitingBatch]] = self.recent(
+        self.waiting: RecentMap[tuple[PartitionPlace, int, int], deque[WaitingOffset]] = self.recent(
             20_000, lambda: deque(maxlen=MOST_WAITING), lambda waiting: 500 + 600 * len(waiting)
         )
 
@@ -35,54 +44,87 @@ class CommittedReadsCheck(HistoryCheck):
         return {ReadFact: self.read}
 
     def read(self, read: ReadFact) -> None:
-        """Look at the transactions in an answer."""
-        place, told = read.place, []
+        """Compare the transactions in a response with their markers."""
+        place, added = read.place, []
+        markers: defaultdict[int, list[SeenMarker]] = defaultdict(list)
         for batch in read.batches:
             self.state.unread_markers += batch.marker == "other"
             if batch.end is not None:
                 identity = batch.identity
                 marker = SeenMarker(batch.base, batch.end, identity.epoch, read.witness)
+                markers[identity.producer_id].append(marker)
                 if self.markers.add(place, identity.producer_id, marker):
-                    told.append(identity.producer_id)
+                    added.append(identity.producer_id)
         if read.committed_only:
-            for batch in delivered(read):
-                self.ended(place, batch, read.witness, wait=True)
-        for producer_id in told:
-            waiting = self.waiting.get((place, self.partitions.era(place.topic), producer_id))
+            found = [
+                (WaitingOffset(one.last, one.base, False, read.witness), one.identity.producer_id)
+                for one in delivered(read)
+            ]
+            found += self.listed(read, markers)
+            for waiting, producer_id in sorted(found, key=lambda one: one[0].offset):
+                self.ended(place, producer_id, waiting)
+        for producer_id in added:
+            queue = self.waiting.get((place, self.partitions.era(place.topic), producer_id))
             known = self.markers.of(place, producer_id).markers
-            while waiting and known and waiting[0][0].base < known[-1].offset:
-                self.ended(place, *waiting.popleft(), wait=False)
+            while queue and known and queue[0].offset < known[-1].offset:
+                self.ended(place, producer_id, queue.popleft(), again=True)
         self.stable(read)
 
-    def ended(self, place: PartitionPlace, batch: BatchFact, witness: Witness, *, wait: bool) -> None:
-        """Keep a suspicion if a batch that an answer gave as committed was aborted; else let it wait if `wait`."""
-        producer_id = batch.identity.producer_id
-        marker = self.markers.next(place, producer_id, batch.last)
-        if marker is None:
-            if wait:
-                waiting = self.waiting[place, self.partitions.era(place.topic), producer_id]
-                self.state.forgot["aborted-read"] += len(waiting) == MOST_WAITING
-                waiting.append((batch, witness))
+    def listed(self, read: ReadFact, markers: Mapping[int, list[SeenMarker]]) -> Iterator[tuple[WaitingOffset, int]]:
+        """Compare the transactions that a response lists as aborted with its own markers. Yield those without a marker
+        in the response, with their producers."""
+        lowest = min((one.base for one in read.batches), default=LAST_OFFSET)
+        for producer_id, first in dict.fromkeys(read.aborted):
+            mine = [] if first < lowest or read.partial else markers.get(producer_id, [])
+            at = bisect_right(mine, first, key=offset_of)
+            waiting = WaitingOffset(first, first, True, read.witness)
+            if at < len(mine):
+                self.decided(read.place, producer_id, waiting, mine[at], whole=True)
+            else:
+                yield waiting, producer_id
+
+    def ended(self, place: PartitionPlace, producer_id: int, waiting: WaitingOffset, *, again: bool = False) -> None:
+        """Compare an offset of a transaction with the next marker, if that is known, or keep it unless `again`."""
+        marker = self.markers.next(place, producer_id, waiting.offset)
+        if marker is not None:
+            self.decided(place, producer_id, waiting, marker)
+        elif not again:
+            queue = self.waiting[place, self.partitions.era(place.topic), producer_id]
+            for check in ("aborted-read", "hidden-transaction"):
+                self.state.forgot[check] += len(queue) == MOST_WAITING
+            queue.append(waiting)
+
+    def decided(
+        self,
+        place: PartitionPlace,
+        producer_id: int,
+        waiting: WaitingOffset,
+        marker: SeenMarker,
+        *,
+        whole: bool = False,
+    ) -> None:
+        """Suspect a response that delivers an aborted transaction, or lists a committed one as aborted. `whole`: the
+        response itself has all from the transaction's first offset to the marker."""
+        check = "hidden-transaction" if waiting.listed else "aborted-read"
+        doubts = () if whole else ("anew", "unclean")  # a broker reads one response from one log
+        self.compared(check, waiting.witness, marker.witness, place=place, doubts=doubts)
+        if (marker.end == "abort") is waiting.listed:
             return
-        self.compared("aborted-read", witness, marker.witness, place=place, doubts=("anew",))
-        if marker.end == "commit":
-            return
-        evidence = [Evidence(witness, f"brings the batch at {batch.base}, and does not list it as aborted")]
-        if marker.witness is not witness:
-            evidence.append(Evidence(marker.witness, f"abort marker at {marker.offset}"))
-        self.suspect(
-            Suspicion(
-                "aborted-read",
-                "proved",
-                str(place),
-                f"data of producer {producer_id} at offset {batch.base} was given to a read_committed reader, "
-                f"and aborted at {marker.offset}",
-                evidence,
-                ("anew", "unclean"),
-                place,
-                batch=BatchInQuestion(place, [(witness.number, batch.base)]),
+        at = waiting.base
+        if waiting.listed:
+            shows = f"lists the transaction of producer {producer_id} from {at} as aborted"
+            says = f"a read_committed response {shows}, and it is committed at {marker.offset}"
+        else:
+            shows = f"brings the batch at {at}, and does not list it as aborted"
+            says = (
+                f"data of producer {producer_id} at offset {at} was given to a read_committed reader, "
+                f"and aborted at {marker.offset}"
             )
-        )
+        evidence = [Evidence(waiting.witness, shows)]
+        if marker.witness is not waiting.witness:
+            evidence.append(Evidence(marker.witness, f"{marker.end} marker at {marker.offset}"))
+        batch = None if waiting.listed else BatchInQuestion(place, [(waiting.witness.number, at)])
+        self.suspect(Suspicion(check, "proved", str(place), says, evidence, doubts, place, batch=batch))
 
     def stable(self, read: ReadFact) -> None:
         """Keep a suspicion if a response has data that its last stable offset excludes.

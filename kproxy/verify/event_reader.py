@@ -246,13 +246,15 @@ def leaves(event: EventExchange) -> Iterator[Fact]:
 
 
 def given_epochs(event: EventExchange) -> Iterator[Fact]:
-    """Yield the epoch that InitProducerId has given to a transactional producer, or EndTxn to the next transaction."""
+    """Yield the producer id and epoch in the response to an InitProducerId or an EndTxn."""
     yield from fenced(event)
     ended = event.data["api_key"] == api_keys.END_TXN
     if not event.answered or code_of(event.data) or (ended and event.witness.version < END_TELLS_EPOCH):
         return
-    if min(event.producer) >= 0 and event.text(event.data, "transactional_id") is not None:
-        yield ProducerFact(event.witness, *event.producer, ended=ended)
+    name = event.text(event.data, "transactional_id")
+    if min(event.producer) >= 0 and (name is None) == (event.data.get("transactional_id") is None):
+        # An event has neither the producer id of the request nor keep_prepared_txn.
+        yield ProducerFact(event.witness, *event.producer, ended=ended, transactional_id=name, keeps=True)
 
 
 def added_partitions(event: EventExchange) -> Iterator[Fact]:

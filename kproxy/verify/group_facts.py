@@ -19,7 +19,9 @@ from .facts import (
     FencedFact,
     ForgottenFact,
     JoinFact,
+    MemberEpochFact,
     MemberFact,
+    OwnedPartition,
     OwnershipFact,
     PartitionPlace,
 )
@@ -32,7 +34,7 @@ VERSION_SIZE = 2
 
 
 def commits(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield a commit for each partition of an OffsetCommit or a TxnOffsetCommit."""
+    """Yield a commit for each partition of an OffsetCommit or a TxnOffsetCommit, and the member epoch that it names."""
     request, witness = exchange.request, exchange.witness
     group = exchange.group(request["group_id"])
     if group is None or in_zookeeper(exchange.key, exchange.version):
@@ -46,10 +48,22 @@ def commits(exchange: ReadExchange) -> Iterator[Fact]:
         yield CommitFact(witness, group, place, offset, coordinator_result(error), generation, producer)
         if producer is not None and error in FENCED:
             yield FencedFact(witness, *producer)
+    if errors and 0 in errors.values():
+        yield from accepted_epoch(exchange, group, request.get("member_id"), generation, commit=True)
+
+
+def accepted_epoch(
+    exchange: ReadExchange, group: str, member_id: Any, epoch: int, *, stored: bool = False, commit: bool = False
+) -> Iterator[Fact]:
+    """Yield the generation of a member that the coordinator accepted; nothing without a member or a generation."""
+    member = exchange.text(member_id)
+    if member and epoch >= 0:
+        yield MemberEpochFact(exchange.witness, group, member, epoch, stored, commit)
 
 
 def told_commits(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield the committed offsets that an OffsetFetch response tells."""
+    """Yield the committed offsets in an OffsetFetch response."""
+    stable = bool(exchange.request.get("require_stable"))
     walk = topic_walk(exchange.key, exchange.version, "response")
     response = exchange.response
     if walk is None or response is None or response.get("error_code") or in_zookeeper(exchange.key, exchange.version):
@@ -62,7 +76,7 @@ def told_commits(exchange: ReadExchange) -> Iterator[Fact]:
         for part in walk.inside(topic):
             place = exchange.place(part)
             if place is not None and not part.error_code:
-                yield CommitToldFact(exchange.witness, group, place, part.fields["committed_offset"])
+                yield CommitToldFact(exchange.witness, group, place, part.fields["committed_offset"], stable)
 
 
 def in_zookeeper(key: int, version: int) -> bool:
@@ -87,7 +101,7 @@ def deleted_commits(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def joins(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield what a JoinGroup request says, whatever its answer."""
+    """Yield a JoinGroup, whatever its response, and the generation in a response without an error."""
     request = exchange.request
     group, member = exchange.group(request["group_id"]), exchange.text(request["member_id"])
     if group is not None and member is not None:
@@ -97,13 +111,20 @@ def joins(exchange: ReadExchange) -> Iterator[Fact]:
             exchange.witness, group, member, exchange.text(request["protocol_type"]) or "", timeout,
             told.get("generation_id", -1), exchange.text(told.get("protocol_name")) or "",
         )  # fmt: skip
+        if told and not told["error_code"]:
+            yield from accepted_epoch(exchange, group, told["member_id"], told["generation_id"])
 
 
 def assignments(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield what the leader of a classic group gives to its members."""
+    """Yield the generation of a SyncGroup, and the assignments that the leader of a classic group sends with it."""
     request, response = exchange.request, exchange.response
     group = exchange.group(request["group_id"])
-    if group is None or not request["assignments"]:
+    if group is None:
+        return
+    if response is not None and not response["error_code"]:
+        # The coordinator responds once the leader's assignments are stored.
+        yield from accepted_epoch(exchange, group, request["member_id"], request["generation_id"], stored=True)
+    if not request["assignments"]:
         return
     members: dict[str, list[PartitionPlace]] = {}
     for one in request["assignments"]:
@@ -142,10 +163,13 @@ def assigned(exchange: ReadExchange, data: Any) -> list[PartitionPlace] | None:
 
 
 def heartbeats(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield the heartbeat of a classic member."""
-    group, member = exchange.group(exchange.request["group_id"]), exchange.text(exchange.request["member_id"])
+    """Yield the heartbeat of a classic member, and its generation if the response has no error."""
+    request, response = exchange.request, exchange.response
+    group, member = exchange.group(request["group_id"]), exchange.text(request["member_id"])
     if group is not None and member:
         yield MemberFact(exchange.witness, group, member, left=False)
+        if response is not None and not response["error_code"]:
+            yield from accepted_epoch(exchange, group, member, request["generation_id"])
 
 
 def leaves(exchange: ReadExchange) -> Iterator[Fact]:
@@ -161,7 +185,7 @@ def leaves(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def ownerships(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield what a member has and is given, where the broker assigns (KIP-848)."""
+    """Yield the member epoch and the partitions in a ConsumerGroupHeartbeat (KIP-848)."""
     request, response = exchange.request, exchange.response
     group, member = exchange.group(request["group_id"]), exchange.text(request["member_id"])
     if group is None or member is None:
@@ -169,16 +193,26 @@ def ownerships(exchange: ReadExchange) -> Iterator[Fact]:
     owned = given = None
     if request["topic_partitions"] is not None:
         owned = by_id(exchange, request["topic_partitions"])
-    gone = request["member_epoch"] < 0
+    epoch = request["member_epoch"]
+    accepted = response is not None and not response["error_code"]
     if response is not None:
-        gone = gone or bool(response["error_code"])
         member = exchange.text(response["member_id"]) or member
         if response["assignment"] is not None:
             given = by_id(exchange, response["assignment"]["topic_partitions"])
-    if member:
-        yield OwnershipFact(exchange.witness, group, member, owned, given, gone)
+    if not member:
+        return
+    gone = epoch < 0 or (response is not None and not accepted)
+    yield OwnershipFact(exchange.witness, group, member, owned, given, gone, epoch, accepted)
+    if response is not None and accepted:
+        yield MemberEpochFact(
+            exchange.witness, group, member, response["member_epoch"], stored=True, requested=epoch
+        )  # fmt: skip
 
 
-def by_id(exchange: ReadExchange, topics: list[dict[str, Any]]) -> list[PartitionPlace]:
+def by_id(exchange: ReadExchange, topics: list[dict[str, Any]]) -> list[OwnedPartition]:
     """Return the partitions of topics that are named by their ids."""
-    return [exchange.place_by_id(one["topic_id"], number) for one in topics or () for number in one["partitions"] or ()]
+    return [
+        OwnedPartition(str(one["topic_id"]), exchange.place_by_id(one["topic_id"], number))
+        for one in topics or ()
+        for number in one["partitions"] or ()
+    ]

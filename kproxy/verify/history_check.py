@@ -103,6 +103,14 @@ class HistoryCheck:
         """Return what would be a suspicion if the record ended now."""
         return ()
 
+    def report(
+        self, check: str, about: str, says: str, *shown: tuple[Witness, str], level: FindingLevel = "proved",
+        doubts: tuple[str, ...] = (), place: PartitionPlace | None = None, **more: Any,
+    ) -> Suspicion:  # fmt: skip
+        """Add and return a suspicion. `shown`: exchanges with the text about each; `more`: of the Suspicion."""
+        evidence = [Evidence(witness, text) for witness, text in shown]
+        return self.suspect(Suspicion(check, level, about, says, evidence, doubts, place, **more))
+
     def suspect(self, suspicion: Suspicion) -> Suspicion:
         """Keep a suspicion, and return it."""
         self.state.suspicions.add(suspicion)
@@ -110,11 +118,10 @@ class HistoryCheck:
 
     def violation(
         self, check: str, place: PartitionPlace, says: str, doubts: Iterable[str], *shown: tuple[Witness, str],
-        level: FindingLevel = "proved", **more: Any,
+        **more: Any,
     ) -> Suspicion:  # fmt: skip
-        """Keep a suspicion about a partition, and return it. `shown`: exchanges with the text about each."""
-        evidence = [Evidence(witness, text) for witness, text in shown]
-        return self.suspect(Suspicion(check, level, str(place), says, evidence, tuple(doubts), place, **more))
+        """Add and return a suspicion about a partition."""
+        return self.report(check, str(place), says, *shown, doubts=tuple(doubts), place=place, **more)
 
 
 class ErasCheck(HistoryCheck):

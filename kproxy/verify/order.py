@@ -17,9 +17,9 @@ of them come in so many seconds, the earliest is taken as it is."""
 
 
 class TimeOrder:
-    """Facts of exchanges, held until none that was over before is to be expected. One without an answer counts from its
-    beginning: what it asked for may have been done since. `late`: exchanges that came later than that, of which the
-    clock is told."""
+    """Facts of exchanges in the order of their ends, held as long as an earlier one may still come. An exchange without
+    a response counts from its beginning, and comes when its connection ends. `late`: exchanges with a response that
+    came after that time, as with a clock that went back."""
 
     __slots__ = ("clock", "count", "given", "held", "late", "most", "newest", "weight")
 
@@ -38,10 +38,9 @@ class TimeOrder:
         """Hold an exchange's facts; yield those of exchanges that are due. `over`: it has an end, and is told of when
         it has."""
         self.count += 1
-        if time < self.newest - WINDOW:
+        if over and time < self.newest - WINDOW:
             self.late += 1
-            if over:
-                self.clock.goes_back(self.newest - time)
+            self.clock.goes_back(self.newest - time)
         heappush(self.held, (time, self.count, facts))
         self.weight += weight(facts)
         self.newest = max(self.newest, time)

@@ -19,10 +19,20 @@ FENCED = codes("PRODUCER_FENCED")
 
 
 def given_epochs(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield the epoch that InitProducerId has given to a transactional producer."""
-    response = exchange.response
-    if response is not None and not response["error_code"] and exchange.request["transactional_id"] is not None:
-        yield ProducerFact(exchange.witness, response["producer_id"], response["producer_epoch"])
+    """Yield the producer id and epoch in an InitProducerId response."""
+    request, response = exchange.request, exchange.response
+    transactional_id = exchange.transactional_id(request["transactional_id"])
+    if (
+        response is None
+        or response["error_code"]
+        or (transactional_id is None) != (request["transactional_id"] is None)
+    ):
+        return
+    yield ProducerFact(
+        exchange.witness, response["producer_id"], response["producer_epoch"],
+        transactional_id=transactional_id, expected=request.get("producer_id", -1) >= 0,
+        keeps=bool(request.get("keep_prepared_txn")),
+    )  # fmt: skip
 
 
 def added_partitions(exchange: ReadExchange) -> Iterator[Fact]:
@@ -64,7 +74,8 @@ def ended_transactions(exchange: ReadExchange) -> Iterator[Fact]:
     if error in FENCED:
         yield FencedFact(witness, *producer)
     if not error and told[0] >= 0:
-        yield ProducerFact(witness, told[0], told[1], ended=True)
+        name = exchange.transactional_id(request["transactional_id"])
+        yield ProducerFact(witness, told[0], told[1], ended=True, transactional_id=name)
 
 
 def offered_versions(exchange: ReadExchange) -> Iterator[Fact]:

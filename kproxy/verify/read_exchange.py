@@ -42,10 +42,11 @@ def coordinator_result(error: int | None) -> Result:
 
 @dataclass(slots=True)
 class ClientNames:
-    """Names of topics and groups at the broker, by the other ones that a client has for them."""
+    """Names at the broker by the names that rules give one client: topics, groups and transactional ids."""
 
     topics: dict[str, str] = field(default_factory=dict)
     groups: dict[str, str] = field(default_factory=dict)
+    transactional_ids: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -127,6 +128,11 @@ class ReadExchange:
         """Return a group's name at the broker; None for one that is absent, or longer than any."""
         name = self.text(value)
         return name if name is None or self.others is None else self.others.groups.get(name, name)
+
+    def transactional_id(self, value: Any) -> str | None:
+        """Return a transactional id at the broker; None for one that is absent, or longer than any."""
+        name = self.text(value)
+        return name if name is None or self.others is None else self.others.transactional_ids.get(name, name)
 
     def text(self, value: Any) -> str | None:
         """Return a name in a message; None for one that is absent, or longer than any."""

@@ -1,10 +1,11 @@
-"""Checks of transactions as a whole: that each has one end, and that nobody writes behind a fence."""
+"""Checks of transactions and of their producers: ends, fenced epochs, and the ids and epochs that coordinators give."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kproxy.wire.table.api_keys import WRITE_TXN_MARKERS
 
@@ -20,7 +21,6 @@ from .facts import (
     Witness,
     WriteFact,
 )
-from .finding import Evidence
 from .history_check import CheckState, FactHandler, HistoryCheck
 from .recent import RecentMap
 from .suspicion import SHORTEST_EXPIRY, Suspicion
@@ -28,6 +28,7 @@ from .topics import TRANSACTIONS_LOG
 
 SENT_AGAIN = 5
 """Version of EndTxn from which on one that is sent again is answered as the first one was."""
+MOST_IDS = 100_000
 MOST_PRODUCERS = 50_000
 MOST_FENCES = 32
 MOST_EPOCHS = 256
@@ -51,13 +52,25 @@ class EpochFence:
     certain: bool
 
 
+class WrittenBatch(NamedTuple):
+    """Transactional batch that was acknowledged at these offsets."""
+
+    place: PartitionPlace
+    base: int
+    last: int
+    epoch: int
+    witness: Witness
+
+
 @dataclass(slots=True)
 class ProducerHistory:
-    """History of one transactional producer id. `markers`: by epoch, one of each end. `ends`: transactions that ended,
-    by epoch, where each has its own; `own_from`: the first epoch of such markers, None if there are none; `own_to`:
-    the last epoch of such a transaction; `unsure`: suspicions about markers of an epoch that only this makes sure.
-    `writes`: batches since the last end, as (partition, last offset, exchange). `expected`: by partition, batches whose
-    transaction has ended, and how."""
+    """History of one transactional producer id.
+
+    `markers`: by epoch, one of each end. `ends`: by epoch, transactions that ended with an own epoch (KIP-890).
+    `own_from`: first epoch of their markers, None without any. `own_to`: last epoch of such a transaction. `unsure`:
+    suspicions about markers of an epoch that a later `own_to` confirms. `writes`: batches since the last end.
+    `expected`: by partition, batches of ended transactions, each with the end.
+    """
 
     fences: deque[EpochFence] = field(default_factory=lambda: deque(maxlen=MOST_FENCES))
     markers: RecentMap[int, dict[TransactionEnd, MarkerPlace]] = field(
@@ -69,8 +82,8 @@ class ProducerHistory:
     own_from: int | None = None
     own_to: int = -1
     unsure: list[tuple[Suspicion, int]] = field(default_factory=list)
-    writes: deque[tuple[PartitionPlace, int, Witness]] = field(default_factory=lambda: deque(maxlen=MOST_WRITES))
-    expected: RecentMap[PartitionPlace, deque[tuple[int, Witness, TransactionEndFact]]] = field(
+    writes: deque[WrittenBatch] = field(default_factory=lambda: deque(maxlen=MOST_WRITES))
+    expected: RecentMap[PartitionPlace, deque[tuple[WrittenBatch, TransactionEndFact]]] = field(
         default_factory=lambda: RecentMap(MOST_EXPECTED, lambda: deque(maxlen=MOST_EXPECTED))
     )
 
@@ -84,7 +97,7 @@ def weight_of(producer: ProducerHistory) -> int:
 class TransactionsCheck(HistoryCheck):
     """Check of the ends of transactions, and of writes with an epoch that is fenced."""
 
-    names = ("torn-transaction", "zombie-write")
+    names = ("torn-transaction", "hidden-transaction", "zombie-write")
 
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
@@ -106,7 +119,9 @@ class TransactionsCheck(HistoryCheck):
         self.state.suspicions.aborter |= fact.key == WRITE_TXN_MARKERS
 
     def given(self, fact: ProducerFact) -> None:
-        """Note that older epochs of a producer id are fenced."""
+        """Note the fence of older epochs of a transactional producer."""
+        if fact.transactional_id is None:
+            return
         producer = self.producers[fact.producer_id]
         producer.fences.append(EpochFence(fact.epoch, fact.witness, certain=not fact.ended))
         if not fact.ended:
@@ -127,7 +142,7 @@ class TransactionsCheck(HistoryCheck):
             producer = self.producers[identity.producer_id]
             self.behind_fence(producer, identity.producer_id, identity.epoch, write.witness, write.place)
             if write.base is not None:
-                producer.writes.append((write.place, batch.last, write.witness))
+                producer.writes.append(WrittenBatch(write.place, batch.base, batch.last, identity.epoch, write.witness))
 
     def behind_fence(
         self, producer: ProducerHistory, producer_id: int, epoch: int, witness: Witness, place: PartitionPlace | None
@@ -151,18 +166,12 @@ class TransactionsCheck(HistoryCheck):
         if place is not None and (witness.ended or witness.began) - fence.witness.began > SHORTEST_EXPIRY:
             doubts.append("restart")
         what = "end its transaction" if place is None else str(place)
-        self.suspect(
-            Suspicion(
-                "zombie-write",
-                "proved",
-                f"producer {producer_id}",
-                f"{witness.api} ({what}) with epoch {epoch} was accepted behind a fence at epoch {fence.epoch}",
-                [Evidence(fence.witness, f"epoch {fence.epoch}"), Evidence(witness, f"epoch {epoch}, accepted")],
-                tuple(doubts),
-                place,
-                logs=(TRANSACTIONS_LOG,) if place is None else (TRANSACTIONS_LOG, place.topic),
-            )
-        )
+        says = f"{witness.api} ({what}) with epoch {epoch} was accepted behind a fence at epoch {fence.epoch}"
+        self.report(
+            "zombie-write", f"producer {producer_id}", says, (fence.witness, f"epoch {fence.epoch}"),
+            (witness, f"epoch {epoch}, accepted"), doubts=tuple(doubts), place=place,
+            logs=(TRANSACTIONS_LOG,) if place is None else (TRANSACTIONS_LOG, place.topic),
+        )  # fmt: skip
 
     def ended(self, fact: TransactionEndFact) -> None:
         """Take in the end of a transaction as its producer asked for it."""
@@ -176,13 +185,11 @@ class TransactionsCheck(HistoryCheck):
         elif fact.result == "ok" and fact.witness.version < SENT_AGAIN:  # one epoch for all of them from now on
             producer.own_from = None
         if fact.result == "ok":
-            if (
-                fact.witness.version < SENT_AGAIN
-            ):  # else it may be one that was sent again, which has the epoch of before
+            if fact.witness.version < SENT_AGAIN:  # a later version succeeds again when it is repeated
                 self.behind_fence(producer, fact.producer_id, fact.epoch, fact.witness, None)
-            for place, offset, witness in producer.writes:
-                if witness.before(fact.witness):
-                    producer.expected[place].append((offset, witness, fact))
+            for written in producer.writes:
+                if written.epoch == fact.epoch and written.witness.before(fact.witness):
+                    producer.expected[written.place].append((written, fact))
             if own_epoch:
                 producer.ends[fact.epoch][:] = [fact]
                 for end, (place, offset, witness) in (producer.markers.get(fact.epoch + 1) or {}).items():
@@ -193,7 +200,9 @@ class TransactionsCheck(HistoryCheck):
             producer.writes.clear()
 
     def read(self, read: ReadFact) -> None:
-        """Take in the markers of an answer."""
+        """Compare the markers in a response, and the transactions that it lists as aborted, with earlier ends."""
+        if read.committed_only and read.aborted:
+            self.listed(read, frozenset(read.aborted))
         for batch in read.batches:
             end = batch.end
             if end is None:
@@ -219,6 +228,29 @@ class TransactionsCheck(HistoryCheck):
             if producer.own_from is None:
                 self.expectations(producer, read.place)
 
+    def listed(self, read: ReadFact, aborted: frozenset[tuple[int, int]]) -> None:
+        """Suspect a response that lists a transaction as aborted although EndTxn committed it. The list has its first
+        offset, and an acknowledged batch has the same."""
+        for producer_id in {one for one, _ in aborted}:
+            producer = self.producers.get(producer_id)
+            ended = producer and producer.expected.get(read.place)
+            for written, fact in ended or ():
+                if fact.committed:
+                    self.compared("hidden-transaction", fact.witness, read.witness, place=read.place, doubts=("anew",))
+                if not fact.committed or (producer_id, written.base) not in aborted or producer is None:
+                    continue
+                lists = f"lists the transaction of producer {producer_id} from {written.base} as aborted"
+                says = f"a read_committed response {lists}, and EndTxn committed it"
+                suspicion = self.report(
+                    "hidden-transaction", str(read.place), says,
+                    (written.witness, f"writes the batch at {written.base}"),
+                    (fact.witness, f"commits, epoch {fact.epoch}"), (read.witness, lists),
+                    doubts=("lowered" if fact.own_epoch else "unseen", "anew", *OF_ENDS), place=read.place,
+                    logs=(TRANSACTIONS_LOG, read.place.topic),
+                )  # fmt: skip
+                if fact.own_epoch:
+                    self.sure_once(producer, fact.epoch + 1, suspicion)
+
     def sure_once(self, producer: ProducerHistory, epoch: int, suspicion: Suspicion) -> None:
         """Leave a doubt about markers of an epoch until a later transaction is known to have one of its own, too: if
         the cluster's transaction version was lowered, a transaction of this very epoch may have ended with it."""
@@ -239,67 +271,102 @@ class TransactionsCheck(HistoryCheck):
         """Compare the markers behind batches of a partition with how their transactions ended."""
         expected = producer.expected.get(place) or deque()
         for _ in range(len(expected)):
-            offset, witness, fact = expected.popleft()
-            marker = self.state.markers.next(place, fact.producer_id, offset)
+            written, fact = expected.popleft()
+            marker = self.state.markers.next(place, fact.producer_id, written.last)
             if marker is None:
-                expected.append((offset, witness, fact))
+                expected.append((written, fact))
                 continue
-            self.compared("torn-transaction", witness, fact.witness, marker.witness)
+            self.compared("torn-transaction", written.witness, fact.witness, marker.witness)
             if (marker.end == "commit") != fact.committed:
-                write = Evidence(witness, f"{place}, up to offset {offset}")
-                self.torn_end(fact, place, marker.offset, marker.witness, marker.end, write)
+                self.torn_end(fact, place, marker.offset, marker.witness, marker.end, written)
 
     def torn(
         self, producer_id: int, epoch: int, mine: tuple[TransactionEnd, MarkerPlace], other: MarkerPlace
     ) -> Suspicion:
-        """Keep a suspicion that one transaction was committed in one place and aborted in another."""
+        """Suspect markers of one transaction that commit it in a partition, and abort it in another one."""
         end, (place, offset, witness) = mine
         opposite = "abort" if end == "commit" else "commit"
-        return self.suspect(
-            Suspicion(
-                "torn-transaction",
-                "proved",
-                f"producer {producer_id}",
-                f"the transaction of epoch {epoch} ends with {end} in {place} and with {opposite} in {other[0]}",
-                [
-                    Evidence(other[2], f"{opposite} at {other[0]}, offset {other[1]}"),
-                    Evidence(witness, f"{end} at {place}, offset {offset}"),
-                ],
-                ("lowered", *OF_ENDS),
-                logs=(TRANSACTIONS_LOG, place.topic, other[0].topic),
-            )
-        )
+        says = f"the transaction of epoch {epoch} ends with {end} in {place} and with {opposite} in {other[0]}"
+        return self.report(
+            "torn-transaction", f"producer {producer_id}", says,
+            (other[2], f"{opposite} at {other[0]}, offset {other[1]}"), (witness, f"{end} at {place}, offset {offset}"),
+            doubts=("lowered", *OF_ENDS), logs=(TRANSACTIONS_LOG, place.topic, other[0].topic),
+        )  # fmt: skip
 
     def torn_end(
-        self,
-        fact: TransactionEndFact,
-        place: PartitionPlace,
-        offset: int,
-        witness: Witness,
-        end: TransactionEnd,
-        write: Evidence | None = None,
-    ) -> Suspicion:
-        """Keep a suspicion that a transaction's marker is not what its producer was told. `write`: the batch that ties
-        them together, where epochs do not: an end in between may be missing in the record."""
-        told = "committed" if fact.committed else "aborted"
-        evidence = [
-            Evidence(fact.witness, f"{told}, epoch {fact.epoch}"),
-            Evidence(witness, f"{end} at {place}, offset {offset}"),
-        ]
-        return self.suspect(
-            Suspicion(
-                "torn-transaction",
-                "proved",
-                f"producer {fact.producer_id}",
-                f"the producer was told that its transaction is {told}, and {place} has a marker of the other end",
-                evidence if write is None else [write, *evidence],
-                ("lowered", *OF_ENDS) if write is None else ("unseen", "anew", *OF_ENDS),
-                place,
-                logs=(TRANSACTIONS_LOG, place.topic),
-            )
-        )
+        self, fact: TransactionEndFact, place: PartitionPlace, offset: int, witness: Witness, end: TransactionEnd,
+        write: WrittenBatch | None = None,
+    ) -> Suspicion:  # fmt: skip
+        """Suspect a marker that contradicts the EndTxn of its producer. `write`: the batch before both, unless epochs
+        connect them. Then the record may lack another end in between."""
+        result = "committed" if fact.committed else "aborted"
+        says = f"EndTxn {result} the transaction, and {place} has a marker of the other end"
+        shown = [(fact.witness, f"{result}, epoch {fact.epoch}"), (witness, f"{end} at {place}, offset {offset}")]
+        if write is not None:
+            shown.insert(0, (write.witness, f"{place}, up to offset {write.last}"))
+        return self.report(
+            "torn-transaction", f"producer {fact.producer_id}", says, *shown, place=place,
+            doubts=("lowered", *OF_ENDS) if write is None else ("unseen", "anew", *OF_ENDS),
+            logs=(TRANSACTIONS_LOG, place.topic),
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class GivenProducer:
+    """First response that gave a producer id, and the one with the highest epoch."""
+
+    first: ProducerFact | None = None
+    highest: ProducerFact | None = None
+
+
+class ProducersCheck(HistoryCheck):
+    """Check of the producer ids and epochs that InitProducerId and EndTxn return."""
+
+    names = ("producer-id-reused", "producer-epoch-goes-back")
+
+    def __init__(self, state: CheckState) -> None:
+        super().__init__(state)
+        self.producers: RecentMap[int, GivenProducer] = self.recent(MOST_IDS, GivenProducer)
+
+    def handlers(self) -> Mapping[type[Fact], FactHandler]:
+        """Return the handler of each type of fact."""
+        return {ProducerFact: self.given}
+
+    def given(self, fact: ProducerFact) -> None:
+        """Compare a producer id and epoch with earlier responses that gave this id."""
+        if fact.producer_id < 0:
+            return
+        known = self.producers[fact.producer_id]
+        first, highest = known.first, known.highest
+        if first is None or highest is None:
+            known.first = known.highest = fact
+            return
+        about = f"producer {fact.producer_id}"
+        self.compared("producer-id-reused", first.witness, fact.witness)
+        if fact.transactional_id is None or fact.transactional_id != first.transactional_id:
+            # Responses that overlap may be one exchange that two proxies recorded.
+            if first.witness.before(fact.witness) or fact.witness.before(first.witness):
+                says = f"InitProducerId gave the producer id to {owner(first)}, and again to {owner(fact)}"
+                shown = [(one.witness, f"to {owner(one)}") for one in (first, fact)]
+                self.report("producer-id-reused", about, says, *shown)
+            return
+        self.compared("producer-epoch-goes-back", highest.witness, fact.witness)
+        repeated = fact.epoch == highest.epoch and not (fact.expected or fact.ended)
+        if (fact.epoch < highest.epoch or repeated) and highest.witness.before(fact.witness):
+            says = f"{fact.witness.api} gave epoch {fact.epoch} after epoch {highest.epoch}"
+            shown = [(one.witness, f"epoch {one.epoch}") for one in (highest, fact)]
+            self.report("producer-epoch-goes-back", about, says, *shown, doubts=("unclean",), logs=(TRANSACTIONS_LOG,))
+        if fact.epoch >= highest.epoch:
+            known.highest = fact
+
+
+def owner(fact: ProducerFact) -> str:
+    """Return the owner of a producer id in words."""
+    return (
+        f"transactional id {fact.transactional_id}" if fact.transactional_id is not None else "an idempotent producer"
+    )
 
 
 def make_sure(suspicion: Suspicion) -> None:
-    """Clear the doubt whether the epoch is of one transaction."""
-    suspicion.doubts = tuple(one for one in suspicion.doubts if one != "lowered")
+    """Clear the doubt that the cluster's transaction version was lowered."""
+    suspicion.doubts = tuple(doubt for doubt in suspicion.doubts if doubt != "lowered")

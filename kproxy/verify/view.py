@@ -9,10 +9,10 @@ from .checks import checks
 from .commits import CommitsCheck
 from .committed_reads import CommittedReadsCheck
 from .connections import AnswerOrderCheck, ConformanceCheck, LeaderEpochsCheck, VersionsCheck
-from .consumers import CopiersCheck, PositionsCheck
+from .consumers import PositionsCheck
 from .facts import Fact
 from .finding import Finding, RecordView
-from .groups import BrokerGroupsCheck, ClassicGroupsCheck
+from .groups import BrokerGroupsCheck, ClassicGroupsCheck, MemberEpochsCheck
 from .history_check import SHARE, CheckState, ErasCheck, FactHandler, HistoryCheck
 from .log_bounds import LogBoundsCheck
 from .order import TimeOrder
@@ -21,17 +21,17 @@ from .servers import KnownServers
 from .stored_batches import SentBatchesCheck, StoredBatchesCheck
 from .suspicion import Suspicion
 from .terms import VerifyTerms
-from .transactions import TransactionsCheck
+from .transactions import ProducersCheck, TransactionsCheck
 
 CHECKS: tuple[type[HistoryCheck], ...] = (
     ErasCheck, AcknowledgedCheck, StoredBatchesCheck, SentBatchesCheck, SequencesCheck, SequenceGapsCheck,
-    ConnectionOrderCheck, AnswersCheck, LogBoundsCheck,
-    CommittedReadsCheck, TransactionsCheck, CommitsCheck, PositionsCheck, CopiersCheck, ClassicGroupsCheck,
-    BrokerGroupsCheck, VersionsCheck, LeaderEpochsCheck, ConformanceCheck, AnswerOrderCheck,
+    ConnectionOrderCheck, AnswersCheck, LogBoundsCheck, CommittedReadsCheck, TransactionsCheck, ProducersCheck,
+    CommitsCheck, PositionsCheck, ClassicGroupsCheck, BrokerGroupsCheck, MemberEpochsCheck, VersionsCheck,
+    LeaderEpochsCheck, ConformanceCheck, AnswerOrderCheck,
 )  # fmt: skip
 """Checks in the order in which they are told of a fact: what covers a stretch of a log comes before what asks."""
 
-OF_MARKERS = frozenset({"aborted-read", "torn-transaction"})
+OF_MARKERS = frozenset({"aborted-read", "hidden-transaction", "torn-transaction"})
 """Checks that need what markers of transactions say."""
 
 

@@ -204,46 +204,59 @@ class History:
         self.add(at, "ShareFetch", 1, asked, told, **more)
 
     def commit(
-        self, at: float, offset: int, *, answered: bool = True, error: int = 0, generation: int = 1, **more: Any
-    ) -> None:
+        self, at: float, offset: int, *, answered: bool = True, error: int = 0, generation: int = 1, member: str = "",
+        **more: Any,
+    ) -> None:  # fmt: skip
         """Add an OffsetCommit of group g."""
         parts = [{"partition_index": 0, "committed_offset": offset}]
         request = {
             "group_id": "g",
             "generation_id_or_member_epoch": generation,
+            "member_id": member,
             "topics": [{"name": TOPIC, "partitions": parts}],
         }
         response = {"topics": [{"name": TOPIC, "partitions": [{"partition_index": 0, "error_code": error}]}]}
         self.add(at, "OffsetCommit", 8, request, response if answered else None, **({"who": COORDINATOR} | more))
 
-    def told(self, at: float, offset: int, **more: Any) -> None:
-        """Add an OffsetFetch of group g that tells this offset."""
+    def told(self, at: float, offset: int, *, stable: bool = False, **more: Any) -> None:
+        """Add an OffsetFetch of group g that reports this offset. `stable`: with `require_stable`."""
         asked = {"group_id": "g", "topics": [{"name": TOPIC, "partition_indexes": [0]}]}
         parts = [{"partition_index": 0, "committed_offset": offset}]
         told = {"group_id": "g", "topics": [{"name": TOPIC, "partitions": parts}]}
-        self.add(at, "OffsetFetch", 8, {"groups": [asked]}, {"groups": [told]}, **({"who": COORDINATOR} | more))
+        self.add(
+            at,
+            "OffsetFetch",
+            8,
+            {"groups": [asked], "require_stable": stable},
+            {"groups": [told]},
+            **({"who": COORDINATOR} | more),
+        )
 
     def init(self, at: float, producer_id: int, epoch: int) -> None:
         """Add an InitProducerId that gives this epoch."""
         self.add(at, "InitProducerId", 4, {"transactional_id": "t", "transaction_timeout_ms": 1000},
                  {"producer_id": producer_id, "producer_epoch": epoch}, who=PRODUCER)  # fmt: skip
 
-    def end(self, at: float, producer_id: int, epoch: int, *, commit: bool, version: int = 3, error: int = 0) -> None:
+    def end(
+        self, at: float, producer_id: int, epoch: int, *, commit: bool, version: int = 3, error: int = 0,
+        answered: bool = True, who: Somebody = PRODUCER,
+    ) -> None:  # fmt: skip
         """Add an EndTxn."""
         request = {"transactional_id": "t", "producer_id": producer_id, "producer_epoch": epoch, "committed": commit}
         response = {"error_code": error}
         if version >= 5:
             response |= {"producer_id": producer_id, "producer_epoch": epoch + 1}
-        self.add(at, "EndTxn", version, request, response, who=PRODUCER)
+        self.add(at, "EndTxn", version, request, response if answered else None, who=who)
 
-    def txn_commit(self, at: float, offset: int, producer_id: int = 7, epoch: int = 0) -> None:
+    def txn_commit(self, at: float, offset: int, producer_id: int = 7, epoch: int = 0, **more: Any) -> None:
         """Add a TxnOffsetCommit of group g."""
         parts = [{"partition_index": 0, "committed_offset": offset}]
         request = {"transactional_id": "t", "group_id": "g", "producer_id": producer_id, "producer_epoch": epoch,
                    "topics": [{"name": TOPIC, "partitions": parts}]}  # fmt: skip
         self.add(
-            at, "TxnOffsetCommit", 3, request, {"topics": [{"name": TOPIC, "partitions": [{"partition_index": 0}]}]}
-        )
+            at, "TxnOffsetCommit", 3, request,
+            {"topics": [{"name": TOPIC, "partitions": [{"partition_index": 0}]}]}, **more,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Add the last Metadata and DescribeConfigs, unless the history has them or is to have none."""

@@ -33,7 +33,9 @@ def unknown_topic(case: Case) -> Verdict:
     return replace(case, options=options).history().verdict()
 
 
-SOMETIMES = {"torn-transaction", "zombie-write", "commit-beyond", "lost-commit"}
+SOMETIMES = {
+    "torn-transaction", "zombie-write", "commit-beyond", "lost-commit", "aborted-commit", "hidden-transaction"
+}  # fmt: skip
 """Checks of which only some findings have such a doubt."""
 PROVED = [
     name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .exchanges import Fact, PartitionPlace, Result
 
@@ -28,10 +29,12 @@ class CommitFact(GroupFact):
 
 @dataclass(slots=True, eq=False)
 class CommitToldFact(GroupFact):
-    """Committed offset of a group, as OffsetFetch tells it; -1: there is none."""
+    """Committed offset in an OffsetFetch response; -1: the group has none. `stable`: the request has `require_stable`,
+    so the response has no offset while a transaction's commit of the partition is pending."""
 
     place: PartitionPlace
     offset: int
+    stable: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -63,20 +66,45 @@ class AssignmentFact(GroupFact):
         return 1 + sum(1 + len(places) // 8 for places in self.members.values())
 
 
+class OwnedPartition(NamedTuple):
+    """Partition of an assignment, by the id of its topic. `place`: with the topic's name, if that is known by then."""
+
+    topic_id: str
+    place: PartitionPlace
+
+
 @dataclass(slots=True, eq=False)
 class OwnershipFact(GroupFact):
-    """Heartbeat of a member whose broker assigns (KIP-848). `owned`: what the request says it has, `given`: what the
-    answer gives it, each None where that is as before. `gone`: it left, or was refused."""
+    """ConsumerGroupHeartbeat of a member (KIP-848). `epoch`: the member epoch of the request, 0 to join, negative to
+    leave. `owned`: partitions in the request, `given`: in the response; None if unchanged. `gone`: the member left, or
+    the response has an error. `accepted`: a response without an error."""
 
     member: str
-    owned: list[PartitionPlace] | None
-    given: list[PartitionPlace] | None
+    owned: list[OwnedPartition] | None
+    given: list[OwnedPartition] | None
     gone: bool
+    epoch: int = 0
+    accepted: bool = False
 
     @property
     def weight(self) -> int:
         """Return how many small things it is made of."""
         return 1 + (len(self.owned or ()) + len(self.given or ())) // 8
+
+
+@dataclass(slots=True, eq=False)
+class MemberEpochFact(GroupFact):
+    """Generation or member epoch of a member that the coordinator gave or accepted.
+
+    `stored`: it is in the coordinator's log, as a SyncGroup or ConsumerGroupHeartbeat response shows. `commit`: of an
+    offset commit. `requested`: the member epoch of a ConsumerGroupHeartbeat request; None in the classic protocol.
+    """
+
+    member: str
+    epoch: int
+    stored: bool = False
+    commit: bool = False
+    requested: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -97,9 +125,22 @@ class ProducerEpochFact(Fact):
 
 @dataclass(slots=True, eq=False)
 class ProducerFact(ProducerEpochFact):
-    """Epoch that a producer id has from now on, by InitProducerId or by EndTxn (`ended`)."""
+    """Producer id and epoch in the response to InitProducerId, or to EndTxn (`ended`).
+
+    `transactional_id`: None for an idempotent producer. `expected`: the request names the producer id and epoch that
+    its client has, so a repeated request gets the same epoch; True if not known. `keeps`: a prepared transaction may
+    have been left open (KIP-939).
+    """
 
     ended: bool = False
+    transactional_id: str | None = None
+    expected: bool = True
+    keeps: bool = False
+
+    @property
+    def aborts(self) -> bool:
+        """Return True if this response comes after the end of every transaction of an older epoch."""
+        return not (self.ended or self.keeps) and self.transactional_id is not None
 
 
 @dataclass(slots=True, eq=False)

@@ -54,6 +54,10 @@ class Witness:
         """Return True if this exchange was over when the other began: nothing else is known to be before."""
         return self.ended is not None and self.ended < other.began
 
+    def may_be_elsewhere(self, other: Witness) -> bool:
+        """Return True unless both exchanges were certainly with the same node."""
+        return self.node is None or self.node != other.node
+
     @property
     def client_key(self) -> tuple[str, str]:
         """Return the address, without its port, and the client id, which a client's connections have in common.
