@@ -39,6 +39,7 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.net.accept.acceptor import EXHAUSTED
 from kproxy.net.driven import host_port
 from kproxy.net.reporting import LogThrottle
+from kproxy.net.socket.socket_io import is_lost
 from kproxy.net.socket.tls import ClientTls, reason
 from kproxy.net.socket.tls_stream import TlsStream
 from kproxy.rules.document.address import network_of
@@ -161,6 +162,7 @@ MOST_REFUSED = 64
 """Connections beyond these that are being told so at the same moment; the rest are closed without a word."""
 PATIENCE = 1.0
 """Seconds for a request that is refused to come, so that its answer is not lost with it."""
+LOST_CHECK = 5.0  # seconds between checks for vanished clients
 LONGEST_STUCK = 10.0
 """Seconds without a byte read by its client, after which a connection makes room for another one if there is none."""
 LATE_HANDSHAKE = 1.0
@@ -229,6 +231,7 @@ class AdminListener:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.cut_off)
+                nursery.start_soon(self.abort_lost)
                 while True:
                     await trio.lowlevel.wait_readable(sock)
                     client = await self.accept(sock)
@@ -306,6 +309,14 @@ class AdminListener:
                     await trio.sleep(LAST_WORDS / LOOKS)
             for stream in self.streams:
                 stream.abort()
+
+    async def abort_lost(self) -> None:
+        """Close connections of clients that vanished without a FIN. Rules that end with a page end after its stream."""
+        while True:
+            await trio.sleep(LOST_CHECK)
+            for stream in list(self.streams):
+                if is_lost(stream.socket):
+                    stream.abort()
 
     async def handle(self, stream: ByteStream, network: str) -> None:
         """Let Hypercorn serve one connection, from its beginning to its end."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
@@ -34,17 +34,16 @@ CANDIDATES = 16  # oldest connections of a network that are compared when one ha
 
 
 class PlacedConnection(Protocol):
-    """Connection of a client network (`address`), with the time of its last traffic."""
+    """Connection or handshake of a client network (`address`), with the time of its last traffic. `idle`: no request is
+    in flight."""
 
     active: float
 
     @property
     def address(self) -> str: ...
     @property
-    def session(self) -> Any: ...
-
-
-Placed = TypeVar("Placed", bound=PlacedConnection)
+    def idle(self) -> bool: ...
+    def end(self, cause: str, message: str) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -120,24 +119,24 @@ class HalfOpen:
             del self.by_address[network]
 
 
-class ConnectionPlaces(Generic[Placed]):
-    """Open connections by client network, for a limit that is reached: the network with the most gives way.
+class ConnectionPlaces:
+    """Connections and handshakes by client network, for a limit that is reached: the network with the most gives way.
 
     `by_count` has the networks by the number of their connections, so the largest is found without a search.
     """
 
     def __init__(self) -> None:
-        self.by_network: dict[str, dict[Placed, None]] = {}
+        self.by_network: dict[str, dict[PlacedConnection, None]] = {}
         self.by_count: dict[int, dict[str, None]] = {}
         self.most = 0
 
-    def add(self, connection: Placed) -> None:
+    def add(self, connection: PlacedConnection) -> None:
         network = connection.address
         found = self.by_network.setdefault(network, {})
         found[connection] = None
         self.count(network, len(found) - 1, len(found))
 
-    def remove(self, connection: Placed) -> None:
+    def remove(self, connection: PlacedConnection) -> None:
         network = connection.address
         found = self.by_network[network]
         del found[connection]
@@ -157,13 +156,20 @@ class ConnectionPlaces(Generic[Placed]):
         if after > self.most or (before == self.most and before not in self.by_count):
             self.most = after
 
-    def to_end(self, network: str, more: int = 0) -> Placed | None:
-        """Return the connection that makes room for one of `network`, which has `more` connections besides those here.
+    def to_end(self, network: str) -> PlacedConnection | None:
+        """Return the connection that makes room for one of `network`.
 
         None: no network has at least two more. The candidates are the oldest connections of the largest network: idle
         ones first, then those without traffic for the longest time.
         """
-        if self.most < len(self.by_network.get(network, ())) + more + 2:
+        if self.most < len(self.by_network.get(network, ())) + 2:
             return None
         largest = next(iter(self.by_count[self.most]))
-        return min(islice(self.by_network[largest], CANDIDATES), key=lambda one: (not one.session.idle, one.active))
+        return min(islice(self.by_network[largest], CANDIDATES), key=lambda one: (not one.idle, one.active))
+
+    def make_room(self, network: str, reason: str) -> bool:
+        """End a connection or handshake of the network with the most; return False if this network has as many."""
+        crowded = self.to_end(network)
+        if crowded is not None:
+            crowded.end("displaced", f"{reason}: {crowded.address} has the most, and gives one up for {network}")
+        return crowded is not None

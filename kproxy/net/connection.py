@@ -229,6 +229,11 @@ class Connection:
         """Return the client's network, with whose connections it takes turns."""
         return network_of(self.client_address[0])
 
+    @property
+    def idle(self) -> bool:
+        """Return True if no request is in flight."""
+        return bool(self.session.idle)
+
     def freeze(self, turn: Turn) -> None:
         """Serve no events, as work of this connection is put aside in `turn`.
 

@@ -81,7 +81,7 @@ class Server:
         self.many = MANY
         self.on_growth: Callable[[], object] = lambda: None
         self.connections: set[Connection] = set()
-        self.places: ConnectionPlaces[Connection] = ConnectionPlaces()
+        self.places = ConnectionPlaces()
         self.taps = Taps(Fanout(self.log), lambda: self.connections)
         self.taps.slowly = partial(work_through, reactor)
         self.per_address: Counter[str] = Counter()
@@ -107,7 +107,7 @@ class Server:
     def local_ports(self, config: Config, rules: Sequence[Advertise]) -> LocalPorts:
         arrived = {listener.name: listener.arrived for listener in self.listeners}
         topologies = {name: upstream.topology for name, upstream in self.upstreams.items()}
-        return LocalPorts(config, self.reactor, arrived, topologies, self.counts, self.log, rules)
+        return LocalPorts(config, self.reactor, arrived, topologies, self.counts, self.log, rules, self.places)
 
     @property
     def upstreams(self) -> Mapping[str, Upstream]:
@@ -192,7 +192,7 @@ class Server:
     def refusal(self, client: HostPort) -> tuple[str, str] | None:
         """Return (cause, reason) if a connection from there may not begin now. None: it may.
 
-        If all places are taken, a connection of the network with the most ends for a client of another one.
+        If all places are taken, a connection or handshake of the network with the most ends for another network.
         """
         if self.draining:
             return "shutdown", "kproxy is shutting down"
@@ -200,22 +200,14 @@ class Server:
         if most and self.per_address[client[0]] >= most:
             return "max_connections_per_address", f"{client[0]} has {most} connections, no more are allowed"
         taken = len(self.connections) + self.half_open.total + self.port_service.waiting
-        if (self.crowded or taken >= self.capacity.connections) and not self.make_room(network_of(client[0])):
+        full = self.crowded or taken >= self.capacity.connections
+        if full and not self.places.make_room(network_of(client[0]), self.capacity.reason):
             return "max_connections", self.capacity.reason
         return None
 
     def crowd(self, crowded: bool) -> None:
         """Note whether all workers together have reached max_connections, as seen by the supervisor."""
         self.crowded = crowded
-
-    def make_room(self, network: str) -> bool:
-        """End a connection of the network that has the most, for one of this network; False if this one has as many."""
-        crowded = self.places.to_end(network, self.half_open.by_address.get(network, 0))
-        if crowded is None:
-            return False
-        text = f"{self.capacity.reason}: {crowded.address} has the most, and gives one up for {network}"
-        crowded.end("displaced", text)
-        return True
 
     def began(self, connection: Connection) -> None:
         self.connections.add(connection)

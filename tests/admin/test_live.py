@@ -6,11 +6,13 @@ import json
 import os
 import resource
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from itertools import count
 from threading import Timer
 from time import monotonic
+from typing import Any
 
 import pytest
 import structlog
@@ -18,10 +20,12 @@ import trio
 import trio.testing
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
 from kproxy.admin import live
+from kproxy.net.socket import socket_io
+from tests.support.dead_peer import vanish
 
 ASK = b"GET /here HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -39,10 +43,12 @@ async def here(request: Request) -> PlainTextResponse:
 
 
 @asynccontextmanager
-async def serving(polls: Callable[[], int] = ALWAYS) -> AsyncIterator[int]:
+async def serving(polls: Callable[[], int] = ALWAYS, endless: Any = here) -> AsyncIterator[int]:
     """A small application at a port of its own. `polls`: how often others have had their turn."""
     async with trio.open_nursery() as nursery:
-        app = Starlette(routes=[Route("/here", here), Route("/long", long)])
+        app = Starlette(
+            routes=[Route("/here", here), Route("/long", long), Route("/gone", endless), Route("/slow", endless)]
+        )
         url = await nursery.start(live.serve_admin, app, "127.0.0.1", 0, structlog.get_logger(), polls)
         yield int(url.rpartition(":")[2])
         nursery.cancel_scope.cancel()
@@ -56,6 +62,39 @@ async def said(stream: trio.SocketStream) -> bytes:
         while not answer.endswith((b"\r\n\r\nyes", b"}")):
             answer += await stream.receive_some()
     return answer
+
+
+@pytest.mark.trio
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="socket filters and TCP_INFO are Linux's")
+async def test_admin_stream_of_a_vanished_client_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its machine has lost its network, so no FIN comes. A client that only does not read keeps its stream."""
+    monkeypatch.setattr(live, "LOST_CHECK", 0.02)
+    monkeypatch.setattr(socket_io, "LOST_RETRANSMITS", 2)
+    ended = {"/gone": trio.Event(), "/slow": trio.Event()}
+
+    async def endless(request: Request) -> StreamingResponse:
+        async def comments() -> AsyncIterator[bytes]:
+            try:
+                while True:
+                    yield b": alive\n\n" if request.url.path == "/gone" else bytes(1 << 20)
+                    await trio.sleep(0.01)
+            finally:
+                ended[request.url.path].set()
+
+        return StreamingResponse(comments())
+
+    async with serving(endless=endless) as port:
+        streams = {path: await trio.open_tcp_stream("127.0.0.1", port) for path in ended}
+        for path, stream in streams.items():
+            await stream.send_all(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            assert await stream.receive_some(100)
+        await trio.sleep(0.1)  # the window of the slow one is full by now, or a little later
+        vanish(streams["/gone"].socket)
+        with trio.fail_after(120):
+            await ended["/gone"].wait()
+        assert not ended["/slow"].is_set()
+        for stream in streams.values():
+            await stream.aclose()
 
 
 @pytest.mark.trio

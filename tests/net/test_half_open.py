@@ -11,6 +11,7 @@ import pytest
 import trio
 import trustme
 
+from kproxy.config.document import Config
 from kproxy.net.accept.acceptor import Acceptor
 from kproxy.net.capacity import FEWEST_HALF_OPEN, HALF_OPEN_SHARE, Capacity, HalfOpen
 from kproxy.net.loop.reactor import Reactor
@@ -66,6 +67,47 @@ async def test_handshakes_that_never_end_keep_nobody_out(net: Any, driver: str, 
                 other.recv(1)
         await running.until(lambda: not running.server.half_open.total and not running.server.port_service.waiting)
         assert not running.server.half_open.by_address
+
+
+@pytest.mark.parametrize("kind", ["tls", "hosts", "both"])
+async def test_handshakes_of_four_networks_make_room(net: Any, driver: str, tmp_path: Path, kind: str) -> None:
+    """Four networks have all places by handshakes that do not go on. A fifth one takes places of theirs."""
+    certificate = tmp_path / "server.pem"
+    trustme.CA().issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(certificate)
+    tls = {"cluster": "main", "tls": {"cert": str(certificate)}, "bind": "0.0.0.0:0"}
+    hosts, plain = tls | {"hosts": ["localhost"]}, {"cluster": "main", "bind": "0.0.0.0:0"}
+    names = {"tls": ["tls"], "hosts": ["hosts"], "both": ["tls", "hosts"]}[kind]
+    listeners = [{"tls": tls, "hosts": hosts}[name] | {"name": name} for name in names]
+    config = Config.model_validate({
+        "clusters": {"main": {"bootstrap": ["127.0.0.1:9"]}},
+        "listeners": [*listeners, plain | {"name": "plain"}],
+        "limits": {"max_connections": ROOM},
+    })  # fmt: skip
+    async with net.serving(config, driver=driver) as running:
+        server = running.server
+        ports = {listener.name: listener.port for listener in server.listeners}
+
+        def taken() -> int:
+            return len(server.connections) + server.half_open.total + server.port_service.waiting
+
+        with ExitStack() as stack:
+
+            def connect(name: str, host: str) -> None:
+                address = ("127.0.0.1", ports[name])
+                stack.enter_context(socket.create_connection(address, source_address=(host, 0)))
+
+            for number in range(ROOM):
+                connect(names[number % len(names)], f"127.0.0.{10 + number % 4}")
+            await running.until(lambda: taken() == ROOM)
+            for count, name in enumerate([names[0], "plain", "plain"], 1):
+                connect(name, "127.0.0.2")
+                await running.until(lambda count=count: running.counts.refused["displaced"] == count)
+                await running.until(lambda: taken() == ROOM)
+            assert len(server.connections) == 2
+            assert set(running.counts.refused) == {"displaced"}
+            assert set(map(len, server.places.by_network.values())) <= {3, 18, 19, 20}
+        await running.until(lambda: not taken())
+        assert not server.places.by_network
 
 
 async def test_connections_are_accepted_one_at_a_time(net: Any, driver: str, monkeypatch: pytest.MonkeyPatch) -> None:

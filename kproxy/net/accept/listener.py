@@ -14,6 +14,7 @@ from secrets import token_bytes, token_hex
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.document import ListenerConfig
@@ -29,6 +30,7 @@ from kproxy.net.socket.side import Side
 from kproxy.net.socket.tls import ClientSocket, ClientTls, SentHeader, UnmappedCertificate, reason
 from kproxy.net.socket.tls_side import TlsSide
 from kproxy.net.transparent import Route, destination, why_not
+from kproxy.rules.document.address import network_of
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import Barred
 from kproxy.sasl.server import Checker, LoginWork
@@ -41,7 +43,7 @@ from .port_service import AddressRequest
 if TYPE_CHECKING:
     from kproxy.config.limits import Limits
     from kproxy.config.network import Transparent
-    from kproxy.net.capacity import HalfOpen
+    from kproxy.net.capacity import ConnectionPlaces, HalfOpen
     from kproxy.net.dial.metadata_poller import NodeLocator
     from kproxy.net.driven import SessionFactory
     from kproxy.net.reporting import ConnectionCounts
@@ -78,6 +80,8 @@ class ListenerServer(ConnectionServer, Protocol):
     def counts(self) -> ConnectionCounts: ...
     @property
     def half_open(self) -> HalfOpen: ...
+    @property
+    def places(self) -> ConnectionPlaces: ...
     @property
     def port_service(self) -> PortService: ...
     @property
@@ -192,19 +196,24 @@ class Listener:
             if refusal is not None:
                 self.refuse(sock, client, *refusal)
                 return
-            server.half_open.begin(client[0])
-            server.reactor.spawn(self.shake_hands, self.tls, sock, client, node)
+            server.reactor.spawn(self.shake_hands, self.tls, sock, client, node, Handshake(server, client[0]))
 
-    async def shake_hands(self, tls: ClientTls, sock: socket.SocketType, client: HostPort, node: int | None) -> None:
+    async def shake_hands(
+        self, tls: ClientTls, sock: socket.SocketType, client: HostPort, node: int | None, handshake: Handshake
+    ) -> None:
         """Make the TLS handshake, then begin the connection or refuse it."""
         try:
-            secured = await tls.handshake(sock)
+            with handshake.scope:
+                secured = await tls.handshake(sock)
         except (OSError, ValueError) as error:
             cause = "proxy_header" if isinstance(error, SentHeader) else "tls"
             self.refuse(sock, client, cause, f"TLS handshake failed: {reason(error)}")
             return
         finally:
-            self.server.half_open.end(client[0])
+            handshake.leave()
+        if handshake.scope.cancelled_caught:
+            self.refuse(sock, client, *handshake.ended)
+            return
         current = self.server.network.listeners.get(self.name)  # another config may be in force by now
         same = current is not None and current.tls is tls
         (current if current is not None and same else self).admit(tls, secured, client, node)
@@ -329,6 +338,32 @@ def terms_of(listener: ListenerConfig, config: ListenerSasl, log: FilteringBound
         raise InternalError(f"listener {listener.name}, {listener.bind}: {error}") from error
     checker = Checker(users, token_bytes(KEY), lambda: token_hex(NONCE))
     return Terms(tuple(config.mechanisms), checker, config.max_session, config.failure_delay, patience)
+
+
+class Handshake:
+    """Place of a TLS handshake under way. `end` takes it away; the handshake is cancelled then."""
+
+    idle = True
+
+    def __init__(self, server: ListenerServer, host: str) -> None:
+        self.server, self.host = server, host
+        self.address, self.active = network_of(host), monotonic()
+        self.scope = trio.CancelScope()
+        self.ended = ("", "")
+        self.left = False
+        server.half_open.begin(host)
+        server.places.add(self)
+
+    def end(self, cause: str, message: str) -> None:
+        self.ended = cause, message
+        self.leave()
+        self.scope.cancel()
+
+    def leave(self) -> None:
+        if not self.left:
+            self.left = True
+            self.server.half_open.end(self.host)
+            self.server.places.remove(self)
 
 
 class UsersFile:

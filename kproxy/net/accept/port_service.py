@@ -13,7 +13,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.document import Config
 from kproxy.config.limits import Limits
-from kproxy.net.capacity import Capacity
+from kproxy.net.capacity import Capacity, ConnectionPlaces
 from kproxy.net.dial.dialling import Topology
 from kproxy.net.dial.resolve import OwnPorts
 from kproxy.net.driven import HostPort
@@ -79,13 +79,14 @@ class LocalPorts:
     def __init__(
         self, config: Config, reactor: Reactor, arrived: Mapping[str, OnClient], topologies: Mapping[str, Topology],
         counts: ConnectionCounts, log: FilteringBoundLogger, rules: Sequence[Advertise] = (),
+        places: ConnectionPlaces | None = None,
     ) -> None:  # fmt: skip
         self.topologies, self.rules, self.reactor, self.log = topologies, rules, reactor, log
         self.config, self.arrived = config, arrived
         self.jobs: deque[tuple[Generator[None, None, Any], Callable[[Any], object]]] = deque()
         """Steps of port changes under way, a slice of each in turn, with the function that gets the outcome."""
         self.own = OwnPorts()
-        self.preread = Preread(reactor, config.limits, counts, log)
+        self.preread = Preread(reactor, config.limits, counts, log, places)
         self.by_listener: dict[str, ListenerPorts] = {}
         self.named: dict[Address, NamedPort] = {}
         path = config.state

@@ -16,10 +16,11 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.limits import Limits
 from kproxy.errors import InputError
-from kproxy.net.capacity import Capacity, HalfOpen
+from kproxy.net.capacity import Capacity, ConnectionPlaces, HalfOpen
 from kproxy.net.driven import HostPort, show
 from kproxy.net.loop.reactor import IN, Reactor
 from kproxy.net.reporting import ConnectionCounts, LogThrottle
+from kproxy.rules.document.address import network_of
 
 if TYPE_CHECKING:
     from kproxy.net.loop.deadlines import Deadline
@@ -50,9 +51,13 @@ class Refusal(InputError):
 
 
 class Preread:
-    """Preread of all ports. `counts` and the log have the clients that are refused."""
+    """Preread of all ports. `counts` and the log have the clients that are refused. `places`: those of the process."""
 
-    def __init__(self, reactor: Reactor, limits: Limits, counts: ConnectionCounts, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self, reactor: Reactor, limits: Limits, counts: ConnectionCounts, log: FilteringBoundLogger,
+        places: ConnectionPlaces | None = None,
+    ) -> None:  # fmt: skip
+        self.places = ConnectionPlaces() if places is None else places
         self.reactor, self.limits, self.counts, self.log = reactor, limits, counts, log
         self.logs: dict[str, LogThrottle] = {}
         self.pending: set[PendingClient[Any]] = set()
@@ -63,9 +68,13 @@ class Preread:
         self, listener: str, kind: PrereadKind, sock: socket.SocketType, client: HostPort, parse: FirstBytesParser[T],
         then: Callable[[T], object],
     ) -> None:  # fmt: skip
-        """Call `then` with what `parse` makes of the first bytes, or refuse the client."""
-        if len(self.pending) >= self.capacity.connections:
-            why = f"{self.capacity.connections} connections have not said yet who they are, no more are allowed"
+        """Call `then` with the value that `parse` returns for the first bytes, or refuse the client.
+
+        If all places are taken, a client or connection of the network with the most ends for another network.
+        """
+        why = f"{self.capacity.connections} clients have not sent their first bytes, no more are allowed"
+        full = len(self.pending) >= self.capacity.connections
+        if full and not self.places.make_room(network_of(client[0]), why):
             self.refuse(listener, sock, client, "max_connections", why)
         elif kind.limited and (refusal := self.half_open.refusal(client[0])) is not None:
             self.refuse(listener, sock, client, *refusal)
@@ -92,7 +101,22 @@ class Preread:
 class PendingClient(Generic[T]):
     """Connection whose first bytes are awaited."""
 
-    __slots__ = ("client", "deadline", "fd", "kind", "listener", "parse", "preread", "seen", "sock", "then")
+    idle = True
+
+    __slots__ = (
+        "active",
+        "address",
+        "client",
+        "deadline",
+        "fd",
+        "kind",
+        "listener",
+        "parse",
+        "preread",
+        "seen",
+        "sock",
+        "then",
+    )
 
     def __init__(
         self, preread: Preread, listener: str, kind: PrereadKind, sock: socket.SocketType, client: HostPort,
@@ -100,7 +124,9 @@ class PendingClient(Generic[T]):
     ) -> None:  # fmt: skip
         self.preread, self.listener, self.kind, self.sock, self.client = preread, listener, kind, sock, client
         self.parse, self.then, self.seen, self.fd = parse, then, 0, sock.fileno()
+        self.address, self.active = network_of(client[0]), monotonic()
         preread.pending.add(self)
+        preread.places.add(self)
         preread.half_open.begin(client[0])
         timeout = preread.limits.handshake_timeout
         self.deadline: Deadline = preread.reactor.call_at(monotonic() + timeout, self.expire)
@@ -152,9 +178,13 @@ class PendingClient(Generic[T]):
     def stop(self) -> None:
         """Await no more bytes; the socket stays open."""
         self.preread.pending.discard(self)
+        self.preread.places.remove(self)
         self.preread.half_open.end(self.client[0])
         self.preread.reactor.cancel(self.deadline)
         self.preread.reactor.remove(self.fd)
+
+    def end(self, cause: str, message: str) -> None:
+        self.refuse(cause, message)
 
     def refuse(self, cause: str, why: str) -> None:
         """Refuse the client, for this cause."""
