@@ -48,57 +48,29 @@ DURATION, SIZE = Quantity("DURATION", parse_duration), Quantity("SIZE", parse_si
 
 @click.command("verify")
 @click.argument("files", metavar="FILE…", nargs=-1)
-@click.option(
-    "--view",
-    type=click.Choice(["clients", "brokers", "both"]),
-    default="both",
-    show_default=True,
-    help="Whose record is looked at: as clients saw it, as brokers did, or both; what one of them shows "
-    "alone, something between them did.",
-)
+@click.option("--view", type=click.Choice(["clients", "brokers", "both"]), default="both", show_default=True,
+              help="Verify the clients' view of the exchanges, the brokers' view, or both.")  # fmt: skip
 @click.option("--only", metavar="CHECK,…", help="Do these checks only.")
 @click.option("--without", metavar="CHECK,…", help="Leave these checks out.")
 @click.option("--list", "listed", is_flag=True, help="Print all checks with their definitions.")
-@click.option(
-    "--level", type=click.Choice(LEVELS), default="suspect", show_default=True, help="The lowest level that is told."
-)
-@click.option(
-    "--fail-on",
-    metavar="LEVEL,CHECK=LEVEL,…",
-    help="Lowest levels that end with exit code 1: of all checks, and of single ones. "
-    "(default: those of --list, proved for most checks)",
-)
+@click.option("--level", type=click.Choice(LEVELS), default="suspect", show_default=True, help="Lowest printed level.")
+@click.option("--fail-on", metavar="LEVEL,CHECK=LEVEL,…",
+              help="Lowest levels that end with exit code 1: of all checks, and of single ones. "
+              "(default: those of --list, proved for most checks)")  # fmt: skip
 @click.option("--compacted", metavar="TOPIC,…", help="Topics that brokers compact.")
 @click.option("--not-compacted", metavar="TOPIC,…", help="Topics that brokers never compact.")
 @click.option("--retention", metavar="TOPIC=DURATION,…", help="How long brokers keep the records of topics.")
-@click.option(
-    "--complete",
-    is_flag=True,
-    help="All traffic of these topics and groups is in the files: what is not there has not been.",
-)
-@click.option("--follow", "following", is_flag=True, help="Look at what passes through a running proxy, until Ctrl-C.")
-@click.option("--filter", "filter_text", metavar="FILTER", default="", help="Look at exchanges that fit only.")
+@click.option("--complete", is_flag=True, help="Treat the files as all traffic of their topics and groups.")
+@click.option("--follow", "following", is_flag=True, help="Verify the traffic of a running proxy, until Ctrl-C.")
+@click.option("--filter", "filter_text", metavar="FILTER", default="", help="Verify matching exchanges only.")
 @click.option("--records", is_flag=True, help="Compare every record, not only headers of batches.")
-@click.option(
-    "--skew",
-    type=DURATION,
-    default="0",
-    metavar="DURATION",
-    help="By how much the clocks of several files may differ, such as 50ms.",
-)
-@click.option(
-    "--memory", type=SIZE, default="1GB", show_default=True, metavar="SIZE", help="How much may be remembered."
-)
+@click.option("--skew", type=DURATION, default="0", metavar="DURATION",
+              help="Largest difference of the clocks of several files, such as 50ms.")  # fmt: skip
+@click.option("--memory", type=SIZE, default="1GB", show_default=True, metavar="SIZE", help="Memory for the history.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
-@click.option("--html", metavar="FILE", help="Write the verdict as a page, too.")
-@click.option(
-    "-n",
-    "--number",
-    type=click.IntRange(min=1),
-    default=MOST_SHOWN,
-    show_default=True,
-    help="Findings of a check that are printed.",
-)
+@click.option("--html", metavar="FILE", help="Also write the verdict as a page.")
+@click.option("-n", "--number", type=click.IntRange(min=1), default=MOST_SHOWN, show_default=True,
+              help="Largest number of printed findings of a check.")  # fmt: skip
 @with_admin
 def command(
     admin: Admin, *, files: tuple[str, ...], listed: bool, following: bool, level: FindingLevel, **given: Any
@@ -146,11 +118,9 @@ class ReportForm(NamedTuple):
     number: int
 
     def wants(self, finding: Finding) -> bool:
-        """Return True if a finding is reported."""
         return self.policy.fails(finding) or LEVELS.index(finding.level) <= LEVELS.index(self.level)
 
     def tell(self, finding: Finding) -> None:
-        """Print a finding before there is a verdict, unless programs read it."""
         if self.wants(finding) and not self.as_json:
             print_styled([*finding_lines(finding), StyledLine("")])
 
@@ -219,7 +189,6 @@ def retention(given: str | None) -> dict[str, str]:
 
 
 def words(given: str | None) -> list[str]:
-    """Return the words of a list with commas."""
     return [one.strip() for one in (given or "").split(",") if one.strip()]
 
 
@@ -262,13 +231,11 @@ def for_sides(found: Sequence[JudgedRecording], terms: VerifyTerms) -> VerifyTer
 
 
 def titled(files: Sequence[str]) -> str:
-    """Return what was read, in a few words."""
     first = "standard input" if files[0] == "-" else files[0]
     return first if len(files) == 1 else f"{first} and {len(files) - 1} more"
 
 
 def print_checks() -> None:
-    """Print the checks, each with its level, its definition, and what keeps it from being proved."""
     for one in checks().values():
         say(f"{one.name:22}{one.level:9}{one.definition}")
         if one.fails != "proved":

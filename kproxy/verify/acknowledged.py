@@ -226,7 +226,7 @@ class AcknowledgedCheck(HistoryCheck):
         if at_time < 0 or not write.batches:
             return
         (other, earlier), until = known.writes[at_time], known.ended[at_time]
-        doubts = ["anew", "unclean"] + ["truncation"] * (write.acks != ALL_REPLICAS) + ["unseen"] * bool(sequences)
+        doubts = ["anew", "unclean"] + ["truncation"] * (write.acks != ALL_REPLICAS)
         if sequences or earlier.connection != write.witness.connection:
             self.compared("realtime-order", earlier, write.witness, place=write.place, doubts=tuple(doubts))
         # A common offset is `offset-given-twice`; `order` compares writes of a connection without producer ids.
@@ -237,6 +237,7 @@ class AcknowledgedCheck(HistoryCheck):
             seen = place is not None and (place.witness.began < until or place.witness.before(write.witness))
             if seen or known.open.get(one, until) < until:
                 return
+        doubts += ["unseen"] * bool(sequences)
         says = f"a write was given offset {base}, after a write at offset {other} had been acknowledged"
         shown = (earlier, f"base_offset {other}"), (write.witness, f"base_offset {base}")
         suspicion = self.violation("realtime-order", write.place, says, doubts, *shown)

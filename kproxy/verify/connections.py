@@ -37,7 +37,6 @@ ADDED_BY_PRODUCE = 12
 
 
 def weight_of(offers: list[VersionsFact]) -> int:
-    """Return how many bytes the offers of a connection take, roughly."""
     return 500 + sum(200 + 150 * len(one.offered) for one in offers)
 
 
@@ -58,7 +57,6 @@ class VersionsCheck(HistoryCheck):
         return {VersionsFact: self.offered, RequestFact: self.requested}
 
     def offered(self, fact: VersionsFact) -> None:
-        """Note what a broker offers on a connection, which may ask again."""
         offers = self.offers[fact.witness.connection]
         offers[:] = [*offers[-1:], fact]
 
@@ -101,7 +99,6 @@ class LeaderEpochsCheck(HistoryCheck):
         return {LeaderEpochFact: self.epoch}
 
     def epoch(self, fact: LeaderEpochFact) -> None:
-        """Compare an epoch with the highest that its node has told by the same API."""
         node = fact.witness.node
         if node is None:
             return
@@ -149,11 +146,9 @@ class ConformanceCheck(HistoryCheck):
         }
 
     def note(self, about: str, says: str, witness: Witness, shows: str) -> None:
-        """Keep a note about a request."""
         self.suspect(Suspicion("conformance", "note", about, says, [Evidence(witness, shows)]))
 
     def session(self, fact: SessionFact) -> None:
-        """Look at the epoch of a fetch session that was not refused."""
         sessions = self.sessions[fact.witness.connection]
         if fact.epoch > 0:
             expected = sessions.pop(fact.session, None)
@@ -170,7 +165,6 @@ class ConformanceCheck(HistoryCheck):
             sessions[fact.given] = 1 if fact.epoch <= 0 or fact.epoch == (1 << 31) - 1 else fact.epoch + 1
 
     def member(self, fact: MemberFact) -> None:
-        """Look for heartbeats of a member that has left."""
         if fact.left:
             self.left[fact.group, fact.member][:] = [fact.witness]
             return

@@ -51,7 +51,6 @@ class PositionsCheck(HistoryCheck):
         )
 
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        """Return what is to be called with each kind of fact."""
         moved = (CommitToldFact, OffsetToldFact, JoinFact, AssignmentFact, OwnershipFact, MemberFact)
         return {AskedFact: self.asked, ReadFact: self.read, **dict.fromkeys(moved, self.moved)}
 

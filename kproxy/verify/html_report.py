@@ -39,7 +39,6 @@ def report_html(verdict: Verdict, title: str) -> str:
 
 
 def page_lines(verdict: Verdict, title: str) -> Iterator[str]:
-    """Yield the lines of a verdict's page, all text escaped."""
     digest = b64encode(sha256(STYLE.encode()).digest()).decode()
     read = f"{number_of(verdict.exchanges, 'exchange')} of {number_of(verdict.connections, 'connection')}"
     yield "<!doctype html>"
@@ -70,7 +69,6 @@ def page_lines(verdict: Verdict, title: str) -> Iterator[str]:
 
 
 def finding_html(finding: Finding) -> Iterator[str]:
-    """Yield the lines of one finding: a head, a table of its exchanges, and what else is to be said."""
     times = f" · {finding.times:,} times" if finding.times > 1 else ""
     yield (
         f'<section><h2><span class="level {text(finding.level)}">{text(finding.level)}</span> '

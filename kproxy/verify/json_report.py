@@ -31,7 +31,6 @@ def report_json(verdict: Verdict, files: Sequence[str]) -> dict[str, Any]:
 
 
 def finding_json(finding: Finding) -> dict[str, Any]:
-    """Return a finding as values that JSON has."""
     return {
         "check": finding.check,
         "level": finding.level,
@@ -47,7 +46,6 @@ def finding_json(finding: Finding) -> dict[str, Any]:
 
 
 def witness_json(witness: Witness) -> dict[str, Any]:
-    """Return an exchange that shows a finding as values that JSON has."""
     address, connection = witness.connection
     return {
         "number": witness.number,

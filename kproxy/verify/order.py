@@ -50,7 +50,6 @@ class TimeOrder:
             yield due
 
     def rest(self) -> Iterator[list[Fact]]:
-        """Yield what is still held, since the record is over."""
         while self.held:
             self.given, _, due = heappop(self.held)
             self.weight -= weight(due)
@@ -58,5 +57,4 @@ class TimeOrder:
 
 
 def weight(facts: list[Fact]) -> int:
-    """Return how many facts these are, with what they are made of."""
     return sum(one.weight for one in facts)

@@ -111,7 +111,6 @@ class PartitionHistory:
 
     @property
     def size(self) -> int:
-        """Return the number of entries that it takes room with."""
         stretches = len(self.producers) + len(self.covered) // STRETCHES
         return len(self.batches) + len(self.copies) + len(self.sequences) + stretches
 
@@ -169,7 +168,6 @@ class PartitionHistories:
         return 0 if entry is None else entry[0]
 
     def begin_era(self, topic: str) -> None:
-        """Begin the histories of a topic's partitions again: it was deleted, or made anew."""
         self.eras[topic][0] += 1
 
     def grow(self, history: PartitionHistory, before: int) -> None:

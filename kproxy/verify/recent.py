@@ -64,7 +64,6 @@ class RecentMap(Generic[RecentKey, Kept]):
             self.room.used -= weight
 
     def drop_oldest(self) -> None:
-        """Drop the entry that was used longest ago."""
         key, dropped = self.entries.popitem(last=False)
         self._lighten(key)
         self.dropped += 1
@@ -76,7 +75,6 @@ class RecentMap(Generic[RecentKey, Kept]):
         return self.entries.get(key)
 
     def forget(self, key: RecentKey) -> None:
-        """Remove the entry, if there is one."""
         self.entries.pop(key, None)
         self._lighten(key)
 
@@ -105,5 +103,4 @@ class SharedRoom:
 
 
 def used_by(one: RecentMap[Any, Any]) -> int:
-    """Return how many bytes the entries of a map take."""
     return one.used

@@ -140,7 +140,6 @@ def beside(history: PartitionHistory, identity: BatchIdentity, offset: int, *, u
 
 
 def offset_of(sequence: SequencePlace) -> int:
-    """Return the offset that a sequence is at."""
     return sequence.offset
 
 
@@ -261,7 +260,6 @@ class PlacedWrite(NamedTuple):
 
 
 def began_at(write: PlacedWrite) -> float:
-    """Return when a write was sent."""
     return write.witness.began
 
 

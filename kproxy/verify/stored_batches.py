@@ -171,26 +171,17 @@ class StoredBatchesCheck(HistoryCheck):
             not twice and (known.read is None) == (write is None) and untimed(known.batch, batch)
         ):  # as it was sent, and as it is stored
             doubts.append("times")
-        claim = "the acknowledged write" if known.written is not None else "what was read"
-        self.suspect(
-            Suspicion(
-                "offset-given-twice" if twice else "inconsistent-offset",
-                "proved",
-                str(place),
-                f"two acknowledged writes claim offset {max(known.batch.base, batch.base)}"
-                if twice
-                else f"at offset {max(known.batch.base, batch.base)} is another batch than {claim} there",
-                [
-                    Evidence(
-                        earlier, spelled(known.batch, told="acknowledged" if known.written is not None else "read")
-                    ),
-                    Evidence(witness, spelled(batch, told="read" if write is None else "acknowledged")),
-                ],
-                tuple(doubts),
-                place,
-                BatchInQuestion(place, [(earlier.number, known.batch.base), (witness.number, batch.base)]),
-            )
+        acknowledged, offset = known.written is not None, max(known.batch.base, batch.base)
+        check, says = "offset-given-twice", f"two acknowledged writes claim offset {offset}"
+        if not twice:
+            claim = "the acknowledged write" if acknowledged else "the batch that was read"
+            check, says = "inconsistent-offset", f"at offset {offset} is another batch than {claim} there"
+        shown = (
+            (earlier, spelled(known.batch, told="acknowledged" if acknowledged else "read")),
+            (witness, spelled(batch, told="read" if write is None else "acknowledged")),
         )
+        question = BatchInQuestion(place, [(earlier.number, known.batch.base), (witness.number, batch.base)])
+        self.violation(check, place, says, doubts, *shown, batch=question)
 
     def pending(self) -> Iterable[Suspicion]:
         """Return the batches with more offsets than acknowledgements.
@@ -305,7 +296,7 @@ class SentBatchesCheck(HistoryCheck):
                 continue  # compaction has changed the batch, or it is a marker
             key = key_of(batch)
             if self.terms.complete:
-                self.compared("phantom-record", read.witness, place=read.place)
+                self.compared("phantom-record", read.witness, place=read.place, doubts=("unseen",))
             if sent.refused:
                 self.compared("refused-but-stored", read.witness, place=read.place)
             if key in sent.stored or key in sent.unwritten or not (key in sent.refused or self.terms.complete):
@@ -375,23 +366,19 @@ def hint_of(witness: Witness) -> str:
 
 
 def times(count: int) -> str:
-    """Return a number of times in words."""
     return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
 def answer_of(witness: Witness) -> str:
-    """Return what became of a write, as its line in a finding says."""
     return "[no answer]" if witness.ended is None else "answered"
 
 
 def spelled(batch: BatchFact, *, told: str) -> str:
-    """Return a batch as a line of evidence names it."""
     place = f"{batch.base} to {batch.last}" if batch.delta else str(batch.base)
     return f"{told} at {place}: {number_of(batch.identity.records, 'record')}, checksum {batch.identity.crc:08x}"
 
 
 def alike(known: BatchFact, batch: BatchFact) -> bool:
-    """Return True if both are the same batch."""
     return known.identity == batch.identity and known.delta == batch.delta
 
 

@@ -202,7 +202,6 @@ class Comparisons:
             kind.kept.append(Suspicion(check, "proved", "", "", evidence, doubts, place, any_age=any_age))
 
     def made(self, check: str) -> bool:
-        """Return True if a check compared anything."""
         return bool(self.by_check.get(check))
 
     def obstacle(self, check: str) -> str:
@@ -228,7 +227,6 @@ def are_close(witnesses: Iterable[Witness], seconds: float) -> bool:
 
 
 def merged(level: FindingLevel, alike: list[tuple[Suspicion, list[str]]], more: int) -> Finding:
-    """Return one finding for suspicions of the same check, place and level."""
     first = alike[0][0]
     times = len(alike) + more
     seen: set[tuple[int, str]] = set()
@@ -259,5 +257,4 @@ def merged(level: FindingLevel, alike: list[tuple[Suspicion, list[str]]], more: 
 
 
 def rules_of(witnesses: Iterable[Witness]) -> tuple[str, ...]:
-    """Return the names of the rules that fired on any of these exchanges, each once."""
     return tuple(dict.fromkeys(rule for witness in witnesses for rule in witness.rules))

@@ -37,7 +37,6 @@ def report_text(verdict: Verdict, title: str, most: int = MOST_SHOWN) -> str:
 
 
 def report_lines(verdict: Verdict, title: str, most: int = MOST_SHOWN) -> Iterator[StyledLine]:
-    """Yield the lines of a report, with styles for terminals."""
     whole = "not all of it could be read:" if verdict.incomplete else "all read whole"
     exchanges, connections = number_of(verdict.exchanges, "exchange"), number_of(verdict.connections, "connection")
     yield StyledLine(f"{in_line(title)}: {exchanges} of {connections}, {whole}", "bold")
@@ -79,7 +78,6 @@ def checked(counts: Mapping[str, int]) -> str:
 
 
 def conclusion(verdict: Verdict) -> str:
-    """Return how many findings there are of each level, and which checks found none."""
     levels = Counter(finding.level for finding in verdict.findings)
     found = ", ".join(f"{levels[level]} {level}" for level in LEVELS if levels[level])
     said = f"{number_of(len(verdict.findings), 'finding')} ({found})" if found else "nothing found"
@@ -87,7 +85,6 @@ def conclusion(verdict: Verdict) -> str:
 
 
 def by_reason(not_checked: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the checks that could not look, by the reason."""
     found: dict[str, list[str]] = {}
     for check, why in not_checked.items():
         found.setdefault(why, []).append(check)
@@ -95,7 +92,6 @@ def by_reason(not_checked: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def finding_lines(finding: Finding) -> Iterator[StyledLine]:
-    """Yield the lines of one finding: what, where, its exchanges, and what it may come from."""
     times = f" · {finding.times:,} times" if finding.times > 1 else ""
     head = in_line(f"{finding.check} · {finding.about}{times}")
     yield StyledLine(f"{finding.level.upper():9}{head}", STYLES[finding.level])
@@ -107,7 +103,6 @@ def finding_lines(finding: Finding) -> Iterator[StyledLine]:
 
 
 def evidence_rows(evidence: Sequence[Evidence]) -> list[str]:
-    """Return a line for each exchange of a finding, in columns."""
     days = {day_of(one.witness) for one in evidence}
     rows = [evidence_cells(one, with_day=len(days) > 1) for one in evidence]
     widths = [max(len(row[column]) for row in rows) for column in range(4)] if rows else []
@@ -153,7 +148,6 @@ def day_of(witness: Witness) -> int:
 
 
 def wrapped(text: str, indent: str, style: str = "", first: str = "") -> Iterator[StyledLine]:
-    """Yield a text in lines of at most 120 characters; all but the first begin with the indent."""
     if text:
         lines = textwrap.wrap(
             in_line(text), WIDTH, initial_indent=first, subsequent_indent=indent, break_long_words=False,

@@ -10,6 +10,7 @@ import pytest
 
 from kproxy.verify.checks import checks, unknown_text
 from kproxy.verify.finding import Verdict
+from kproxy.verify.terms import outside
 from tests.verify.cases.connections import leave
 from tests.verify.cases.groups import join, sync
 from tests.verify.cases.table import Case, cases
@@ -65,6 +66,16 @@ def test_check_of_compacted_topic_is_not_clean(name: str) -> None:
     history.write(1, A, 0)
     history.read(2, 0, (0, A))
     assert history.verdict().not_checked[name] == "the topics are compacted"
+
+
+def test_phantom_record_of_incomplete_record_is_not_clean() -> None:
+    """A part before the record leaves no check open, but phantom-record needs all writes."""
+    history = History()
+    history.write(1, A, 0)
+    history.read(2, 0, (0, A))
+    assert "phantom-record" in history.verdict(complete=True).clean
+    verdict = history.verdict(complete=True, incomplete=[outside("the record began later")])
+    assert verdict.not_checked["phantom-record"] == unknown_text("unseen")
 
 
 def test_check_of_several_topics_is_clean_if_one_is_known() -> None:
