@@ -144,7 +144,7 @@ class AcknowledgedCheck(HistoryCheck):
         history = self.partitions[read.place]
         begin = history.batches.get(read.batches[0].base) if read.batches else None
         if begin is not None and begin.read is not None and begin.read.before(read.witness):
-            doubts = ("compaction",) if read.log_start >= 0 else ("compaction", "retention")
+            doubts = doubts_about_hole(read.log_start)
             self.compared("read-then-gone", begin.read, read.witness, place=read.place, doubts=doubts)
         end = None if read.position is None else read.position - 1
         for batch in read.batches:
@@ -164,7 +164,7 @@ class AcknowledgedCheck(HistoryCheck):
         for batch in read.batches:
             known = batches.get(batch.base)
             if known is not None and known.written is not None:
-                doubts = ("compaction",) if read.log_start >= 0 else ("compaction", "retention")
+                doubts = doubts_about_hole(read.log_start)
                 self.compared("lost-write", known.written, read.witness, place=read.place, doubts=doubts)
                 return
 
@@ -208,8 +208,7 @@ class AcknowledgedCheck(HistoryCheck):
             place,
             f"a batch of {number_of(batch.batch.identity.records, 'record')} was {was} at offset {base}, and a later "
             f"response from {start} on continues after it without it",
-            # A leader that lacks records gives their offsets to others: truncation leaves no holes.
-            ("compaction", "anew") if hole.log_start >= 0 else ("compaction", "anew", "retention"),
+            doubts_about_hole(hole.log_start),
             (seen, f"base_offset {base}" if batch.written is not None else f"a batch at {base}"),
             (witness, f"from {start}: a batch at {hole.next}, none at {base}"),
             batch=BatchInQuestion(place, [(seen.number, base), (witness.number, None)]),
@@ -301,6 +300,11 @@ class AcknowledgedCheck(HistoryCheck):
         unread = sum(history.unread for history in self.partitions.histories.values())
         self.state.counts["not read"] = unread
         return ()
+
+
+def doubts_about_hole(log_start: int) -> tuple[str, ...]:
+    # A leader that lacks records gives their offsets to others: truncation leaves no holes.
+    return ("compaction", "anew") if log_start >= 0 else ("compaction", "anew", "retention")
 
 
 def sequences_of(write: WriteFact) -> Iterator[SequenceKey]:
