@@ -138,18 +138,9 @@ class CommittedReadsCheck(HistoryCheck):
         batch = next((one for one in read.batches if one.base >= read.last_stable), None)
         if batch is None:
             return
-        self.suspect(
-            Suspicion(
-                "read-beyond-stable",
-                "proved",
-                str(read.place),
-                f"a read_committed response has a batch at offset {batch.base}, and the last stable offset "
-                f"{read.last_stable}",
-                [Evidence(read.witness, f"last stable offset {read.last_stable}: a batch at {batch.base}")],
-                ("race",),
-                read.place,
-            )
-        )
+        says = f"a read_committed response has a batch at {batch.base}, and the last stable offset {read.last_stable}"
+        shown = read.witness, f"last stable offset {read.last_stable}: a batch at {batch.base}"
+        self.violation("read-beyond-stable", read.place, says, ("race",), shown)
 
 
 def delivered(read: ReadFact) -> Iterator[BatchFact]:

@@ -153,7 +153,7 @@ class StoredBatchesCheck(HistoryCheck):
     def conflict(
         self, place: PartitionPlace, known: KnownBatch, batch: BatchFact, witness: Witness, write: WriteFact | None
     ) -> None:
-        """Keep a suspicion that another batch is where one was acknowledged or read before."""
+        """Add a suspicion that an offset has another batch than was acknowledged or read there before."""
         known.conflicts += 1
         if known.conflicts > MOST_CONFLICTS:
             return
@@ -167,9 +167,8 @@ class StoredBatchesCheck(HistoryCheck):
             doubts.append("compaction")
         if not twice and (write is not None or known.read is None) and is_encoded_again(known.batch, batch):
             doubts.append("encoded")
-        if (
-            not twice and (known.read is None) == (write is None) and untimed(known.batch, batch)
-        ):  # as it was sent, and as it is stored
+        one_is_stored = (known.read is None) == (write is None)  # and the other one is as it was sent
+        if not twice and one_is_stored and untimed(known.batch, batch):
             doubts.append("times")
         acknowledged, offset = known.written is not None, max(known.batch.base, batch.base)
         check, says = "offset-given-twice", f"two acknowledged writes claim offset {offset}"
