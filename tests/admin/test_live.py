@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from itertools import count
 from threading import Timer
-from time import monotonic
 from typing import Any
 
 import pytest
@@ -169,13 +168,12 @@ async def test_clients_that_do_not_read_do_not_keep_the_process() -> None:
         await stream.send_all(LONG * 20)
         with trio.fail_after(30):
             await stream.socket.recv(1, socket.MSG_PEEK)  # the answer has begun
-        last_resort = Timer(20, stream.socket.close)  # for what cannot be cancelled
+        cut: list[bool] = []
+        last_resort = Timer(60, lambda: (cut.append(True), stream.socket.close()))  # for work that cannot be cancelled
         last_resort.start()
-        told = monotonic()
-    took = monotonic() - told
     last_resort.cancel()
     await stream.aclose()
-    assert took < 15
+    assert not cut
 
 
 @pytest.mark.trio

@@ -13,6 +13,7 @@ import pytest
 
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.proxy import Proxy
+from tests.support.wait import up_to
 
 COUNT = 4000
 DEADLINE = 120
@@ -76,8 +77,9 @@ CALLS: dict[str, tuple[bytes, int, str]] = {
 }
 
 
+@up_to(PATIENCE)
 @pytest.mark.parametrize("name", CALLS)
-def test_others_are_served_meanwhile(proxy: Proxy, name: str) -> None:
+def test_livez_is_served_during_large_calls(proxy: Proxy, name: str, most: float) -> None:
     body, status, words = CALLS[name]
     call(proxy, "DELETE", "/api/rules")
     bystander = Bystander(proxy)
@@ -92,6 +94,6 @@ def test_others_are_served_meanwhile(proxy: Proxy, name: str) -> None:
     assert (found, words in json.dumps(said)) == (status, True)
     assert listed[0] == 200
     assert bystander.asked >= 1
-    assert bystander.longest < PATIENCE
+    assert bystander.longest <= most
     if status == 422:
         assert len(said["error"]["mistakes"]) <= 101

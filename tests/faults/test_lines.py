@@ -15,7 +15,7 @@ from kproxy.wire import decode_response
 from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import METADATA as ANY_TOPICS
 from tests.support.raw_client import EndOfStream, RawClient
-from tests.support.wait import undisturbed, until
+from tests.support.wait import undisturbed, until, up_to
 
 METADATA = 3
 
@@ -91,8 +91,9 @@ def test_a_delay_holds_what_follows_and_no_other_connection(address: str, dial: 
     assert time.monotonic() - since >= 3.0
 
 
-def test_delays_of_pipelined_requests_do_not_add_up(dial: Any) -> None:
-    """Each counts from when its frame came."""
+@up_to(2)
+def test_delays_of_pipelined_requests_do_not_add_up(dial: Any, most: float) -> None:
+    """Each delay begins when its frame arrives."""
     client = dial("127.0.1.3")
 
     def ten() -> float:
@@ -100,7 +101,7 @@ def test_delays_of_pipelined_requests_do_not_add_up(dial: Any) -> None:
         client.send(b"".join(client.request(METADATA, 4, ANY_TOPICS) for _ in range(10)))
         ids(client, 10)
         took = time.monotonic() - since
-        assert took < 2
+        assert took <= most
         return took
 
     assert undisturbed(ten) >= 0.4
@@ -116,12 +117,13 @@ def test_responses_change_places(dial: Any) -> None:
     assert ids(client, 1) == [3]
 
 
-def test_bytes_flow_no_faster_than_the_rate(dial: Any, broker: FakeBroker) -> None:
+@up_to(5)
+def test_bytes_flow_no_faster_than_the_rate(dial: Any, broker: FakeBroker, most: float) -> None:
     """A request of 60 kB takes its time at 100 kB/s, and is whole."""
     topics = [{"name": "x" * 200} for _ in range(300)]
     took = seconds(lambda: dial("127.0.1.5").call(METADATA, 4, {"topics": topics, "allow_auto_topic_creation": False}))
 
-    assert 0.4 < took < 5
+    assert 0.4 < took <= most
     assert any(len(request.body.get("topics") or ()) == 300 for request in broker.requests)
 
 
@@ -175,8 +177,8 @@ def test_a_connection_is_cut_after_some_bytes(dial: Any) -> None:
     assert 900 <= passed <= 1100
 
 
-def test_an_old_connection_is_closed(dial: Any) -> None:
-    """At its age, whether it is used or not."""
+@up_to(1)
+def test_disconnect_resets_an_idle_connection_at_its_age(dial: Any, most: float) -> None:
 
     def lived() -> float:
         since, client = time.monotonic(), dial("127.0.1.10")
@@ -184,7 +186,7 @@ def test_an_old_connection_is_closed(dial: Any) -> None:
         with pytest.raises(ConnectionResetError):
             client.rest()
         took = time.monotonic() - since
-        assert took < 1
+        assert took <= most
         return took
 
     assert undisturbed(lived) >= 0.4

@@ -81,7 +81,7 @@ def test_one_search_for_all_names(count: int) -> None:
 
 
 def test_search_for_too_many_names_builds_no_automaton(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An automaton of so many names would take a second, in which nothing else runs. Each frame is read instead."""
+    """An automaton of 20,000 names would block the loop for a second. Each frame is read instead."""
     names = [b"%05d" % number + b"x" * 195 for number in range(20_000)]
     monkeypatch.setattr(pattern_set, "automaton", pytest.fail)
     with LineCount() as count:

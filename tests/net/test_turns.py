@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import partial
-from time import thread_time
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,8 +30,25 @@ LONG = 60_000
 """Bytes of a frame that takes long: more than the others' here."""
 
 
+class Clock:
+    """Clock of the turns, which only work moves: a machine of any speed puts work aside at the same yield points."""
+
+    now = 1000.0
+
+    @classmethod
+    def work(cls, seconds: float) -> None:
+        """Work for this time, and yield."""
+        cls.now += seconds
+        breath.rest()
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "monotonic", lambda: Clock.now)
+
+
 class Slow(PassingSession):
-    """Takes its time over long frames: `steps` times some CPU, with a place to stop behind each."""
+    """Session that works long on long frames: `steps` times some seconds, with a yield point after each."""
 
     steps = 120
     seconds = 0.002
@@ -47,10 +63,7 @@ class Slow(PassingSession):
             self.busy += 1
             came = bytes(view[:n])
             for _ in range(self.steps):
-                end = thread_time() + self.seconds
-                while thread_time() < end:
-                    pass
-                breath.rest()
+                Clock.work(self.seconds)
             assert view[:n] == came, "others have read into the buffer meanwhile"
             self.busy -= 1
             self.through += 1
@@ -262,7 +275,7 @@ async def test_turn_share_of_responses_is_by_cluster(net: Any, driver: str) -> N
             turn = getcurrent()
             assert isinstance(turn, turns.Turn)
             while not turn.waited:
-                breath.rest()
+                Clock.work(0.001)
             shares.append(turn.address)
 
         def from_client(self, view: memoryview, n: int, now: float) -> int:
@@ -389,12 +402,9 @@ async def test_work_in_a_thread(net: Any, driver: str, raises: bool) -> None:
 
 
 def busy_for(steps: int) -> int:
-    """Compute for so many milliseconds, with breath in between."""
+    """Work for `steps` milliseconds, with a yield point after each."""
     for _ in range(steps):
-        until = thread_time() + 0.001
-        while thread_time() < until:
-            pass
-        breath.rest()
+        Clock.work(0.001)
     return steps
 
 

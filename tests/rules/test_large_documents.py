@@ -1,22 +1,26 @@
-"""Documents of thousands of rules, right and wrong: what they cost grows with their length, and not with its square."""
+"""Documents of thousands of rules, right and wrong: their cost grows linearly with their length."""
 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from kproxy.errors import DocumentError
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.document.source import MOST_MISTAKES, nearest
+from tests.support.stretches import BY_COST, Cost
 
-SMALL, LARGE = 500, 4000
-RATIO = 3.0
-"""How much more than its share the larger document may take: caches and garbage; a square would be 8."""
-LEAST = 0.03
-"""Seconds of CPU below which a small document's time says nothing."""
+SIZES = {"lines": (100, 800), "seconds": (500, 4000)}
+"""Rules of a small and of a large document."""
+RATIO = {"lines": 1.5, "seconds": 3.0}
+"""Factor over its share that the larger document may cost: caches and garbage. A square would be 8."""
+LEAST = {"lines": 10_000, "seconds": 0.03}
+"""Minimum cost of a small document: a lower cost is mostly overhead."""
+LARGE = 4000
+LINES_OF_REFUSAL = 15_000_000  # 3,600 rules in linear work; a square would be three times as much
 
 Make = Callable[[int], str]
 
@@ -93,34 +97,36 @@ TOO_MUCH: dict[str, tuple[Make, str]] = {
 }  # fmt: skip
 
 
-def seconds(text: str) -> float:
-    """CPU that it takes to read and check a document."""
-    began = time.thread_time()
+def read(text: str) -> None:
     with contextlib.suppress(DocumentError):
         parse_rules(text)
-    return time.thread_time() - began
 
 
+@BY_COST
 @pytest.mark.parametrize("case", [*WRONG, *RIGHT])
-def test_the_time_grows_with_the_length(case: str) -> None:
-    """The better of two attempts: the second one is made only where the first took longer."""
+def test_document_is_read_in_linear_work(case: str, cost: Cost) -> None:
+    """The better of two attempts: the first one fills caches."""
     make = {**WRONG, **RIGHT}[case]
-    small = max(min(seconds(make(SMALL)) for _ in range(2)), LEAST)
+    few, many = SIZES[cost.name]
+    small = max(min(cost.of(partial(read, make(few))) for _ in range(2)), LEAST[cost.name])
 
-    assert any(seconds(make(LARGE)) < small * LARGE / SMALL * RATIO for _ in range(2))
+    assert any(cost.of(partial(read, make(many))) < small * many / few * RATIO[cost.name] for _ in range(2))
 
 
+@BY_COST
 @pytest.mark.parametrize("case", TOO_MUCH)
-def test_what_cannot_be_checked_in_time_is_refused(case: str) -> None:
-    """Each name would be looked at beside each other one, with every frame, too: the message says so."""
+def test_document_of_square_cost_is_refused(case: str, cost: Cost) -> None:
+    """Each name would be compared with each other name, in every frame, as well. The message has that reason."""
     make, words = TOO_MUCH[case]
-    began = time.thread_time()
-    with pytest.raises(DocumentError) as caught:
-        parse_rules(make(3600))
+    text = make(3600)
 
-    assert words in str(caught.value)
-    assert len(caught.value.mistakes) == 1
-    assert time.thread_time() - began < 30
+    def refuse() -> None:
+        with pytest.raises(DocumentError) as caught:
+            parse_rules(text)
+        assert words in str(caught.value)
+        assert len(caught.value.mistakes) == 1
+
+    cost.check(refuse, lines=LINES_OF_REFUSAL, seconds=30)
 
 
 @pytest.mark.parametrize("case", WRONG)
@@ -160,11 +166,14 @@ def test_other_mistakes_of_a_rule_whose_kind_is_unknown() -> None:
     ]
 
 
-def test_renames_before_thousands_of_prefixes_are_refused_soon() -> None:
-    """Each name would go through all of them, in each frame."""
+@BY_COST
+def test_renames_before_thousands_of_prefixes_are_refused(cost: Cost) -> None:
+    """Each name would pass through all of them, in each frame."""
     renames = "".join(f"- {{name: r{at}, kind: rename_topic, topics: {{a{at}: b{at}}}}}\n" for at in range(3000))
     prefixes = "".join(f"- {{name: p{at}, kind: prefix, prefix: p{at}.}}\n" for at in range(3000))
-    began = time.thread_time()
-    with pytest.raises(DocumentError, match="write fewer of them, or fewer that build on each other"):
-        parse_rules(f"rules:\n{renames}{prefixes}")
-    assert time.thread_time() - began < 6
+
+    def refuse() -> None:
+        with pytest.raises(DocumentError, match="write fewer of them, or fewer that build on each other"):
+            parse_rules(f"rules:\n{renames}{prefixes}")
+
+    cost.check(refuse, lines=LINES_OF_REFUSAL, seconds=6)

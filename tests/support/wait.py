@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from math import inf
 from typing import TypeVar
+
+import pytest
 
 T = TypeVar("T")
 
@@ -32,3 +35,10 @@ def undisturbed(measure: Callable[[], T], times: int = 5) -> T:
         except (AssertionError, OSError):
             continue
     return measure()
+
+
+def up_to(seconds: float) -> pytest.MarkDecorator:
+    """Parametrize a test with `most`, the upper limit of a wall-clock time. `make stretches` alone has a limit."""
+    return pytest.mark.parametrize(
+        "most", [pytest.param(inf, id="any"), pytest.param(seconds, id="measured", marks=pytest.mark.measured)]
+    )

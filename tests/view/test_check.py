@@ -163,7 +163,7 @@ async def test_many_rules_are_not_rehearsed(api: Any, keep: Kept) -> None:
 
 
 def test_rehearsal_of_kept_exchanges_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock shows a millisecond more at each call. The two numbers tell how many exchanges were left out."""
+    """The clock shows a millisecond more at each call. The two numbers show how many exchanges were left out."""
     monkeypatch.setattr(kept_matches, "LONGEST_LOOK", 0.02)
     kept = [produce(number, "orders", Somebody()) for number in range(3000, 0, -1)]
     text = '{"rules": [{"name": "slow", "kind": "delay", "delay": "5ms", "match": {"topic": "orders"}}]}'

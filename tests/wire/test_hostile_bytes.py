@@ -154,7 +154,7 @@ def test_what_is_wrong_far_behind_is_not_searched_for() -> None:
 
 
 def test_diagnosis_of_a_large_frame_takes_bounded_work() -> None:
-    """It looks at a fixed number of values, since nothing else runs meanwhile."""
+    """It looks at a fixed number of values, since it blocks the loop."""
     struct = layout.body(3, 12, "response")
     frame = bytes(4) + write_uvarint(500_001) + bytes(11 * 500_000)
     with LineCount() as count:

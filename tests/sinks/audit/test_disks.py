@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from tests.support.audit_reader import by_source, hidden, published, recovered
-from tests.support.pace import within
 
 ROOT = Path(__file__).parents[3]
 REASONS = {"full": "disk_full", "read_only": "read_only"}
@@ -50,7 +49,7 @@ def test_drop(tmp_path: Path, what: str) -> None:
     assert len([event for event in own if "number" in event["data"]]) == said["put"] - len(missing)
     assert hidden(tmp_path / "audit") == []
     assert len([line for line in log if "cannot be written" in line]) == 1
-    assert within(said["longest"], 0.05)  # seconds of the thread's own time; a put takes some microseconds
+    assert said["longest"] <= 1000, "lines of a put, which writes nothing itself"
 
 
 @pytest.mark.parametrize("what", ["full", "read_only"])
