@@ -127,7 +127,7 @@ rule: []
         "8:15: 0.0.0.0 can be reached by others; set a token, or bind to 127.0.0.1",
         (
             '9:1: unknown key "rule", did you mean "rules"? allowed: clusters, listeners, workers, limits, admin, '
-            "metrics, telemetry, rules, seed, audit, otlp, captures, view, instance, state, log"
+            "metrics, telemetry, rules, seed, audit, otlp, captures, capture_topics, view, instance, state, log"
         ),
     ]  # fmt: skip
 

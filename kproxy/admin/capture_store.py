@@ -51,6 +51,11 @@ class CaptureQuery(Query):
         default="both",
         description="client: what clients send and get; broker: what passes at brokers where that is something else",
     )
+    topics: bool | None = Field(
+        default=None,
+        description="record ids, leader epochs and configs of topics at the start and the end by requests of kproxy's "
+        "own (default: `capture_topics` of the config); with `side=both` only",
+    )
     max_size: FileSize = Field(default=1 << 30, description="bytes of the file at which it ends, such as 100MB")
     max_seconds: Annotated[Timeout, AfterValidator(_some)] = Field(
         default=3600.0, description="time after which it ends, such as 10m"
@@ -127,15 +132,16 @@ class ProcessCaptures:
         if self.captures is None:
             usable(None, query.file, 0)
         assert self.captures is not None, "refused otherwise"
-        return show_capture(
-            self.captures.start(
-                query.file,
-                wanted=query.filter,
-                policy=Policy(query.payload, query.head),
-                limits=CaptureLimits(query.max_size, query.max_seconds, query.max_exchanges),
-                side=query.side,
-            )
+        capture = self.captures.start(
+            query.file,
+            wanted=query.filter,
+            policy=Policy(query.payload, query.head),
+            limits=CaptureLimits(query.max_size, query.max_seconds, query.max_exchanges),
+            side=query.side,
+            topics=query.topics,
         )
+        await self.captures.record_topics(capture)
+        return show_capture(capture)
 
     async def stop(self, name: str) -> CaptureShown:
         """Stop a capture; return when its file is whole, or still being written after some seconds."""

@@ -65,6 +65,9 @@ def with_choice(function: F) -> F:
                      help="How much of each frame `head` keeps; 512 if not given."),
         click.option("--side", type=click.Choice(["client", "broker", "both"]), default="both", show_default=True,
                      help="What clients see, what brokers see where that differs, or both."),
+        click.option("--topics/--no-topics", default=None,
+                     help="Record ids, leader epochs and configs of topics at the start and the end "
+                          "(default: `capture_topics` of the proxy's config)."),
         click.option("--max-size", metavar="SIZE", help="End at this size, such as 100MB; 1GiB if not given."),
         click.option("--max-seconds", "--seconds", metavar="DURATION", callback=with_unit,
                      help="End after this time: seconds, or with a unit such as 10m (default: 1h)."),
@@ -100,10 +103,10 @@ def follow(admin: Admin, file: str, words: tuple[str, ...], as_json: bool, **giv
         path = f"/api/captures/{segment(found['name'])}"
         try:
             say(f"recording into {found['file']}, Ctrl-C ends it", err=True)
-            while found["state"] == "running" and not end.wait(LOOK):
+            while found["state"] in ("running", "ending") and not end.wait(LOOK):
                 found = admin("GET", path)
                 progress(found)
-            if found["state"] == "running":
+            if found["state"] in ("running", "ending"):
                 found = admin("DELETE", path)
         except BaseException:
             with suppress(KproxyError):  # the first error is the reason

@@ -48,6 +48,7 @@ RESTART: Mapping[str, str] = {
     "audit": "its files are open, and events are numbered",
     "otlp.logs": "events go where they went from the first one on",
     "captures": "captures are being made",
+    "capture_topics": "captures are being made",
     "view.always": "what has passed before was not kept",
     "state": "the file was read at the start",
     "instance": "events carry the name",

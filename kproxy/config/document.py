@@ -250,6 +250,10 @@ class Config(Model):
     captures: FileName | None = Field(
         default=None, description="folder in which captures may be made over the admin address; left out for none"
     )
+    capture_topics: bool = Field(
+        default=True,
+        description="captures have ids, leader epochs and configs of topics, which kproxy requests by itself",
+    )
     view: ViewConfig = Field(default_factory=ViewConfig, description="the live view of the admin address")
     instance: Name | None = Field(
         default=None, description="name of this process in what it records; the host's name if left out"

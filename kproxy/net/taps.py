@@ -122,7 +122,7 @@ class Taps:
 
         fanout = self.fanout.unsampled() if connection.client_address in self.awaited else self.fanout
         tap = self.by_connection[connection] = Tap(connection, fanout, self.summary_of, self.journal_for, late=late)
-        fanout.opened(tap.who, now)
+        fanout.opened(tap.who, connection.since if late else now)
 
 
 def ended(connection: Connection, tap: Tap, now: float) -> Ended:

@@ -178,8 +178,11 @@ def make_captures(config: Config, server: Server) -> Captures:
     from kproxy.sinks.audit.request_event import request_event
     from kproxy.sinks.captures import Captures
 
+    from .capture_topics import TopicRecorder
+
+    recorder = TopicRecorder(server, server.log)
     token = trio.lowlevel.current_trio_token()
-    return Captures(
+    captures = Captures(
         config.captures,
         server.taps.fanout,
         server=lambda who: cast("ConnectionWho", who).server,
@@ -188,6 +191,8 @@ def make_captures(config: Config, server: Server) -> Captures:
         view=lambda seen: ExchangeView(seen, lambda one: request_event(one, WallClock())),
         instance=instance(config),
     )
+    captures.topics, captures.begun, captures.ending = config.capture_topics, recorder.begin, recorder.end
+    return captures
 
 
 def instance(config: Config) -> str:

@@ -203,7 +203,10 @@ class Supervisor:
 
         from .recording import WallClock, instance
 
-        self.captures = PoolCaptures(self.config.captures, self.pool, self.table, WallClock, instance(self.config))
+        self.captures = PoolCaptures(
+            self.config.captures, self.pool, self.table, WallClock, instance(self.config),
+            topics=self.config.capture_topics,
+        )  # fmt: skip
         backend = Backend(
             self.keeper, members_of(self.pool), self.readiness, metrics.scraped, self.captures,
             self.port_service.known_addresses, self.log, need=admin.ready, view=self.config.view,

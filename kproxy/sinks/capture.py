@@ -36,7 +36,8 @@ UNWANTED = Unwanted.UNWANTED
 
 @dataclass(slots=True)
 class WatchedConnection:
-    """Connection that a capture watches. `recorded`: something of it is in the file."""
+    """Connection that a capture watches. `opened`: None if it is older than the capture. `recorded`: it is in the
+    file."""
 
     server: CaptureEndpoint
     opened: float | None
@@ -69,7 +70,8 @@ class CaptureSink:
         return max(Depth.SKETCH, self.policy.depth, self.wanted.depth(key, version))
 
     def opened(self, who: Who, now: float) -> None:
-        self.watched[who.number] = WatchedConnection(self.server(who), now)
+        # A connection that is older than the capture begins in it with its first request.
+        self.watched[who.number] = WatchedConnection(self.server(who), now if now >= self.file.began else None)
 
     def take(self, seen: ObservedExchange) -> None:
         if self.file.stopped:
@@ -104,10 +106,7 @@ class CaptureSink:
                 self._write_behind(behind)
 
     def _watched(self, who: Who) -> WatchedConnection:
-        """Return the record of a connection, made here if the capture began after it did.
-
-        A connection of which `opened` did not tell begins with its first request.
-        """
+        """Return the record of a connection, made here if the connection was watched before the capture began."""
         watched = self.watched.get(who.number)
         if watched is None:
             watched = self.watched[who.number] = WatchedConnection(self.server(who), None)

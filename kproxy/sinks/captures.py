@@ -7,10 +7,12 @@ loop, where its sink is taken off.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import time
+from typing import Any
 
 from kproxy.capture.policy import CaptureSide, Policy
 from kproxy.capture.writer import CaptureEndpoint, ToWallTime
@@ -59,6 +61,8 @@ class StartedCapture:
     sink: CaptureSink
     file: CaptureFile
     limits: CaptureLimits
+    topics: bool
+    """kproxy records the topics in it by requests of its own."""
     since: float = field(default_factory=time)
     """Time of the start, in seconds since 1970."""
 
@@ -68,7 +72,9 @@ class Captures:
 
     `folder` None: captures are not allowed. `soon` calls a function in the loop, from any thread. `server`: the address
     at kproxy that a client is connected to. `view`: an exchange as filters see it. `wall` makes the clock of a capture
-    when it begins: the system's may have been set since the process did.
+    when it begins, since the system's clock may have been set after the process began. `topics`: the default for the
+    topics of a capture. `begun` and `ending` are called in the loop when a capture has begun, and after its last
+    exchange; `ending` must have `CaptureFile.done` called.
     """
 
     def __init__(
@@ -76,6 +82,9 @@ class Captures:
         wall: Callable[[], ToWallTime], soon: Callable[[Callable[[], None]], object],
         view: Callable[[ObservedExchange], View], instance: str = "",
     ) -> None:  # fmt: skip
+        self.topics = True
+        self.begun: Callable[[StartedCapture], Awaitable[None]] | None = None
+        self.ending: Callable[[StartedCapture], None] | None = None
         self.folder = None if folder is None else Path(folder)
         self.fanout, self.server, self.wall, self.soon, self.view = fanout, server, wall, soon, view
         self.instance = instance
@@ -89,11 +98,13 @@ class Captures:
         policy: Policy = HEADS,
         limits: CaptureLimits = USUAL,
         side: CaptureSide = "both",
+        topics: bool | None = None,
     ) -> StartedCapture:
         """Start a capture. Raises CaptureRefused, and FilterError for `wanted`."""
+        topics = self.topics if topics is None else topics
         name = usable(self.folder, name, sum(not one.file.stopped for one in self.by_name.values()))
         meant = Filter(wanted)
-        capture = self._make(name, meant, policy, limits, side)
+        capture = self._make(name, meant, policy, limits, side, topics)
         self.by_name.pop(name, None)
         self.by_name[name] = capture
         self._forget()
@@ -101,32 +112,48 @@ class Captures:
         return capture
 
     def join(
-        self, path: Path, part: CapturePart, *, wanted: str, policy: Policy, limits: CaptureLimits, side: CaptureSide
-    ) -> StartedCapture:
+        self, path: Path, part: CapturePart, *, wanted: str, policy: Policy, limits: CaptureLimits, side: CaptureSide,
+        topics: bool,
+    ) -> StartedCapture:  # fmt: skip
         """Start to write into a capture that another process has begun. Raises CaptureRefused."""
         meant, name = Filter(wanted), path.name
         try:
-            file = CaptureFile(path, policy, limits, self.wall(), lambda: self._request_detach(name), {}, part)
+            file = self._file(path, policy, limits, {}, part)
         except OSError as error:
             raise not_written(path, error) from None
-        capture = StartedCapture(name, CaptureSink(file, policy, meant, side, self.server, self.view), file, limits)
+        sink = CaptureSink(file, policy, meant, side, self.server, self.view)
+        capture = StartedCapture(name, sink, file, limits, topics and side == "both")
         self.by_name[name] = capture
         self._forget()
         self.fanout.add(capture.sink)
         return capture
 
     def _make(
-        self, name: str, wanted: Filter, policy: Policy, limits: CaptureLimits, side: CaptureSide
+        self, name: str, wanted: Filter, policy: Policy, limits: CaptureLimits, side: CaptureSide, topics: bool
     ) -> StartedCapture:
         assert self.folder is not None, "start has looked"
         path = self.folder / name
         about = {"instance": self.instance or None, "filter": str(wanted) if wanted else None, "side": side}
         try:
             make_folder(self.folder)
-            file = CaptureFile(path, policy, limits, self.wall(), lambda: self._request_detach(name), about)
+            file = self._file(path, policy, limits, about)
         except OSError as error:
             raise not_written(path, error) from None
-        return StartedCapture(name, CaptureSink(file, policy, wanted, side, self.server, self.view), file, limits)
+        sink = CaptureSink(file, policy, wanted, side, self.server, self.view)
+        return StartedCapture(name, sink, file, limits, topics and side == "both")
+
+    def _file(
+        self, path: Path, policy: Policy, limits: CaptureLimits, about: dict[str, Any], part: CapturePart | None = None
+    ) -> CaptureFile:
+        """Begin the file of a capture. Its thread has the loop call `_detach` and `_end`. Raises OSError."""
+        ending = None if self.ending is None else lambda: self._in_loop(self._end, path.name)
+        over = partial(self._in_loop, self._detach, path.name)
+        return CaptureFile(path, policy, limits, self.wall(), over, about, part, ending)
+
+    async def record_topics(self, capture: StartedCapture) -> None:
+        """Record the topics at the start of a capture, as far as that takes little time."""
+        if self.begun is not None and capture.topics:
+            await self.begun(capture)
 
     def stop(self, name: str, why: StopReason = "asked") -> StartedCapture:
         """Stop a capture; what waits is still written. Raises NoSuchCapture."""
@@ -152,12 +179,17 @@ class Captures:
         for capture in self.by_name.values():
             capture.file.join(STOP_TIMEOUT)
 
-    def _request_detach(self, name: str) -> None:
-        """Have the loop take the capture's sink off; called in the capture's thread."""
+    def _in_loop(self, call: Callable[[str], None], name: str) -> None:
+        """Have the loop call a method with the capture's name; called in the capture's thread."""
         try:
-            self.soon(lambda: self._detach(name))
+            self.soon(lambda: call(name))
         except RuntimeError:  # the loop has ended before
             return
+
+    def _end(self, name: str) -> None:
+        capture = self.by_name.get(name)
+        if capture is not None and self.ending is not None:
+            self.ending(capture)
 
     def _detach(self, name: str) -> None:
         capture = self.by_name.get(name)

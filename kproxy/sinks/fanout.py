@@ -139,7 +139,7 @@ class Sink(Protocol):
         ...
 
     def opened(self, who: Who, now: float) -> None:
-        """Take note that a client has connected."""
+        """Take note that a client connected at `now`, which may be before the sink was attached."""
         ...
 
     def closed(self, who: Who, now: float) -> None:

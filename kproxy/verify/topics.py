@@ -61,10 +61,12 @@ class ToldSetting:
 
 @dataclass(slots=True)
 class TopicKnowledge:
-    """Topic in the responses of a record. `ids`: when each of them was returned. `made`, `deleted`: CreateTopics or
+    """Topic in the responses of a record. `ids`: when each of them was returned. `own_ids`: the same in responses to
+    kproxy, with the broker's ids, which may differ from those that clients see. `made`, `deleted`: CreateTopics or
     DeleteTopics did it in this record."""
 
     ids: dict[str, ToldStretch] = field(default_factory=dict)
+    own_ids: dict[str, ToldStretch] = field(default_factory=dict)
     compacted: ToldSetting = field(default_factory=ToldSetting)
     unclean: ToldSetting = field(default_factory=ToldSetting)
     made: bool = False
@@ -81,7 +83,10 @@ class KnownTopics:
         self.altered = {"compacted": ToldStretch(), "unclean": ToldStretch()}
         """For each setting the time in which it was altered to an unknown value."""
         self.by_name: RecentMap[str, TopicKnowledge] = RecentMap(
-            MOST_TOPICS, TopicKnowledge, room=room, weigh=lambda topic: 1500 + 300 * len(topic.ids)
+            MOST_TOPICS,
+            TopicKnowledge,
+            room=room,
+            weigh=lambda topic: 1500 + 300 * (len(topic.ids) + len(topic.own_ids)),
         )
 
     def learn(self, fact: TopicToldFact) -> bool:
@@ -90,11 +95,11 @@ class KnownTopics:
         topic.made = topic.made or fact.made
         topic.compacted.learn(fact.compacted, fact.witness)
         topic.unclean.learn(fact.unclean, fact.witness)
-        return bool(fact.topic_id) and self.named(fact.topic, fact.topic_id, fact.witness)
+        return bool(fact.topic_id) and self.named(fact.topic, fact.topic_id, fact.witness, own=fact.own)
 
-    def named(self, name: str, topic_id: str, witness: Witness) -> bool:
-        """Take in that a topic has this id; return True if that is another one than before."""
-        ids = self.by_name[name].ids
+    def named(self, name: str, topic_id: str, witness: Witness, *, own: bool = False) -> bool:
+        """Take in that a topic has this id; return True if it had another one before. `own`: see TopicToldFact."""
+        ids = self.by_name[name].own_ids if own else self.by_name[name].ids
         known = ids.get(topic_id)
         if known is not None:
             known.tell(witness)
@@ -143,10 +148,12 @@ class KnownTopics:
         topic = self.by_name.get(name)
         if self.terms.proves_absence(TOPIC_APIS) or name in COORDINATORS_LOGS:
             return topic is not None and (topic.deleted or len(topic.ids) > 1)
-        if topic is None or len(topic.ids) != 1:
+        if topic is None or len(topic.ids) > 1 or len(topic.own_ids) > 1 or not (topic.ids or topic.own_ids):
             return True
-        (told,) = topic.ids.values()
-        return not all(is_by_id(one) or told.holds(one) for one in witnesses)
+        told = [*topic.ids.values(), *topic.own_ids.values()]
+        if topic.ids.keys() == topic.own_ids.keys():  # one id, reported to clients and to kproxy
+            told = [ToldStretch(min(one.since for one in told), max(one.until for one in told))]
+        return not all(is_by_id(one) or any(stretch.holds(one) for stretch in told) for one in witnesses)
 
 
 def is_by_id(witness: Witness) -> bool:

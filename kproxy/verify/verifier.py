@@ -7,6 +7,7 @@ verifier = Verifier(); verifier.take(front, behind); verifier.verdict()     whil
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from kproxy.observe.exchange import ObservedExchange
@@ -15,7 +16,7 @@ from kproxy.observe.filter.view import EventView, ViewedEvent
 from .broker_names import BrokerNames
 from .checks import checks
 from .event_reader import EventReader, event_witness
-from .facts import Fact, Witness
+from .facts import Fact, TopicToldFact, Witness
 from .finding import LEVELS, Finding, Verdict
 from .outcome import counts_of, not_in_record, not_read, not_remembered, outcome, told_of_reading
 from .reading import FactReader, ReadCounts, witness_of
@@ -138,6 +139,15 @@ class Verifier:
                 tell(cluster.brokers, witness, shared)
         if at_broker is not None:
             tell(cluster.brokers, other, at_broker)
+            if front is None:
+                self.tell_topics(cluster, other, at_broker)
+
+    def tell_topics(self, cluster: ClusterVerifier, witness: Witness, facts: Iterable[Fact]) -> None:
+        """Give the topics of an exchange of kproxy's own to the clients' view, which uses the brokers' names."""
+        own = [replace(fact, own=True) for fact in facts if isinstance(fact, TopicToldFact)]
+        for fact in own:
+            self.front_reader.name(fact)
+        tell(cluster.clients, witness, [*own])
 
     def take_event(self, data: ViewedEvent) -> None:
         """Take the next exchange as its request event tells it: as the client saw it."""

@@ -24,6 +24,7 @@ class Wrote:
     """Stands for the file."""
 
     stopped: str = ""
+    began: float = 900.0
     lines: list[tuple[Any, ...]] = field(default_factory=list)
 
     def exchange(self, seen: ObservedExchange, server: tuple[str, int], opened: float | None, *, behind: bool) -> None:
@@ -167,6 +168,14 @@ def test_connections_that_were_not_announced() -> None:
     made.take(metadata(2, who=WHO))
     made.take_behind(metadata(2, who=WHO))
     assert 1 == len(file.lines)
+
+
+def test_connection_older_than_the_capture_has_no_beginning() -> None:
+    """Its client connected before the capture began."""
+    made, file = sink()
+    made.opened(WHO, file.began - 1)
+    made.take(metadata(1, who=WHO))
+    assert file.lines[0][4] is None
 
 
 def test_addresses_of_brokers() -> None:

@@ -171,18 +171,20 @@ class WorkerAnswers:
     async def total_view(self, question: TotalView) -> ViewTotals:
         return await self.member.view_totals()
 
-    def join_capture(self, question: JoinCapture) -> None:
-        """Write into the supervisor's capture. Raises CaptureRefused."""
+    async def join_capture(self, question: JoinCapture) -> None:
+        """Write into the supervisor's capture; the first worker records the topics. Raises CaptureRefused."""
         assert self.captures is not None, "the config has a folder for them"
         totals = Totals(self.table.cells(question.owner, None), monotonic)
-        self.captures.join(
+        capture = self.captures.join(
             Path(question.path),
             CapturePart(totals, self.member.index * NAMES),
             wanted=question.filter,
             policy=Policy(question.payload, question.head),
             limits=CaptureLimits(question.size, question.seconds, question.exchanges),
             side=question.side,
+            topics=question.topics and self.member.index == 0,
         )
+        await self.captures.record_topics(capture)
 
 
 def refused(problem: Problem) -> Operated:

@@ -252,8 +252,8 @@ class TotalView(Question[ViewTotals], frozen=True):
 
 
 class JoinCapture(Question[None], frozen=True):
-    """Question to write into a capture from now on. `owner`: its place in the shared table. `head`: see
-    `capture.policy`."""
+    """Question to write into a capture. `owner`: its place in the shared table. `head`: see `capture.policy`.
+    `topics`: the first worker records the topics."""
 
     path: str
     owner: bytes
@@ -264,6 +264,7 @@ class JoinCapture(Question[None], frozen=True):
     size: int
     seconds: float
     exchanges: int | None
+    topics: bool
 
 
 class HandedRule(msgspec.Struct, frozen=True, array_like=True):

@@ -85,8 +85,7 @@ class PoolCapture:
 
 
 class PoolCaptures:
-    """Captures over all workers. `folder` None: there are none. `wall` makes the clock of a capture, see
-    `sinks.captures`."""
+    """Captures over all workers. `folder` None: captures are disabled. `wall`, `topics`: see `sinks.captures`."""
 
     def __init__(
         self,
@@ -95,7 +94,10 @@ class PoolCaptures:
         table: SharedTable,
         wall: Callable[[], ToWallTime],
         instance: str,
+        *,
+        topics: bool = True,
     ) -> None:
+        self.topics = topics
         self.folder = None if folder is None else Path(folder)
         self.pool, self.table, self.wall, self.instance = pool, table, wall, instance
         self.by_name: dict[str, PoolCapture] = {}
@@ -133,7 +135,8 @@ class PoolCaptures:
         totals = Totals(self.table.cells(owner, None), monotonic)
         totals.grow(writer.written.size)
         join = JoinCapture(str(path), owner, query.filter, query.payload, query.head, query.side, limits.size,
-                           limits.seconds, limits.exchanges)  # fmt: skip
+                           limits.seconds, limits.exchanges,
+                           self.topics if query.topics is None else query.topics)  # fmt: skip
         return PoolCapture(path, wanted, policy, limits, join, totals, writer, file)
 
     async def show_all(self) -> list[CaptureShown]:

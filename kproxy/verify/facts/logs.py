@@ -167,13 +167,14 @@ class LeaderEpochFact(PartitionFact):
 class TopicToldFact(Fact):
     """Topic in a response. `topic_id`: as text, empty if the response has none. `compacted`, `unclean`: cleanup.policy
     contains compact, unclean.leader.election.enable is true; None if the response has no value. `made`: CreateTopics
-    made it."""
+    made it. `own`: kproxy requested it, so the id is the broker's."""
 
     topic: str
     topic_id: str = ""
     compacted: bool | None = None
     made: bool = False
     unclean: bool | None = None
+    own: bool = False
 
 
 @dataclass(slots=True, eq=False)

@@ -1,0 +1,214 @@
+"""Recording of topics in captures: their ids, leader epochs and configs at the start and at the end.
+
+Strategy. A client seldom requests the configs of a topic, and `kproxy verify` can prove little without them. So kproxy
+sends Metadata and DescribeConfigs on a connection of its own, with its own credentials, as it does for other lookups.
+The exchanges are broker-side exchanges of the capture without a client-side one. Clusters, topics and times are
+bounded. If a cluster does not answer, the capture goes on, and its last block has the reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import partial
+from time import monotonic
+from typing import Any
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.capture.captured_connection import LONGEST_TOPIC, CapturedConnection, TopicIdNames
+from kproxy.core.cluster import VERSION, all_topics_request
+from kproxy.errors import KproxyError
+from kproxy.net.dial.own_connection import own_connection, send_request
+from kproxy.net.dial.upstream import Upstream
+from kproxy.net.loop.turns import in_a_turn
+from kproxy.net.server import Server
+from kproxy.observe.credentials import RESPONSE, take_out
+from kproxy.observe.exchange import Form, Frame, ObservedExchange
+from kproxy.sinks.captures import StartedCapture
+from kproxy.wire import Message, decode_response, encode
+from kproxy.wire.breath import each
+from kproxy.wire.scan.frames import framed
+from kproxy.wire.table import errors, schema
+from kproxy.wire.table.api_keys import DESCRIBE_CONFIGS, METADATA
+
+MAX_CLUSTERS, MAX_TOPICS, PIECE = 16, 1000, 100
+"""Clusters and topics of one capture, and topics of one request."""
+PATIENCE = 10.0
+"""Seconds for all requests at the start of a capture."""
+START_WAIT = 2.0
+"""Seconds that the start of a capture waits for them; the rest is recorded later."""
+END_WAIT = 1.8
+"""Seconds for all requests at the end of a capture; its thread waits for `capture_file.LAST_ENTRIES`."""
+LONGEST, LONGEST_PIECE = 32 << 20, 8 << 20
+"""Bytes of a response about all topics, and about PIECE of them."""
+CONFIGS_VERSION = 1
+"""Version of DescribeConfigs, from Kafka 1.1 to the newest."""
+TOPIC_RESOURCE = 2
+LOGS = ("__consumer_offsets", "__transaction_state")
+"""Topics of the coordinators, whose compaction and elections concern commits and transactions."""
+CONFIGS = [
+    "cleanup.policy", "compression.type", "delete.retention.ms", "message.timestamp.type", "min.insync.replicas",
+    "retention.bytes", "retention.ms", "unclean.leader.election.enable",
+]  # fmt: skip
+"""Configs that are requested; all of them are in `credentials.KEPT_VALUES`."""
+
+
+class TopicRecorder:
+    """Recorder of topics for the captures of one process, in its loop."""
+
+    def __init__(self, server: Server, log: FilteringBoundLogger) -> None:
+        self.server, self.log, self.reactor = server, log, server.reactor
+        self.number = 0  # connections of clients have numbers above 0
+
+    async def begin(self, capture: StartedCapture) -> None:
+        """Record the topics at the start of a capture; return when that is done, or START_WAIT has passed."""
+        done = trio.Event()
+        self.reactor.spawn(self.record, capture, PATIENCE, done)
+        with trio.move_on_after(START_WAIT):
+            await done.wait()
+
+    def end(self, capture: StartedCapture) -> None:
+        """Add to a capture that has ended: requests under way, and the topics."""
+        self.reactor.spawn(self.finish, capture)
+
+    async def finish(self, capture: StartedCapture) -> None:
+        """Do so, and have the capture's file end."""
+        try:
+            capture.file.open.update(await in_a_turn(self.reactor, "end of a capture", self.under_way))
+            if capture.topics:
+                await self.record(capture, END_WAIT, trio.Event())
+        finally:
+            capture.file.done()
+
+    def under_way(self) -> Counter[str]:
+        """Return by API the requests of all connections that wait for a response."""
+        waiting: Counter[str] = Counter()
+        for connection in each(list(self.server.connections)):
+            for _, key, _ in connection.session.awaited_requests:
+                if key in schema.paths():
+                    waiting[schema.load(key).name] += 1
+        return waiting
+
+    async def record(self, capture: StartedCapture, patience: float, done: trio.Event) -> None:
+        """Record the topics of all clusters in a capture, and the reasons if some are missing."""
+        upstreams = list(self.server.upstreams.values())
+        left = [MAX_TOPICS]
+        trouble: list[str] = []
+        if len(upstreams) > MAX_CLUSTERS:
+            trouble.append(f"expected at most {MAX_CLUSTERS} clusters, got {len(upstreams)}")
+        try:
+            async with trio.open_nursery() as nursery:
+                for upstream in upstreams[:MAX_CLUSTERS]:
+                    nursery.start_soon(self.of_cluster, capture, upstream, patience, left, trouble)
+        finally:
+            if trouble:
+                capture.file.trouble = "; ".join(trouble)
+                self.log.info("topics of a capture are not all recorded", file=capture.name, reason=trouble)
+            self.reactor.notify(done)
+
+    async def of_cluster(
+        self, capture: StartedCapture, upstream: Upstream, patience: float, left: list[int], trouble: list[str]
+    ) -> None:
+        """Record topics of one cluster, up to `left`."""
+        reason = ""
+        try:
+            with trio.fail_after(patience):
+                reason = await self.exchanges_of(capture, upstream, left)
+        except (OSError, KproxyError, trio.TooSlowError) as error:
+            reason = str(error) or f"no response in {patience:g} s"
+        if reason:
+            trouble.append(f"cluster {upstream.name}: {reason}")
+
+    async def exchanges_of(self, capture: StartedCapture, upstream: Upstream, left: list[int]) -> str:
+        """Record topics of one cluster; return why some are missing. Raises OSError and KproxyError."""
+        opened = monotonic()
+        async with own_connection(upstream) as sock:
+            frame = await send_request(sock, all_topics_request(), LONGEST)
+            names = await trio.to_thread.run_sync(partial(topic_names, frame))
+            taken, left[0] = names[: left[0]], max(left[0] - len(names), 0)
+            reasons = [f"expected at most {MAX_TOPICS} topics, got more"] if len(taken) < len(names) else []
+            self.number -= 1
+            local, (host, port) = address(sock.getsockname()), address(sock.getpeername())
+            who = CapturedConnection(
+                self.number, "broker", *local, host, port, opened, TopicIdNames(), cluster=upstream.name,
+                broker=f"{host}:{port}",
+            )  # fmt: skip
+            seen: list[ObservedExchange] = []
+            refused: Counter[int] = Counter()
+            for request, key, version in topic_requests(taken):
+                first = monotonic()
+                answer = await send_request(sock, request, LONGEST_PIECE)
+                times = first, monotonic()
+                # In a thread: a response may be made to take long.
+                read = partial(observed, who, len(seen) + 1, (key, version), request[4:], answer, times)
+                exchange, denied = await trio.to_thread.run_sync(read)
+                seen.append(exchange)
+                refused += denied
+        if seen:
+            capture.file.own(seen, (host, port), monotonic())
+        reasons += [f"{count} topics: {errors.by_code(code).name}" for code, count in sorted(refused.items())]
+        return ", ".join(reasons)
+
+
+def address(name: Any) -> tuple[str, int]:
+    """Return host and port of a socket's name; of a Unix socket a name without a port."""
+    return (name[0], name[1]) if isinstance(name, tuple) else ("socket", 0)
+
+
+def topic_names(frame: bytes) -> list[str]:
+    """Return the names in a Metadata response, without those with errors: LOGS first, the others sorted."""
+    topics = decode_response(frame, METADATA, VERSION, trailing=True).body["topics"] or ()
+    names = (one["name"] for one in topics if one["name"] and not one["error_code"])
+    usable = [one for one in names if len(one) <= LONGEST_TOPIC]
+    return sorted(usable, key=lambda name: (name not in LOGS, name))[: MAX_TOPICS + 1]
+
+
+def refusals(frame: bytes) -> Counter[int]:
+    """Return by error code the topics without configs in a DescribeConfigs response."""
+    results = decode_response(frame, DESCRIBE_CONFIGS, CONFIGS_VERSION, trailing=True).body["results"] or ()
+    return Counter(one["error_code"] for one in results if one["error_code"])
+
+
+def topic_requests(names: list[str]) -> Iterator[tuple[bytes, int, int]]:
+    """Yield the requests for topics with these names, each with its size, API key and version."""
+    for at in range(0, len(names), PIECE):
+        piece = names[at : at + PIECE]
+        topics = [{"name": name} for name in piece]
+        resources = [
+            {"resource_type": TOPIC_RESOURCE, "resource_name": name, "configuration_keys": CONFIGS} for name in piece
+        ]
+        yield request_of(METADATA, VERSION, at, {
+            "topics": topics, "allow_auto_topic_creation": False, "include_cluster_authorized_operations": False,
+            "include_topic_authorized_operations": False,
+        }), METADATA, VERSION  # fmt: skip
+        configs = {"resources": resources, "include_synonyms": False}
+        yield request_of(DESCRIBE_CONFIGS, CONFIGS_VERSION, at + 1, configs), DESCRIBE_CONFIGS, CONFIGS_VERSION
+
+
+def request_of(key: int, version: int, correlation: int, body: Mapping[str, Any]) -> bytes:
+    """Return a request frame with its size."""
+    header = {
+        "request_api_key": key, "request_api_version": version, "correlation_id": correlation, "client_id": "kproxy",
+    }  # fmt: skip
+    return framed(encode(Message(schema.load(key), version, header, dict(body))))
+
+
+def observed(
+    who: CapturedConnection, number: int, api: tuple[int, int], request: bytes, answer: bytes,
+    times: tuple[float, float],
+) -> tuple[ObservedExchange, Counter[int]]:  # fmt: skip
+    """Return an exchange of kproxy's own as an observer returns those of clients, and its refusals.
+
+    `api`: key and version. `request`, `answer`: frames without their sizes. `times`: of the request and the response.
+    Raises DecodeError.
+    """
+    kept, withheld = take_out(answer, *api, RESPONSE)
+    form = Form.WHOLE if len(kept) == len(answer) else Form.HEAD
+    seen = ObservedExchange(
+        who, number, *api, int.from_bytes(request[4:8], "big", signed=True), "kproxy",
+        Frame(len(request) + 4, times[0], times[0], request, Form.WHOLE),
+        Frame(len(answer) + 4, times[1], times[1], kept, form, withheld), "answered",
+    )  # fmt: skip
+    return seen, refusals(answer) if api[0] == DESCRIBE_CONFIGS else Counter()
