@@ -417,6 +417,7 @@ class CommitsCheck(HistoryCheck):
         for group, one in list(inputs.items()):
             if first < one.fact.offset <= following and one.end is not None and one.end.before(read.witness):
                 del inputs[group]
+                self.compared("skipped-input", one.fact.witness, read.witness, place=read.place)
 
     def offset_told(self, fact: OffsetToldFact) -> None:
         """Note an offset in a ListOffsets response."""

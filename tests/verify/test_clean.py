@@ -68,6 +68,19 @@ def test_check_of_compacted_topic_is_not_clean(name: str) -> None:
     assert history.verdict().not_checked[name] == "the topics are compacted"
 
 
+def test_skipped_input_read_again_elsewhere_is_clean() -> None:
+    """The input of an aborted transaction is read again on another connection, of which the record has no position."""
+    history = History()
+    history.txn_commit(1, 2)
+    history.end(2, 7, 0, commit=False)
+    assert "skipped-input" in history.verdict().not_checked
+    history = History()
+    history.txn_commit(1, 2)
+    history.end(2, 7, 0, commit=False)
+    history.read(3, 0, (0, A), (1, B))
+    assert "skipped-input" in history.verdict().clean
+
+
 def test_phantom_record_of_incomplete_record_is_not_clean() -> None:
     """A part before the record leaves no check open, but phantom-record needs all writes."""
     history = History()
