@@ -48,6 +48,7 @@ class ModelLog:
     batches: list[ModelBatch] = field(default_factory=list)
     start: int = 0
     end: int = 0
+    reads: int = 0
     open: dict[int, int] = field(default_factory=dict)
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
     sequences: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
@@ -160,14 +161,17 @@ class Model:
         if log.end > 3 and not more and self.breaks("lost-write"):
             log.batches.pop()
             log.append(batch(b"behind", at=999), 1)
-        return {"responses": [{"name": TOPIC, "partition_responses": [{"index": at, "base_offset": base}]}]}
+        part = {"index": at, "base_offset": base}
+        if not more and self.breaks("refused-but-stored"):
+            part = {"index": at, "base_offset": -1, "error_code": 10}
+        return {"responses": [{"name": TOPIC, "partition_responses": [part]}]}
 
     def fetch(self, at: int, position: int, committed: bool) -> dict[str, Any]:
         """Return the response to a Fetch."""
         log = self.logs[at]
         part: dict[str, Any] = {"partition_index": at, "high_watermark": log.end, "last_stable_offset": log.stable,
                                 "log_start_offset": log.start, "aborted_transactions": [], "records": b""}  # fmt: skip
-        if not log.start <= position <= log.end:
+        if not log.start <= position <= log.end or (log.end > 3 and self.breaks("out-of-range")):
             part["error_code"] = 1
         else:
             limit = log.stable if committed else log.end
@@ -186,6 +190,9 @@ class Model:
                 spoilt = next(one for one in found if one.count > 1)
                 found[found.index(spoilt)] = ModelBatch(spoilt.base, batch(*[b"other"] * spoilt.count), spoilt.count)
             part["records"] = stored(*((one.base, one.data) for one in found))
+            if log.reads > 5 and log.end > 3 and self.breaks("log-goes-back"):
+                part["high_watermark"] = 1
+            log.reads += 1
         return {"responses": [{"topic": TOPIC, "partitions": [part]}]}
 
     # ---- clients

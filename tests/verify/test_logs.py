@@ -225,3 +225,22 @@ def test_sequence_gap_of_sequences_and_epochs(sent: list[tuple[int, int]], found
     for number, (epoch, sequence) in enumerate(sent):
         history.write(1 + number, batch(b"a", b"%d" % number, producer=(7, epoch, sequence)), 2 * number)
     assert history.findings(complete=True) == found
+
+
+def test_refused_but_stored_by_a_rule_is_clean_at_brokers() -> None:
+    """The broker has acknowledged the write, and a rule replaced its response with an error."""
+    history = History()
+    history.write(1, A, -1, error=29, behind=0, rules=("denied",))
+    history.read(2, 0, (0, A))
+    (finding,) = history.verdict(complete=True).findings
+    assert (finding.check, finding.level, finding.view) == ("refused-but-stored", "proved", "clients")
+    assert 'rule "denied" fired' in finding.else_
+    assert history.findings(complete=True, view="brokers") == {}
+
+
+def test_phantom_record_is_not_checked_unless_complete() -> None:
+    history = History()
+    history.write(1, A, 0)
+    history.read(2, 0, (0, A))
+    assert "--complete" in history.verdict().not_checked["phantom-record"]
+    assert "phantom-record" in history.verdict(complete=True).clean
