@@ -1,18 +1,22 @@
-"""The order in which plans are tried, and which plans with several faults there are.
+"""Order of plans, and plans with several faults.
 
-Next is the plan with the highest product, over its faults, of
+The next plan has the highest product, over its faults, of
 
     weight(fault) · weight(API) · 0.3 ^ reached(fault) · 0.8 ^ tried(place)
 
-halved for each further fault. So dangerous faults come first, then each fault once, and only then more places. Plans
-that are under way count as reached, so that runs side by side do not all try the same.
+halved for each further fault. So dangerous faults come first, then each fault once, then more places. Plans under way
+count as reached, so runs side by side try different plans.
 
-Strategy: plans of the same faults are a heap, in which only their places count. How often places were tried only grows:
-the plan on top is looked at anew, and goes down if it was tried since. What the faults weigh, which also falls and
-rises as runs end, is counted when the tops of all heaps are compared: these are some hundred, plans many thousands.
+An error damages the exchanges after it, and most of them come after the first exchange of a client, API and entity.
+So each error is also tried there early: such a plan has a second priority, the product of its weights and EARLY, with a
+count of its own. It delays other plans and does not change their order.
 
-A second fault is tried only where the first makes room for it: at places that were not there without it, since recovery
-is where bugs are, and at the next exchange of the same client, API and entity.
+Plans with the same faults are a heap, ordered by place. The counts of places only grow: a plan on top whose place was
+tried since is moved down. The weights also fall and rise as runs end, so they are computed when the tops of all heaps
+are compared: some hundred heaps, many thousand plans.
+
+A second fault is tried only where the first one makes room for it: at places that appear only after the first fault,
+and at the next exchange of the same client, API and entity.
 """
 
 from __future__ import annotations
@@ -30,10 +34,10 @@ from kproxy.rules.select.match import text_test
 
 from .faults import DEFAULT_CLASSES, FaultTable, fault_table
 from .model import ExchangePlace, ExploredRun, FaultClass, FaultPlan, KnownFault, PlannedFault
-from .places import POLLED, LearnedPlaces
+from .places import FIRST_RANK, POLLED, LearnedPlaces
 from .plan import SELECTORS
 
-AGAIN, SAME_PLACE, DEEPER = 0.3, 0.8, 0.5
+AGAIN, SAME_PLACE, DEEPER, EARLY = 0.3, 0.8, 0.5, 0.4
 MOST_PLANS = 50_000
 """Plans that wait for their turn; no budget reaches as many."""
 MOST_FOLLOWERS = 24
@@ -52,17 +56,21 @@ class OrderSettings:
     seed: int = 0
 
 
+HeapKey = tuple[tuple[str, ...], bool]  # names of the faults; True for early errors
+
+
 class PlanOrder:
     """Plans that wait for their turn, the most promising one first.
 
-    `reached`: runs, under way or ended, by the fault's name; `tried`: by the place. `refused`: plans for which there
-    was no room. `unlike_mock`: names of faults that are left out because the mock cluster does not do as brokers do.
+    `reached`, `tried`: runs, under way or ended, by fault and by place. `refused`: plans beyond MOST_PLANS.
+    `unlike_mock`: names of faults that are left out since the mock cluster differs from brokers.
     """
 
     def __init__(self, learned: LearnedPlaces, settings: OrderSettings, table: FaultTable | None = None) -> None:
         self.learned, self.settings, self.table = learned, settings, table or fault_table()
         self.wanted = place_filter(settings.only)
         self.reached: Counter[str] = Counter()
+        self.reached_early: Counter[str] = Counter()
         self.tried: Counter[ExchangePlace] = Counter()
         self.known = KnownPlaces(learned.places)
         self.refused = 0
@@ -70,7 +78,10 @@ class PlanOrder:
         self._random = Random(settings.seed)
         self._met: set[FaultPlan] = set()
         self._digests: set[str] = set()
-        self._heaps: dict[tuple[str, ...], list[tuple[int, int, float, int, FaultPlan]]] = {}
+        self._heaps: dict[HeapKey, list[tuple[int, int, float, int, FaultPlan]]] = {}
+        self._in_two: set[FaultPlan] = set()  # plans that wait in two heaps
+        self._stale: set[FaultPlan] = set()  # plans that were taken out of one of them
+        self._early: set[FaultPlan] = set()  # plans that were taken early
         self._left = 0
         for place in learned.places:
             self.add_all(FaultPlan(), place)
@@ -108,15 +119,22 @@ class PlanOrder:
         self._met.add(plan)
         self._left += 1
         rank = sum(self.learned.ranks.get(step.place, 0) for step in plan.steps)
-        heap = self._heaps.setdefault(tuple(step.fault.name for step in plan.steps), [])
-        heapq.heappush(heap, (self._tries(plan), rank, self._random.random(), len(self._met), plan))
+        entry = (self._tries(plan), rank, self._random.random(), len(self._met), plan)
+        heapq.heappush(self._heaps.setdefault((plan.faults, False), []), entry)
+        if len(plan.steps) == 1 and rank == FIRST_RANK and "error" in plan.steps[0].fault.rule:
+            heapq.heappush(self._heaps.setdefault((plan.faults, True), []), entry)
+            self._in_two.add(plan)
 
     def _tries(self, plan: FaultPlan) -> int:
         return sum(self.tried[step.place] for step in plan.steps)
 
-    def priority(self, plan: FaultPlan) -> float:
-        """Return how promising a plan is."""
+    def priority(self, plan: FaultPlan, early: bool = False) -> float:
+        """Return the priority of a plan, or its second one as an early error."""
         weights = self.table.weights
+        if early:
+            (step,) = plan.steps
+            weight = step.fault.weight * weights.get(step.place.api, 0.1)
+            return EARLY * weight * AGAIN ** self.reached_early[step.fault.name]
         return DEEPER ** (len(plan.steps) - 1) * prod(
             step.fault.weight
             * weights.get(step.place.api, 0.1)
@@ -126,38 +144,49 @@ class PlanOrder:
         )
 
     def next(self) -> FaultPlan | None:
-        """Take out the most promising plan, which counts as reached from now on; None: none is left."""
+        """Take out the plan with the highest priority and count it as reached; None if no plan is left."""
         best: tuple[float, int, float, int] | None = None
-        faults: tuple[str, ...] = ()
-        for names, heap in self._heaps.items():
+        chosen: HeapKey = (), False
+        for key, heap in list(self._heaps.items()):
+            while heap and heap[0][-1] in self._stale:
+                self._stale.discard(heapq.heappop(heap)[-1])
+            if not heap:
+                del self._heaps[key]
+                continue
             while heap[0][0] < (tries := self._tries(heap[0][-1])):
                 heapq.heapreplace(heap, (tries, *heap[0][1:]))
             _, rank, tie, number, plan = heap[0]
-            key = (-self.priority(plan), rank, tie, number)
-            if best is None or key < best:
-                best, faults = key, names
+            promise = (-self.priority(plan, key[1]), rank, tie, number)
+            if best is None or promise < best:
+                best, chosen = promise, key
         if best is None:
             return None
-        heap = self._heaps[faults]
-        *_, plan = heapq.heappop(heap)
-        if not heap:
-            del self._heaps[faults]
+        *_, plan = heapq.heappop(self._heaps[chosen])
         self._left -= 1
+        if plan in self._in_two:
+            self._in_two.discard(plan)
+            self._stale.add(plan)
+            if chosen[1]:
+                self._early.add(plan)
         self.count(plan)
         return plan
 
     def count(self, plan: FaultPlan) -> None:
-        """Count the faults of a plan as reached, and its places as tried."""
+        """Count the faults of a plan as reached, and its places as tried; an early plan apart from others."""
+        if plan in self._early:
+            self.reached_early.update(plan.faults)
+            return
         for step in plan.steps:
             self.reached[step.fault.name] += 1
             self.tried[step.place] += 1
 
     def not_exercised(self, run: ExploredRun) -> None:
-        """Take back that those faults of a run were reached that were not applied."""
+        """Uncount the faults of a run that were not applied."""
         counters = run.counters
+        reached = self.reached_early if run.plan in self._early else self.reached
         for step, one in zip_longest(run.plan.steps, counters[: len(run.plan.steps)]):
             if one is None or not one.applied:
-                self.reached[step.fault.name] -= 1
+                reached[step.fault.name] -= 1
 
     def passed(self, run: ExploredRun) -> None:
         """Put in the plans with a further fault that a passed run makes room for, unless another one was like it."""

@@ -244,8 +244,11 @@ def spread(places: Sequence[ExchangePlace]) -> list[ExchangePlace]:
     return [places[round(number * step)] for number in range(MOST_OF_LANE)]
 
 
+FIRST_RANK = 1  # of the first place of a lane that has several
+
+
 def ranks_of(places: Iterable[ExchangePlace]) -> dict[ExchangePlace, int]:
-    """Return a rank for each place within its lane: 0 for one in the middle, then the first, the last, and others."""
+    """Return a rank for each place within its lane: 0 for the middle, 1 for the first, then the last, and others."""
     ranks: dict[ExchangePlace, int] = {}
     for lane in by_lane(places).values():
         middle, last = len(lane) // 2, len(lane) - 1

@@ -10,7 +10,7 @@ from kproxy.errors import InputError
 from kproxy.explore import order as order_module
 from kproxy.explore.model import ExchangePlace, FaultPlan, PlaceMark, PlannedFault, StepCounters
 from kproxy.explore.order import OrderSettings, PlanOrder, followers, place_filter
-from kproxy.explore.places import LearnedPlaces, common_places, places_of
+from kproxy.explore.places import FIRST_RANK, LearnedPlaces, common_places, places_of, ranks_of
 from tests.explore.made_up import COPY, TABLE, exchange, made_run, plan, planned, produce, retried, stable
 
 PLACES = stable(COPY)
@@ -199,24 +199,79 @@ def test_followers_of_one_run_are_bounded() -> None:
     assert len(followers(run, order.known, order.learned)) == order_module.MOST_FOLLOWERS
 
 
-def test_the_next_plan_is_the_most_promising_one_of_all() -> None:
-    """Whatever runs have made of what is reached and tried: as if all plans were compared each time."""
-    order = PlanOrder(LearnedPlaces(tuple(PLACES)), OrderSettings(seed=3))
+def test_order_next_plan_has_the_highest_priority_of_all() -> None:
+    """Each choice is the one that comparing all plans gives, whatever was reached and tried before."""
+    order = PlanOrder(LearnedPlaces(tuple(PLACES), ranks=ranks_of(PLACES)), OrderSettings(seed=3))
     waiting = {FaultPlan((PlannedFault(place, fault),)) for place in PLACES for fault in order.faults_at(place)}
-    assert order.left == len(waiting) > 50
+    early = {one for one in waiting if is_early(order, one)}
+    assert order.left == len(waiting) > 50 and len(early) > 10
     for number in range(len(waiting)):
-        best = max(map(order.priority, waiting))
+        best = max(*map(order.priority, waiting), *(order.priority(one, True) for one in early), 0)
+        reached, again, tried = order.reached.copy(), order.reached_early.copy(), order.tried.copy()
         chosen = order.next()
         assert chosen in waiting
+        after = order.reached, order.reached_early, order.tried
+        order.reached, order.reached_early, order.tried = reached, again, tried
+        assert best in (order.priority(chosen), order.priority(chosen, True) if chosen in early else None)
+        order.reached, order.reached_early, order.tried = after
         waiting.discard(chosen)
-        for step in chosen.steps:  # as it was before the choice was counted
-            order.reached[step.fault.name] -= 1
-            order.tried[step.place] -= 1
-        assert order.priority(chosen) == best
-        order.count(chosen)
+        early.discard(chosen)
         if number % 3 == 0:
             order.not_exercised(made_run(chosen, counters=()))
     assert order.next() is None and order.left == 0
+
+
+def is_early(order: PlanOrder, of: FaultPlan) -> bool:
+    """Return True if a plan has one error, at the first of several exchanges of its kind."""
+    (step,) = of.steps
+    return "error" in step.fault.rule and order.learned.ranks.get(step.place) == FIRST_RANK
+
+
+COMMITS_FIRST = (
+    *(exchange("ApiVersions", client=client) for client in ("app-c", "app-p", *["app-c"] * 7)),
+    exchange("Metadata", client="app-c", topic="in", traits=frozenset({"topic"})),
+    *(exchange("FindCoordinator", client="app-c", group="app", traits=frozenset({"group"})) for _ in range(2)),
+    *(exchange("OffsetFetch", client="app-c", topic="in", partition=0, group="app") for _ in range(2)),
+    exchange("ListOffsets", client="app-c", topic="in", partition=0),
+    exchange("Metadata", client="app-p", topic="out", traits=frozenset({"topic"})),
+    *(
+        one
+        for offset in range(4)
+        for one in (
+            exchange("Fetch", client="app-c", topic="in", partition=0, offset=offset, traits=frozenset({"records"})),
+            exchange("OffsetCommit", client="app-c", topic="in", partition=0, group="app", offset=offset + 1),
+            produce(offset, client="app-p"),
+        )
+    ),
+    exchange("Fetch", client="app-c", topic="in", partition=0, offset=4),
+)
+"""Exchanges of tests/explore/planted/commits_first.py."""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_order_errors_come_early_at_first_exchanges(seed: int) -> None:
+    """In the planted program, each error at a first exchange is among the first 90 of 167 plans, and half are among
+    the first 55. Without early plans, the last one is plan 151 or later. Each fault comes once in the first 95."""
+    places = places_of(COMMITS_FIRST)
+    order = PlanOrder(common_places(places, places), OrderSettings(depth=1, seed=seed))
+    faults = order.all_faults
+    plans = taken(order)
+    early = [number for number, one in enumerate(plans, 1) if is_early(order, one)]
+    assert (len(plans), len(early)) == (167, 21)
+    assert early[-1] <= 90 and early[10] <= 55
+    assert set(fault_names(plans[:95])) == faults
+
+
+def test_order_early_errors_do_not_change_the_order_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without early plans, the other plans come in the same order."""
+    places = places_of(COMMITS_FIRST)
+    learned = common_places(places, places)
+    order = PlanOrder(learned, OrderSettings(depth=1))
+    plans = taken(order)
+    others = [one for one in plans if one not in order._early]
+    monkeypatch.setattr(order_module, "EARLY", 0.0)
+    late = [one for one in taken(PlanOrder(learned, OrderSettings(depth=1))) if one in set(others)]
+    assert len(plans) > len(others) and others[:30] == late[:30]
 
 
 def test_many_thousand_plans_cost_no_more_than_their_faults(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,9 +281,9 @@ def test_many_thousand_plans_cost_no_more_than_their_faults(monkeypatch: pytest.
     order = PlanOrder(LearnedPlaces(places), OrderSettings())
     compared, priority = [0], order.priority
 
-    def counted(plan: FaultPlan) -> float:
+    def counted(plan: FaultPlan, early: bool = False) -> float:
         compared[0] += 1
-        return priority(plan)
+        return priority(plan, early)
 
     monkeypatch.setattr(order, "priority", counted)
     for _ in range(20):

@@ -73,7 +73,7 @@ def assert_found(explorations: Explorations, planted: Planted) -> None:
     )
     assert told.code == 1, told.text
     said = [(one["signature"]["message"], *one["signature"]["checks"]) for one in told.findings]
-    (finding,) = [one for one, texts in zip(told.findings, said, strict=True) if planted.message in " ".join(texts)]
+    finding = next(one for one, texts in zip(told.findings, said, strict=True) if planted.message in " ".join(texts))
     assert finding["first"] <= planted.within, told.text
     assert planted.plan in finding["smallest"]["text"], told.text
     explorations.write("test_again.py", f"""

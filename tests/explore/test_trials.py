@@ -53,7 +53,7 @@ def shrunk(fails: Callable[[FaultPlan, int], bool], rate: Tally) -> tuple[FaultF
 
 def in_rates(failed: int, of: int, number: int) -> bool:
     """Return True for `failed` of each `of` runs."""
-    return (number * failed) % of < failed
+    return (number - 1) * failed % of < failed
 
 
 def test_shrink_smaller_plan_that_fails_less_often_is_refused() -> None:
@@ -84,7 +84,7 @@ def test_shrink_intermittent_plan_keeps_its_rate(failing: int, accepted: bool) -
         return in_rates(6 if of.steps[0].place.mark.nth == 2 else failing, 10, number)
 
     finding, _ = shrunk(fails, Tally(6, 10))
-    assert (finding.smallest.steps[0].place.mark.nth == 1) == accepted
+    assert (finding.smallest.steps[0].place.mark.nth == 1) == accepted and finding.complete
     assert finding.replays_of in (5, 10) and finding.replays / finding.replays_of >= 0.5
 
 
@@ -98,7 +98,7 @@ def test_shrink_several_steps_do_not_add_their_tolerances() -> None:
 
     finding, _ = shrunk(fails, Tally(6, 10))
     place = finding.smallest.steps[0].place
-    assert [place.client_id, place.topic, place.partition].count(None) == 1
+    assert [place.client_id, place.topic, place.partition].count(None) == 1 and finding.complete
 
 
 def test_shrink_runs_plans_as_their_files_have_them(tmp_path: Path) -> None:
@@ -267,6 +267,21 @@ def test_explorer_finding_at_the_end_is_confirmed_in_the_reserve() -> None:
     result = explored(doubles, seconds=10.0, classes=("transient",))
     (finding,) = result.findings
     assert finding.certain and finding.replays == 5 and result.exploring <= 7.5 and result.seconds <= 10.0
+
+
+def test_explorer_finding_shortens_the_exploration() -> None:
+    """Runs under way end in the middle of the reserve for confirming, which starts at half of the time."""
+
+    def program(of: FaultPlan, number: int) -> ExploredRun:
+        if number == 3:
+            return failed_run(of)
+        is_repeated = not of.steps or saved_form(of) == of
+        return made_run(of, seconds=1.0 if is_repeated else 70.0)
+
+    result = explored(program, seconds=100.0, jobs=4, only="api=Produce")
+    assert result.exploring == 75.0 and result.left > 0
+    (finding,) = result.findings
+    assert finding.confirmed and result.seconds <= 100.0
 
 
 def test_explorer_unconfirmed_finding_is_a_problem() -> None:
