@@ -109,7 +109,7 @@ class Reader:
     def is_ready(self) -> bool:
         """Whether kproxy can serve clients."""
         try:
-            with urllib.request.urlopen(f"http://{self.admin}/readyz", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://{self.admin}/readyz", timeout=60) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.HTTPError, OSError) as error:
             if isinstance(error, urllib.error.HTTPError):

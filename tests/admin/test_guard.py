@@ -156,7 +156,7 @@ async def test_a_document_counts_until_its_turn_is_over(api: Any, monkeypatch: p
 
     async with trio.open_nursery() as nursery, api.proxy.keeper.changing:
         nursery.start_soon(put)
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             while api.proxy.keeper.changing.statistics().tasks_waiting == 0:  # noqa: ASYNC110  # a lock has no event
                 await trio.sleep(0.001)
         assert (await api("PUT", "/api/rules", body)).code == "too_many_bodies"

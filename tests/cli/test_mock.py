@@ -63,7 +63,7 @@ def test_it_keeps_what_is_written() -> None:
         assert message is not None and message.value() == b"one"
         consumer.close()
         process.send_signal(signal.SIGTERM)
-        assert process.communicate(timeout=20) == ("", "")
+        assert process.communicate(timeout=60) == ("", "")
         assert process.returncode == 0
 
 

@@ -163,7 +163,7 @@ def test_serving_ends_in_order_and_says_what_was_asked(capture: str) -> None:
         assert process.stderr is not None
         started = process.stderr.readline()
         process.send_signal(signal.SIGTERM)
-        out, _ = process.communicate(timeout=20)
+        out, _ = process.communicate(timeout=60)
 
     assert started.startswith("serving 6 exchanges on 127.0.0.1:")
     assert (process.returncode, json.loads(out)) == (0, {"apis": [], "unmatched": {}})

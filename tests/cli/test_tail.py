@@ -217,7 +217,7 @@ def test_a_proxy_that_ends() -> None:
     """It does not wait for whoever looks; who looks is told, with exit code 1."""
     with FakeBroker() as broker, Proxy(broker.address) as proxy, tailing(proxy) as tail:
         assert proxy.stop() == 0
-        _, said = tail.communicate(timeout=10)
+        _, said = tail.communicate(timeout=60)
 
     assert (said, tail.returncode) == (f"kproxy: the proxy at http://{proxy.admin} has ended\n", 1)
 

@@ -45,7 +45,7 @@ def queries() -> dict[str, list[str]]:
 def ask(address: str, query: str) -> list[Any]:
     """The series of an answer. Raises HTTPError for a query that is none."""
     url = f"http://{address}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         result: list[Any] = json.load(answer)["data"]["result"]
     return result
 

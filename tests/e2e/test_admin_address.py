@@ -20,7 +20,7 @@ from tests.support.wait import until
 
 def get(address: str, path: str, **headers: str) -> tuple[int, str]:
     """Status and text."""
-    connection = http.client.HTTPConnection(address, timeout=10)
+    connection = http.client.HTTPConnection(address, timeout=60)
     try:
         connection.request("GET", path, headers={key.title(): value for key, value in headers.items()})
         answer = connection.getresponse()

@@ -44,7 +44,7 @@ class Configured:
         request = urllib.request.Request(
             f"http://{self.proxy.admin}/metrics", headers={"Authorization": f"Bearer {TOKEN}"}
         )
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return set(answer.read().decode().splitlines())
 
     def __call__(self, *words: str, code: int = 0, token: str = TOKEN, stdin: str = "") -> str:

@@ -58,7 +58,7 @@ def proxy(folder: Path, broker: str, workers: int, **limits: Any) -> Iterator[tu
 def status(admin: str, path: str) -> int:
     """Of an admin page; 0: nobody answers."""
     try:
-        with urlopen(f"http://{admin}{path}", timeout=5) as answer:
+        with urlopen(f"http://{admin}{path}", timeout=60) as answer:
             return int(answer.status)
     except OSError:
         return 0

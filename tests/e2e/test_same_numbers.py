@@ -80,7 +80,7 @@ def test_tail_events_and_a_capture_agree(proxy_with: Callable[..., Any], tmp_pat
         until(lambda: proxy.said("tail begins"))
         work(proxy.bootstrap)
         assert proxy.stop() == 0
-        assert tail.communicate(timeout=20)[1].count(b"\n") == 1
+        assert tail.communicate(timeout=60)[1].count(b"\n") == 1
     events = tmp_path / "audit"
     lines = [
         json.loads(line) for path in events.rglob("*.gz") for line in gzip.decompress(path.read_bytes()).splitlines()

@@ -81,7 +81,7 @@ def replace_rules(admin: str, rules: list[dict[str, Any]]) -> None:
         {"Content-Type": "application/json"},
         method="PUT",
     )
-    with urllib.request.urlopen(request, timeout=20) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.status == 200
 
 

@@ -43,7 +43,7 @@ def test_librdkafka_logs_in_again_and_is_known(proxy_with: Callable[..., Any], t
         )  # fmt: skip
         until(
             lambda: (
-                client.list_topics(timeout=10).brokers
+                client.list_topics(timeout=60).brokers
                 and proxy.metric("kproxy_events_total", event="client_logins") >= 4
             )
         )

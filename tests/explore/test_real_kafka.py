@@ -50,7 +50,7 @@ def conftest(kafka: Kafka) -> str:
 
 
 def left_topics(kafka: Kafka) -> set[str]:
-    topics = AdminClient({"bootstrap.servers": kafka.bootstrap("DIRECT")}).list_topics(timeout=20).topics
+    topics = AdminClient({"bootstrap.servers": kafka.bootstrap("DIRECT")}).list_topics(timeout=60).topics
     return {name for name in topics if not name.startswith("__")}
 
 

@@ -88,7 +88,7 @@ def test_rules_are_in_force_before_the_test_has_its_view(
 
     assert view.faults.transient and view.prefix == "x1-1."
     assert world.answer("passed", 1.0).run.exercised
-    (topic,) = AdminClient({"bootstrap.servers": kproxy_cluster.bootstrap}).list_topics(timeout=20).topics
+    (topic,) = AdminClient({"bootstrap.servers": kproxy_cluster.bootstrap}).list_topics(timeout=60).topics
     assert topic == "x1-1.in"
 
 

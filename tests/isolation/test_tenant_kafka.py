@@ -30,7 +30,7 @@ from tests.support.wait import until
 
 PRODUCE, FETCH, METADATA, DELETE_TOPICS, SHARE_FETCH = 0, 1, 3, 20, 78
 NOT_LEADER, UNKNOWN_TOPIC_ID, SESSION_NOT_FOUND = 6, 100, 70
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds until a broker leads a topic that was made just now."""
 MAGIC = b"very-secret-record"
 

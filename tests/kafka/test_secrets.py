@@ -213,7 +213,7 @@ def encrypted(file: Path, password: str) -> Path:
 
 def page(proxy: Any, path: str) -> str:
     asked = urllib.request.Request(f"http://{proxy.admin}{path}", headers={"Authorization": f"Bearer {ADMIN_TOKEN}"})
-    with urllib.request.urlopen(asked, timeout=10) as answer:
+    with urllib.request.urlopen(asked, timeout=60) as answer:
         return str(answer.read().decode())
 
 

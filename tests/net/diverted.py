@@ -86,7 +86,7 @@ def redirect(workers: int, iptables: bool) -> dict[str, Any]:
         consumer.subscribe(["orders"])
         got: set[bytes | None] = set()
         until(lambda: got.update(one.value() for one in consumer.consume(10, 0.1)) or len(got) == 10)
-        listed = {f"{one.host}:{one.port}" for one in consumer.list_topics(timeout=10).brokers.values()}
+        listed = {f"{one.host}:{one.port}" for one in consumer.list_topics(timeout=60).brokers.values()}
         consumer.close()
         via = json.loads(proxy.get("/api/connections")[1])["connections"]
         by_six = None

@@ -88,7 +88,7 @@ async def test_what_a_worker_could_not_take_in_is_tried_again(
 
     async with trio.open_nursery() as nursery:
         await nursery.start(files.watch, keeper)
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             await keeper.enough.wait()
         await trio.sleep(0.3)  # in which a look after each 0.01 s finds nothing new
         nursery.cancel_scope.cancel()

@@ -199,7 +199,7 @@ def stats(path: Path) -> dict[str, Any]:
 
 def scraped(proxy: Any) -> dict[tuple[str, str], float]:
     """Requests by (API, version)."""
-    with urllib.request.urlopen(f"http://{proxy.admin}/metrics", timeout=10) as said:
+    with urllib.request.urlopen(f"http://{proxy.admin}/metrics", timeout=60) as said:
         text = said.read().decode()
     found: Counter[tuple[str, str]] = Counter()
     for api, version, number in re.findall(r'kproxy_requests_total\{api="(\w+)",.*?version="(\w+)"\} (\S+)', text):

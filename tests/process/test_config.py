@@ -65,7 +65,7 @@ def refuses(port: int) -> bool:
 
 
 def until(condition: Any) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end, "not in time"
         time.sleep(0.005)

@@ -122,7 +122,7 @@ def test_a_config_nobody_waits_for_any_more_leaves_no_port_behind(tmp_path: Path
             keeper = live.keeper
             async with keeper.files.reading, trio.open_nursery() as nursery:
                 nursery.start_soon(keeper.apply)
-                with trio.fail_after(20):
+                with trio.fail_after(60):
                     while not keeper.files.reading.statistics().tasks_waiting:
                         await trio.lowlevel.checkpoint()
                 nursery.cancel_scope.cancel()

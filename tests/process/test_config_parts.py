@@ -68,7 +68,7 @@ class Changing:
         return found
 
     def get(self, path: str) -> HTTPResponse:
-        connection = HTTPConnection("127.0.0.1", self.admin, timeout=20)
+        connection = HTTPConnection("127.0.0.1", self.admin, timeout=60)
         self.stack.callback(connection.close)
         connection.request("GET", path)
         return self.stack.enter_context(connection.getresponse())

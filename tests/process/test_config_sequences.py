@@ -216,7 +216,7 @@ def started_and_told(world: World, config: Served) -> Served:
 
 def settled(live: LiveProxy) -> None:
     """Wait until no connection is left, whose listener may have kept ports open."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while live.call(lambda: live.proxy.server.connections):
         assert time.monotonic() < end, "connections stay"
         time.sleep(0.002)

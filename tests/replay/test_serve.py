@@ -20,7 +20,7 @@ from kproxy.replay.sockets import ResponderServer
 from tests.support.java_program import JavaProgram
 from tests.support.topics import create_topics
 
-WAIT = 20.0
+WAIT = 60.0
 
 
 @contextmanager

@@ -59,7 +59,7 @@ def test_one_that_ends_by_itself_is_taken_off_in_the_loop(wired: Wired) -> None:
     """Its thread asks the loop to."""
     wired.captures.start("short", limits=CaptureLimits(exchanges=1))
     wired.fanout.take(metadata(1))
-    detach = wired.loop.get(timeout=20)
+    detach = wired.loop.get(timeout=60)
     assert 1 == len(wired.fanout.sinks)
     detach()
     assert () == wired.fanout.sinks

@@ -25,7 +25,7 @@ from kproxy.wire.table.api_keys import METADATA
 from tests.support.fake_broker import FakeBroker
 
 T = TypeVar("T")
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def document(text: str) -> Source:

@@ -35,7 +35,7 @@ class RawClient:
         tls: ssl.SSLContext | None = None,
         server_name: str | None = None,
         source: str = "",
-        timeout: float = 20,
+        timeout: float = 60,
         client_id: str | None = "raw",
         first: bytes = b"",
     ) -> None:

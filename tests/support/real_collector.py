@@ -47,7 +47,7 @@ class RealCollector(TakenTelemetry):
     def listens(self) -> bool:
         """Return True if it answers."""
         try:
-            urllib.request.urlopen(f"{self.endpoint}/v1/logs", timeout=5)
+            urllib.request.urlopen(f"{self.endpoint}/v1/logs", timeout=60)
         except urllib.error.HTTPError as error:
             return error.code == 405  # it wants a POST
         except OSError:
@@ -69,5 +69,5 @@ class RealCollector(TakenTelemetry):
 
     def scraped(self) -> str:
         """Return what it serves to Prometheus."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.prometheus}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.prometheus}/metrics", timeout=60) as answer:
             return str(answer.read().decode())

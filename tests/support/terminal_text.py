@@ -67,7 +67,7 @@ async def drawn() -> None:
     await idle()
 
 
-async def settled(app: ViewApp, condition: Callable[[], Any], seconds: float = 20) -> None:
+async def settled(app: ViewApp, condition: Callable[[], Any], seconds: float = 60) -> None:
     """Wait until the condition holds, and what it led to is drawn."""
     limit = time.monotonic() + seconds
     while not condition() or app.errands.under_way:

@@ -13,7 +13,7 @@ import pytest
 T = TypeVar("T")
 
 
-def until(condition: Callable[[], T], seconds: float = 20) -> T:
+def until(condition: Callable[[], T], seconds: float = 60) -> T:
     """Wait until `condition()` is true, and return its value. Raises AssertionError after `seconds`."""
     limit = time.monotonic() + seconds
     while not (found := condition()):

@@ -35,7 +35,7 @@ async def test_trio(kproxy: Kproxy) -> None:
     producer = Producer({"bootstrap.servers": kproxy.bootstrap_servers, "log_level": 0})
     with kproxy.hold(match=WRITES, when={"once": True}) as hold:
         producer.produce("orders", b"1")
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             await hold.until()
             await kproxy.until(hold, count="matched")
         assert hold.counters == (1, 1, 0)

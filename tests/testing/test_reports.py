@@ -149,7 +149,7 @@ def test_names_of_ones_own(kproxy: Kproxy, kproxy_upstream: str, produce: Callab
     kproxy.have_own_names("test_x[a/b]")
     assert kproxy.prefix.startswith("test-x-a-b-") and len(kproxy.prefix) == len("test-x-a-b-") + 9
     produce(kproxy.bootstrap_servers, "orders", b"one")
-    topics = Producer({"bootstrap.servers": kproxy_upstream}).list_topics(timeout=10).topics
+    topics = Producer({"bootstrap.servers": kproxy_upstream}).list_topics(timeout=60).topics
     assert f"{kproxy.prefix}orders" in topics and "orders" not in topics
     before = kproxy.prefix
     kproxy.clear()

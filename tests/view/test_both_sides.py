@@ -66,7 +66,7 @@ def in_terminal(path: Path, kept: int = 64 << 20) -> Found:
     thread.start()
     idents: dict[str, bool] = {}
     while True:
-        event = thread.events.get(timeout=10)
+        event = thread.events.get(timeout=60)
         if event.name == "rows":
             for row in event.data["rows"]:
                 idents[row[0]] = row[0] in idents

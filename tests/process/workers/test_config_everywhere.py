@@ -136,7 +136,7 @@ async def test_one_that_is_not_ready_leaves_all_as_it_was(
         }[way]
         await configs.is_refused(error, reason)
         assert not pool.restarted
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             while pool.workers[0].rules.prepared is not None:
                 await trio.lowlevel.checkpoint()
         go_on.set()

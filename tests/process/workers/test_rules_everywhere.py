@@ -89,7 +89,7 @@ class WorkerPool:
 
     async def until(self, done: Callable[[], bool]) -> None:
         """Looks again whenever something has happened."""
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             while not done():
                 self.happened = trio.Event()
                 await self.happened.wait()
@@ -347,7 +347,7 @@ async def test_waiting_for_a_number_that_all_reach_together(quiet_log: Any) -> N
         async with trio.open_nursery() as nursery:
 
             async def wait() -> None:
-                with trio.fail_after(20):
+                with trio.fail_after(60):
                     await pool.keeper.waiters.wait("all", 5, "fired")
 
             nursery.start_soon(wait)

@@ -31,7 +31,7 @@ RENAME = {"name": "orders lives elsewhere", "kind": "rename_topic", "topics": {"
 SLOW = {"name": "slow now", "kind": "delay", "match": {"api": "Produce", "client_id": "slow"}, "delay": "250ms"}
 FAILS = {"name": "first fails", "kind": "error", "match": {"api": "Produce", "client_id": "failing"}, "when": {"first": 1},
          "error": "NOT_LEADER_OR_FOLLOWER"}  # fmt: skip
-PATIENCE = 20
+PATIENCE = 60
 OFFSET_TAIL_1 = -2001  # librdkafka's RD_KAFKA_OFFSET_TAIL(1)
 
 

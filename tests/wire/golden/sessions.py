@@ -44,7 +44,7 @@ def attempt(name: str, do: Callable[[], Any]) -> None:
 
 def librdkafka(address: str, login: str) -> None:
     base = {"bootstrap.servers": address}
-    AdminClient({"bootstrap.servers": login, **RDKAFKA_LOGIN}).list_topics(timeout=20)
+    AdminClient({"bootstrap.servers": login, **RDKAFKA_LOGIN}).list_topics(timeout=60)
     admin = AdminClient(base)
     for made in admin.create_topics([NewTopic("orders", 2, 1), NewTopic("clicks", 1, 1)]).values():
         made.result(20)
