@@ -26,6 +26,7 @@ from kproxy.net.loop.turns import in_a_turn
 from kproxy.net.server import Server
 from kproxy.observe.credentials import RESPONSE, take_out
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
+from kproxy.observe.filter.filter import Filter
 from kproxy.sinks.captures import StartedCapture
 from kproxy.wire import Message, decode_response, encode
 from kproxy.wire.breath import each
@@ -126,7 +127,7 @@ class TopicRecorder:
         opened = monotonic()
         async with own_connection(upstream) as sock:
             frame = await send_request(sock, all_topics_request(), LONGEST)
-            names = await trio.to_thread.run_sync(partial(topic_names, frame))
+            names = await trio.to_thread.run_sync(partial(topic_names, frame, capture.sink.wanted))
             taken, left[0] = names[: left[0]], max(left[0] - len(names), 0)
             reasons = [f"expected at most {MAX_TOPICS} topics, got more"] if len(taken) < len(names) else []
             self.number -= 1
@@ -157,11 +158,11 @@ def address(name: Any) -> tuple[str, int]:
     return (name[0], name[1]) if isinstance(name, tuple) else ("socket", 0)
 
 
-def topic_names(frame: bytes) -> list[str]:
-    """Return the names in a Metadata response, without those with errors: LOGS first, the others sorted."""
+def topic_names(frame: bytes, wanted: Filter) -> list[str]:
+    """Return the topics of a Metadata response that may pass a filter: LOGS first, the others sorted."""
     topics = decode_response(frame, METADATA, VERSION, trailing=True).body["topics"] or ()
     names = (one["name"] for one in topics if one["name"] and not one["error_code"])
-    usable = [one for one in names if len(one) <= LONGEST_TOPIC]
+    usable = [one for one in names if len(one) <= LONGEST_TOPIC and (one in LOGS or wanted.possible_topic(one))]
     return sorted(usable, key=lambda name: (name not in LOGS, name))[: MAX_TOPICS + 1]
 
 

@@ -107,6 +107,24 @@ def test_topics_are_bounded_and_requested_in_pieces(captured: Callable[..., Any]
     ]
 
 
+@pytest.mark.parametrize(
+    ("wanted", "topics"),
+    [
+        ("api == Produce", ["other", "payments", "payments-old"]),
+        ("topic == payments", ["payments"]),
+        ("api == Fetch and (topic ~ ^pay or broker_topic == other)", ["other", "payments", "payments-old"]),
+        ("topic ~ ^pay and not topic == payments", ["payments-old"]),
+        ("topic != payments", ["other", "payments-old"]),
+    ],
+)
+def test_topics_of_a_filtered_capture_may_pass_the_filter(
+    captured: Callable[..., Any], wanted: str, topics: list[str]
+) -> None:
+    """A capture about some topics names no others."""
+    _, seen, _ = captured(["payments", "payments-old", "other"], configs(), query={"filter": wanted})
+    assert asked(seen) == topics * 2
+
+
 def test_topics_that_a_broker_denies_are_told(captured: Callable[..., Any]) -> None:
     capture, seen, _ = captured(["orders", "payments"], configs(DENIED))
     assert [one.api for one in seen] == ["Metadata", "DescribeConfigs"] * 2

@@ -1,6 +1,6 @@
 """Place of one recorded workload: a topic of a real Kafka behind kproxy, and clients of its name.
 
-Configs are set past kproxy: their values are in no record, which would be incomplete with such requests.
+Configs are set past kproxy, as an operator does. Captures of kproxy have them at their beginning and their end.
 """
 
 from __future__ import annotations

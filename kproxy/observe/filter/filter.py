@@ -69,11 +69,16 @@ class Filter:
 
     def possible(self, key: int, version: int) -> bool:
         """Return True if exchanges of this API and version may pass the filter."""
-        return _may(self.tree, key, version) is not False
+        return _may(self.tree, _of_api(key, version)) is not False
+
+    def possible_topic(self, topic: str) -> bool:
+        """Return True if exchanges about this topic, and no other, may pass the filter."""
+        named = {"topic": topic, "broker_topic": topic}
+        return _may(self.tree, _KnownView({"topics": [named]}, *named)) is not False
 
     def certain(self, key: int, version: int) -> bool:
         """Return True if all exchanges of this API and version pass the filter."""
-        return _may(self.tree, key, version) is True
+        return _may(self.tree, _of_api(key, version)) is True
 
     def depth(self, key: int, version: int) -> Depth:
         """Return how much of the frames of this API and version must be kept to judge their exchanges."""
@@ -143,33 +148,38 @@ def _compare(claim: FieldTest, looks: Looks) -> Predicate:
     return lambda view: looks.among(read(view), compare)
 
 
-def _may(node: FilterNode, key: int, version: int) -> bool | None:
-    """Return the result for all exchanges of this API and version, None where it depends on the exchange."""
+def _may(node: FilterNode, view: _KnownView) -> bool | None:
+    """Return the result for all exchanges that a view is known of, None where it depends on the exchange."""
     match node:
         case All():
             return True
         case FieldTest():
-            return _predicate(node, Looks())(_ApiView(key, version)) if node.field in ("api", "version") else None
+            return _predicate(node, Looks())(view) if node.field in view.fields else None
         case Not(inner):
-            found = _may(inner, key, version)
+            found = _may(inner, view)
             return None if found is None else not found
         case And(parts):
-            answers = [_may(part, key, version) for part in parts]
+            answers = [_may(part, view) for part in parts]
             return False if False in answers else None if None in answers else True
         case Or(parts):
-            answers = [_may(part, key, version) for part in parts]
+            answers = [_may(part, view) for part in parts]
             return True if True in answers else None if None in answers else False
 
 
-class _ApiView:
-    """View of an exchange of which only the API and its version are known."""
+class _KnownView:
+    """View of an exchange of which only these columns are known, and so the values of these fields of a filter."""
 
-    def __init__(self, key: int, version: int) -> None:
-        name = schema.load(key).name if key in schema.paths() else f"unknown({key})"
-        self.known = {"api": name, "version": version}
+    def __init__(self, known: dict[str, Any], *fields: str) -> None:
+        self.known, self.fields = known, fields
 
     def get(self, column: str) -> object:
         return self.known.get(column)
 
     def records(self) -> tuple[()]:
         return ()
+
+
+def _of_api(key: int, version: int) -> _KnownView:
+    """Return the view of an exchange of this API and version."""
+    name = schema.load(key).name if key in schema.paths() else f"unknown({key})"
+    return _KnownView({"api": name, "version": version}, "api", "version")
