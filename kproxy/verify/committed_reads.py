@@ -5,12 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from .facts import LAST_OFFSET, BatchFact, Fact, PartitionPlace, ReadFact, Witness
 from .finding import BatchInQuestion, Evidence
 from .history_check import CheckState, FactHandler, HistoryCheck
-from .markers import SeenMarker, offset_of
+from .markers import SeenMarker
 from .recent import RecentMap
 from .suspicion import Suspicion
 
@@ -76,7 +77,7 @@ class CommittedReadsCheck(HistoryCheck):
         lowest = min((one.base for one in read.batches), default=LAST_OFFSET)
         for producer_id, first in dict.fromkeys(read.aborted):
             mine = [] if first < lowest or read.partial else markers.get(producer_id, [])
-            at = bisect_right(mine, first, key=offset_of)
+            at = bisect_right(mine, first, key=attrgetter("offset"))
             waiting = WaitingOffset(first, first, True, read.witness)
             if at < len(mine):
                 self.decided(read.place, producer_id, waiting, mine[at], whole=True)
@@ -145,7 +146,7 @@ class CommittedReadsCheck(HistoryCheck):
 
 def delivered(read: ReadFact) -> Iterator[BatchFact]:
     """Yield the batches of transactions that a client takes for committed, as Java's consumer decides."""
-    aborted = sorted(read.aborted, key=first_offset)
+    aborted = sorted(read.aborted, key=itemgetter(1))
     producers: set[int] = set()
     at_entry = 0
     for batch in read.batches:
@@ -159,8 +160,3 @@ def delivered(read: ReadFact) -> Iterator[BatchFact]:
             and batch.identity.records  # a cleaner leaves an empty one for its sequence
         ):  # fmt: skip
             yield batch
-
-
-def first_offset(aborted: tuple[int, int]) -> int:
-    """Return where an aborted transaction begins, by which they are sorted."""
-    return aborted[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 from .facts import PartitionPlace, TransactionEnd, Witness
@@ -22,11 +23,6 @@ class SeenMarker(NamedTuple):
     end: TransactionEnd
     epoch: int
     witness: Witness
-
-
-def offset_of(marker: SeenMarker) -> int:
-    """Return where a marker is, by which markers are sorted."""
-    return marker.offset
 
 
 @dataclass(slots=True)
@@ -71,10 +67,10 @@ class TransactionMarkers:
     def add(self, place: PartitionPlace, producer_id: int, marker: SeenMarker) -> bool:
         """Take in a marker; return True if it is a new one."""
         known = self.of(place, producer_id)
-        at = bisect_right(known.markers, marker.offset, key=offset_of)
+        at = bisect_right(known.markers, marker.offset, key=attrgetter("offset"))
         if marker.offset <= known.lowest or (at and known.markers[at - 1].offset == marker.offset):
             return False
-        insort(known.markers, marker, key=offset_of)
+        insort(known.markers, marker, key=attrgetter("offset"))
         if len(known.markers) > MOST_MARKERS:
             known.lowest = known.markers[MOST_MARKERS // 2 - 1].offset
             del known.markers[: MOST_MARKERS // 2]
@@ -86,7 +82,7 @@ class TransactionMarkers:
         known = self.of(place, producer_id)
         if offset <= known.lowest:
             return None
-        at = bisect_right(known.markers, offset, key=offset_of)
+        at = bisect_right(known.markers, offset, key=attrgetter("offset"))
         if at == len(known.markers):
             return None
         marker = known.markers[at]

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
 from .facts import (
@@ -75,7 +76,7 @@ class SequencesCheck(HistoryCheck):
         if known is None or (known.offset == mine.offset and known.loose):
             history.sequences[key] = mine
             return known is None
-        lower, higher = sorted((known, mine), key=offset_of)
+        lower, higher = sorted((known, mine), key=attrgetter("offset"))
         doubts = doubts_about(lower, higher)
         self.compared("duplicate-sequence", known.witness, mine.witness, place=place, doubts=doubts)
         if known.offset == mine.offset or abs(known.offset - mine.offset) >= HALF_RANGE:
@@ -137,10 +138,6 @@ def beside(history: PartitionHistory, identity: BatchIdentity, offset: int, *, u
             loose = known.read is None and known.acks != ALL_REPLICAS
             return SequencePlace(known.batch.base, other.sequence, witness, NOT_TOLD, loose, known.batch.newest)
     return None
-
-
-def offset_of(sequence: SequencePlace) -> int:
-    return sequence.offset
 
 
 def doubts_about(lower: SequencePlace, higher: SequencePlace) -> tuple[str, ...]:
@@ -259,10 +256,6 @@ class PlacedWrite(NamedTuple):
     witness: Witness
 
 
-def began_at(write: PlacedWrite) -> float:
-    return write.witness.began
-
-
 class ConnectionOrderCheck(HistoryCheck):
     """Check that what a connection wrote without a producer id is in the log in the order in which it was sent."""
 
@@ -285,7 +278,7 @@ class ConnectionOrderCheck(HistoryCheck):
         earlier = self.writes[key]  # by the time of their requests, of which each has a higher offset than before
         mine = PlacedWrite(write.base, write.acks, write.witness)
         began = write.witness.began
-        at_time = bisect_left(earlier, began, key=began_at)
+        at_time = bisect_left(earlier, began, key=attrgetter("witness.began"))
         if at_time:
             self.compare(write.place, earlier[at_time - 1], mine)
         if not earlier or (mine.base > earlier[-1].base and began >= earlier[-1].witness.began):

@@ -3,7 +3,7 @@ are at more offsets than they were written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -182,15 +182,12 @@ class StoredBatchesCheck(HistoryCheck):
         question = BatchInQuestion(place, [(earlier.number, known.batch.base), (witness.number, batch.base)])
         self.violation(check, place, says, doubts, *shown, batch=question)
 
-    def pending(self) -> Iterable[Suspicion]:
-        """Return the batches with more offsets than acknowledgements.
+    def pending(self) -> Iterator[Suspicion]:
+        """Yield the batches with more offsets than acknowledgements.
 
         Without idempotence each write may be stored, whether its client sends the batch again by itself, or an
         application or another process sends an equal one. So only a batch at more offsets than writes is proved.
         """
-        return self._doubled()
-
-    def _doubled(self) -> Iterator[Suspicion]:
         for (place, (identity, newest)), copies in self.doubled.items():
             surplus = len(copies.offsets) - copies.acknowledged
             if surplus <= 0 or not copies.sends:
