@@ -11,11 +11,21 @@ from base64 import b64encode
 
 import pytest
 
+from tests.support.line_count import LineCount
+
 from .corpus import FOLDER, TARGETS, findings, kept, target
+from .targets import session
 
 EVERY = 1 if os.environ.get("KPROXY_TEST_ALL") else 3
 LARGEST = 300_000
 """Bytes of all corpus files together."""
+
+
+@pytest.fixture(autouse=True)
+def count_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count lines between yield points: a fuzzing run measures seconds."""
+    monkeypatch.setattr(session, "WATCH", LineCount)
+    monkeypatch.setattr(session, "LONGEST", 200_000)
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 from kproxy.core.held_memory import HeldMemory, Holder
 from kproxy.core.shared import Shared
 from kproxy.testing.dialogue import Dialogue, request, response
-from tests.support.stretches import READ, Stopwatch
+from tests.support.stretches import READ, Stopwatch, Watch
 
 METADATA, VERSION = 3, 12
 PER_TOPIC = (100, 1)
@@ -69,11 +69,14 @@ def answer_of(brokers: int, partitions: int, per_topic: int) -> bytes:
     return response(METADATA, VERSION, 1, brokers=nodes, cluster_id="large", controller_id=0, topics=topics)
 
 
-def measure(way: str, frame: bytes) -> MetadataCost:
-    """Pass the answer through a new session, in pieces as a driver reads them, and through that of another client."""
+def measure(way: str, frame: bytes, watch_with: Callable[[], Watch] = Stopwatch) -> MetadataCost:
+    """Pass the response through a new session, in pieces as a driver reads them, and through a second client's session.
+
+    `watch_with`: measures the work; the times of its result are in thousandths of its unit.
+    """
     rules, place = WAYS[way]
     memory = PeakMemory(256 << 20)
-    shared, plan, left, watches = Shared(responses=memory), None, [], (Stopwatch(), Stopwatch())
+    shared, plan, left, watches = Shared(responses=memory), None, [], (watch_with(), watch_with())
     for watch in watches:
         talk = Dialogue(rules, advertise=True, shared=shared, plan=plan)
         plan, talk.nodes = talk.session.plan, place
