@@ -134,8 +134,11 @@ class FailOn:
 
     def __str__(self) -> str:
         """Return these terms as a value of `--fail-on`."""
-        others = [f"{check}={level}" for check, level in self.levels.items() if level != self.level]
-        return ",".join((self.level, *others))
+        return ",".join((self.level, *self.own(self.levels)))
+
+    def own(self, names: Iterable[str]) -> list[str]:
+        """Return CHECK=LEVEL for those of these checks whose level is not that of most checks."""
+        return [f"{check}={self.levels[check]}" for check in names if self.levels[check] != self.level]
 
     @property
     def lowest(self) -> FindingLevel:
@@ -152,8 +155,15 @@ class FailOn:
         found = "; ".join(
             f"{number_of(count, f'{level} finding')} of {check}" for (level, check), count in failing.items()
         )
+        names = dict.fromkeys(check for _, check in failing)
+        own, of_all = self.own(names), any(self.levels[check] == self.level for check in names)
         verdict.exit_code = int(bool(failing))
-        verdict.reason = f"{found} (--fail-on {self})" if failing else f"no finding of --fail-on {self}"
+        verdict.reason = f"{found} (--fail-on {','.join([self.level, *own] if of_all else own)})"
+        if not failing:
+            own = self.own(self.levels)
+            verdict.reason = (
+                f"no finding of --fail-on {self.level}" + f", with another level for {len(own)} checks" * bool(own)
+            )
         shown = LEVELS.index(level)
         verdict.findings = [one for one in verdict.findings if self.fails(one) or LEVELS.index(one.level) <= shown]
 

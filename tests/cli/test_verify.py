@@ -393,19 +393,20 @@ def lost() -> list[ObservedExchange]:
 
 
 FOUND = "1 suspect finding of lost-write (--fail-on {})"
-NOT_FOUND = "no finding of --fail-on {}"
+NOT_FOUND = "no finding of --fail-on proved"
+OWN = len(fail_on().own(checks()))
 
 
 @pytest.mark.parametrize(
     ("words", "code", "reason"),
     [
-        ([], 1, FOUND.format(fail_on())),
-        (["--level", "proved"], 1, FOUND.format(fail_on())),
-        (["--without", "lost-write"], 0, NOT_FOUND.format(fail_on())),
-        (["--fail-on", "proved"], 0, NOT_FOUND.format("proved")),
+        ([], 1, FOUND.format("lost-write=suspect")),
+        (["--level", "proved"], 1, FOUND.format("lost-write=suspect")),
+        (["--without", "lost-write"], 0, f"{NOT_FOUND}, with another level for {OWN} checks"),
+        (["--fail-on", "proved"], 0, NOT_FOUND),
         (["--fail-on", "suspect"], 1, FOUND.format("suspect")),
-        (["--fail-on", "proved, lost-write=suspect"], 1, FOUND.format("proved,lost-write=suspect")),
-        (["--fail-on", "lost-write=proved"], 0, NOT_FOUND.format(fail_on("lost-write=proved"))),
+        (["--fail-on", "proved, lost-write=suspect"], 1, FOUND.format("lost-write=suspect")),
+        (["--fail-on", "lost-write=proved"], 0, f"{NOT_FOUND}, with another level for {OWN - 1} checks"),
     ],
 )
 def test_verify_suspect_lost_write_ends_with_reason(

@@ -82,7 +82,7 @@ def script(history: History) -> list[Step]:
 
 
 class AllAnswers(dict[int, Answer]):
-    """Functions of a fake broker that give all requests of scripts to one function."""
+    """Functions of a fake broker. One function gets all requests of scripts; others without a function get defaults."""
 
     def __init__(self, scripted: Answer) -> None:
         super().__init__()
@@ -92,10 +92,12 @@ class AllAnswers(dict[int, Answer]):
         own = self.get(key)
 
         def answer(broker: FakeBroker, stream: socket.socket, request: Message) -> None:
-            if own is None or request.header["correlation_id"] >= SCRIPTED:
+            if request.header["correlation_id"] >= SCRIPTED:
                 self.scripted(broker, stream, request)
-            else:
+            elif own is not None:
                 own(broker, stream, request)
+            else:
+                respond(stream, request, {})
 
         return answer
 
