@@ -39,6 +39,7 @@ MOST_PARTITIONS = 100_000
 MOST_BEYOND = 8  # commits beyond what was read, of one partition, that later writes may prove to be beyond the log
 MOST_PRODUCERS = 20_000
 MOST_PENDING = 256  # commits of one transaction
+MOST_DELETIONS = 64  # of one group, or of one topic in it
 MOST_INPUTS = 256  # groups with aborted input of one partition
 
 CommitKey = tuple[str, PartitionPlace]
@@ -62,11 +63,11 @@ class AppliedCommit:
 @dataclass(slots=True)
 class ReportedOffset:
     """Offset of an OffsetFetch that no commit explains so far. `commits`: the last ones before it. `aborted`: the
-    TxnOffsetCommit of an aborted transaction with this offset."""
+    TxnOffsetCommits of aborted transactions with this offset."""
 
     fact: CommitToldFact
     commits: list[AppliedCommit]
-    aborted: AppliedCommit | None = None
+    aborted: list[AppliedCommit]
 
 
 @dataclass(slots=True)
@@ -96,12 +97,22 @@ class CommittedOffsets:
 
 @dataclass(slots=True)
 class CommittingGroup:
-    """Group, or a topic in it. `deletions` of its commits; `commits`: accepted ones. `open_deletion`: when the first
-    deletion without a response began. The record may have it later than what it explains."""
+    """Group, or a topic in it. `era`: number of deletions of its commits. `deletions`: their first and last second; the
+    last ones only, unless `too_many`. `commits`: accepted ones."""
 
-    deletions: int = 0
+    era: int = 0
+    deletions: list[tuple[float, float]] = field(default_factory=list)
+    too_many: bool = False
     commits: int = 0
-    open_deletion: float = math.inf
+
+    def may_explain(self, witness: Witness) -> bool:
+        """Return True if a deletion that had begun by the end of an exchange may have come later than it."""
+        ended = math.inf if witness.ended is None else witness.ended
+        return self.too_many or any(began <= ended < over for began, over in self.deletions)
+
+    def overlaps(self, witness: Witness) -> bool:
+        """Return True if an exchange may have come before a deletion that was recorded earlier."""
+        return any(witness.began <= over < math.inf for _, over in self.deletions)
 
 
 @dataclass(slots=True)
@@ -171,8 +182,7 @@ class CommitsCheck(HistoryCheck):
 
     def of(self, group: str, place: PartitionPlace) -> CommittedOffsets:
         """Return the commits of a group's partition since the group, topic or offsets were last deleted."""
-        era = self.partitions.era(place.topic) + self.groups[group].deletions
-        era += self.group_topics[group, place.topic].deletions
+        era = self.partitions.era(place.topic) + self.groups[group].era + self.group_topics[group, place.topic].era
         known = self.committed[group, place]
         if known.era != era:
             fresh = CommittedOffsets(era=era, unexplained=known.unexplained)
@@ -184,9 +194,12 @@ class CommitsCheck(HistoryCheck):
         if fact.group is None:
             return
         group = self.groups[fact.group] if fact.topic is None else self.group_topics[fact.group, fact.topic]
-        group.deletions += 1
-        if fact.witness.ended is None:
-            group.open_deletion = min(group.open_deletion, fact.witness.began)
+        group.era += 1
+        if len(group.deletions) < MOST_DELETIONS:
+            over = math.inf if fact.witness.ended is None else fact.witness.ended
+            group.deletions.append((fact.witness.began, over))
+        else:
+            group.too_many = True
 
     def commit(self, fact: CommitFact) -> None:
         """Add a commit, and compare it with earlier commits and with the offsets that were read."""
@@ -198,11 +211,12 @@ class CommitsCheck(HistoryCheck):
             one for one in known.unexplained
             if fact.offset != one.fact.offset or began > (one.fact.witness.ended or math.inf)
         ]  # fmt: skip
-        if fact.producer is not None or fact.result == "open" or fact.witness.ended is None:
-            self.wait(known, fact)
+        group, topic = self.groups[fact.group], self.group_topics[fact.group, fact.place.topic]
+        deleted = group.overlaps(fact.witness) or topic.overlaps(fact.witness)
+        if fact.producer is not None or fact.result == "open" or fact.witness.ended is None or deleted:
+            self.wait(known, fact, deleted=deleted)
             return
         self.state.counts["commits"] += 1
-        group = self.groups[fact.group]
         group.commits += 1
         self.state.counts["groups"] += group.commits == 1
         self.goes_back(known, fact)
@@ -211,20 +225,21 @@ class CommitsCheck(HistoryCheck):
             known.highest, known.lowest = fact, None
         self.beyond(fact)
 
-    def wait(self, known: CommittedOffsets, fact: CommitFact) -> None:
-        """Keep a commit without a known result."""
+    def wait(self, known: CommittedOffsets, fact: CommitFact, *, deleted: bool) -> None:
+        """Keep a commit without a known result. `deleted`: it overlaps a deletion, and so never has one."""
         self.commits(fact)
         if len(known.open) >= MOST_OPEN:
             self.set_too_many(known)
             return
         known.open.append(fact)
-        if fact.producer is not None and fact.result == "ok":
+        if fact.producer is not None and fact.result == "ok" and not deleted:
             pending = self.transactions[fact.producer[0]]
             if len(pending) < MOST_PENDING:
                 pending.append(fact)
 
     def apply(self, known: CommittedOffsets, commit: AppliedCommit) -> None:
-        """Make a commit one of the last ones, in place of those that precede it."""
+        """Make a commit one of the last ones, in place of those that precede it, aborted or not."""
+        known.aborted = [one for one in known.aborted if not one.fact.witness.before(commit.fact.witness)]
         known.last = [one for one in known.last if not one.fact.witness.before(commit.fact.witness)]
         if len(known.last) >= MOST_OPEN:
             self.set_too_many(known)
@@ -273,7 +288,9 @@ class CommitsCheck(HistoryCheck):
         inputs = self.inputs[commit.place]
         before = inputs.pop(commit.group, None)
         if not committed:
-            known.aborted = [*known.aborted[1 - MOST_ABORTED :], decided]
+            if len(known.aborted) == MOST_ABORTED:  # the first one may explain an offset if its end turns out unsure
+                known.open.append(known.aborted.pop(0).fact)
+            known.aborted.append(decided)
             if len(inputs) < MOST_INPUTS:
                 inputs[commit.group] = decided
             return
@@ -308,7 +325,7 @@ class CommitsCheck(HistoryCheck):
             known.lowest = fact.offset
         self.commits(fact)
         first, known.first = known.first, known.first or fact
-        aborted = next((one for one in known.aborted if one.fact.offset == fact.offset), None)
+        aborted = [one for one in known.aborted if one.fact.offset == fact.offset]
         if known.too_many or not all(one.is_done_before(fact) for one in known.last):
             return
         if fact.offset == NO_COMMIT and self.may_be_expired(known.last, fact):
@@ -321,8 +338,8 @@ class CommitsCheck(HistoryCheck):
             return
         # Without an accepted commit, an earlier OffsetFetch shows that the group was elsewhere before.
         if not known.last and (
-            aborted is None or first is None or first.offset == fact.offset
-            or not first.witness.before(aborted.fact.witness)
+            not aborted or first is None or first.offset == fact.offset
+            or not first.witness.before(aborted[0].fact.witness)
         ):  # fmt: skip
             return
         known.unexplained.append(ReportedOffset(fact, list(known.last), aborted))
@@ -340,11 +357,9 @@ class CommitsCheck(HistoryCheck):
         """Return a suspicion for each offset of an OffsetFetch that no commit explains as of now."""
         for (group, place), known in self.committed.entries.items():
             deleted = (self.groups.get(group), self.group_topics.get((group, place.topic)))
-            since = min((one.open_deletion for one in deleted if one is not None), default=math.inf)
             for one in known.unexplained:
-                gone = since <= (one.fact.witness.ended or math.inf)
-                commits = one.commits if one.aborted is None else [*one.commits, one.aborted]
-                if not (known.too_many or gone or any(map(self.is_unsure, commits))):
+                gone = any(by is not None and by.may_explain(one.fact.witness) for by in deleted)
+                if not (known.too_many or gone or any(map(self.is_unsure, (*one.commits, *one.aborted)))):
                     yield self.unexplained(f"group {group}, {place}", place, one)
 
     def is_unsure(self, commit: AppliedCommit) -> bool:
@@ -357,7 +372,7 @@ class CommitsCheck(HistoryCheck):
 
     def unexplained(self, about: str, place: PartitionPlace, reported: ReportedOffset) -> Suspicion:
         """Return the suspicion that an OffsetFetch reported an aborted transaction's offset, or not the last commit."""
-        fact, aborted = reported.fact, reported.aborted
+        fact, aborted = reported.fact, reported.aborted[0] if reported.aborted else None
         commits = [one.fact for one in (reported.commits if aborted is None else [aborted])]
         doubts: tuple[str, ...] = ("elsewhere", "unclean")
         if fact.offset == NO_COMMIT:
@@ -416,6 +431,7 @@ class CommitsCheck(HistoryCheck):
         inputs = self.inputs.get(read.place) or {}
         for group, one in list(inputs.items()):
             if first < one.fact.offset <= following and one.end is not None and one.end.before(read.witness):
+                self.compared("skipped-input", one.fact.witness, read.witness, place=read.place)
                 del inputs[group]
                 self.compared("skipped-input", one.fact.witness, read.witness, place=read.place)
 

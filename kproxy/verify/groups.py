@@ -179,7 +179,7 @@ class BrokerGroupsCheck(HistoryCheck):
                 suspicion.void = given_up and (ended is None or fact.witness.began <= ended)
             elif "expired" not in suspicion.doubts or fact.witness.ended is None:
                 continue
-            elif not fact.accepted or fact.epoch == 0:
+            elif not fact.accepted or fact.epoch <= 0:
                 suspicion.void = True
             elif not one.witness.may_be_elsewhere(fact.witness):
                 suspicion.doubts = tuple(doubt for doubt in suspicion.doubts if doubt != "expired")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .facts import Fact, PartitionPlace, ReadFact, WriteFact
+from .facts import CommitToldFact, Fact, ReadFact, WriteFact
 from .finding import Finding
 from .suspicion import NATURAL, rules_of
 
@@ -21,19 +21,21 @@ def differing(front: Sequence[Fact], behind: Sequence[Fact]) -> frozenset[str]:
     """Return the partitions of which an exchange has other batches, offsets or transactions at the client than at the
     broker."""
     mine, theirs = contents(front), contents(behind)
-    return frozenset(str(place) for place, content in mine.items() if place in theirs and theirs[place] != content)
+    return frozenset(about for about, content in mine.items() if about in theirs and theirs[about] != content)
 
 
-def contents(facts: Sequence[Fact]) -> dict[PartitionPlace, Any]:
-    """Return by partition what an exchange says of the log."""
-    found: dict[PartitionPlace, Any] = {}
+def contents(facts: Sequence[Fact]) -> dict[str, Any]:
+    """Return the batches, offsets and transactions of an exchange, by partition, and by a group's partition."""
+    found: dict[str, Any] = {}
     for fact in facts:
         if isinstance(fact, WriteFact | ReadFact):
             batches = [(one.base, one.delta, one.identity, one.marker) for one in fact.batches]
             if isinstance(fact, WriteFact):
-                found[fact.place] = batches, fact.result, fact.base, fact.acks
+                found[str(fact.place)] = batches, fact.result, fact.base, fact.acks
             else:
-                found[fact.place] = batches, fact.position, fact.last_stable, fact.aborted, fact.committed_only
+                found[str(fact.place)] = batches, fact.position, fact.last_stable, fact.aborted, fact.committed_only
+        elif isinstance(fact, CommitToldFact):
+            found[f"group {fact.group}, {fact.place}"] = fact.offset
     return found
 
 

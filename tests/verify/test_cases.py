@@ -6,6 +6,8 @@ from collections import Counter
 
 import pytest
 
+from kproxy.cli.verify_input import over
+from kproxy.verify import VerifyTerms, verify
 from kproxy.verify.checks import checks
 from tests.verify.cases.table import Case, cases
 
@@ -18,6 +20,17 @@ INCOMPLETE: frozenset[str] = frozenset()
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_verify_history_of_table_as_expected(case: Case) -> None:
     case.judge(case.history().verdict(**case.terms))
+
+
+@pytest.mark.parametrize("case", [case for case in cases() if case.level is None], ids=lambda case: case.name)
+def test_lawful_history_with_late_open_requests_proves_nothing(case: Case) -> None:
+    """The record has a request without a response when its connection ends: after all that it may explain."""
+    history = case.history()
+    history.verdict()  # ends the history
+    pairs = sorted(history.pairs, key=over)
+    late = sorted(pairs, key=lambda pair: pair.front is not None and pair.front.answer is None)
+    found = verify(late, VerifyTerms(**case.terms)).findings
+    assert [one for one in found if one.level == "proved"] == []
 
 
 def test_table_each_check_has_broken_and_lawful_histories() -> None:

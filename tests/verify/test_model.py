@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from kproxy.verify import VerifyTerms, verify
+from tests.verify.coordinator_model import CoordinatorModel
 from tests.verify.model import Model
 
 STEPS = 12
@@ -41,3 +42,32 @@ def test_a_broken_step_is_found(broken: str) -> None:
         if tried == 3:
             break
     assert tried == 3 and found >= 2, (tried, found)
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_coordinators_lawful_history_proves_nothing(seed: int) -> None:
+    """Nor does a part of it, nor a record that has exchanges without a response last, as when connections end late."""
+    pairs, random = CoordinatorModel(seed).run(STEPS), Random(seed)
+    late = sorted(pairs, key=lambda pair: pair.front is None or pair.front.answer is None)
+    part = [one for one in pairs if random.random() < 0.8]
+    for kept, complete in ((pairs, True), (late, True), (pairs, False), (part, False)):
+        found = verify(kept, VerifyTerms(complete=complete)).findings
+        assert [one for one in found if one.level == "proved"] == []
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "lost-commit", "aborted-commit", "producer-id-reused", "producer-epoch-goes-back", "two-owners",
+        "generation-goes-back",
+    ],
+)  # fmt: skip
+def test_coordinators_broken_step_is_found(broken: str) -> None:
+    """Some histories have no witness of the broken step."""
+    found = 0
+    for seed in range(40):
+        pairs = CoordinatorModel(seed, broken).run(STEPS)
+        found += any(one.check == broken for one in verify(pairs, VerifyTerms(complete=True)).findings)
+        if found == 2:
+            return
+    raise AssertionError(f"expected 2 histories of 40 with a finding, got {found}")

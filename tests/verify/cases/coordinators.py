@@ -110,6 +110,30 @@ def a_group_that_is_deleted_after_a_transaction(history: History) -> None:
     history.told(4, -1, stable=True)
 
 
+@lawful("lost-commit", terms=COMPLETE)
+def a_commit_that_overlaps_the_deletion_of_its_group(history: History) -> None:
+    """The coordinator takes the commit before it deletes the group, and responds to it later."""
+    deleted = {"results": [{"group_id": "g", "error_code": 0}]}
+    history.commit(1, 5, took=2)
+    history.add(1.5, "DeleteGroups", 2, {"groups_names": ["g"]}, deleted, who=OTHER, took=0.5)
+    history.told(4, -1)
+
+
+@lawful("lost-commit", terms=COMPLETE)
+def a_response_that_overlaps_the_deletion_of_the_group(history: History) -> None:
+    deleted = {"results": [{"group_id": "g", "error_code": 0}]}
+    history.commit(1, 5)
+    history.add(2, "DeleteGroups", 2, {"groups_names": ["g"]}, deleted, who=OTHER, took=2)
+    history.told(3, -1)
+
+
+@lawful("lost-commit", terms=COMPLETE)
+def a_group_whose_deletion_has_no_response(history: History) -> None:
+    history.commit(1, 5)
+    history.add(2, "DeleteGroups", 2, {"groups_names": ["g"]}, None, who=OTHER)
+    history.told(3, -1)
+
+
 # ---- aborted-commit
 
 
@@ -336,8 +360,8 @@ def heartbeat(
         "member_id": member, "member_epoch": (max(epoch, 1) if now is None else now), "heartbeat_interval_ms": 5000,
         "error_code": error, "assignment": None if given is None else {"topic_partitions": topics(given)},
     }  # fmt: skip
-    who = ONE if member == "m1" else TWO
-    history.add(at, "ConsumerGroupHeartbeat", 0, request, response if answered else None, who=who, **more)
+    sent = more.pop("who", ONE if member == "m1" else TWO)
+    history.add(at, "ConsumerGroupHeartbeat", 0, request, response if answered else None, who=sent, **more)
 
 
 @broken("two-owners", level="suspect")
@@ -391,6 +415,16 @@ def a_partition_of_a_topic_that_was_created_again(history: History) -> None:
     history.metadata(1.5, UUID(int=5))
     heartbeat(history, 2, "m2", [], [0], epoch=0, now=2, topic_id=UUID(int=5))
     heartbeat(history, 3, "m1", None, [])
+
+
+@lawful("two-owners", terms=COMPLETE)
+def a_list_without_a_response_that_gives_up_a_partition(history: History) -> None:
+    """The member sends it again. The record may have the first one later than the second."""
+    heartbeat(history, 1, "m1", [], [0, 1], epoch=0)
+    heartbeat(history, 2, "m1", [0, 1], [0])
+    heartbeat(history, 3, "m1", [0], None, answered=False, who=OTHER)
+    heartbeat(history, 4, "m2", [], [1], epoch=0, now=2)
+    heartbeat(history, 5, "m1", [0], None, now=2)
 
 
 @lawful("two-owners")
