@@ -9,19 +9,17 @@ VIOLATIONS = GoldAnswer(
     "violations",
     "Violations",
     "Was anything lost, doubled, reordered, or read that should not have been?",
-    "One row for each check, day and place, with the first finding of the worst level and how many there are. "
-    "Proved: no cluster that keeps its promises gives these exchanges, whatever is missing. Suspect: true unless "
-    "something lawful has happened that is not on record, such as compaction, a topic made anew (no id of it is "
-    "known, or several are), writes past kproxy. Note: lawful, worth knowing. An exchange is before another only "
-    "if its answer had left (`response_out`) before the other came (`request_in`), by the hosts' clocks: where the "
-    "clock of an instance was seen to go back, what is less apart than that is suspect. Checked are `lost-write`, "
-    "`watermark-behind`, `offset-given-twice`, `inconsistent-offset`, `duplicate`, `duplicate-sequence`, "
-    "`order`, `read-beyond-stable`, `aborted-read` (where the marker was in an answer of at most 64 KiB), "
-    "`zombie-write` (Produce), `lost-commit`, `commit-goes-back`; `unseen` counts acknowledged offsets that "
-    "nobody has read. That takes requests told one by one: `audit: {details: {Produce: requests, Fetch: "
-    "requests}}`; `not-checked` counts those that were not. Between days a hundred batches of a partition are "
-    "compared, those that were still unread and those that had not been written that day. The view is the "
-    "clients': what rules of kproxy have done to them is found, too.",
+    "One row for each check, day and place, with the first finding of the worst level and the number of findings. "
+    "Suspect: true unless a lawful cause is not in the events, such as compaction, an unclean leader election, a topic "
+    "that was deleted and created again, or writes past kproxy. Events have no configs, so that nothing is proved; "
+    "`kproxy verify` proves findings from captures. Note: lawful, worth knowing. An exchange is before another only "
+    "if its response had left (`response_out`) before the other came (`request_in`), by the hosts' clocks. The checks "
+    "are `lost-write`, `watermark-behind`, `offset-given-twice`, `inconsistent-offset`, `duplicate`, "
+    "`duplicate-sequence`, `order`, `read-beyond-stable`, `aborted-read` (if the marker was in a response of at most "
+    "64 KiB), `zombie-write` (Produce), `lost-commit` and `commit-goes-back`. `unseen` counts acknowledged offsets "
+    "without a read. The checks need an event for each request: `audit: {details: {Produce: requests, Fetch: "
+    "requests}}`; `not-checked` counts other requests. Between days, a hundred batches of a partition are compared: "
+    "unread ones, and ones without a write on that day. The view is the clients', so effects of rules are included.",
     reads=("produce_partitions", "fetch_partitions", "commits", "offsets_told", "requests"),
     order=("level", "-day", "check", "broker_topic", "partition", "broker_group"),
     worst_first=("proved", "suspect", "note"),
@@ -29,7 +27,7 @@ VIOLATIONS = GoldAnswer(
         "cluster",
         Column("day", "string", "UTC date, of the later one of two exchanges"),
         Column("check", "string", "which guarantee"),
-        Column("level", "string", "proved, suspect or note"),
+        Column("level", "string", "suspect or note"),
         "broker_topic",
         Column("partition", "int", "the partition"),
         "broker_group",

@@ -169,7 +169,6 @@ def headlines(name: str) -> tuple[HeadlineCount, ...]:
         ),
         "empty_fetches": (("clients poll in vain", _findings("polls in vain"), True),),
         "violations": (
-            ("violations proved", _sum("count", level == "proved"), True),
             ("violations suspected", _sum("count", level == "suspect"), True),
             ("requests not checked for violations", _sum("count", blind), False),
         ),

@@ -10,7 +10,7 @@ from kproxy.sinks.audit.lines import stamp
 from kproxy.verify import VerifyTerms, verify
 from kproxy.wire.table import schema
 
-from .test_violations import FOUND, GRANTS, NOTE, OFFSETS, PROVED, READS, STARTS, SUSPECT, TOLD, WRITES, Row
+from .test_violations import FOUND, GRANTS, NOTE, OFFSETS, READS, STARTS, SUSPECT, TOLD, WRITES, Row
 
 BY_ID, BY_NAME = 13, 9
 """Versions of Produce and Fetch that name topics by their ids, and by their names."""
@@ -18,12 +18,9 @@ START = STARTS["one day"].timestamp()
 OF_REQUEST = ("acks", "isolation", "group", "generation", "connection")
 OF_TOPIC = ("topic", "topic_id")
 OTHERWISE = {
-    "aborted, or not": {("skipped-input", SUSPECT)},  # the lake does not look for these
-    "another": {("inconsistent-offset", SUSPECT)},  # a broker may have mended its times, which events do not have
-    "producer 53": {("conformance", NOTE)},  # the lake does not look for sequences that jump
-    "producer 63": {("zombie-write", PROVED)},  # of other machines' clocks verify is told by --skew
-    "producer 64": {("zombie-write", PROVED)},  # verify is told by those who read the files how far clocks went back
-    "on a jumpy way": {("order", PROVED)},
+    "aborted, or not": {("skipped-input", SUSPECT)},  # the lake has no such check
+    "lost later": {("log-goes-back", SUSPECT)},  # nor this one
+    "on two ways": {("realtime-order", SUSPECT)},  # nor this one
     "thinned": {("inconsistent-offset", SUSPECT), ("thinned-batch", SUSPECT)},  # the lake does not look for these
 }
 """What verify finds in place of what the lake does, and why."""
