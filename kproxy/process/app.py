@@ -368,6 +368,7 @@ class ProxyProcess:
     async def close(self) -> None:
         """Write what was recorded, after all connections have ended."""
         if self.captures is not None:
+            await self.captures.record_last_topics()
             await trio.to_thread.run_sync(self.captures.close)
         if self.audit is not None:
             await self.audit.close()

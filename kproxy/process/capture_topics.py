@@ -74,6 +74,12 @@ class TopicRecorder:
         """Add to a capture that has ended: requests under way, and the topics."""
         self.reactor.spawn(self.finish, capture)
 
+    async def end_all(self, captures: list[StartedCapture]) -> None:
+        """Record the topics of captures that end with the proxy, after the last client has gone."""
+        async with trio.open_nursery() as nursery:
+            for capture in captures:
+                nursery.start_soon(self.record, capture, END_WAIT, trio.Event())
+
     async def finish(self, capture: StartedCapture) -> None:
         """Do so, and have the capture's file end."""
         try:

@@ -192,6 +192,7 @@ def make_captures(config: Config, server: Server) -> Captures:
         instance=instance(config),
     )
     captures.topics, captures.begun, captures.ending = config.capture_topics, recorder.begin, recorder.end
+    captures.last = recorder.end_all
     return captures
 
 

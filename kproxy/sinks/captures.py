@@ -85,6 +85,7 @@ class Captures:
         self.topics = True
         self.begun: Callable[[StartedCapture], Awaitable[None]] | None = None
         self.ending: Callable[[StartedCapture], None] | None = None
+        self.last: Callable[[list[StartedCapture]], Awaitable[None]] | None = None
         self.folder = None if folder is None else Path(folder)
         self.fanout, self.server, self.wall, self.soon, self.view = fanout, server, wall, soon, view
         self.instance = instance
@@ -178,6 +179,12 @@ class Captures:
                 capture.file.stop("proxy_ended")
         for capture in self.by_name.values():
             capture.file.join(STOP_TIMEOUT)
+
+    async def record_last_topics(self) -> None:
+        """Record the topics of all captures that end with the proxy."""
+        running = [one for one in self.by_name.values() if one.topics and not (one.file.stopped or one.file.leaving)]
+        if self.last is not None and running:
+            await self.last(running)
 
     def _in_loop(self, call: Callable[[str], None], name: str) -> None:
         """Have the loop call a method with the capture's name; called in the capture's thread."""

@@ -107,6 +107,19 @@ def test_topics_are_bounded_and_requested_in_pieces(captured: Callable[..., Any]
     ]
 
 
+def test_topics_are_recorded_when_the_proxy_ends(
+    fake: Callable[..., FakeBroker], proxy_with: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A running capture has the topics at its end as well."""
+    broker = fake(answers={METADATA: metadata(["orders"]), DESCRIBE_CONFIGS: configs()})
+    proxy = proxy_with(broker.address, captures=str(tmp_path))
+    Admin(f"http://{proxy.admin}")("POST", "/api/captures", query={"file": "c", "payload": "full"})
+    proxy.stop()
+    capture = Capture(tmp_path / "c.pcapng", side="broker")
+    assert asked(list(capture)) == ["orders", "orders"]
+    assert troubles(capture) == []
+
+
 @pytest.mark.parametrize(
     ("wanted", "topics"),
     [
