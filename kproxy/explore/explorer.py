@@ -321,7 +321,7 @@ class Explorer:
                 self._settled.append(finding)
                 self.keep(finding)
         self.runner.until = self.deadline
-        for finding in self._settled:
+        for finding in filter(lambda one: one.reproduced, self._settled):
             plans = (with_faults_of(finding.smallest, other.run.plan) for other in finding.others)
             self.trials.add_minimal(finding, [plan for plan in plans if plan is not None])
         for finding in findings:

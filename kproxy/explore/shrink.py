@@ -9,7 +9,7 @@ has no candidate that is accepted, unless time was up.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from .faults import FaultTable, breaks_connection, fault_table
@@ -25,14 +25,6 @@ MOST_FAULTS = 6
 """Faults that are tried in the place of one."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShrunkPlan:
-    """Plan at the end of shrinking. `complete`: none of its candidates was accepted."""
-
-    plan: FaultPlan
-    complete: bool
-
-
 class Shrinking:
     """Steps that can be taken from a plan. `places`: those that runs were seen to have."""
 
@@ -41,8 +33,10 @@ class Shrinking:
     ) -> None:
         self.lanes, self.table, self.on_mock = by_lane(places), table or fault_table(), on_mock
 
-    def shrink(self, plan: FaultPlan, first_failing: FirstFailing, time_is_up: Callable[[], bool]) -> ShrunkPlan:
-        """Return the smallest plan that can be reached from one by steps that still fail."""
+    def shrink(
+        self, plan: FaultPlan, first_failing: FirstFailing, time_is_up: Callable[[], bool]
+    ) -> tuple[FaultPlan, bool]:
+        """Return the smallest plan reached by accepted steps, and True unless time was up before the last step."""
         refused: set[FaultPlan] = set()
         found = True
         while found:
@@ -52,7 +46,7 @@ class Shrinking:
                 if not fresh:
                     continue
                 if time_is_up():
-                    return ShrunkPlan(plan, complete=False)
+                    return plan, False
                 number = first_failing(fresh)
                 if number is None:
                     refused.update(fresh)
@@ -60,7 +54,7 @@ class Shrinking:
                 refused.update(fresh[:number])
                 plan, found = fresh[number], True
                 break
-        return ShrunkPlan(plan, complete=not time_is_up())  # time may have ended the last round
+        return plan, not time_is_up()  # time may have ended the last round
 
     def rounds(self, plan: FaultPlan) -> Iterator[Iterable[FaultPlan]]:
         """Yield the candidates of a plan, those together that are tried side by side."""

@@ -132,7 +132,7 @@ class Trials:
                 at += 1
             return None
 
-        finding.complete = shrinking.shrink(forms[0].plan, first_failing, time_is_up).complete
+        _, finding.complete = shrinking.shrink(forms[0].plan, first_failing, time_is_up)
         finding.tried = self.ran - began
         return forms
 

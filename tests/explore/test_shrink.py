@@ -31,11 +31,11 @@ class Candidates:
 
 def shrunk(start: FaultPlan, fails: Callable[[FaultPlan], bool], **settings) -> FaultPlan:
     """Return the smallest plan that can be reached and fails."""
-    found = Shrinking([*LONG, *stable(COPY)], TABLE, **settings).shrink(
+    found, complete = Shrinking([*LONG, *stable(COPY)], TABLE, **settings).shrink(
         start, Candidates(fails).first_failing, lambda: False
     )
-    assert found.complete
-    return found.plan
+    assert complete
+    return found
 
 
 def candidates(shrinking: Shrinking, of: FaultPlan) -> list[FaultPlan]:
@@ -85,8 +85,8 @@ def test_an_earlier_offset_is_found() -> None:
     """A failure at a commit is shrunk to the first commit, by its offset."""
     places = stable([commit(4), commit(9), commit(9), commit(12)])
     start = plan(planned("OffsetCommit", "answer lost", places[2]))
-    found = Shrinking(places, TABLE).shrink(start, Candidates(lambda one: True).first_failing, lambda: False)
-    assert found.plan.steps[0].place.mark == PlaceMark("offset", 1, 4)
+    found, _ = Shrinking(places, TABLE).shrink(start, Candidates(lambda one: True).first_failing, lambda: False)
+    assert found.steps[0].place.mark == PlaceMark("offset", 1, 4)
 
 
 def test_a_transient_fault_is_better_than_a_fatal_one_and_an_error_than_a_broken_connection() -> None:
@@ -117,9 +117,11 @@ def test_time_ends_it() -> None:
     """When time is up the smallest plan so far is returned, and it is said that there may be smaller ones."""
     times = iter([False, True, True])
     start = plan(planned("Produce", "answer lost", LONG[4]), planned("Produce", "never arrives", LONG[6]))
-    found = Shrinking(LONG, TABLE).shrink(start, Candidates(lambda one: True).first_failing, lambda: next(times))
-    assert not found.complete
-    assert len(found.plan.steps) == 1
+    found, complete = Shrinking(LONG, TABLE).shrink(
+        start, Candidates(lambda one: True).first_failing, lambda: next(times)
+    )
+    assert not complete
+    assert len(found.steps) == 1
 
 
 marks = st.builds(
@@ -154,11 +156,11 @@ def test_shrinking_stays_with_the_signature_ends_and_leaves_no_step(start: Fault
         return number
 
     shrinking = Shrinking(LONG, TABLE)
-    found = shrinking.shrink(start, first_failing, lambda: False)
-    assert found.complete
-    assert fails(found.plan)
-    assert found.plan == taken[-1]
-    assert not any(fails(one) for one in candidates(shrinking, found.plan))
+    found, complete = shrinking.shrink(start, first_failing, lambda: False)
+    assert complete
+    assert fails(found)
+    assert found == taken[-1]
+    assert not any(fails(one) for one in candidates(shrinking, found))
     measures = [measure(one) for one in taken]
     assert measures == sorted(measures, reverse=True)
     assert len(set(measures)) == len(measures)
