@@ -118,7 +118,7 @@ def keep_request(builder: JournalRecorder, wanted: Observation, buf: Buffer, pos
     """
     size, _, correlation, length = HEADER(buf, pos)
     end, acks = int(pos + 4 + size), None
-    if size > (SMALL - 4 if wanted.small[0] else builder.most):
+    if size > min(builder.most, SMALL - 4 if wanted.small[0] else size):
         return -1
     if wanted.acks is not None:
         try:
@@ -144,13 +144,14 @@ def keep_request(builder: JournalRecorder, wanted: Observation, buf: Buffer, pos
 
 
 def keep_response(builder: JournalRecorder, found: OpenExchange, buf: Buffer, pos: int, now: float) -> int:
-    """End an exchange with a copy of the whole response at `pos`, which has no credentials in it.
+    """End an exchange with a copy of the whole response at `pos`, of an API without credentials.
 
-    Returns the position behind it; -1 if it is too long to be kept.
+    Return the position after it, or -1 if it is too long.
     """
     size, wanted, seen = SHORT(buf, pos)[0], found.wanted, found.seen
     end = int(pos + 4 + size)
-    if seen is None or size > (SMALL - 4 if wanted.small[1] else builder.most) or not builder.reserve(found, size + 4):
+    most = min(builder.most, SMALL - 4 if wanted.small[1] else size)  # as `ExchangeBuilder.keep`
+    if seen is None or size > most or not builder.reserve(found, size + 4):
         return -1
     builder.open.popleft()
     builder.responses += 1

@@ -88,6 +88,28 @@ def test_random_cuts(random: Random, depth: Depth) -> None:
     assert counted(lines[0]) == counted(lines[1])
 
 
+@pytest.mark.parametrize("depth", [Depth.SKETCH, Depth.FULL])
+@pytest.mark.parametrize("excess", [0, 1])
+def test_frames_longer_than_the_kept_bytes_are_cut(depth: Depth, excess: int) -> None:
+    """Frames with records, whole in one read and in pieces, around the limit of kept bytes."""
+    records = encode_batch([Record(0, 0, None, b"v" * 100)])
+    topic = {"name": "t", "partition_data": [{"index": 0, "records": records}]}
+    asked = request(0, 9, 1, acks=1, topic_data=[topic])
+    part = {"partition_index": 0, "high_watermark": 9, "records": records}
+    answer = response(1, 12, 2, responses=[{"topic": "t", "partitions": [part]}])
+    for talk, most, which in (
+        ([(CLIENT, asked), (BROKER, response(0, 9, 1, responses=[]))], len(asked) - 4 - excess, "request"),
+        ([(CLIENT, request(1, 12, 2)), (BROKER, answer)], len(answer) - 4 - excess, "response"),
+    ):
+        whole, pieces = (Watching(depth, most=most) for _ in range(2))
+        play(talk, whole).end()
+        play(talk, pieces, chunk=7).end()
+        assert [told(one) for one in whole.seen] == [told(one) for one in pieces.seen]
+        kept = [len(getattr(one.seen[0], which).data) for one in (whole, pieces)]
+        assert kept[0] == kept[1]
+        assert kept[0] == most or depth is Depth.FULL, "a sketch of a long frame can be longer"
+
+
 def test_long_frames_are_sketched() -> None:
     """A Fetch response longer than a chunk is kept without its records, and reads like one that is kept whole."""
     batch = encode_batch([Record(at, 0, None, b"v" * 3000) for at in range(100)])
