@@ -97,6 +97,22 @@ async def test_admin_stream_of_a_vanished_client_ends(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.trio
+async def test_admin_place_is_free_once_its_client_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client closes its idle connection, the only one that is allowed: its place does not wait for a timeout."""
+    monkeypatch.setattr(live, "MOST_CONNECTIONS", 1)
+    monkeypatch.setattr(live.Config, "keep_alive_timeout", 1e6)
+    async with serving() as port:
+        async with await trio.open_tcp_stream("127.0.0.1", port) as first:
+            assert (await said(first)).startswith(b"HTTP/1.1 200")
+            await trio.testing.wait_all_tasks_blocked(0.01)  # the server has begun to wait for another request
+        answer = b""
+        with trio.fail_after(60):
+            while not answer.startswith(b"HTTP/1.1 200"):
+                async with await trio.open_tcp_stream("127.0.0.1", port) as other:
+                    answer = await said(other)
+
+
+@pytest.mark.trio
 async def test_connections_beyond_the_limit_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """With 503 and JSON like all refusals; those that are open go on, and when one ends the next is served."""
     monkeypatch.setattr(live, "MOST_CONNECTIONS", 2)

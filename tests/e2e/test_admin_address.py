@@ -6,13 +6,11 @@ import http.client
 import json
 import re
 from collections.abc import Callable
-from time import sleep
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kproxy.admin.live import MOST_CONNECTIONS
 from kproxy.testing.process import free_port
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
@@ -119,13 +117,3 @@ def test_the_admin_address_by_name_or_ipv6(fake: Callable[..., Any], proxy_with:
 
     assert get(bind, "/metrics")[0] == 200
     assert len(proxy.said("admin")) == 1
-
-
-def test_admin_address_frees_places_of_closed_connections(
-    fake: Callable[..., Any], proxy_with: Callable[..., Any]
-) -> None:
-    """Requests one after the other, each on its own connection, do not use up the connections of the address."""
-    proxy = proxy_with(fake().address)
-    for _ in range(MOST_CONNECTIONS + 10):
-        assert get(proxy.admin, "/api/held")[0] == 200
-        sleep(0.01)  # an idle proxy: its reactor does not look at sockets between two requests
