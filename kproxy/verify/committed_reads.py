@@ -96,14 +96,9 @@ class CommittedReadsCheck(HistoryCheck):
             queue.append(waiting)
 
     def decided(
-        self,
-        place: PartitionPlace,
-        producer_id: int,
-        waiting: WaitingOffset,
-        marker: SeenMarker,
-        *,
+        self, place: PartitionPlace, producer_id: int, waiting: WaitingOffset, marker: SeenMarker, *,
         whole: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Suspect a response that delivers an aborted transaction, or lists a committed one as aborted. `whole`: the
         response itself has all from the transaction's first offset to the marker."""
         check = "hidden-transaction" if waiting.listed else "aborted-read"

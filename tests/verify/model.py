@@ -42,8 +42,9 @@ class ModelBatch:
 
 @dataclass
 class ModelLog:
-    """Log of a partition, whose high watermark is its end. `open`: first offsets of open transactions, by producer;
-    `aborted`: producer, first and last offset of aborted ones; `sequences`: next ones, by producer and epoch."""
+    """Log of a partition, whose high watermark is its end. `open`: first offsets of open transactions, by producer.
+    `aborted`, `committed`: producer, first and last offset of ended ones. `sequences`: by producer and epoch, the next.
+    """
 
     batches: list[ModelBatch] = field(default_factory=list)
     start: int = 0
@@ -51,6 +52,7 @@ class ModelLog:
     reads: int = 0
     open: dict[int, int] = field(default_factory=dict)
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
+    committed: list[tuple[int, int, int]] = field(default_factory=list)
     sequences: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
 
     @property
@@ -66,8 +68,8 @@ class ModelLog:
             self.open.setdefault(producer, base)
         elif end:
             first = self.open.pop(producer, None)
-            if end == "abort" and first is not None:
-                self.aborted.append((producer, first, base))
+            if first is not None:
+                (self.aborted if end == "abort" else self.committed).append((producer, first, base))
         return base
 
 
@@ -183,6 +185,10 @@ class Model:
                     for producer, first, last in log.aborted
                     if last >= position and first <= found[-1].last
                 ]
+                inside = [one for one in log.committed if found[0].base <= one[1] and one[2] <= found[-1].last]
+                if inside and self.breaks("hidden-transaction"):
+                    listed = {"producer_id": inside[0][0], "first_offset": inside[0][1]}
+                    part["aborted_transactions"].append(listed)
                 data = any(one.transactional and not one.end for one in found)
                 if data and part["aborted_transactions"] and self.breaks("aborted-read"):
                     part["aborted_transactions"] = []

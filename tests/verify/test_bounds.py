@@ -9,7 +9,9 @@ import pytest
 from kproxy.observe.exchange import Form, Frame
 from kproxy.verify import Verifier, VerifyTerms, acknowledged, stored_batches, verify
 from kproxy.verify.acknowledged import MOST_REFUSED_READS
+from kproxy.verify.commits import MOST_ABORTED, MOST_OPEN, MOST_PENDING, MOST_REPORTED, CommitsCheck
 from kproxy.verify.facts import BatchFact, BatchIdentity, PartitionPlace
+from kproxy.verify.groups import MOST_DOUBTED, BrokerGroupsCheck
 from kproxy.verify.offsets import KnownOffsets, OffsetIndex
 from kproxy.verify.order import FACT_SIZE
 from kproxy.verify.partition import ENTRY_SIZE, KnownBatch
@@ -18,6 +20,7 @@ from kproxy.verify.sequences import MOST_GAPS
 from kproxy.verify.view import ViewVerifier
 from kproxy.wire.table.api_keys import FETCH, PRODUCE
 from tests.support.exchange_factory import Somebody
+from tests.verify.cases.coordinators import heartbeat
 from tests.verify.history import TOPIC, History, batch, clients_view
 from tests.verify.model import Model
 
@@ -281,3 +284,38 @@ def test_attempts_beyond_bound_prove_nothing(monkeypatch: pytest.MonkeyPatch) ->
     verdict = history.verdict(complete=True)
     assert "proved" not in {one.level for one in verdict.findings}
     assert "for want of memory" in verdict.not_checked["realtime-order"]
+
+
+def test_commits_of_many_open_transactions_are_bounded() -> None:
+    """Nothing decides them: the partition is not checked any more, and the verdict says so."""
+    history = History()
+    for number in range(400):
+        history.txn_commit(1 + number / 100, number, 7)
+    for number in range(100):
+        history.txn_commit(6 + number / 100, 1000 + number, 8, number)
+        history.end(6.005 + number / 100, 8, number, commit=False, version=5)
+        history.told(6.007 + number / 100, 5000 + number)
+    verifier = Verifier(VerifyTerms(view="clients", complete=True))
+    for pair in history.pairs:
+        verifier.take(pair.front, pair.behind)
+    verdict = verifier.verdict()
+    (check,) = [one for one in clients_view(verifier).checks if isinstance(one, CommitsCheck)]
+    (known,) = check.committed.values()
+    assert len(known.open) <= MOST_OPEN and len(known.aborted) <= MOST_ABORTED
+    assert len(known.unexplained) <= MOST_REPORTED
+    assert len(check.transactions.entries[7]) <= MOST_PENDING
+    assert "for want of memory" in verdict.not_checked["lost-commit"]
+
+
+def test_gifts_of_one_members_partitions_are_bounded() -> None:
+    history = History()
+    numbers = list(range(2 * MOST_DOUBTED))
+    heartbeat(history, 1, "m1", [], numbers, epoch=0)
+    heartbeat(history, 2, "m2", [], numbers, epoch=0)
+    verifier = Verifier(VerifyTerms(view="clients"))
+    for pair in history.pairs:
+        verifier.take(pair.front, pair.behind)
+    verdict = verifier.verdict()
+    (check,) = [one for one in clients_view(verifier).checks if isinstance(one, BrokerGroupsCheck)]
+    assert len(check.members.entries["g", "m1"].doubted) == MOST_DOUBTED
+    assert "for want of memory" in verdict.not_checked["two-owners"]

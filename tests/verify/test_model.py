@@ -15,6 +15,7 @@ STEPS = 12
 HISTORIES = 400 if os.environ.get("KPROXY_TEST_ALL") else 12
 BROKEN = (
     "lost-write", "offset-given-twice", "inconsistent-offset", "duplicate-sequence", "aborted-read", "lost-commit",
+    "hidden-transaction",
     "torn-transaction", "zombie-write", "out-of-range", "log-goes-back", "refused-but-stored",
 )  # fmt: skip
 
