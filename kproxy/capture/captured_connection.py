@@ -120,6 +120,8 @@ class CapturedConnection:
     principal: str | None = None
     software_name: str | None = None
     software_version: str | None = None
+    recording: int = 0
+    """Number of the recording among several that are read together, or 0."""
 
     def take_note(self, note: Mapping[str, Any]) -> None:
         """Set the fields that a note has."""

@@ -125,9 +125,29 @@ def files_in(path: str) -> dict[str, list[str] | None]:
 
 def by_time(found: Sequence[JudgedRecording], wanted: Filter) -> Iterator[VerifiedExchange]:
     """Yield the exchanges of several recordings that fit a filter, in the order in which they were over."""
-    streams: list[Iterator[VerifiedExchange]] = [one.pairs for one in found]
-    pairs = streams[0] if len(streams) == 1 else heapq.merge(*streams, key=over)
+    if len(found) == 1:
+        pairs: Iterator[VerifiedExchange] = iter(found[0].pairs)
+    else:
+        origins = {origin: number for number, origin in enumerate(dict.fromkeys(map(origin_of, found)), 1)}
+        pairs = heapq.merge(*(numbered(one.pairs, origins[origin_of(one)]) for one in found), key=over)
     return (pair for pair in pairs if fits(pair, wanted)) if wanted else pairs
+
+
+def origin_of(recording: JudgedRecording) -> str:
+    """Return the path of a recording, without the number of the worker: workers of a process share a clock."""
+    return recording.path.rpartition("-")[0] if isinstance(recording, JudgedEvents) else recording.path
+
+
+def numbered(exchanges: Iterable[VerifiedExchange], recording: int) -> Iterator[VerifiedExchange]:
+    """Yield the exchanges of a recording, which note its number. Connections and clocks differ between recordings."""
+    for exchange in exchanges:
+        if isinstance(exchange, EventView):
+            exchange.recording = recording
+        else:
+            for seen in (exchange.front, exchange.behind):
+                if seen is not None:
+                    seen.who.recording = recording  # type: ignore[attr-defined]  # a captured connection
+        yield exchange
 
 
 def fits(exchange: VerifiedExchange, wanted: Filter) -> bool:

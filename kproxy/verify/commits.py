@@ -133,7 +133,7 @@ class KnownEnd:
     open: int = 0
     looked: bool = False
     transactions: bool = False
-    beyond: deque[tuple[Suspicion, CommitFact]] = field(default_factory=lambda: deque(maxlen=MOST_BEYOND))
+    beyond: deque[tuple[Suspicion, CommitFact]] = field(default_factory=deque)
 
     def has(self, offset: int) -> None:
         """Take in an offset of the log that a client has received."""
@@ -450,14 +450,18 @@ class CommitsCheck(HistoryCheck):
         known.transactions |= any(one.transactional for one in write.batches)
         if write.base is None:
             known.open += sum(one.delta + 1 for one in write.batches)
-            return
-        known.end = max(known.end, write.batches[-1].last + 1 if write.batches else write.base)
-        if write.acks != ALL_REPLICAS or any(one.identity.producer_id >= 0 for one in write.batches):
-            return
+        else:
+            known.end = max(known.end, write.batches[-1].last + 1 if write.batches else write.base)
+        sure = write.acks == ALL_REPLICAS and all(one.identity.producer_id < 0 for one in write.batches)
         for suspicion, commit in known.beyond:
-            if "unseen" in suspicion.doubts and commit.offset > write.base and commit.witness.before(write.witness):
+            if not commit.witness.before(write.witness):
+                if known.transactions or commit.offset <= known.end + known.open:
+                    excuse(suspicion)
+            elif write.base is not None and sure and commit.offset > write.base:
                 suspicion.level, suspicion.doubts = "proved", ("anew", "unclean")
                 suspicion.evidence.append(Evidence(write.witness, f"base_offset {write.base}"))
+                known.beyond.remove((suspicion, commit))
+                break
 
     def commits(self, fact: CommitFact | CommitToldFact) -> None:
         """Note an offset that a client has committed, or that OffsetFetch has returned."""
@@ -490,5 +494,12 @@ class CommitsCheck(HistoryCheck):
                 fact.place,
             )
             self.suspect(suspicion)
+            if len(known.beyond) == MOST_BEYOND:
+                excuse(known.beyond.popleft()[0])
             known.beyond.append((suspicion, fact))
         self.commits(fact)
+
+
+def excuse(suspicion: Suspicion) -> None:
+    """Make a commit suspect only: it may be below the end of the log."""
+    suspicion.level, suspicion.doubts = "suspect", ("operator", "unseen")

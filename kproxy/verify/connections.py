@@ -9,6 +9,7 @@ from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import API_VERSIONS
 
 from .facts import (
+    ConnectionKey,
     Fact,
     LeaderEpochFact,
     MemberFact,
@@ -47,7 +48,7 @@ class VersionsCheck(HistoryCheck):
 
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
-        self.offers: RecentMap[tuple[str, int], list[VersionsFact]] = self.recent(
+        self.offers: RecentMap[ConnectionKey, list[VersionsFact]] = self.recent(
             MOST_CONNECTIONS,
             list[VersionsFact],
             weight_of,
@@ -128,7 +129,7 @@ class ConformanceCheck(HistoryCheck):
 
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
-        self.sessions: RecentMap[tuple[str, int], dict[int, int]] = self.recent(
+        self.sessions: RecentMap[ConnectionKey, dict[int, int]] = self.recent(
             MOST_CONNECTIONS, dict[int, int], lambda sessions: 500 + 100 * len(sessions)
         )
         self.left: RecentMap[tuple[str, str], list[Witness]] = self.recent(MOST_MEMBERS, list[Witness])

@@ -9,6 +9,7 @@ from .facts import (
     AskedFact,
     AssignmentFact,
     CommitToldFact,
+    ConnectionKey,
     Fact,
     JoinFact,
     MemberFact,
@@ -31,7 +32,7 @@ class ConsumerPositions:
     """Next offsets of one client's partitions. `given`: by connection and partition, as the answer there left it, with
     that answer; `furthest`: of any connection."""
 
-    given: RecentMap[tuple[tuple[str, int], PartitionPlace], list[tuple[int, Witness]]] = field(
+    given: RecentMap[tuple[ConnectionKey, PartitionPlace], list[tuple[int, Witness]]] = field(
         default_factory=lambda: RecentMap(MOST_POSITIONS, list[tuple[int, Witness]])
     )
     furthest: RecentMap[PartitionPlace, list[int]] = field(

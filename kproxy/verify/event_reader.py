@@ -322,8 +322,8 @@ class EventReader:
         return facts
 
 
-def event_witness(data: EventRow, number_in_record: int, skew: float) -> Witness | None:
-    """Return the witness of an exchange by its event; None for one that has no time."""
+def event_witness(data: EventRow, number_in_record: int, skew: float, recording: int = 0) -> Witness | None:
+    """Return the witness of an exchange by its event; None for an event without a time."""
     ended = seconds(data.get("response_out"))
     began = seconds(data.get("request_in"))
     if began is None:
@@ -335,7 +335,7 @@ def event_witness(data: EventRow, number_in_record: int, skew: float) -> Witness
         number=number_in_record,
         began=began - skew,
         ended=None if ended is None else max(ended, began) + skew,
-        connection=(f"{data.get('client_address')}:{data.get('client_port')}", number(data, "connection")),
+        connection=(f"{data.get('client_address')}:{data.get('client_port')}", number(data, "connection"), recording),
         client=intern(str(data.get("client_id") or "")[:LONGEST_TEXT]),
         node=data.get("node"),
         api=intern(str(data.get("api"))[:LONGEST_TEXT]),
@@ -344,6 +344,8 @@ def event_witness(data: EventRow, number_in_record: int, skew: float) -> Witness
         made_by_kproxy=data.get("answered_by") == "kproxy",
         software=intern(" ".join(filter(None, words))[:LONGEST_TEXT]),
         correlation_id=data.get("correlation_id") or 0,
+        server=intern(f"{recording} {data.get('cluster')}") if recording else "",
+        clock=0 if skew else recording,
     )
 
 

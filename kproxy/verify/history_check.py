@@ -146,7 +146,7 @@ class ErasCheck(HistoryCheck):
     def altered(self, fact: ConfigsAlteredFact) -> None:
         """Take in that topics may be compacted for a while of which nothing is told."""
         for setting in fact.settings:
-            self.topics.altered[setting].tell(fact.witness)
+            self.topics.alter(setting, fact.witness)
 
     def told(self, fact: TopicToldFact) -> None:
         """Take in what an answer tells of a topic."""

@@ -46,7 +46,7 @@ def finding_json(finding: Finding) -> dict[str, Any]:
 
 
 def witness_json(witness: Witness) -> dict[str, Any]:
-    address, connection = witness.connection
+    address, connection, _ = witness.connection
     return {
         "number": witness.number,
         "began": timestamp(witness.began),

@@ -22,7 +22,7 @@ from kproxy.wire.scan.sketch import decode_sketch
 from kproxy.wire.table import api_keys
 
 from . import group_facts, log_facts, producer_facts, topic_facts
-from .facts import ConfigsAlteredFact, Fact, RequestFact, TopicToldFact, Witness
+from .facts import ConfigsAlteredFact, ConnectionKey, Fact, RequestFact, TopicToldFact, Witness
 from .read_exchange import ClientNames, ReadExchange
 from .recent import RecentMap
 
@@ -90,7 +90,7 @@ class FactReader:
         self.counts = ReadCounts(side)
         self.names: dict[str, str] = {}
         self.room, counters = Room(), Counters()
-        self.sessions: RecentMap[tuple[str, int], FetchSessions] = RecentMap(
+        self.sessions: RecentMap[ConnectionKey, FetchSessions] = RecentMap(
             MOST_CONNECTIONS, lambda: FetchSessions(counters, self.room), FetchSessions.end
         )
 
@@ -172,12 +172,13 @@ def witness_of(seen: ObservedExchange, number: int, skew: float, altered: bool, 
     began = 0.0 if first is None else first.first
     ended = None if answer is None else max(answer.last, began) + skew
     who = at.who
+    recording: int = getattr(who, "recording", 0)
     software = " ".join(filter(None, (who.software_name, who.software_version)))  # kept once, as many have the same
     return Witness(
         number=number,
         began=began - skew,
         ended=ended,
-        connection=(f"{who.client_address}:{who.client_port}", who.number),
+        connection=(f"{who.client_address}:{who.client_port}", who.number, recording),
         client=intern((at.client_id or "")[:LONGEST_TEXT]),
         node=who.node,
         api=seen.api,
@@ -187,15 +188,20 @@ def witness_of(seen: ObservedExchange, number: int, skew: float, altered: bool, 
         software=intern(software[:LONGEST_TEXT]),
         altered=altered,
         correlation_id=at.correlation_id,
-        server=server_of(who),
+        server=server_of(who, recording),
+        clock=0 if skew else recording,
     )
 
 
-def server_of(who: Who) -> str:
-    """Return the address of a connection's server where nothing tells its cluster, as in a capture of tcpdump; else
-    nothing."""
-    address: str | None = None if who.cluster is not None else getattr(who, "server_address", None)
-    return "" if address is None else intern(f"{address}:{getattr(who, 'server_port', 0)}")
+def server_of(who: Who, recording: int) -> str:
+    """Return the address of a connection's server if its cluster is unknown, as in a capture of tcpdump.
+
+    Among several recordings the name of a cluster counts as a server of its recording, since another config may use it.
+    """
+    address: str | None = getattr(who, "server_address", None)
+    if who.cluster is not None or address is None:
+        return intern(f"{recording} {who.cluster}") if recording else ""
+    return intern(f"{f'{recording} ' if recording else ''}{address}:{getattr(who, 'server_port', 0)}")
 
 
 __all__ = ["FactReader", "ReadExchange", "witness_of"]

@@ -14,6 +14,7 @@ from .facts import (
     LAST_OFFSET,
     BatchFact,
     BatchIdentity,
+    ConnectionKey,
     Fact,
     PartitionPlace,
     ReadFact,
@@ -263,7 +264,7 @@ class ConnectionOrderCheck(HistoryCheck):
 
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
-        self.writes: RecentMap[tuple[tuple[str, int], PartitionPlace, int], list[PlacedWrite]] = self.recent(
+        self.writes: RecentMap[tuple[ConnectionKey, PartitionPlace, int], list[PlacedWrite]] = self.recent(
             MOST_CONNECTIONS, list[PlacedWrite], lambda writes: 600 + 600 * len(writes)
         )
 

@@ -292,9 +292,9 @@ class SentBatchesCheck(HistoryCheck):
                 continue  # compaction has changed the batch, or it is a marker
             key = key_of(batch)
             if self.terms.complete:
-                self.compared("phantom-record", read.witness, place=read.place, doubts=("unseen",))
+                self.compared("phantom-record", read.witness, place=read.place, doubts=("unseen", "anew"))
             if sent.refused:
-                self.compared("refused-but-stored", read.witness, place=read.place)
+                self.compared("refused-but-stored", read.witness, place=read.place, doubts=("unseen", "anew"))
             if key in sent.stored or key in sent.unwritten or not (key in sent.refused or self.terms.complete):
                 continue
             if len(sent.unwritten) < MOST_UNWRITTEN:
@@ -328,11 +328,16 @@ class SentBatchesCheck(HistoryCheck):
         """Return the suspicion that a reader received a batch that was not written, or was `refused`."""
         evidence = [Evidence(witness, spelled(batch, told="read"))]
         numbers: list[tuple[int, int | None]] = [(witness.number, batch.base)]
-        doubts = ("unseen", *(("times",) if batch.newest < 0 else ()), *(("dead-letter",) if self.shared else ()))
+        doubts = (
+            "unseen",
+            "anew",
+            *(("times",) if batch.newest < 0 else ()),
+            *(("dead-letter",) if self.shared else ()),
+        )
         why = "no write in the record has sent it"
         if refused is not None:
             evidence, numbers = [Evidence(refused, "refused"), *evidence], [(refused.number, None), *numbers]
-            why, doubts = "its write had received an error that excludes that it was stored", ("unseen",)
+            why, doubts = "its write had received an error that excludes that it was stored", ("unseen", "anew")
         says = f"a batch of {number_of(batch.identity.records, 'record')} was read at offset {batch.base}, and {why}"
         question = BatchInQuestion(place, numbers)
         return Suspicion(check, "proved", str(place), says, evidence, doubts, place, question)

@@ -160,6 +160,8 @@ class Suspicions:
                 left.append(doubt)
         if not self.servers.one_cluster and (suspicion.doubts or len({one.connection for one in witnesses}) > 1):
             left.append("clusters")
+        if len({one.clock for one in witnesses}) > 1:
+            left.append("skew")
         if self.terms.clock.back and are_close(witnesses, self.terms.clock.back):
             left.append("clock")
         return list(dict.fromkeys(left))

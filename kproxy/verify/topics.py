@@ -26,20 +26,29 @@ class ToldStretch:
 
     since: float = math.inf
     until: float = -math.inf
+    clock: int = -1
 
     def tell(self, witness: Witness) -> None:
         """Take in that an exchange tells it."""
+        if self.clock < 0:
+            self.clock = witness.clock
+        elif self.clock != witness.clock:
+            return  # times of two clocks cannot be compared
         self.since = min(self.since, witness.began if witness.ended is None else witness.ended)
         self.until = max(self.until, witness.began)
 
     def meets(self, other: ToldStretch) -> bool:
-        """Return True unless this stretch lies wholly outside of another one, or is none."""
+        """Return True if two stretches overlap, or are of different clocks; False for an empty one."""
+        if self.clock != other.clock:
+            return self.since < math.inf
         first, last = min(other.since, other.until), max(other.since, other.until)
         return min(self.since, self.until) <= last and first <= max(self.since, self.until) and self.since < math.inf
 
     def holds(self, witness: Witness) -> bool:
         """Return True if an exchange lies wholly within."""
-        return self.since < witness.began and (witness.ended or witness.began) < self.until
+        return (
+            witness.clock == self.clock and self.since < witness.began and (witness.ended or witness.began) < self.until
+        )
 
 
 @dataclass(slots=True)
@@ -108,6 +117,13 @@ class KnownTopics:
             ids[topic_id] = known = ToldStretch()
             known.tell(witness)
         return len(ids) > 1
+
+    def alter(self, setting: str, witness: Witness) -> None:
+        """Take in that an exchange changed a setting to an unknown value."""
+        altered = self.altered[setting]
+        if altered.clock not in (-1, witness.clock):
+            altered.since, altered.until = -math.inf, math.inf
+        altered.tell(witness)
 
     def delete(self, name: str) -> None:
         """Take in that a topic was deleted, or may have been."""

@@ -16,7 +16,7 @@ from kproxy.observe.filter.view import EventView, ViewedEvent
 from .broker_names import BrokerNames
 from .checks import checks
 from .event_reader import EventReader, event_witness
-from .facts import Fact, TopicToldFact, Witness
+from .facts import ConnectionKey, Fact, TopicToldFact, Witness
 from .finding import LEVELS, Finding, Verdict
 from .outcome import counts_of, not_in_record, not_read, not_remembered, outcome, told_of_reading
 from .reading import FactReader, ReadCounts, witness_of
@@ -83,21 +83,21 @@ class Verifier:
         self.terms = terms
         self.strangers = 0
         self.exchanges = self.beyond = self.events = 0
-        self.connections: RecentMap[tuple[str, int], list[tuple[str, int]]] = RecentMap(
-            MOST_CONNECTIONS, list[tuple[str, int]]
+        self.connections: RecentMap[ConnectionKey, list[ConnectionKey]] = RecentMap(
+            MOST_CONNECTIONS, list[ConnectionKey]
         )
         self.known_connections = 0
         self.clusters: dict[str, ClusterVerifier] = {}
         self.front_reader = FactReader(records=terms.records)
         self.behind_reader = FactReader("at the broker ", records=terms.records)
         self.event_reader = EventReader(self.front_reader.counts)
-        self.apart: RecentMap[tuple[str, int], list[bool]] = RecentMap(MOST_CONNECTIONS, list[bool])
+        self.apart: RecentMap[ConnectionKey, list[bool]] = RecentMap(MOST_CONNECTIONS, list[bool])
         self.names = BrokerNames()
 
     def add(self, exchange: VerifiedExchange) -> None:
         """Take the next exchange of a record, whatever it is made of."""
         if isinstance(exchange, EventView):
-            self.take_event(exchange.data)
+            self.take_event(exchange.data, exchange.recording)
         else:
             self.take(exchange.front, exchange.behind)
 
@@ -144,24 +144,29 @@ class Verifier:
 
     def tell_topics(self, cluster: ClusterVerifier, witness: Witness, facts: Iterable[Fact]) -> None:
         """Give the topics of an exchange of kproxy's own to the clients' view, which uses the brokers' names."""
+        if witness.server:
+            cluster.servers.learn(witness.server, None, facts)
         own = [replace(fact, own=True) for fact in facts if isinstance(fact, TopicToldFact)]
         for fact in own:
             self.front_reader.name(fact)
         tell(cluster.clients, witness, [*own])
 
-    def take_event(self, data: ViewedEvent) -> None:
-        """Take the next exchange as its request event tells it: as the client saw it."""
+    def take_event(self, data: ViewedEvent, recording: int = 0) -> None:
+        """Take the next exchange from its request event, as the client saw it, in this one of several recordings."""
         self.exchanges += 1
         self.events += 1
         cluster = self.cluster(data.get("cluster"))
         if cluster is None:
             return
-        witness = event_witness(data, self.exchanges, self.terms.skew)
+        witness = event_witness(data, self.exchanges, self.terms.skew, recording)
         if witness is None:
             self.event_reader.counts.damaged[str(data.get("api"))] += 1
             return
         self.connected(witness)
-        tell(cluster.clients, witness, self.event_reader.facts(data, witness))
+        facts = self.event_reader.facts(data, witness)
+        if witness.server:
+            cluster.servers.learn(witness.server, None, facts)
+        tell(cluster.clients, witness, facts)
 
     def note_not_told(self, requests: Mapping[str, int]) -> None:
         """Note how many requests, by API, the record tells in sums only."""

@@ -98,22 +98,22 @@ def test_nothing_is_found(sound: Path) -> None:
 
 
 def test_several_files_are_one_history(tmp_path: Path) -> None:
-    """Merged by time: a folder, or files in any order; of a write in each, one is acknowledged where the other is."""
+    """Several files are merged by time. Their order is known with `--skew`, and topic ids tie their clusters."""
     folder = tmp_path / "captures"
     folder.mkdir()
     first = write_capture(folder / "b.pcapng", [told_names(), write(1, 5, at=NOON), told_names(at=NOON + 60)])
-    second = write_capture(
-        folder / "a.pcapng", [write(2, 5, at=NOON + 1, who=Somebody(4, client_port=50001, client_id="other"))]
-    )
+    other = Somebody(3, client_id="other")
+    second = write_capture(folder / "a.pcapng", [told_names(other), write(2, 5, at=NOON + 1, who=other)])
     (folder / "notes.txt").write_text("none")
 
     for words in ((folder,), (second, first), (first, second, first)):
-        ran = run(*words)
+        ran = run(*words, "--skew", "1ms")
         assert ran.exit_code == 1
+        assert "the opposite order of exchanges of several recordings" in " ".join(run(*words).stdout.split())
         found = [line.split()[2] for line in ran.stdout.splitlines() if "Produce 8" in line]
         assert found == ["writer", "other"]
     assert run(first).exit_code == 0
-    assert "4 exchanges of 2 connections" in run(folder).stdout
+    assert "5 exchanges of 2 connections" in run(folder).stdout
     assert run(first, second).stdout.startswith(f"{first} and 1 more: ")
 
 

@@ -93,16 +93,7 @@ class Model:
 
     def run(self, steps: int) -> list[BothSides]:
         """Let all clients do so many things, then read all logs whole; return the history by the time of its ends."""
-        clients: list[tuple[Client, Somebody]] = [
-            (self.plain(steps), Somebody(11, client_port=1011, client_id="plain")),
-            (self.idempotent(steps), Somebody(12, client_port=1012, client_id="idempotent")),
-            (self.transactional(steps), Somebody(13, client_port=1013, client_id="transactional")),
-            (self.consumer(steps, committed=True), Somebody(14, client_port=1014, client_id="committed")),
-            (self.consumer(steps, committed=False), Somebody(15, client_port=1015, client_id="uncommitted")),
-        ]
-        if not self.broken:
-            clients.append((self.cleaner(steps), Somebody(16, client_port=1016, client_id="cleaner")))
-        for client, who in clients:
+        for client, who in self.clients(steps):
             self.go_on(client, who, None, 1.0 + self.random.random())
         now = self.carry_out()
         for committed in (True, False):
@@ -110,6 +101,23 @@ class Model:
                 self.go_on(client, Somebody(17, client_port=1017, client_id="last"), None, now + 1)
                 now = self.carry_out()
         return sorted(self.history.pairs, key=ended)
+
+    def clients(self, steps: int) -> list[tuple[Client, Somebody]]:
+        """Return the clients with their connections."""
+        clients = [
+            (self.plain(steps), self.somebody(11, "plain")),
+            (self.idempotent(steps), self.somebody(12, "idempotent")),
+            (self.transactional(steps), self.somebody(13, "transactional")),
+            (self.consumer(steps, committed=True), self.somebody(14, "committed")),
+            (self.consumer(steps, committed=False), self.somebody(15, "uncommitted")),
+        ]
+        if not self.broken:
+            clients.append((self.cleaner(steps), self.somebody(16, "cleaner")))
+        return clients
+
+    def somebody(self, number: int, name: str) -> Somebody:
+        """Return the connection of a client."""
+        return Somebody(number, client_port=1000 + number, client_id=name)
 
     def carry_out(self) -> float:
         """Carry out all effects in the order of their times; return the last one."""
@@ -140,10 +148,15 @@ class Model:
             lost = api != "Fetch" and fate < 0.1
             response = None if lost and fate < 0.05 else work()
             told = None if lost else response
-            self.history.add(began, api, version, request, told, who=who, took=over - began)
+            if not self.passes_by(api):
+                self.history.add(began, api, version, request, told, who=who, took=over - began)
             self.at(over, lambda: self.go_on(client, who, told, over))
 
         self.at(effect, done)
+
+    def passes_by(self, api: str) -> bool:
+        """Return True if a request does not pass the proxy."""
+        return False
 
     # ---- the cluster
 

@@ -35,9 +35,10 @@ def unknown_topic(case: Case) -> Verdict:
 
 
 SOMETIMES = {
-    "torn-transaction", "zombie-write", "commit-beyond", "lost-commit", "aborted-commit", "hidden-transaction"
+    "torn-transaction", "zombie-write", "commit-beyond", "lost-commit", "aborted-commit", "hidden-transaction",
+    "phantom-record", "refused-but-stored",
 }  # fmt: skip
-"""Checks of which only some findings have such a doubt."""
+"""Checks of which only some findings have such a doubt, or that need a complete record."""
 PROVED = [
     name
     for name, one in checks().items()

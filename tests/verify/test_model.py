@@ -6,10 +6,14 @@ import os
 from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from kproxy.capture.pairs import BothSides
 from kproxy.verify import VerifyTerms, verify
 from tests.verify.coordinator_model import CoordinatorModel
 from tests.verify.model import Model
+from tests.verify.operated_model import OperatedModel, apart, cut, unreadable
 
 STEPS = 12
 HISTORIES = 400 if os.environ.get("KPROXY_TEST_ALL") else 12
@@ -28,6 +32,25 @@ def test_lawful_histories_prove_nothing(seed: int) -> None:
         kept = [one for one in pairs if random.random() < share]
         proved = [one for one in verify(kept).findings if one.level == "proved"]
         assert proved == [], share
+
+
+def proved(pairs: list[BothSides], **terms: bool) -> list[str]:
+    """Return the proved findings."""
+    return [f"{one.check} {one.about}" for one in verify(pairs, VerifyTerms(**terms)).findings if one.level == "proved"]
+
+
+@settings(max_examples=HISTORIES, derandomize=True, deadline=None, database=None)
+@given(seed=st.integers(0, 1 << 32), share=st.floats(0, 1), offset=st.floats(-5, 5))
+def test_lawful_operations_prove_nothing(seed: int, share: float, offset: float) -> None:
+    """Neither if the record is complete, nor if parts are missing, nor if two proxies have made it."""
+    model, random = OperatedModel(seed), Random(seed)
+    pairs = model.run(STEPS)
+    assert proved(pairs) == []
+    assert model.hidden or proved(pairs, complete=True) == []
+    assert proved([one for one in pairs if random.random() < share]) == []
+    assert proved(cut(pairs, share)) == []
+    assert proved(unreadable(pairs)) == []
+    assert proved(apart(pairs, offset)) == []
 
 
 @pytest.mark.parametrize("broken", BROKEN)

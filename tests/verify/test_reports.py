@@ -26,7 +26,7 @@ EVIL = '\x1b[31m"><script>alert(1)</script>\u202e\n&'
 def witness(number: int, at: float, api: str, version: int, client: str, **known: Any) -> Witness:
     """Return an exchange of 10 ms."""
     told: dict[str, Any] = {"node": 1, "ended": at + 0.01, "software": "librdkafka 2.16.0", **known}
-    there = ("10.0.0.1:5000", 3)
+    there = ("10.0.0.1:5000", 3, 0)
     return Witness(number=number, began=at, connection=there, client=client, api=api, version=version, **told)
 
 

@@ -19,7 +19,10 @@ MakeData = Callable[[ObservedExchange], ViewedEvent]
 
 
 class EventView:
-    """View of an exchange through the data of its recorded request event."""
+    """View of an exchange through the data of its recorded request event. `recording`: its number among several, or
+    0."""
+
+    recording = 0
 
     def __init__(self, data: ViewedEvent) -> None:
         self.data = data

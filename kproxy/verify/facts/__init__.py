@@ -17,6 +17,7 @@ from .coordinators import (
     TransactionEndFact,
 )
 from .exchanges import (
+    ConnectionKey,
     Fact,
     PartitionPlace,
     RequestFact,
@@ -47,7 +48,8 @@ from .logs import (
 
 __all__ = [
     "ALL_REPLICAS", "LAST_OFFSET", "AskedFact", "AssignmentFact", "BatchFact", "BatchIdentity", "CommitFact",
-    "CommitToldFact", "ConfigsAlteredFact", "Fact", "FencedFact", "ForgottenFact", "JoinFact", "LeaderEpochFact",
+    "CommitToldFact", "ConfigsAlteredFact", "ConnectionKey", "Fact", "FencedFact", "ForgottenFact", "JoinFact",
+    "LeaderEpochFact",
     "LogBound", "Marker", "MemberEpochFact", "MemberFact", "OffsetToldFact", "OutOfRangeFact", "OwnedPartition",
     "OwnershipFact", "PartitionPlace", "PartitionsAddedFact", "ProducerFact", "ReadFact", "RecordsDeletedFact",
     "RequestFact", "Result", "SessionFact", "TopicToldFact", "TransactionEnd", "TransactionEndFact", "VersionsFact",

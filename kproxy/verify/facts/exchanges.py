@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 Result = Literal["ok", "failed", "open"]
+ConnectionKey = tuple[str, int, int]
+"""Address of a client, number of the connection, and number of the recording among several."""
 
 
 class PartitionPlace(NamedTuple):
@@ -26,18 +28,17 @@ class PartitionPlace(NamedTuple):
 class Witness:
     """Exchange as a finding names it.
 
-    `number`: of the exchange in its record, from 1 on, in the order in which exchanges came; 0: a request of kproxy's
-    own. `began`, `ended`: seconds since 1970 of the request's first and the response's last byte; `ended` is None
-    without a response. `connection`: the client's address, and kproxy's number of the connection. `altered`: what
-    passed at the client and at the broker were not the same bytes. `differs`: partitions of which other batches or
-    offsets passed there. `made_by_kproxy`: the response is a rule's. `server`: its address, where the record does not
-    tell of which cluster it is.
+    `number`: of the exchange in its record, from 1 on; 0 for a request of kproxy's own. `began`, `ended`: seconds since
+    1970 of the request's first and the response's last byte; `ended` is None without a response. `clock`: number of the
+    recording with this clock, 0 for one clock. `altered`: the bytes at the client and at the broker differ. `differs`:
+    partitions with other batches or offsets at the broker. `made_by_kproxy`: a rule made the response. `server`: its
+    address, if its cluster is unknown.
     """
 
     number: int
     began: float
     ended: float | None
-    connection: tuple[str, int]
+    connection: ConnectionKey
     client: str
     node: int | None
     api: str
@@ -49,6 +50,7 @@ class Witness:
     differs: frozenset[str] = frozenset()
     correlation_id: int = 0
     server: str = ""
+    clock: int = 0
 
     def before(self, other: Witness) -> bool:
         """Return True if this exchange was over when the other began: nothing else is known to be before."""
