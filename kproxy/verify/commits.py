@@ -39,7 +39,7 @@ MOST_PARTITIONS = 100_000
 MOST_BEYOND = 8  # commits beyond what was read, of one partition, that later writes may prove to be beyond the log
 MOST_PRODUCERS = 20_000
 MOST_PENDING = 256  # commits of one transaction
-MOST_DELETIONS = 64  # of one group, or of one topic in it
+MOST_DELETIONS = 16  # of one group, or of one topic in it
 MOST_INPUTS = 256  # groups with aborted input of one partition
 
 CommitKey = tuple[str, PartitionPlace]
@@ -146,6 +146,11 @@ def weight_of(known: CommittedOffsets) -> int:
     return 800 + 700 * commits + 900 * len(known.unexplained)
 
 
+def weight_of_group(group: CommittingGroup) -> int:
+    """Return the approximate size in bytes of a group's deletions."""
+    return 500 + 150 * len(group.deletions)
+
+
 class CommitsCheck(HistoryCheck):
     """Check of the commits of all groups, and of the input that transactions commit with them."""
 
@@ -159,8 +164,10 @@ class CommitsCheck(HistoryCheck):
         self.ends: RecentMap[PartitionPlace, KnownEnd] = self.recent(
             MOST_PARTITIONS, KnownEnd, lambda known: 500 + 2000 * len(known.beyond)
         )
-        self.groups: RecentMap[str, CommittingGroup] = self.recent(MOST_PARTITIONS, CommittingGroup)
-        self.group_topics: RecentMap[tuple[str, str], CommittingGroup] = self.recent(MOST_PARTITIONS, CommittingGroup)
+        self.groups: RecentMap[str, CommittingGroup] = self.recent(MOST_PARTITIONS, CommittingGroup, weight_of_group)
+        self.group_topics: RecentMap[tuple[str, str], CommittingGroup] = self.recent(
+            MOST_PARTITIONS, CommittingGroup, weight_of_group
+        )
         self.transactions: RecentMap[int, list[CommitFact]] = self.recent(
             MOST_PRODUCERS, list[CommitFact], lambda pending: 500 + 100 * len(pending)
         )

@@ -9,7 +9,7 @@ import pytest
 from kproxy.observe.exchange import Form, Frame
 from kproxy.verify import Verifier, VerifyTerms, acknowledged, stored_batches, verify
 from kproxy.verify.acknowledged import MOST_REFUSED_READS
-from kproxy.verify.commits import MOST_ABORTED, MOST_OPEN, MOST_PENDING, MOST_REPORTED, CommitsCheck
+from kproxy.verify.commits import MOST_ABORTED, MOST_DELETIONS, MOST_OPEN, MOST_PENDING, MOST_REPORTED, CommitsCheck
 from kproxy.verify.facts import BatchFact, BatchIdentity, PartitionPlace
 from kproxy.verify.groups import MOST_DOUBTED, BrokerGroupsCheck
 from kproxy.verify.offsets import KnownOffsets, OffsetIndex
@@ -21,7 +21,7 @@ from kproxy.verify.view import ViewVerifier
 from kproxy.wire.table.api_keys import FETCH, PRODUCE
 from tests.support.exchange_factory import Somebody
 from tests.verify.cases.coordinators import heartbeat
-from tests.verify.history import TOPIC, History, batch, clients_view
+from tests.verify.history import PRODUCER, TOPIC, History, batch, clients_view
 from tests.verify.model import Model
 
 
@@ -319,3 +319,19 @@ def test_gifts_of_one_members_partitions_are_bounded() -> None:
     (check,) = [one for one in clients_view(verifier).checks if isinstance(one, BrokerGroupsCheck)]
     assert len(check.members.entries["g", "m1"].doubted) == MOST_DOUBTED
     assert "for want of memory" in verdict.not_checked["two-owners"]
+
+
+def test_deletions_of_one_group_are_bounded() -> None:
+    """With more of them, each may explain an offset."""
+    history = History()
+    for number in range(2 * MOST_DELETIONS):
+        deleted = {"results": [{"group_id": "g", "error_code": 0}]}
+        history.add(1 + number, "DeleteGroups", 2, {"groups_names": ["g"]}, deleted, who=PRODUCER)
+    history.commit(60, 5)
+    history.told(61, -1)
+    verifier = Verifier(VerifyTerms(view="clients", complete=True))
+    for pair in history.pairs:
+        verifier.take(pair.front, pair.behind)
+    assert verifier.verdict().findings == []
+    (check,) = [one for one in clients_view(verifier).checks if isinstance(one, CommitsCheck)]
+    assert len(check.groups.entries["g"].deletions) == MOST_DELETIONS
