@@ -76,6 +76,7 @@ def test_both_sides_of_what_passed(captured: Any, tmp_path: Path) -> None:
     assert path.parent == tmp_path / "captures"
     assert path.stat().st_size == stopped["size"]
     client, broker = (list(read(path, side=side)) for side in ("client", "broker"))
+    assert all(seen.who.older for seen in (*client, *broker))  # type: ignore[attr-defined]
     for seen, topic in [*((one, "orders") for one in client), *((one, "prod.orders") for one in broker)]:
         assert seen.request_body and seen.request_body["topics"][0]["name"] == topic
         assert (seen.who.listener, seen.who.cluster, seen.who.client_address) == ("main", "main", host)
