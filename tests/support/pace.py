@@ -1,8 +1,8 @@
-"""Bounds of CPU time, for the machine that a test runs on as fast as it is at the moment.
+"""Limits of CPU time for tests with the marker `measured`, adapted to the present speed of the machine.
 
-A bound is written for a usual server of 2024 that does nothing else. A virtual machine on a busy host computes at half
-or a third of that, for seconds or for a day, and a bound would tell of its neighbours instead of the code. So what is
-over its bound is held against a piece of work of known length, measured in the same breath (docs/decisions/092).
+A limit is for a usual server of 2024 without other work. A virtual machine on a busy host has half or a third of that
+speed. So a time over its limit is compared with the time of a known piece of work, measured at the same moment
+(docs/decisions/092).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ TURNS = 20_000
 USUAL = 0.0023
 """Seconds of CPU that `TURNS` of the work below take on a usual server with nothing else to do (Python 3.11)."""
 MOST = 4.0
-"""A machine slower than this is none on which anything can be said about time."""
+"""Maximum factor: on a slower machine a time proves nothing."""
 TRIES = 5
 
 
@@ -24,7 +24,7 @@ class _Place:
 
 
 def work(turns: int) -> int:
-    """Do what sessions do most: look into a table, slice bytes, set an attribute, call."""
+    """Do the usual work of sessions: look up in a table, slice bytes, set an attribute, call."""
     table, data, place = {number: number for number in range(64)}, bytes(range(256)), _Place()
     for turn in range(turns):
         place.count += table[turn & 63] + len(data[turn & 127 : 200])
@@ -32,7 +32,7 @@ def work(turns: int) -> int:
 
 
 def slowness() -> float:
-    """Return how many times as long as usual this machine takes for a piece of work now, from 1 to `MOST`."""
+    """Return the factor by which this machine is slower than usual now, from 1 to `MOST`."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -48,5 +48,5 @@ def slowness() -> float:
 
 
 def within(seconds: float, bound: float) -> bool:
-    """Return True if so many seconds of CPU are no more than `bound` is on this machine now."""
+    """Return True if `seconds` of CPU time are within `bound`, multiplied by the slowness of this machine."""
     return seconds <= bound or seconds <= bound * slowness()
