@@ -100,7 +100,7 @@ async def test_admin_stream_of_a_vanished_client_ends(monkeypatch: pytest.Monkey
 async def test_admin_place_is_free_once_its_client_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client closes its idle connection, the only one that is allowed: its place does not wait for a timeout."""
     monkeypatch.setattr(live, "MOST_CONNECTIONS", 1)
-    monkeypatch.setattr(live.Config, "keep_alive_timeout", 1e6)
+    monkeypatch.setattr("hypercorn.config.Config.keep_alive_timeout", 1e6)
     async with serving() as port:
         async with await trio.open_tcp_stream("127.0.0.1", port) as first:
             assert (await said(first)).startswith(b"HTTP/1.1 200")

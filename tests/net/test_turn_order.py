@@ -213,6 +213,20 @@ def test_order_networks_that_regain_credit_delay_by_theirs(needs: int) -> None:
     assert max(waits) <= 200
 
 
+@pytest.mark.parametrize("needs", [100, 300])
+def test_order_first_place_goes_to_the_network_with_fewest_slices(needs: int) -> None:
+    """16 hostile networks wait for places with frames of 5 s. A frame of 0.5 to 1.5 s waits for one of these only."""
+    contest = Contest(16)
+    waits = []
+    for number in range(5):
+        for _ in range(6000 if number else 20_000):
+            for network in contest.hostile:
+                contest.attack(network, [1000], 3)
+            contest.step()
+        waits.append(contest.waits(needs))
+    assert max(waits) <= 2 * 1000 + 5 * needs, waits
+
+
 def test_order_network_without_credit_does_not_starve() -> None:
     """New networks with full credit come at every slice; a busy one has a slice in four."""
     order: Order[Work] = Order(lambda: 0.0)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
+from itertools import islice
 from time import monotonic
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -49,6 +50,7 @@ LEVELS = (
 )
 CREDIT = 20  # slices: a frame of 0.1 s
 REGAIN = 0.32  # seconds per slice of credit: 1.6 % of a core, less than one of 40 busy networks uses
+COMPARED = 64  # networks of which the one with the fewest slices gets a place
 BUSY_TURN = 4  # one in so many slices is for networks without credit, if there are some
 
 
@@ -93,10 +95,13 @@ Work = TypeVar("Work", bound=Waiting)
 
 
 class Places(Generic[Work]):
-    """Places of one level, and the work that waits for them. Networks that may have another place take turns."""
+    """Places of one level, and the work that waits for them.
 
-    def __init__(self, level: WorkLevel) -> None:
-        self.level = level
+    The first places go to networks with the fewest slices (`used`). For further places, networks take turns.
+    """
+
+    def __init__(self, level: WorkLevel, used: Callable[[str], int]) -> None:
+        self.level, self.used = level, used
         self.taken: Counter[str] = Counter()  # places by network
         self.total = 0
         self.lines: dict[str, deque[Work]] = {}  # waiting work by network
@@ -123,7 +128,8 @@ class Places(Generic[Work]):
         while True:
             networks = len(self.taken)
             if self.without and networks < self.level.networks:
-                network, _ = self.without.popitem(last=False)
+                network = min(islice(self.without, COMPARED), key=self.used)
+                del self.without[network]
             elif self.below and self.total - networks < self.level.more:
                 network, _ = self.below.popitem(last=False)
             else:
@@ -149,17 +155,18 @@ class Places(Generic[Work]):
 
 
 class NetworkTurns(Generic[Work]):
-    """Work of one network that has places, by level. `credit`: in slices, as of the time `seen`."""
+    """Work of one network that has places, by level. `credit`: in slices, as of the time `seen`. `used`: slices."""
 
-    __slots__ = ("credit", "last", "line", "seen", "works")
+    __slots__ = ("credit", "last", "line", "seen", "used", "works")
 
     def __init__(self, now: float) -> None:
         self.works: list[deque[Work]] = [deque() for _ in LEVELS]
-        self.last = 0  # level of its last slice
+        self.last = self.used = 0  # level of its last slice; slices
         self.credit, self.seen = float(CREDIT), now
         self.line: OrderedDict[str, NetworkTurns[Work]] | None = None  # in which it waits for a slice
 
     def spend(self, slices: int, now: float) -> None:
+        self.used += slices
         self.credit = max(-CREDIT, min(CREDIT, self.credit + (now - self.seen) / REGAIN) - slices)
         self.seen = now
 
@@ -181,10 +188,14 @@ class Order(Generic[Work]):
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.clock = clock
-        self.places: list[Places[Work]] = [Places(level) for level in LEVELS]
+        self.places: list[Places[Work]] = [Places(level, self.used) for level in LEVELS]
         self.networks: OrderedDict[str, NetworkTurns[Work]] = OrderedDict()  # last slice first
         self.lines: list[OrderedDict[str, NetworkTurns[Work]]] = [OrderedDict() for _ in range(CREDIT + 1)]  # by credit
         self.count = 0  # slices so far
+
+    def used(self, address: str) -> int:
+        network = self.networks.get(address)
+        return 0 if network is None else network.used
 
     def add(self, work: Work) -> None:
         """Let the work wait for its next slice, or for a place on the next level after the slices of its own."""
@@ -240,7 +251,7 @@ class Order(Generic[Work]):
             if now - network.seen < 2 * CREDIT * REGAIN:
                 break
             del self.networks[address]
-            if network.line is not None:
+            if network.line is not None or any(address in places.lines for places in self.places):
                 self.networks[address] = network
 
     def leave(self, work: Work) -> None:
