@@ -406,7 +406,7 @@ def a_list_without_a_response_of_a_member_that_was_fenced(history: History) -> N
     heartbeat(history, 1, "m1", [], [0], epoch=0)
     heartbeat(history, 60, "m2", [], [0], epoch=0, now=2)
     heartbeat(history, 61, "m1", [0], None, answered=False)
-    heartbeat(history, 62, "m2", [0], [0], epoch=2)
+    heartbeat(history, 62, "m2", None, [0], epoch=2)
 
 
 @lawful("two-owners")
