@@ -110,7 +110,7 @@ def test_nothing_is_proved_of_what_is_clean(verdicts: dict[str, Verdict], name: 
         told = f"{terms}:\n{report_text(verdict, name)}"
         assert "proved" not in {one.level for one in found}, told
         assert name not in EMPTY or found == [], told
-        assert name != "compacted" or bool(found) is not terms.endswith("told"), told
+        assert name != "compacted" or found == [], told  # the capture has the policy of the topic
 
 
 def test_what_acks_of_the_leader_lose_is_told_as_that(verdicts: dict[str, Verdict]) -> None:
