@@ -58,7 +58,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
 
     try:
         options = read_options(given)
-        baseline = Baseline() if options.baseline is None else Baseline.read(options.baseline)
+        baseline = Baseline.read(options.baseline, options.update)
         check_rules(given["rules"])
     except DocumentError as error:
         say(str(error), err=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -42,20 +43,20 @@ class ExploreOptions:
 
 
 def read_options(given: Mapping[str, Any]) -> ExploreOptions:
-    """Return the options from what was given, by the names of the command line; None for what was not. Raises
+    """Return the options by their names on the command line, where None is an option that was not given. Raises
     InputError."""
     known = {name: value for name, value in given.items() if value is not None}
     flags = {option.key: bool(known.get(option.key)) for option in OPTIONS if not option.metavar}
     numbers = {name: read_number(name, known[name]) for name in ("runs", "jobs", "depth") if name in known}
     read: dict[str, Any] = flags | numbers
     if numbers.get("jobs", 1) > MOST_JOBS:
-        raise InputError(f"jobs are {MOST_JOBS} at most, found {numbers['jobs']}")
+        raise InputError(f"jobs: expected {MOST_JOBS} at most, got {numbers['jobs']}")
     if "for" in known:
         read["seconds"] = read_time("for", known["for"])
     if "limit" in known:
         read["limit"] = read_time("limit", known["limit"])
         if read["limit"] < LEAST_LIMIT:
-            raise InputError(f"limit is at least {LEAST_LIMIT:g} s, found {read['limit']:g} s")
+            raise InputError(f"limit: expected at least {LEAST_LIMIT:g} s, got {read['limit']:g} s")
     if "faults" in known:
         read["classes"] = read_classes(known["faults"])
     if "only" in known:
@@ -64,36 +65,47 @@ def read_options(given: Mapping[str, Any]) -> ExploreOptions:
     if "baseline" in known:
         read["baseline"] = Path(known["baseline"])
     elif flags["update"]:
-        raise InputError("update writes the baseline, and there is none: name its file")
+        raise InputError("update: expected a file in baseline, got none")
     read["reports"] = tuple(Path(file) for file in known.get("report", ()))
     for file in read["reports"]:
         if file.suffix not in REPORTS:
-            raise InputError(f"a report ends in {' or '.join(REPORTS)}, found {file}")
+            raise InputError(f"report: expected a file name ending in {' or '.join(REPORTS)}, got {file}")
     return ExploreOptions(**read, seed=known.get("seed"))
 
 
 def read_number(name: str, value: object) -> int:
-    """Return a number from 1 on. Raises InputError, which names the option."""
+    """Return a positive integer. Raises InputError, which names the option."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InputError(f"{name} is a number from 1 on, found {value!r}")
+        raise InputError(f"{name}: expected a positive integer, got {value!r}")
     return value
 
 
 def read_time(name: str, text: str | float) -> float:
-    """Return a time in seconds. Raises InputError, which names the option."""
+    """Return a positive duration in seconds. Raises InputError, which names the option."""
     try:
-        return float(parse_duration(text))
-    except ValueError as error:
-        raise InputError(f"{name}: {error}") from None
+        seconds = float(parse_duration(text))
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < inf:
+        raise InputError(f"{name}: expected a time above 0 such as 60s or 2m, got {text!r}")
+    return seconds
 
 
 def read_classes(given: object) -> tuple[FaultClass, ...]:
-    """Return the classes of faults in a list such as `transient,fatal`. Raises InputError."""
+    """Return the fault classes in a list such as `transient,fatal`. Raises InputError."""
     words = given.split(",") if isinstance(given, str) else given
     if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
-        raise InputError(f"faults are a list such as transient,fatal, found {given!r}")
+        raise InputError(f"faults: expected a list such as transient,fatal, got {given!r}")
     named = [word.strip() for word in words if word.strip()]
     unknown = [word for word in named if word not in FAULT_CLASSES]
     if unknown or not named:
-        raise InputError(f"faults are of {', '.join(FAULT_CLASSES)}, found {', '.join(unknown) or 'none'}")
+        raise InputError(f"faults: expected {', '.join(FAULT_CLASSES)}, got {', '.join(unknown) or 'none'}")
     return tuple(one for one in FAULT_CLASSES if one in named)
+
+
+def read_patterns(given: object) -> tuple[str, ...]:
+    """Return the patterns of a marker's `ignore`: one text or a list. Raises InputError."""
+    patterns = (given,) if isinstance(given, str) else given
+    if not isinstance(patterns, list | tuple) or not all(isinstance(one, str) and one for one in patterns):
+        raise InputError(f'ignore: expected patterns such as ["TimeoutError: *"], got {given!r}')
+    return tuple(patterns)

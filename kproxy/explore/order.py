@@ -23,14 +23,14 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from math import prod
 from random import Random
 
 from kproxy.errors import InputError
-from kproxy.rules.select.match import text_test
+from kproxy.rules.select.match import is_pattern, text_test
 
 from .faults import DEFAULT_CLASSES, FaultTable, fault_table
 from .model import ExchangePlace, ExploredRun, FaultClass, FaultPlan, KnownFault, PlannedFault
@@ -246,20 +246,25 @@ def position(places: Sequence[ExchangePlace], wanted: ExchangePlace) -> int | No
 
 
 def place_filter(text: str) -> Callable[[ExchangePlace], bool]:
-    """Return a test for places from a text such as `api=Produce,client_id=app-*`; all lines must hold, and what a place
-    lacks does not. Raises InputError."""
+    """Return a test for places from a text such as `api=Produce,client_id=app-*`. A place passes if all parts hold; a
+    part does not hold if the place lacks its selector. Raises InputError."""
     if not isinstance(text, str):  # of a test's marker
-        raise InputError(f"only is a text such as api=Produce, found {text!r}")
+        raise InputError(f"only: expected a text such as api=Produce, got {text!r}")
     tests = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, sign, pattern = part.partition("=")
-        names: Collection[str] = ("api", *SELECTORS)
-        if not sign or name not in names or not pattern:
-            raise InputError(f'"{part}" is no selector of places, expected NAME=TEXT with one of {", ".join(names)}')
+        if not sign or name not in ("api", *SELECTORS) or not pattern:
+            raise InputError(f"only: expected NAME=TEXT with one of api, {', '.join(SELECTORS)}, got {part!r}")
         try:
-            tests.append((name, text_test(pattern)))
+            test = text_test(pattern)
         except ValueError as error:
-            raise InputError(f'"{part}": {error}') from None
+            raise InputError(f"only: expected a pattern, got {part!r}: {error}") from None
+        apis = fault_table().by_api
+        if name == "api" and not any(map(test, apis)):
+            raise InputError(f"only: expected an API that has faults ({', '.join(sorted(apis))}), got {pattern!r}")
+        if name == "partition" and not is_pattern(pattern) and not pattern.isdecimal():
+            raise InputError(f"only: expected a number as partition, got {pattern!r}")
+        tests.append((name, test))
     return lambda place: all(
         getattr(place, name) is not None and test(str(getattr(place, name))) for name, test in tests
     )

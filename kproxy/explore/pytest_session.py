@@ -25,7 +25,7 @@ from kproxy.testing.pytest_plugin import MOCKS, seed_of_test
 from .exploring import ExploredTest, explore_test, packed_exploration, unpacked_exploration, write_reports
 from .judge import KnownFailures
 from .option_table import OPTIONS
-from .options import ExploreOptions, read_options
+from .options import ExploreOptions, read_options, read_patterns
 from .report.baseline import Baseline
 from .report.text import report_lines
 from .result import Exploration
@@ -53,7 +53,7 @@ class ExploredSession:
         self.given: Mapping[str, Any] = given | {"seed": config.getoption("--kproxy-seed")}
         try:
             self.options = options_of_tests(self.given)
-            self.baseline = Baseline.read(self.options.baseline) if self.options.baseline is not None else Baseline()
+            self.baseline = Baseline.read(self.options.baseline, self.options.update)
         except InputError as error:
             raise pytest.UsageError(f"--kproxy-explore: {error}") from None
         self.explorations: list[Exploration] = []
@@ -61,12 +61,20 @@ class ExploredSession:
 
     # ---- hooks of pytest
 
+    @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Take the limits of other plugins off the tests that are explored: a run has one of its own."""
-        if self.config.pluginmanager.hasplugin("timeout"):
-            for item in items:
-                if is_explored(item):
-                    item.add_marker(pytest.mark.timeout(0), append=False)
+        """Check the markers of explored tests before the first run, and remove time limits of other plugins from them,
+        since each run has a limit of its own."""
+        has_timeout = self.config.pluginmanager.hasplugin("timeout")
+        for item in filter(is_explored, items):
+            if has_timeout:
+                item.add_marker(pytest.mark.timeout(0), append=False)
+            if hasattr(self.config, "workerinput"):  # an error in a worker's collection has no text: the test fails
+                continue
+            try:
+                options_of_tests({**self.given, **marked(item)})
+            except InputError as error:
+                raise pytest.UsageError(f"{item.nodeid}: {error}") from None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
@@ -163,11 +171,11 @@ class ExploredSession:
         )  # fmt: skip
 
     def known(self, item: pytest.Item, options: ExploreOptions) -> KnownFailures:
-        """Return the failures of a test that are no news."""
+        """Return the known failures of a test: those in the baseline and the marker's `ignore`."""
         marker = item.get_closest_marker(MARKER)
-        ignored = marker.kwargs.get("ignore", ()) if marker is not None else ()
+        ignored = read_patterns(marker.kwargs.get("ignore", ())) if marker is not None else ()
         known = frozenset() if options.update else self.baseline.known(item.nodeid)
-        return KnownFailures(known, (ignored,) if isinstance(ignored, str) else tuple(map(str, ignored)))
+        return KnownFailures(known, ignored)
 
     def tell(self, text: str) -> None:
         """Print what is going on, if that is wanted."""
@@ -178,10 +186,10 @@ class ExploredSession:
 
 
 def options_of_tests(given: Mapping[str, Any]) -> ExploreOptions:
-    """Return the options for tests, of which none can be killed and started again. Raises InputError."""
+    """Return the options for tests. Tests have no faults of the class crash. Raises InputError."""
     options = read_options(given)
     if "crash" in options.classes:
-        raise InputError("faults of the class crash are for programs, which are started again: kproxy explore -- CMD")
+        raise InputError("faults: expected transient, fatal, lies, got crash, which needs kproxy explore -- CMD")
     return options
 
 
@@ -225,12 +233,15 @@ def replay_line(item: pytest.Item, rules: Iterable[str]) -> str:
 
 
 def marked(item: pytest.Item) -> dict[str, Any]:
-    """Return the options that a test's marker gives. Raises InputError."""
+    """Return the options of a test's marker. Raises InputError."""
     marker = item.get_closest_marker(MARKER)
     if marker is None:
         return {}
-    if marker.args or not marker.kwargs.keys() <= OF_MARKER:
-        raise InputError(f"@pytest.mark.{MARKER} has {', '.join(sorted(OF_MARKER))}, each with its name")
+    unknown = [*map(repr, marker.args), *sorted(marker.kwargs.keys() - OF_MARKER)]
+    if unknown:
+        names = ", ".join(sorted(OF_MARKER))
+        raise InputError(f"@pytest.mark.{MARKER}: expected the keywords {names}, got {', '.join(unknown)}")
+    read_patterns(marker.kwargs.get("ignore", ()))
     return {name: value for name, value in marker.kwargs.items() if name != "ignore"}
 
 

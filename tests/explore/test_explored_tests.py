@@ -99,16 +99,30 @@ def test_tests_that_cannot_be_explored(explorations: Explorations) -> None:
     @pytest.mark.skip(reason="not today")
     def test_skipped(kproxy):
         pass
-
-    @pytest.mark.kproxy_explore(nonsense=1)
-    def test_marked_badly(kproxy):
-        pass
     """)  # fmt: skip
     told = explorations.explore("test_unfit.py")
 
-    assert told.code == 1 and "2 failed, 1 skipped" in told.text, told.text
+    assert told.code == 1 and "1 failed, 1 skipped" in told.text, told.text
     assert "the test fails (2 of 2 runs without faults: AssertionError: assert 1 == 2" in told.text
-    assert "has faults, ignore, only, runs" in told.text
+
+
+def test_marker_with_wrong_value_fails_before_any_run(explorations: Explorations) -> None:
+    explorations.write("test_marked.py", """
+    import pathlib
+    import pytest
+
+    def test_first(kproxy):
+        pathlib.Path("ran").touch()
+
+    @pytest.mark.kproxy_explore(only="api=Produze")
+    def test_marked_badly(kproxy):
+        pass
+    """)  # fmt: skip
+    told = explorations.explore("test_marked.py")
+
+    assert told.code == pytest.ExitCode.USAGE_ERROR, told.text
+    assert "test_marked.py::test_marked_badly: only: expected an API that has faults" in told.text
+    assert not (explorations.folder / "ran").exists()
 
 
 @LONG

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from kproxy.cli.explore import command, replay_line
 from kproxy.errors import InputError
@@ -14,9 +17,9 @@ from kproxy.explore.faults import fault_table
 from kproxy.explore.judge import FailureSignature, KnownFailures, plain_message
 from kproxy.explore.model import ExchangePlace, FaultPlan, PlannedFault
 from kproxy.explore.option_table import OPTIONS
-from kproxy.explore.options import ExploreOptions, read_options
+from kproxy.explore.options import ExploreOptions, read_options, read_patterns
 from kproxy.explore.plan import faults_of_files, rule_file
-from kproxy.explore.pytest_session import options_of_tests
+from kproxy.explore.pytest_session import marked, options_of_tests
 from kproxy.explore.report.baseline import Baseline
 from kproxy.explore.result import Exploration
 
@@ -24,26 +27,76 @@ from kproxy.explore.result import Exploration
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"faults": "nice"}, "faults are of transient, fatal, crash, lies, found nice"),
-        ({"faults": ""}, "found none"),
-        ({"for": "soon"}, "for: a duration is wanted"),
-        ({"limit": "1ms"}, "limit is at least"),
-        ({"only": "colour=red"}, "is no selector of places"),
-        ({"report": ["x.txt"]}, "a report ends in"),
-        ({"jobs": 0}, "jobs is a number from 1 on"),
-        ({"jobs": 100_000}, "jobs are 200 at most, found 100000"),
-        ({"runs": "50"}, "runs is a number from 1 on, found '50'"),
-        ({"depth": True}, "depth is a number from 1 on, found True"),
-        ({"faults": 5}, "faults are a list such as transient,fatal, found 5"),
-        ({"faults": [5]}, "faults are a list"),
-        ({"only": ["api=Produce"]}, "only is a text such as api=Produce"),
-        ({"update": True}, "update writes the baseline"),
+        ({"faults": "nice"}, "faults: expected transient, fatal, crash, lies, got nice"),
+        ({"faults": ""}, "faults: expected transient, fatal, crash, lies, got none"),
+        ({"faults": 5}, "faults: expected a list such as transient,fatal, got 5"),
+        ({"faults": [5]}, "faults: expected a list such as transient,fatal, got [5]"),
+        ({"for": "soon"}, "for: expected a time above 0 such as 60s or 2m, got 'soon'"),
+        ({"for": "0s"}, "for: expected a time above 0 such as 60s or 2m, got '0s'"),
+        ({"limit": "1ms"}, "limit: expected at least 0.1 s, got 0.001 s"),
+        ({"only": "colour=red"}, "only: expected NAME=TEXT with one of api, client_id,"),
+        ({"only": "api"}, "client_software, topic, partition, group, transactional_id, got 'api'"),
+        ({"only": "api="}, "got 'api='"),
+        ({"only": "=x"}, "got '=x'"),
+        ({"only": "api=Produze"}, "got 'Produze'"),
+        ({"only": "topic=a,api=Prod"}, "only: expected an API that has faults (AddOffsetsToTxn,"),
+        ({"only": "api=produce*"}, "got 'produce*'"),
+        ({"only": "api=/Prod/"}, "got '/Prod/'"),
+        ({"only": "client_id=/(/"}, "only: expected a pattern, got 'client_id=/(/'"),
+        ({"only": "partition=one"}, "only: expected a number as partition, got 'one'"),
+        ({"only": ["api=Produce"]}, "only: expected a text such as api=Produce, got ['api=Produce']"),
+        ({"report": ["x.txt"]}, "report: expected a file name ending in .json or .html, got x.txt"),
+        ({"jobs": 0}, "jobs: expected a positive integer, got 0"),
+        ({"jobs": 100_000}, "jobs: expected 200 at most, got 100000"),
+        ({"runs": "50"}, "runs: expected a positive integer, got '50'"),
+        ({"depth": True}, "depth: expected a positive integer, got True"),
+        ({"update": True}, "update: expected a file in baseline, got none"),
     ],
 )
-def test_options_that_are_wrong(given: dict[str, Any], said: str) -> None:
-    """They are refused before anything runs."""
-    with pytest.raises(InputError, match=said):
+def test_read_options_with_wrong_value_raises(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=re.escape(said)):
         read_options(given)
+
+
+@pytest.mark.parametrize("only", ["api=Produce", "api=Prod*,partition=0", "api=/(Produce|Fetch)/", "partition=*", ""])
+def test_read_options_with_known_places_accepts_them(only: str) -> None:
+    assert read_options({"only": only}).only == only
+
+
+@pytest.mark.parametrize("given", [5, None, [5], ["TimeoutError: *", ""], {"a": 1}])
+def test_read_patterns_with_wrong_value_raises(given: object) -> None:
+    with pytest.raises(
+        InputError, match=re.escape(f'ignore: expected patterns such as ["TimeoutError: *"], got {given}')
+    ):
+        read_patterns(given)
+
+
+def test_read_patterns_with_text_or_list_returns_tuple() -> None:
+    assert read_patterns("a*") == ("a*",) and read_patterns(["a", "b"]) == ("a", "b") and read_patterns(()) == ()
+
+
+@pytest.mark.parametrize(
+    ("mark", "said"),
+    [
+        (pytest.mark.kproxy_explore(nonsense=1), "the keywords faults, ignore, only, runs, got nonsense"),
+        (pytest.mark.kproxy_explore(50), "the keywords faults, ignore, only, runs, got 50"),
+        (pytest.mark.kproxy_explore(ignore=5), "ignore: expected patterns"),
+    ],
+)
+def test_marked_with_wrong_argument_raises(mark: pytest.MarkDecorator, said: str) -> None:
+    item: Any = SimpleNamespace(get_closest_marker=lambda name: mark.mark)
+    with pytest.raises(InputError, match=said):
+        marked(item)
+
+
+def test_command_with_wrong_option_exits_before_any_run(tmp_path: Path) -> None:
+    missing = str(tmp_path / "known.json")
+    for words, said in (
+        (["--only", "api=Produze"], "expected an API that has faults"),
+        (["--baseline", missing], "baseline: expected an existing file, or the option update"),
+    ):
+        told = CliRunner().invoke(command, [*words, "--", "false"])
+        assert told.exit_code == 2 and said in " ".join(told.output.split()), told.output
 
 
 def test_tests_cannot_be_killed() -> None:

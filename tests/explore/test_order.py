@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from kproxy.errors import InputError
 from kproxy.explore import order as order_module
 from kproxy.explore.model import ExchangePlace, FaultPlan, PlaceMark, PlannedFault, StepCounters
-from kproxy.explore.order import OrderSettings, PlanOrder, followers, place_filter
+from kproxy.explore.order import OrderSettings, PlanOrder, followers
 from kproxy.explore.places import FIRST_RANK, LearnedPlaces, common_places, places_of, ranks_of
 from tests.explore.made_up import COPY, TABLE, exchange, made_run, plan, planned, produce, retried, stable
 
@@ -80,13 +79,6 @@ def test_classes_and_places_are_chosen() -> None:
     assert {one.steps[0].fault.kind_of for one in taken(new_order(classes=("fatal",)))} == {"fatal"}
     assert {one.steps[0].place.api for one in taken(new_order(only="api=Offset*, client_id=app"))} == {"OffsetCommit"}
     assert taken(new_order(only="client_id=other")) == []
-
-
-@pytest.mark.parametrize("text", ["api", "api=", "colour=red", "=x", "api=/(/"])
-def test_a_wrong_filter_is_an_input_error(text: str) -> None:
-    """What is no selector is said, with what is."""
-    with pytest.raises(InputError, match=r"selector|expression"):
-        place_filter(text)
 
 
 def test_the_mock_gets_no_lost_answers_of_idempotent_producers() -> None:

@@ -263,9 +263,12 @@ def test_a_failure_that_is_the_test_s_own_is_not_in_the_baseline() -> None:
     assert Baseline().updated([result]).failures == {}
 
 
-def test_no_baseline_is_an_empty_one(tmp_path: Path) -> None:
-    """The first run in CI has none."""
-    assert Baseline.read(tmp_path / "none.json").failures == {}
+def test_baseline_of_missing_file_is_empty_only_for_update(tmp_path: Path) -> None:
+    missing = tmp_path / "none.json"
+    with pytest.raises(InputError, match=r"expected an existing file, or the option update, got .*none\.json"):
+        Baseline.read(missing)
+    assert Baseline.read(missing, update=True).failures == {}
+    assert Baseline.read(None).failures == {}
 
 
 @pytest.mark.parametrize(
@@ -278,6 +281,7 @@ def test_no_baseline_is_an_empty_one(tmp_path: Path) -> None:
         '{"schema": "other/1", "failures": []}',
         '{"schema": "kproxy.explore.baseline/1", "failures": [1]}',
         '{"schema": "kproxy.explore.baseline/1", "failures": [{"test": "t", "plan": "", "signature": {}}]}',
+        '{"schema": "kproxy.explore.baseline/1", "failures": [{"test": "", "plan": "", "signature": {"outcome": ""}}]}',
     ],
 )
 def test_a_wrong_baseline_is_an_input_error(tmp_path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Baseline of known failures: a JSON file of signatures and plans, sorted, so that a change of it reads well."""
+"""Baseline of known failures: a JSON file of signatures and plans, sorted so that diffs are short."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kproxy.errors import InputError
-from kproxy.explore.judge import FailureSignature
+from kproxy.explore.judge import FINDINGS, FailureSignature
 from kproxy.explore.plan import plan_text
 from kproxy.explore.result import Exploration
 
@@ -24,18 +24,22 @@ class Baseline:
         self.failures = {(one["test"], one["signature"]): one for one in failures}
 
     @classmethod
-    def read(cls, path: Path) -> Baseline:
-        """Return the baseline in a file; an empty one where there is no file. Raises InputError."""
-        try:
-            data = path.read_bytes()[: LARGEST + 1]
-        except FileNotFoundError:
+    def read(cls, path: Path | None, update: bool = False) -> Baseline:
+        """Return the baseline in a file, or an empty one for None. A missing file is an empty baseline if `update` will
+        write it. Raises InputError."""
+        if path is None or (update and not path.exists()):
             return cls()
+        try:
+            with path.open("rb") as file:
+                data = file.read(LARGEST + 1)
+        except FileNotFoundError:
+            raise InputError(f"baseline: expected an existing file, or the option update, got {path}") from None
         except OSError as error:
             raise InputError(f"{path}: the baseline cannot be read: {error.strerror or error}") from None
         try:
             document = json.loads(data)
             if document["schema"] != SCHEMA:
-                raise ValueError(f"its schema is {document['schema']!r}, expected {SCHEMA!r}")
+                raise ValueError(f"expected schema {SCHEMA!r}, got {document['schema']!r}")
             failures = [
                 {"test": str(one["test"]), "plan": str(one["plan"]), "signature": signature_from(one["signature"])}
                 for one in document["failures"]
@@ -84,7 +88,9 @@ def plain_signature(signature: FailureSignature) -> dict[str, Any]:
 
 
 def signature_from(fields: dict[str, Any]) -> FailureSignature:
-    """Return the signature with these fields. Raises KeyError and TypeError for others."""
+    """Return the signature with these fields. Raises KeyError, TypeError and ValueError for others."""
+    if fields["outcome"] not in FINDINGS:
+        raise ValueError(f"expected outcome {', '.join(sorted(FINDINGS))}, got {fields['outcome']!r}")
     texts = {name: str(fields.get(name, "")) for name in ("type", "message", "where")}
     checks, cause = (tuple(map(str, fields.get(name, ()))) for name in ("checks", "cause"))
     return FailureSignature(fields["outcome"], checks=checks, cause=cause, **texts)
