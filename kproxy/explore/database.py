@@ -7,11 +7,12 @@ A disk that is full costs the exploration its memory, not its result: the reason
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
@@ -20,7 +21,7 @@ from kproxy.errors import InputError
 
 from .judge import FailureSignature
 from .model import FaultPlan, dumps, loads
-from .plan import rule_bytes
+from .plan import plan_rules, plan_text, rule_bytes
 
 FOLDER = Path(".kproxy/explored")
 MOST_KEPT = 50
@@ -104,9 +105,14 @@ class FindingStore:
 def save_rules(
     folder: Path, test: str, signature: FailureSignature, plan: FaultPlan, notes: Iterable[str], drip: bool = False
 ) -> Path:
-    """Write the rules of a finding into a file, and return its path. `drip`: as of `plan_rules`. Raises OSError."""
+    """Write the rules of a finding into a file, and return its path. `drip`: as of `plan_rules`. Raises OSError.
+
+    The name has the test, the places and the faults in readable form, cut and simplified. A digest of the full test
+    name, the signature and the rules makes names unique, and the same in each exploration.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{short_stem(test)}-{signature.short}.yaml"
+    identity = json.dumps([test, astuple(signature), plan_rules(plan, drip)], sort_keys=True)
+    path = folder / f"{short_stem(test)}-{slug(plan_text(plan))}-{sha256(identity.encode()).hexdigest()[:8]}.yaml"
     write_whole(path, rule_bytes(plan, notes, drip))
     return path
 
@@ -124,11 +130,16 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def file_stem(test: str) -> str:
-    """Return a name for the folder of a test: readable, legal everywhere, and no other test's."""
+    """Return the folder name of a test: readable, accepted by all systems, and unique."""
     return f"{short_stem(test)}-{sha256(test.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
 def short_stem(test: str) -> str:
-    """Return what can be read of a test's name in the name of a file."""
-    last = test.rsplit("::", 1)[-1]
-    return re.sub("[^A-Za-z0-9_]+", "-", last).strip("-")[:LONGEST_STEM] or "test"
+    """Return the name of a test without its module as a part of a file name, parameters included."""
+    name, bracket, parameters = test.partition("[")
+    return slug(name.rsplit("::", 1)[-1] + bracket + parameters) or "test"
+
+
+def slug(text: str) -> str:
+    """Return a text as a part of a file name that all systems accept, of at most LONGEST_STEM characters."""
+    return re.sub("[^A-Za-z0-9_]+", "-", text).strip("-")[:LONGEST_STEM].strip("-")

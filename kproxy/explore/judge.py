@@ -41,9 +41,9 @@ class FailureSignature:
 
     @property
     def short(self) -> str:
-        """Return four hexadecimal digits that distinguish it from others of the same test."""
+        """Return eight hexadecimal digits that distinguish it from others of the same test."""
         text = "\0".join((self.outcome, self.type, self.message, self.where, *self.checks, *self.cause))
-        return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:4]
+        return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
     @property
     def failure(self) -> FailureSignature:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
@@ -158,8 +160,35 @@ def test_tests_have_folders_of_their_own() -> None:
 def test_saved_rules_can_be_loaded(tmp_path: Path) -> None:
     """A rule file has notes, and rules that load."""
     path = save_rules(tmp_path / "rules", "a.py::test_copy[1]", kept().signature, LOST, ["found\nhere", "\x1b[31m"])
-    assert path.name == f"test_copy-1-{kept().signature.short}.yaml"
+    assert re.fullmatch(r"test_copy-1-Produce-1-out-0-of-app-the-answer-is-lost-[0-9a-f]{8}\.yaml", path.name)
     text = path.read_text()
     assert "\x1b" not in text
     assert len(read_document(Source.open(path)).parsed_rules) == 1
     assert read_document(Source("again", text)).parsed_rules[0].raw["when"] == {"nth": 1, "counts": "all"}
+
+
+def test_save_rules_keeps_findings_apart_and_names_stable(tmp_path: Path) -> None:
+    """Tests, places, faults and failures with the same readable names, also after cutting, get own files."""
+    produce, commit = stable(COPY)[1], stable(COPY)[2]
+    long = "x" * 300
+    tests = [
+        "a/test_a.py::test_copy", "b/test_a.py::test_copy", "a/test_b.py::test_copy", "a/test_a.py::TestX::test_copy",
+        *(f"t.py::test_copy[{name}]" for name in ("1", "(1)", "a/b", "a::b", "ä", "ö", "\ud800", "A", "a", "..", "")),
+        f"t.py::{long}", f"t.py::{long}y", f"t.py::test[{long}-1]", f"t.py::test[{long}-2]",
+    ]  # fmt: skip
+    plans = [
+        LOST, plan(planned("Produce", "never arrives", produce)), plan(planned("OffsetCommit", "answer lost", commit)),
+        plan(planned("Produce", "answer lost", replace(produce, topic=long))),
+        plan(planned("Produce", "answer lost", replace(produce, topic=f"{long}y"))),
+    ]  # fmt: skip
+    failures = [FailureSignature("failed", "AssertionError", f"lost {number}") for number in range(300)]
+    findings = [
+        *((test, failures[0], one) for test in tests for one in plans),
+        *((tests[0], failure, LOST) for failure in failures[1:]),
+    ]
+    names = [save_rules(tmp_path, *one, ()).name for one in findings]
+    assert len({name.lower() for name in names}) == len(findings)
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]+\.yaml", name) and len(name) <= 150 for name in names)
+    assert [save_rules(tmp_path, *one, ()).name for one in findings[:50]] == names[:50]
+    assert save_rules(tmp_path, tests[0], failures[0], LOST, (), drip=True).name not in names
+    assert save_rules(tmp_path, tests[0], failures[0], LOST, ["a note"]).name == names[0]
