@@ -124,7 +124,6 @@ class CapturedConnection:
     """Number of the recording among several that are read together, or 0."""
 
     def take_note(self, note: Mapping[str, Any]) -> None:
-        """Set the fields that a note has."""
         self.older = note.get("older", self.older)
         for name in NOTED_FIELDS:
             if name in note:

@@ -57,7 +57,6 @@ class Framer:
         self.first = 0.0
 
     def receive(self, piece: StreamPiece) -> list[CutFrame]:
-        """Return the frames that a piece of the stream completes."""
         data, missing, time = piece
         length = len(data) - LENGTH
         plain = not (self.left or self.lost or missing or self.prefix) and 0 <= length <= self.most

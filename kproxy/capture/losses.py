@@ -94,7 +94,6 @@ def summed(parts: Iterable[dict[str, object]], name: str) -> dict[str, int]:
 
 
 def shown(counts: dict[str, int]) -> str:
-    """Return counts by API as text."""
     return ", ".join(f"{count} {api}" for api, count in sorted(counts.items()))
 
 

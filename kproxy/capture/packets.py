@@ -83,7 +83,6 @@ class Conversation:
             self.next[side] = (self.next[side] + bool(flags & SYN)) & 0xFFFFFFFF
 
     def close(self, time: float) -> Iterator[bytes]:
-        """Yield the packets with which both sides end the connection."""
         for side in (0, 1):
             yield self._packet(side, FIN | ACK, b"", 0, time, "")
             self.next[side] = (self.next[side] + 1) & 0xFFFFFFFF

@@ -44,7 +44,6 @@ def options(given: BlockOptions) -> bytes:
 
 
 def section(application: str, comments: Sequence[str] = ()) -> bytes:
-    """Return the block that begins a file."""
     given = [(APPLICATION, application.encode()), *((COMMENT, one.encode()) for one in comments)]
     return block(SECTION, pack("<IHHq", BYTE_ORDER, 1, 0, -1) + options(given))
 
@@ -68,7 +67,6 @@ def packet(number: int, time: float, data: bytes, length: int, comment: str = ""
 
 
 def host_name(address: bytes, name: str) -> bytes:
-    """Return the block that gives an IPv4 address a name."""
     value = address + name.encode() + b"\0"
     return block(NAMES, pack("<HH", 1, len(value)) + value + _ENDS[len(value) & 3] + b"\0\0\0\0")
 

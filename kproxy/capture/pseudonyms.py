@@ -23,7 +23,6 @@ class Pseudonyms:
         return NAMED[kind](self, text)
 
     def client(self, text: str) -> str:
-        """Return the pseudonym of a client id."""
         return self._numbered("client", text)
 
     def member(self, text: str) -> str:

@@ -71,7 +71,6 @@ class CaptureCounts:
     ended: float | None = None
 
     def add(self, connection: TcpConnection) -> None:
-        """Add the counts of a connection that is over."""
         exchanges = connection.exchanges
         self.older += connection.who.older and bool(exchanges.apis or exchanges.earlier)
         self.earlier += exchanges.earlier
@@ -184,7 +183,6 @@ class Capture:
         return ended is not None and time - ended < LINGER
 
     def _syn(self, segment: Segment, there: FlowKey, back: FlowKey, packet: Packet) -> None:
-        """Open a connection by either half of its handshake."""
         side = 1 if segment.flags & ACK else 0
         key, other = (back, there) if side else (there, back)
         connection = self.open.get(key)

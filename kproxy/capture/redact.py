@@ -63,7 +63,6 @@ class Redaction:
     """Frames that were cut, since they were not whole or could not be read."""
 
     def exchange(self, seen: ObservedExchange) -> ObservedExchange:
-        """Return the exchange as it may be shown."""
         self.exchanges += 1
         request, response = seen.request, seen.response
         return replace(
@@ -76,7 +75,6 @@ class Redaction:
         )
 
     def who(self, seen: ObservedExchange) -> CapturedConnection:
-        """Return the connection under other names."""
         who = seen.who
         assert isinstance(who, CapturedConnection), "the reader made it"
         names = self.names
@@ -186,7 +184,6 @@ class Redaction:
         return end
 
     def _header(self, seen: ObservedExchange, header: bytes) -> bytes:
-        """Return a request's header with the client id's pseudonym."""
         assert self.names is not None
         at = CLIENT_ID_AT
         length = int.from_bytes(header[at : at + 2], "big", signed=True)

@@ -41,7 +41,6 @@ class StreamDirection:
         self.gaps = self.lost = 0
 
     def begin(self, sequence: int) -> None:
-        """Begin the stream behind the SYN with this sequence number."""
         self.next = (sequence + 1) % WHOLE
 
     def receive(self, sequence: int, data: bytes, size: int, time: float) -> Iterable[StreamPiece]:

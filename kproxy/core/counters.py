@@ -34,7 +34,6 @@ class Histogram:
         self.total += seconds * times
 
     def merge(self, other: Histogram) -> None:
-        """Add the counts of another histogram with the same bounds."""
         self.buckets = [mine + its for mine, its in zip(self.buckets, other.buckets, strict=True)]
         self.total += other.total
 

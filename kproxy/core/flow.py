@@ -43,7 +43,6 @@ class Timers:
         self.arm()
 
     def cancel(self) -> None:
-        """Call none of the functions that are not due yet."""
         self.calls.clear()
 
     def arm(self) -> None:
@@ -65,7 +64,6 @@ class FlowControl:
         self.incomplete_since: float | None = None
 
     def pause(self, side: int, reason: str) -> None:
-        """Read nothing from this side until the reason is gone."""
         if not self.paused[side]:
             self.commands.append(Pause(side))
         self.set_reasons(side, self.paused[side] | {reason})

@@ -179,7 +179,6 @@ class Area:
         self.drop_if_unused(share)
 
     def put(self, ticket: Ticket) -> None:
-        """Have the frame wait in the line of its network."""
         share = ticket.share
         heappush(share.line, ticket)
         self.queued += 1
@@ -206,7 +205,6 @@ class Area:
         return heappop(share.line)
 
     def cancel(self, ticket: Ticket) -> None:
-        """Take a ticket out of its line whose connection ended."""
         share = ticket.share
         was_head = share.head() is ticket
         ticket.lane = None

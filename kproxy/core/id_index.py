@@ -33,7 +33,6 @@ class IdIndex:
         self.last: QueueEntry | None = None
 
     def count(self, queue: deque[Any], wanted: int) -> int:
-        """Return how many entries have this id."""
         self.follow(queue)
         return len(self.numbers.get(wanted, ()))
 

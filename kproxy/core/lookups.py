@@ -66,7 +66,6 @@ class Lookups:
         self.topics_came = self.session.has_pending = True  # not now: what stands before it has not left yet
 
     def learn_all(self, frame: bytes, now: float) -> None:
-        """Learn from the response about all topics."""
         remember_topics(self.session.context.cluster_memory, frame, now, self.session.counters)
         self.topics_came = self.session.has_pending = True
 

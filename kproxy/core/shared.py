@@ -41,7 +41,6 @@ class CircleMark:
         self.on_return: Callable[[str], object] = lambda cluster: None
 
     def client_id(self, cluster: bytes) -> bytes:
-        """Return the client id of questions to that cluster."""
         proof = hmac.digest(self.instance.encode(), cluster, "sha256").hex()[:PROOF]
         return PREFIX + proof.encode() + b"-" + cluster
 

@@ -92,7 +92,6 @@ class Step:
         return self
 
     def count_in(self, tally: ApiTally) -> None:
-        """Count frames in this tally from now on."""
         self.tally, self.latency = tally, tally.latency
 
     @property

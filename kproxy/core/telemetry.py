@@ -103,7 +103,6 @@ class TelemetryTerms:
     new_id: Callable[[], UUID] = uuid4
 
     def use(self, interval: float, metrics: Sequence[str]) -> None:
-        """Ask for something else from now on."""
         self.interval, self.metrics = interval, metrics
 
     @property
@@ -153,7 +152,6 @@ class TelemetryGateway:
         return mode == "always" or (mode == "auto" and not self.broker_serves)
 
     def see_versions(self, listed: frozenset[int]) -> None:
-        """Take note which of the two APIs the broker lists."""
         self.broker_serves = listed >= TELEMETRY
 
     def answer(self, step: Step, frame: RequestView) -> bytes | None:

@@ -26,7 +26,6 @@ CONSTANTS = {"specversion": "1.0", "datacontenttype": "application/json"}
 
 
 def json_schema(event_type: EventType) -> dict[str, Any]:
-    """Return the JSON Schema of the lines of this type."""
     envelope = {column.name: column_schema(column) for column in ENVELOPE}
     envelope["datacontenttype"] = {"type": "string", "description": "CloudEvents: what `data` is"}
     for name, value in CONSTANTS.items():

@@ -381,7 +381,6 @@ class Explorer:
             finding.file = str(path)
 
     def remember(self, finding: FaultFinding) -> None:
-        """Keep a finding for the next exploration."""
         if self.store is not None:
             problem = self.store.save(KeptFinding(finding.smallest, finding.signature, self.wall()))
             if problem and problem not in self.result.notes:

@@ -105,5 +105,4 @@ def packed_exploration(result: Exploration) -> str:
 
 
 def unpacked_exploration(text: str) -> Exploration:
-    """Return the exploration that another process has packed."""
     return loads(text, Exploration)

@@ -33,7 +33,6 @@ class FaultTable:
 
     @property
     def all(self) -> Iterator[KnownFault]:
-        """Yield every fault of every API."""
         for faults in self.by_api.values():
             yield from faults
 
@@ -55,7 +54,6 @@ class FaultTable:
 
 @cache
 def fault_table() -> FaultTable:
-    """Return the table that comes with kproxy."""
     return FaultTable(read_yaml(TABLE))
 
 

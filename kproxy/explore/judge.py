@@ -97,7 +97,6 @@ def judge(run: ExploredRun, slow_after: float = float("inf")) -> JudgedRun:
 
 
 def outcome_of(run: ExploredRun, slow_after: float) -> RunOutcome:
-    """Return the outcome of a run."""
     if run.ended == "broken" or any(counters.problems for counters in run.counters):
         return "broken"
     if run.ended in ("hang", "died"):

@@ -141,12 +141,10 @@ class FaultPlan:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """Return the names of its faults."""
         return tuple(step.fault.name for step in self.steps)
 
     @property
     def classes(self) -> frozenset[FaultClass]:
-        """Return the classes of the faults in it."""
         return frozenset(step.fault.kind_of for step in self.steps)
 
 
@@ -236,7 +234,6 @@ class Runner(Protocol):
 
 
 def dumps(value: Any) -> bytes:
-    """Return a value of these types as JSON."""
     return msgspec.json.encode(value)
 
 

@@ -22,12 +22,10 @@ class ExploreOption:
 
     @property
     def key(self) -> str:
-        """Return the name as Python writes it."""
         return self.name.replace("-", "_")
 
     @property
     def of_argparse(self) -> dict[str, Any]:
-        """Return the arguments by which argparse has this option."""
         if not self.metavar:
             return {"help": self.help, "action": "store_true"}
         if self.several:
@@ -36,7 +34,6 @@ class ExploreOption:
 
     @property
     def of_click(self) -> dict[str, Any]:
-        """Return the arguments by which click has this option."""
         if not self.metavar:
             return {"help": self.help, "is_flag": True}
         return {"help": self.help, "metavar": self.metavar, "type": self.type, "multiple": self.several}

@@ -87,7 +87,6 @@ class PlanOrder:
             self.add_all(FaultPlan(), place)
 
     def faults_at(self, place: ExchangePlace) -> Iterator[KnownFault]:
-        """Yield the faults that are tried at a place."""
         if not self.wanted(place):
             return
         if self.settings.on_mock:
@@ -101,7 +100,6 @@ class PlanOrder:
 
     @property
     def left(self) -> int:
-        """Return how many plans wait for their turn."""
         return self._left
 
     def add_all(self, before: FaultPlan, place: ExchangePlace) -> None:
@@ -181,7 +179,6 @@ class PlanOrder:
             self.tried[step.place] += 1
 
     def not_exercised(self, run: ExploredRun) -> None:
-        """Uncount the faults of a run that were not applied."""
         counters = run.counters
         reached = self.reached_early if run.plan in self._early else self.reached
         for step, one in zip_longest(run.plan.steps, counters[: len(run.plan.steps)]):

@@ -88,7 +88,6 @@ class ExploredSession:
         return True
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
-        """Name tests in which nothing was found."""
         if report.when == "call" and report.passed and hasattr(report, "kproxy_explored"):
             return "passed", ".", "EXPLORED"
         return None
@@ -135,7 +134,6 @@ class ExploredSession:
             test.fixturenames = names
 
     def explored(self, item: pytest.Item) -> pytest.TestReport:
-        """Return the report about the exploration of a test."""
         began = time()
         try:
             options = options_of_tests({**self.given, **marked(item)})

@@ -98,7 +98,6 @@ class Shrinking:
                     yield replace(step, fault=fault)
 
     def less_selected(self, step: PlannedFault) -> Iterator[PlannedFault]:
-        """Yield the same fault with one selector fewer."""
         for name in DROPPED:
             if getattr(step.place, name) is not None:
                 without: dict[str, Any] = {name: None}

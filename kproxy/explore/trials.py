@@ -174,7 +174,6 @@ class Trials:
             return plan
 
     def judged(self, plans: Iterable[FaultPlan]) -> Generator[JudgedRun, None, None]:
-        """Yield the judged runs of plans as they end."""
         with closing(self.runner.run(plans)) as runs:
             for run in runs:
                 self.ran += 1
@@ -216,7 +215,6 @@ class Trials:
 
 
 def best_tally(forms: Iterable[MeasuredPlan]) -> Tally:
-    """Return the tally with the highest failure rate."""
     return max((form.tally for form in forms), key=lambda tally: tally.rate)
 
 

@@ -67,7 +67,6 @@ class Capacity:
         return f"there are {self.wanted} connections, no more are allowed"
 
     def times(self, processes: int) -> Capacity:
-        """Return the capacity of so many processes that share connections."""
         return Capacity(self.files, min(self.wanted, self.connections * processes), self.wanted)
 
 
@@ -145,7 +144,6 @@ class ConnectionPlaces:
             del self.by_network[network]
 
     def count(self, network: str, before: int, after: int) -> None:
-        """Note that the network has another number of connections."""
         if before:
             same = self.by_count[before]
             del same[network]

@@ -66,7 +66,6 @@ class ClusterWatch:
         self.reactor.spawn(a_few_at_a_time, self._settle())
 
     def probe(self, *, once: bool) -> None:
-        """Probe the clusters from now on."""
         self.once = once
         self.reactor.spawn(a_few_at_a_time, self._settle())
 

@@ -79,7 +79,6 @@ class CheckedConfig(NamedTuple):
 
     @property
     def restarts(self) -> list[str]:
-        """Return the parts of the config that need a restart."""
         return [one.step.name for one in self.steps if one.step.kind == "restart"]
 
 

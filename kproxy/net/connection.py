@@ -267,7 +267,6 @@ class Connection:
 
     @entry
     def use(self, plan: Plan) -> None:
-        """Have other live rules hold from the next frame on."""
         if not self.closed:
             now = monotonic()
             self.session.use(plan, now)
@@ -275,7 +274,6 @@ class Connection:
 
     @entry
     def granted(self, now: float) -> None:
-        """Give the session the memory that it has waited for."""
         if not self.closed:
             self.session.granted(now)
             self.obey(now)
@@ -505,7 +503,6 @@ class Connection:
 
     @property
     def local_host(self) -> str:
-        """Return the address that the client's connection arrived on."""
         return host_port(self.client.sock.getsockname())[0] if self.client.sock is not None else ""
 
     # ---- ends
@@ -540,7 +537,6 @@ class Connection:
                 self.broker.shut()
 
     def leave(self, close: CloseBoth) -> None:
-        """Close as soon as nothing is in flight any more."""
         if self.leaving is None:
             self.leaving = close
             self.client.feed = self.until_idle(self.client.feed)

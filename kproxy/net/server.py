@@ -158,7 +158,6 @@ class Server:
         self.sweep.use(MaxAges(config))
 
     def own_ports(self) -> set[int]:
-        """Return the ports of listeners and of the admin address."""
         ports = {listener.port for listener in self.listeners}
         return ports if self.admin_port is None else ports | {self.admin_port}
 
@@ -178,7 +177,6 @@ class Server:
             self.close()
 
     def admit(self, capacity: Capacity) -> None:
-        """Set the number of connections that there is room for."""
         self.capacity = self.half_open.capacity = capacity
         self.port_service.admit(capacity)
 

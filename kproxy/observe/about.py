@@ -37,5 +37,4 @@ def software(data: ViewedEvent) -> str | None:
 
 
 def errors(data: ViewedEvent) -> list[str]:
-    """Return the names of all errors in the response."""
     return list(data.get("errors") or ([data["error"]] if data.get("error") else []))

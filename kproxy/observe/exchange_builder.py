@@ -137,7 +137,6 @@ class ExchangeBuilder:
             self.take(seen)
 
     def give_up(self, exchange: OpenExchange, now: float) -> None:
-        """End an exchange of which no response will be seen."""
         self.unanswered += 1
         self.finish(exchange, self.unanswered_is, now)
 

@@ -15,7 +15,6 @@ NEVER_MS, LONGEST_MS = 1e-3, 3.6e6
 
 
 def bucket_of(ms: float) -> int:
-    """Return the number of the bucket that counts a latency."""
     return ceil(log(min(max(ms, NEVER_MS), LONGEST_MS)) / log(STEP))
 
 

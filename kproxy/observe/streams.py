@@ -102,7 +102,6 @@ class FrameStream:
         raise NotImplementedError
 
     def over(self, frame: PartialFrame, now: float) -> None:
-        """Handle a frame that has come to its end."""
         raise NotImplementedError
 
     def lose(self) -> None:

@@ -116,7 +116,6 @@ class GoldLake:
         return GoldState(**saved) if saved["revision"] == revision() else GoldState(revision())
 
     def save_state(self, days: GoldState) -> None:
-        """Save the state of what is there now."""
         self.lake.files.write(self._state, json.dumps(asdict(days), indent=1, sort_keys=True))
 
     def silver_days(self) -> dict[str, BatchesByTable]:

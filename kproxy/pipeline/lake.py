@@ -61,7 +61,6 @@ def struct(columns: Iterable[Column]) -> StructType:
 
 
 def spark_type(column: Column) -> DataType:
-    """Return Spark's type of one column."""
     element = struct(column.columns) if column.type == "struct" else _PLAIN[column.type]
     return ArrayType(element) if column.array else element
 
@@ -102,11 +101,9 @@ class BatchSwap:
         return f"{table_path}/{WORK}/dt={self.day}"
 
     def place(self, table_path: str) -> str:
-        """Return the folder to which the new batch belongs."""
         return f"{table_path}/dt={self.day}/batch={self.new}"
 
     def note(self, table_path: str) -> str:
-        """Return the path of the file that records the swap."""
         return f"{table_path}/{WORK}/dt={self.day}.json"
 
     def is_in_place(self, files: Files, table_path: str) -> bool:
@@ -118,7 +115,6 @@ class BatchSwap:
         return there.issuperset(self.files)
 
     def unseen(self, files: Files, table_path: str) -> list[str]:
-        """Return the batches that readers must pass over now."""
         return list(self.old) if self.is_in_place(files, table_path) else [self.new]
 
     def to_json(self) -> str:
@@ -147,7 +143,6 @@ class Lake:
             raise LakeError(f"{path} is a file, a folder is expected")
 
     def table_path(self, table: LakeTable) -> str:
-        """Return the folder of a bronze or silver table."""
         return f"{self.path}/{_ABOVE.get(table.name, 'silver/')}{table.name}"
 
     def checkpoint(self, name: str) -> str:
@@ -169,7 +164,6 @@ class Lake:
         return rows if days is None else rows.where(F.col("dt").isin(days))
 
     def read_batch(self, table: LakeTable, batch: str) -> DataFrame:
-        """Return the rows of one batch."""
         path = self.table_path(table)
         folders = [entry.path for entry in self.files.glob(f"{path}/dt=*/batch={batch}")]
         schema: StructType = on_disk(table)
@@ -213,12 +207,10 @@ class Lake:
         return {entry.name.removeprefix(f"{name}=") for entry in folders}
 
     def drop_batch(self, table: LakeTable, batch: str) -> None:
-        """Delete the rows of a batch from a table."""
         for entry in self.files.glob(f"{self.table_path(table)}/dt=*/batch={batch}"):
             self.files.delete(entry.path)
 
     def days(self, table: LakeTable) -> list[date]:
-        """Return the days for which the table has a folder."""
         return self.days_below(self.table_path(table))
 
     def days_below(self, path: str) -> list[date]:
@@ -240,7 +232,6 @@ class Lake:
         }
 
     def drop_day(self, table: LakeTable, day: date) -> None:
-        """Delete the rows of a day from a table."""
         self.files.delete(f"{self.table_path(table)}/dt={day}")
 
     def _swaps_of(self, path: str, day: date) -> list[BatchSwap]:
@@ -267,7 +258,6 @@ class BatchLedger:
         return self.lake.files.exists(self._path(batch))
 
     def entry(self, batch: str) -> dict[str, Any]:
-        """Return what was noted about a batch."""
         noted: dict[str, Any] = json.loads(self.lake.files.read(self._path(batch)))
         return noted
 

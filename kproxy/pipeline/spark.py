@@ -155,7 +155,6 @@ def suited_to(spark: SparkSession, size: int) -> Iterator[Callable[[DataFrame], 
 
 
 def in_one_partition(rows: DataFrame) -> DataFrame:
-    """Return the rows as one task reads them."""
     return rows.coalesce(1)
 
 

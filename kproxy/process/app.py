@@ -223,11 +223,9 @@ class ProxyProcess:
         return (bound or self.bind(facts)).advertise or listener.config.advertise
 
     def bind(self, facts: Facts) -> rule_set.BoundRules:
-        """Return the rules in force that hold for a connection."""
         return self.rules.bind(facts)
 
     def gate(self) -> Gate:
-        """Return the rules in force about who may connect."""
         return self.rules.gate
 
     def leads_back(self, cluster: str) -> None:
@@ -359,7 +357,6 @@ class ProxyProcess:
             nursery.cancel_scope.cancel()
 
     async def start_listening(self, nursery: trio.Nursery) -> None:
-        """Start to follow signals and changes of the rule files."""
         await nursery.start(drain_on_signal, self.server)
         await nursery.start(self.files.watch, self.keeper)
         if self.configs is not None:
@@ -503,7 +500,6 @@ class ProxyProcess:
         self.log.info("serving", **self.about())
 
     def announce_added(self, change: NetworkChange) -> None:
-        """Log the listeners that a change has opened."""
         before = change.before.listeners
         left = {} if change.ports is None else change.ports.left
         self.announce_listeners(one for one in self.server.listeners if one.name in left or one.name not in before)

@@ -195,7 +195,6 @@ def topic_requests(names: list[str]) -> Iterator[tuple[bytes, int, int]]:
 
 
 def request_of(key: int, version: int, correlation: int, body: Mapping[str, Any]) -> bytes:
-    """Return a request frame with its size."""
     header = {
         "request_api_key": key, "request_api_version": version, "correlation_id": correlation, "client_id": "kproxy",
     }  # fmt: skip

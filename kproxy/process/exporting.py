@@ -172,7 +172,6 @@ class OtlpExport:
             await self.snapshot(metrics, gather, readiness)
 
     async def snapshot(self, metrics: MetricsExport, gather: Gather, readiness: FindReadiness) -> None:
-        """Have all numbers as they are now sent next."""
         self.process.ready, self.process.clusters = (await readiness()).flags(need_of(self.config))
         await trio.to_thread.run_sync(self.process.look, self.process.files)
         metrics.offer([*await gather(), *collect_samples([self.process])])

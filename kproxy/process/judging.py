@@ -38,7 +38,6 @@ class RuleFilters:
         return FilterJudge(whole, self.who, records=self.records)
 
     def who(self, session: SessionState) -> Who:
-        """Return what is known of a session's connection."""
         from kproxy.observe.filter.judge import SessionWho
 
         if session.owner is None:

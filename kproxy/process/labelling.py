@@ -91,7 +91,6 @@ class Labelling:
             self.server.taps.fanout.add(sink, slowly=True)
 
     def leave(self, sink: LabelSink) -> None:
-        """Count by no label any more."""
         self.sink = None
         sink.leave()
         if self.audit is not None:

@@ -49,7 +49,6 @@ def read_rules(config: Config, log: FilteringBoundLogger) -> tuple[RuleStore, Ru
 
 
 def advertising(rules: RuleSet) -> list[Advertise]:
-    """Return the rules that say how brokers appear to clients."""
     return [rule for rule in rules.rules if isinstance(rule, Advertise)]
 
 

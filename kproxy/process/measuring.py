@@ -33,7 +33,6 @@ class ProcessMetrics:
         yield from exposition(self.registry)
 
     async def samples(self) -> list[MetricSamples]:
-        """Return all metrics as they are now."""
         await in_turns(self.gather())
         found: list[MetricSamples] = []
         await in_turns(collect_into(found, self.registry))

@@ -82,7 +82,6 @@ class ProcessParts:
         return follow
 
     def take(self, labelling: Labelling | None, telemetry: ClientTelemetry | None, otlp: OtlpExport | None) -> None:
-        """Have parts that no config asked for before."""
         new_labels, new_export = labelling is not self.labelling, otlp is not self.otlp
         known = self.collectors
         self.labelling, self.telemetry, self.otlp = labelling, telemetry, otlp
@@ -112,7 +111,6 @@ class ProcessParts:
             self.telemetry.record_in(audit.take_push)
 
     def start(self) -> None:
-        """Begin to count and to export."""
         self.begun = True
         if self.labelling is not None:
             self.labelling.start()

@@ -71,7 +71,6 @@ class PoolParts:
         return follow
 
     def take(self, labels: ToldShares | None, otlp: OtlpExport | None, *, measured: bool) -> None:
-        """Have parts that no config asked for before."""
         if self.metrics is not None and otlp is not None and otlp is not self.otlp:
             self.metrics.collectors.append(otlp.collector)
         self.labels, self.otlp = labels, otlp

@@ -158,7 +158,6 @@ class Audit:
             self.reactor.call_at(monotonic() + LOOK_AGAIN, self.look_again)
 
     def take_push(self, push: TelemetryPush, read: PushRead, who: dict[str, Any]) -> None:
-        """Record what a client has told of itself."""
         self.gate.put(TELEMETRY_EVENT.name, time(), telemetry_event(push, read, who))
 
     async def close(self) -> None:

@@ -181,7 +181,6 @@ class Supervisor:
             await self.start_admin(nursery, self.config.admin, self.parts.measure())
 
     def collectors(self) -> list[Collector]:
-        """Return the Prometheus collectors of what the supervisor counts itself."""
         from prometheus_client import PlatformCollector, ProcessCollector
 
         from kproxy.sinks.metrics import LogCollector
@@ -195,7 +194,6 @@ class Supervisor:
         return own
 
     async def start_admin(self, nursery: trio.Nursery, admin: AdminConfig, metrics: PoolMetrics) -> None:
-        """Open one admin API for all workers."""
         from kproxy.admin.api import make_app
         from kproxy.admin.backend import Backend
         from kproxy.process.workers.pool_captures import PoolCaptures
@@ -260,7 +258,6 @@ class Supervisor:
         self.log.info("workers have ended", seconds=round(monotonic() - self.drained_since, 3))
 
     def announce(self, opened: Mapping[str, ListenerPorts]) -> None:
-        """Log the listeners that are open now."""
         tell_listeners([(ports.config, ports.port) for ports in opened.values()], self.reactor, self.log)
 
     def about(self) -> Mapping[str, Any]:

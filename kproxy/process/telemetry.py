@@ -121,7 +121,6 @@ class ClientTelemetry:
         return True
 
     def leave(self, push: TelemetryPush) -> None:
-        """Free the room of a payload that is read."""
         size, network = size_of(push), network_of(push.address)
         self.waiting -= size
         self.by_network[network] -= size

@@ -88,7 +88,6 @@ class Worker(ProxyProcess):
         super().__init__(config, rules, log)
 
     def make_server(self) -> Server:
-        """Make a server whose ports are the supervisor's."""
         self.channel = channel = Channel(self.control, self.reactor, self.log, self.lost)
         port_service = RemotePorts(channel, self.start.network, self.start.own)
         server = WorkerServer(self.reactor, self.config, self.session, self.counts, self.log,
@@ -192,7 +191,6 @@ class Worker(ProxyProcess):
         self.watch_clusters()
 
     def started(self) -> None:
-        """Tell the supervisor that connections may come."""
         self.watch.look_for_circles()
         self.channel.tell(WorkerReady())
         self.reporter.beat()
@@ -256,7 +254,6 @@ def main(words: list[str]) -> int:
 
 
 def failure(group: BaseExceptionGroup[BaseException]) -> WorkerFailed:
-    """Return the message that tells the supervisor of a failure."""
     errors = list(leaves(group))
     mistakes = tuple(line for error in errors if isinstance(error, DocumentError) for line in error.mistakes)
     return WorkerFailed("; ".join(str(error) for error in errors), mistakes)

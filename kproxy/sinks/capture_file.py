@@ -195,7 +195,6 @@ class CaptureFile:
         self.queue.put((self._behind if behind else self._front, (seen, server, opened), size))
 
     def closed(self, who: Who, now: float) -> None:
-        """Queue the end of a connection to be written."""
         if not self.stopped:
             self.queue.put((self._closed, (who, now), 0))
 

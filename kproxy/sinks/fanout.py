@@ -105,7 +105,6 @@ class ClusterMetadata:
 
 
 def topic_metadata(topic: Mapping[str, Any]) -> KnownTopic:
-    """Return the metadata of one topic of a Metadata response."""
     partitions = {one["partition_index"]: one["leader_id"] for one in each(topic["partitions"] or ())}
     most = min(max(partitions, default=-1) + 1, len(partitions) + MOST_MISSING)
     leaders = tuple(partitions.get(index, -1) for index in steps(most))

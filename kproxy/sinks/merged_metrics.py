@@ -34,7 +34,6 @@ class MetricSamples(msgspec.Struct, frozen=True, array_like=True):
 
 
 def collect_samples(collectors: Iterable[Collector]) -> list[MetricSamples]:
-    """Return the metrics of these collectors as they are now."""
     return [samples_of(one) for collector in collectors for one in collector.collect()]
 
 
@@ -46,7 +45,6 @@ def collect_into(found: list[MetricSamples], collector: Collector) -> Iterator[N
 
 
 def samples_of(metric_of: Metric) -> MetricSamples:
-    """Return a metric in the form that can be sent."""
     samples = [(one.name, dict(one.labels), float(one.value)) for one in metric_of.samples]
     return MetricSamples(metric_of.name, metric_of.documentation, metric_of.type, samples)
 
@@ -94,7 +92,6 @@ def add_samples(values: dict[SampleKey, float], metric: MetricSamples) -> None:
 
 
 def merge_values(name: str, before: float, number: float) -> float:
-    """Return the value of a sample that two processes have."""
     if name in LARGEST:
         return max(before, number)
     if name in SMALLEST:
@@ -107,7 +104,6 @@ def labels_of(labels: Mapping[str, str]) -> Labels:
 
 
 def metric_of(samples_of: MetricSamples) -> Metric:
-    """Return the metric in the form that the exposition wants."""
     metric = Metric(samples_of.name, samples_of.text, samples_of.kind)
     for sample, labels, number in samples_of.samples:
         metric.add_sample(sample, labels, number)

@@ -274,7 +274,6 @@ class ProcessCollector(Collector):
 
     @property
     def files(self) -> Collection[str]:
-        """Return the files of all certificates."""
         return set(self.certificates.values())
 
     def look(self, files: Collection[str]) -> None:

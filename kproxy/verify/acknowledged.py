@@ -184,7 +184,6 @@ class AcknowledgedCheck(HistoryCheck):
         self.violation("watermark-behind", read.place, says, ("follower", "anew", "unclean"), *shown, level="suspect")
 
     def hole(self, known: AcknowledgedWrites, read: ReadFact, first: int, last: int) -> None:
-        """Look for known batches in a hole of a response."""
         if first > last:
             return
         hole = LogHole(first, last, last + 1, read.position, read.log_start, read.witness)
@@ -262,7 +261,6 @@ class AcknowledgedCheck(HistoryCheck):
             self.of(fact.place).refused.append(fact)
 
     def offset_reported(self, fact: OffsetToldFact) -> None:
-        """Take in the log start of a ListOffsets response."""
         if fact.bound == "start":
             self.log_start(self.of(fact.place), fact.witness, fact.offset)
 

@@ -72,7 +72,6 @@ def scope_of(seen: ObservedExchange) -> ClientScope:
 
 
 def topics_in(exchange: ReadExchange, direction: str) -> list[Topic]:
-    """Return the topics that a request or a response lists."""
     walk = topic_walk(exchange.key, exchange.version, direction)
     body = exchange.request if direction == "request" else exchange.response
     if walk is None or body is None:
@@ -87,7 +86,6 @@ def zip_names(front: list[Topic], behind: list[Topic]) -> Iterator[tuple[str | N
 
 
 def groups_in(exchange: ReadExchange) -> list[str]:
-    """Return the groups that a request names."""
     request = exchange.request
     names = [request.get("group_id"), *(request.get("groups_names") or ())]
     groups = request.get("groups") or ()

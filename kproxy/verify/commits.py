@@ -178,7 +178,6 @@ class CommitsCheck(HistoryCheck):
         """By group, the commit of an aborted transaction whose records no Fetch has read again."""
 
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        """Return the handler of each type of fact."""
         return {
             CommitFact: self.commit, CommitToldFact: self.reported, TransactionEndFact: self.ended,
             ProducerFact: self.initialized, ForgottenFact: self.forgotten, ReadFact: self.read,
@@ -262,7 +261,6 @@ class CommitsCheck(HistoryCheck):
     # ---- commits of transactions
 
     def ended(self, fact: TransactionEndFact) -> None:
-        """Apply or discard the offsets that a transaction committed."""
         if fact.result == "open":
             end = self.open_ends[fact.producer_id, fact.epoch]
             end.began = min(end.began, fact.witness.began)
@@ -402,7 +400,6 @@ class CommitsCheck(HistoryCheck):
     # ---- commits that go back, or beyond what was read
 
     def goes_back(self, known: CommittedOffsets, fact: CommitFact) -> None:
-        """Suspect a commit that is lower than an earlier one."""
         highest = known.highest
         if highest is None or not highest.witness.before(fact.witness):
             return
@@ -443,7 +440,6 @@ class CommitsCheck(HistoryCheck):
                 self.compared("skipped-input", one.fact.witness, read.witness, place=read.place)
 
     def offset_told(self, fact: OffsetToldFact) -> None:
-        """Note an offset in a ListOffsets response."""
         self.ends[fact.place].has(fact.offset)
 
     def written(self, write: WriteFact) -> None:

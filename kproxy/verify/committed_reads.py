@@ -41,11 +41,9 @@ class CommittedReadsCheck(HistoryCheck):
         )
 
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        """Return what is to be called with each kind of fact."""
         return {ReadFact: self.read}
 
     def read(self, read: ReadFact) -> None:
-        """Compare the transactions in a response with their markers."""
         place, added = read.place, []
         markers: defaultdict[int, list[SeenMarker]] = defaultdict(list)
         for batch in read.batches:

@@ -177,14 +177,12 @@ class ConformanceCheck(HistoryCheck):
             self.note(f"group {fact.group}", says, fact.witness, "heartbeat")
 
     def partitions_added(self, fact: PartitionsAddedFact) -> None:
-        """Note the partitions of a transaction."""
         added = self.added[fact.producer_id, fact.epoch]
         added.seen = True
         if fact.result != "failed" and len(added.places) < MOST_ADDED:
             added.places.update(fact.places)
 
     def ended(self, fact: TransactionEndFact) -> None:
-        """Forget the partitions of a transaction that has ended."""
         added = self.added.get((fact.producer_id, fact.epoch))
         if added is not None and fact.result == "ok":
             added.places.clear()
@@ -216,12 +214,10 @@ class AnswerOrderCheck(HistoryCheck):
         return {RequestFact: self.requested}
 
     def requested(self, fact: RequestFact) -> None:
-        """Note that the record has an exchange."""
         if fact.witness.ended is not None and not fact.witness.made_by_kproxy:
             self.compared("answer-order", fact.witness)
 
     def pending(self) -> Iterable[Suspicion]:
-        """Return the answers that belong to no request."""
         if not self.strangers:
             return ()
         says = f"{self.strangers} answers came without a request, twice, or out of turn"

@@ -66,7 +66,6 @@ class PositionsCheck(HistoryCheck):
         self.clients.forget(fact.witness.client_key)
 
     def read(self, read: ReadFact) -> None:
-        """Note what follows on an answer."""
         following = read.following
         if following is None:
             if read.partial:

@@ -98,12 +98,10 @@ class EventExchange:
 
     @property
     def group(self) -> str | None:
-        """Return the group's name at the broker."""
         return self.text(self.data, "broker_group", "group")
 
     @property
     def producer(self) -> tuple[int, int]:
-        """Return the producer id and epoch."""
         return number(self.data, "producer_id"), number(self.data, "producer_epoch")
 
 
@@ -163,7 +161,6 @@ def reads(event: EventExchange) -> Iterator[Fact]:
 
 
 def told_offsets(event: EventExchange) -> Iterator[Fact]:
-    """Yield the offsets that ListOffsets tells."""
     for place, _, row in event.partitions():
         if event.error(row) == 0 and number(row, "offset") >= 0:
             yield OffsetToldFact(event.witness, place, row["offset"])
@@ -240,7 +237,6 @@ def moves(event: EventExchange) -> Iterator[Fact]:
 
 
 def leaves(event: EventExchange) -> Iterator[Fact]:
-    """Yield that members of a classic group have left."""
     if event.group is not None and event.answered and not code_of(event.data):
         yield MemberFact(event.witness, event.group, event.text(event.data, "member") or "", left=True)
 
@@ -268,7 +264,6 @@ def added_partitions(event: EventExchange) -> Iterator[Fact]:
 
 
 def fenced(event: EventExchange) -> Iterator[Fact]:
-    """Yield the refusal of a producer that has been fenced."""
     if code_of(event.data) in FENCED and min(event.producer) >= 0:
         yield FencedFact(event.witness, *event.producer)
 
@@ -306,7 +301,6 @@ class EventReader:
         self.names: dict[str, str] = {}
 
     def facts(self, data: EventRow, witness: Witness) -> list[Fact]:
-        """Return the facts that an event tells."""
         key = number(data, "api_key")
         facts: list[Fact] = [RequestFact(witness, key)]
         tell = EVENT_TELLERS.get(key)

@@ -51,7 +51,6 @@ class SeenRecord(NamedTuple):
 
     @property
     def content(self) -> RecordContent:
-        """Return what its producer wrote into it."""
         return self.key, self.value, self.headers
 
 
@@ -237,7 +236,6 @@ def different(one: SeenRecord, other: SeenRecord) -> bool:
 
 
 def changed(one: SeenRecord, other: SeenRecord) -> str:
-    """Return in words which parts of a record are others."""
     parts = [
         name
         for name, was, now in (
@@ -251,7 +249,6 @@ def changed(one: SeenRecord, other: SeenRecord) -> str:
 
 
 def shown(key: bytes | None) -> str:
-    """Return a key as a line names it."""
     if key is None:
         return "no key"
     text = key[:SHOWN].decode("utf-8", "backslashreplace")

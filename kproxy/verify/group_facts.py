@@ -62,7 +62,6 @@ def accepted_epoch(
 
 
 def told_commits(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield the committed offsets in an OffsetFetch response."""
     stable = bool(exchange.request.get("require_stable"))
     walk = topic_walk(exchange.key, exchange.version, "response")
     response = exchange.response

@@ -57,11 +57,9 @@ class ClassicGroupsCheck(HistoryCheck):
         self.groups: RecentMap[str, ClassicGroup] = self.recent(MOST_GROUPS, ClassicGroup)
 
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        """Return what is to be called with each kind of fact."""
         return {JoinFact: self.joined, AssignmentFact: self.assigned}
 
     def joined(self, fact: JoinFact) -> None:
-        """Note that a group's members are to get other partitions."""
         group = self.groups[fact.group]
         group.protocol_type = fact.protocol_type or group.protocol_type
         if fact.protocol:
@@ -144,7 +142,6 @@ class BrokerGroupsCheck(HistoryCheck):
         )
 
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        """Return the handler of each type of fact."""
         return {OwnershipFact: self.heartbeat}
 
     def heartbeat(self, fact: OwnershipFact) -> None:
@@ -187,7 +184,6 @@ class BrokerGroupsCheck(HistoryCheck):
         member.doubted = [one for one in member.doubted if not one.suspicion.void]
 
     def own(self, fact: OwnershipFact, partition: OwnedPartition, member: OwningMember) -> None:
-        """Note the owner of a partition."""
         owner = self.owners[key_of(fact, partition)]
         owner.member, owner.era, owner.witness = fact.member, member.era, fact.witness
 
@@ -244,7 +240,6 @@ class MemberEpochsCheck(HistoryCheck):
         self.consumer_groups: RecentMap[str, object] = self.recent(MOST_GROUPS, object)
 
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        """Return the handler of each type of fact."""
         return {MemberEpochFact: self.accepted}
 
     def accepted(self, fact: MemberEpochFact) -> None:

@@ -96,7 +96,6 @@ class HistoryCheck:
         return made
 
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        """Return what is to be called with each kind of fact."""
         raise NotImplementedError
 
     def pending(self) -> Iterable[Suspicion]:
@@ -120,7 +119,6 @@ class HistoryCheck:
         self, check: str, place: PartitionPlace, says: str, doubts: Iterable[str], *shown: tuple[Witness, str],
         **more: Any,
     ) -> Suspicion:  # fmt: skip
-        """Add and return a suspicion about a partition."""
         return self.report(check, str(place), says, *shown, doubts=tuple(doubts), place=place, **more)
 
 
@@ -149,12 +147,10 @@ class ErasCheck(HistoryCheck):
             self.topics.alter(setting, fact.witness)
 
     def told(self, fact: TopicToldFact) -> None:
-        """Take in what an answer tells of a topic."""
         if self.topics.learn(fact):
             self.partitions.begin_era(fact.topic)
 
     def forgotten(self, fact: ForgottenFact) -> None:
-        """Begin the history of a deleted topic again."""
         if fact.topic is not None and fact.group is None:
             self.topics.delete(fact.topic)
             self.partitions.begin_era(fact.topic)

@@ -241,7 +241,6 @@ def id_text(topic_id: object) -> str:
 
 
 def told_offsets(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield the offsets in a ListOffsets response."""
     stable = bool(exchange.request.get("isolation_level"))
     times = {} if is_of_replica(exchange.request) else {place: part.fields for part, place in exchange.asked()}
     for part, place in exchange.answered():
@@ -262,7 +261,6 @@ def bound_at(time: int, *, stable: bool) -> LogBound | None:
 
 
 def deleted_records(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield the partitions of which DeleteRecords has deleted records."""
     for part, place in exchange.answered():
         if not part.error_code and part.fields["low_watermark"] >= 0:
             yield RecordsDeletedFact(exchange.witness, place, part.fields["low_watermark"])

@@ -49,7 +49,6 @@ class TransactionMarkers:
         self.floor = -1
 
     def of(self, place: PartitionPlace, producer_id: int) -> ProducerMarkers:
-        """Return the markers of a producer in a partition."""
         known = self.by_producer[place, self.partitions.era(place.topic), producer_id]
         if known.place is None:
             known.place, known.lowest = place, max(self.floors.get(place, -1), self.floor)

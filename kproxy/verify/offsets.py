@@ -34,7 +34,6 @@ class OffsetIndex(Generic[OffsetValue]):
         return self.values.get(offset)
 
     def put(self, offset: int, value: OffsetValue) -> None:
-        """Set the value at this offset."""
         new = offset not in self.values
         self.values[offset] = value
         if not new:

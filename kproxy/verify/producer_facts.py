@@ -19,7 +19,6 @@ FENCED = codes("PRODUCER_FENCED")
 
 
 def given_epochs(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield the producer id and epoch in an InitProducerId response."""
     request, response = exchange.request, exchange.response
     transactional_id = exchange.transactional_id(request["transactional_id"])
     if (
@@ -58,7 +57,6 @@ def added_partitions(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def added_offsets(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield the refusal of a fenced producer's AddOffsetsToTxn."""
     if exchange.response is not None and exchange.response["error_code"] in FENCED:
         yield FencedFact(exchange.witness, exchange.request["producer_id"], exchange.request["producer_epoch"])
 

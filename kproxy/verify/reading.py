@@ -146,7 +146,6 @@ class FactReader:
                 self.name(fact)
 
     def name(self, fact: TopicToldFact) -> None:
-        """Take in the name of a topic's id."""
         if fact.topic_id and len(self.names) < MOST_NAMES:
             self.names[fact.topic_id] = fact.topic
 

@@ -53,11 +53,9 @@ class SequencesCheck(HistoryCheck):
             self.batches(write, loose=write.acks != ALL_REPLICAS)
 
     def read(self, read: ReadFact) -> None:
-        """Look at the sequences in an answer."""
         self.batches(read, loose=False)
 
     def batches(self, fact: WriteFact | ReadFact, *, loose: bool) -> None:
-        """Look at the sequences of batches whose offsets are known."""
         history = self.partitions[fact.place]
         before = history.size
         for batch in fact.batches:
@@ -238,7 +236,6 @@ class SequenceGapsCheck(HistoryCheck):
         known.offset, known.witness = batch.base, witness
 
     def pending(self) -> Iterator[Suspicion]:
-        """Yield the gaps that no batch has filled so far."""
         for (place, _, producer_id), known in self.accepted.entries.items():
             for gap in known.gaps:
                 following = (gap.first + gap.count) % SEQUENCES

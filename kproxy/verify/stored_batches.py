@@ -262,7 +262,6 @@ class SentBatchesCheck(HistoryCheck):
         return self.sent[place, self.partitions.era(place.topic)]
 
     def written(self, write: WriteFact) -> None:
-        """Take in the batches of a write by its result."""
         sent = self.of(write.place)
         for batch in write.batches:
             key, count = key_of(batch), batch.identity.records

@@ -142,7 +142,6 @@ class FailOn:
 
     @property
     def lowest(self) -> FindingLevel:
-        """Return the lowest failing level of any check."""
         return max(self.levels.values(), key=LEVELS.index)
 
     def fails(self, finding: Finding) -> bool:
@@ -239,7 +238,6 @@ def one_of(name: str, value: Any, choices: Sequence[str], what: str = "one of ",
 
 
 def listed(names: str | Iterable[str]) -> list[str]:
-    """Return names that may also be a single one."""
     return [names] if isinstance(names, str) else list(names)
 
 

@@ -64,7 +64,6 @@ def report_lines(verdict: Verdict, title: str, most: int = MOST_SHOWN) -> Iterat
 
 
 def checked(counts: Mapping[str, int]) -> str:
-    """Return in words what there was to check."""
     writes, read = counts.get("acknowledged writes", 0), counts.get("read afterwards", 0)
     some = "all of them" if read == writes else f"{read:,} of them"
     parts = [f"{number_of(writes, 'acknowledged write')}{f', {some} read afterwards' if writes else ''}"]

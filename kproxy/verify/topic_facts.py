@@ -77,7 +77,6 @@ def named(exchange: ReadExchange, name: str | None, topic_id: UUID | None) -> st
 
 
 def told_configs(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield the configs of topics in a DescribeConfigs response."""
     for resource in (exchange.response or {}).get("results") or ():
         name = exchange.topic(resource["resource_name"])
         compacted, unclean = compacted_by(resource["configs"]), unclean_by(resource["configs"])

@@ -29,7 +29,6 @@ class ToldStretch:
     clock: int = -1
 
     def tell(self, witness: Witness) -> None:
-        """Take in that an exchange tells it."""
         if self.clock < 0:
             self.clock = witness.clock
         elif self.clock != witness.clock:

@@ -104,7 +104,6 @@ class TransactionsCheck(HistoryCheck):
         self.producers: RecentMap[int, ProducerHistory] = self.recent(MOST_PRODUCERS, ProducerHistory, weight_of)
 
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        """Return what is to be called with each kind of fact."""
         return {
             ProducerFact: self.given,
             FencedFact: self.fenced,
@@ -119,7 +118,6 @@ class TransactionsCheck(HistoryCheck):
         self.state.suspicions.aborter |= fact.key == WRITE_TXN_MARKERS
 
     def given(self, fact: ProducerFact) -> None:
-        """Note the fence of older epochs of a transactional producer."""
         if fact.transactional_id is None:
             return
         producer = self.producers[fact.producer_id]
@@ -329,7 +327,6 @@ class ProducersCheck(HistoryCheck):
         self.producers: RecentMap[int, GivenProducer] = self.recent(MOST_IDS, GivenProducer)
 
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        """Return the handler of each type of fact."""
         return {ProducerFact: self.given}
 
     def given(self, fact: ProducerFact) -> None:
@@ -361,12 +358,10 @@ class ProducersCheck(HistoryCheck):
 
 
 def owner(fact: ProducerFact) -> str:
-    """Return the owner of a producer id in words."""
     return (
         f"transactional id {fact.transactional_id}" if fact.transactional_id is not None else "an idempotent producer"
     )
 
 
 def make_sure(suspicion: Suspicion) -> None:
-    """Clear the doubt that the cluster's transaction version was lowered."""
     suspicion.doubts = tuple(doubt for doubt in suspicion.doubts if doubt != "lowered")

@@ -56,7 +56,6 @@ class ClusterVerifier:
 
     @property
     def views(self) -> list[ViewVerifier]:
-        """Return the views that were asked for."""
         return [view for view in (self.clients, self.brokers) if view is not None]
 
     def findings(self, counts: ReadCounts) -> list[Finding]:
@@ -196,7 +195,6 @@ class Verifier:
 
     @property
     def views(self) -> list[ViewVerifier]:
-        """Return the views of all clusters."""
         return [view for cluster in self.clusters.values() for view in cluster.views]
 
     def verdict(self, *, so_far: bool = False) -> Verdict:
@@ -260,7 +258,6 @@ def rank(finding: Finding) -> tuple[int, float, str]:
 
 
 def verify(exchanges: Iterable[VerifiedExchange], terms: VerifyTerms = DEFAULT_TERMS) -> Verdict:
-    """Return what all exchanges of a record prove."""
     verifier = Verifier(terms)
     for exchange in exchanges:
         verifier.add(exchange)

@@ -105,7 +105,6 @@ class ViewVerifier:
             self.tell(due)
 
     def answers_without_requests(self, count: int) -> None:
-        """Set the number of answers that belong to no request."""
         for check in self.checks:
             if isinstance(check, AnswerOrderCheck):
                 check.strangers = count

@@ -183,7 +183,6 @@ def limit(parent: int) -> None:
 
 
 def main(words: list[str]) -> None:
-    """Read standard input as the command line says."""
     given = {name: int(value) for name, _, value in (word.partition("=") for word in words)}
     limit(given["parent"])
     with open(given["spool"], "wb") as file:

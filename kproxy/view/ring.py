@@ -90,7 +90,6 @@ class ExchangeRing:
             self._drop_oldest()
 
     def put_row(self, kept: KeptExchange, row: bytes) -> None:
-        """Keep the row of an exchange."""
         if kept.number in self.by_number:
             kept.row = row
             self.measure(kept)
@@ -121,7 +120,6 @@ class ExchangeRing:
         return self.first - 1 <= place <= self.place
 
     def clear(self) -> None:
-        """Let go of all exchanges. Numbers go on."""
         while self.by_number:
             self._drop_oldest()
 

@@ -121,5 +121,4 @@ def max_wait(seen: ObservedExchange) -> int | None:
 
 
 def joined(rows: Iterable[bytes]) -> bytes:
-    """Return rows that are JSON as a list in JSON."""
     return b"[" + b",".join(rows) + b"]"

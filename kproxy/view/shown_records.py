@@ -70,7 +70,6 @@ class ShownRecords:
 
     @property
     def has_room(self) -> bool:
-        """Return True while records may be looked at."""
         return self.left > 0 and self.room > 0
 
     def record(self, record: Record) -> dict[str, Any]:

@@ -92,7 +92,6 @@ class ViewWatch:
             self.fanout.changed()
 
     def close(self, viewer: Viewer) -> None:
-        """Look for this viewer no more."""
         if viewer in self.sink.viewers:
             self.sink.viewers.remove(viewer)
             self.until = self.clock() + LINGER

@@ -172,7 +172,6 @@ ANNOTATIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 
 
 def own_annotations(annotations: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the annotations of kproxy's domain."""
     return {name: value for name, value in annotations.items() if name.startswith(DOMAIN)}
 
 

@@ -167,7 +167,6 @@ def patch(spec: Mapping[Any, Any], options: SidecarOptions) -> list[dict[str, An
 
 
 def add(path: str, value: Any) -> dict[str, Any]:
-    """Return the operation that puts a value at a path."""
     return {"op": "add", "path": path, "value": value}
 
 

@@ -30,7 +30,6 @@ class WebhookMetrics(Collector):
         self.registry = registry(self, self.process)
 
     def count(self, outcome: ReviewOutcome) -> None:
-        """Count one more review with this outcome."""
         self.reviews[outcome] += 1
 
     def collect(self) -> Iterator[Metric]:
@@ -38,12 +37,10 @@ class WebhookMetrics(Collector):
         yield counter_family("kproxy_webhook_reviews", text, "outcome", self.reviews)
 
     async def text(self) -> bytes:
-        """Return all metrics as Prometheus reads them."""
         await trio.to_thread.run_sync(self.process.look, self.process.files)
         return b"".join(exposition(self.registry))
 
 
 def outcome_of(answer: AdmissionAnswer) -> ReviewOutcome:
-    """Return what became of the pod of a review."""
     injection = answer.injection
     return "refused" if injection.reasons else "injected" if injection.patch else "left"

@@ -51,7 +51,6 @@ class AdmissionAnswer:
     injection: Injection
 
     def body(self) -> dict[str, Any]:
-        """Return the AdmissionReview that is sent back."""
         injection = self.injection
         response: dict[str, Any] = {"uid": self.request.uid, "allowed": not injection.reasons}
         if injection.reasons:
@@ -74,7 +73,6 @@ def answer_review(data: bytes, defaults: SidecarOptions) -> AdmissionAnswer:
 
 
 def decide(request: AdmissionRequest, defaults: SidecarOptions) -> Injection:
-    """Return what becomes of the object of a request."""
     if request.kind != "v1 Pod" or request.subresource:
         what = f"{request.kind}{'/' if request.subresource else ''}{request.subresource}"
         reason = f"the webhook is for pods (v1 Pod), and was asked about {shown(what)}"

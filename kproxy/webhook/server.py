@@ -163,7 +163,6 @@ async def serve_webhook(
 
 
 async def run_webhook(bind: Address, tls: ListenerTls, defaults: SidecarOptions, log: FilteringBoundLogger) -> None:
-    """Serve until SIGTERM or SIGINT comes."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
             url = await nursery.start(serve_webhook, bind, tls, defaults, log)

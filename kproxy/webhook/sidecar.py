@@ -72,7 +72,6 @@ def mounts(options: SidecarOptions) -> list[dict[str, Any]]:
 
 
 def volumes(options: SidecarOptions) -> list[dict[str, Any]]:
-    """Return the pod's volumes for kproxy."""
     made: list[dict[str, Any]] = [{"name": "kproxy-config", "configMap": {"name": options.config_map}}]
     for folder, secret in options.secrets.items():
         made.append({"name": f"kproxy-secret-{folder}", "secret": {"secretName": secret}})

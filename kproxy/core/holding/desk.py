@@ -55,7 +55,6 @@ class HoldingDesk:
         self.most_bytes = min(most_bytes, MOST_BYTES)
 
     def enter(self, held: HeldFrame) -> None:
-        """Note a frame that is held from now on."""
         self.held[held.id] = held
         self.bytes += held.size if held.by_intercept else 0
         held.running.held.append(held)
@@ -67,7 +66,6 @@ class HoldingDesk:
             tell("changed", held, None, "")
 
     def left(self, held: HeldFrame, how: HowGone, who: str) -> None:
-        """Note that a frame is held no more."""
         if self.held.pop(held.id, None) is None:
             return
         self.bytes -= held.size if held.by_intercept else 0

@@ -185,7 +185,6 @@ class MessageEdit:
 
 
 def with_values(record: Record, values: Sequence[tuple[str, str, Any]]) -> Record:
-    """Return the record with these values of its parts."""
     return replace(record, **{name: value for name, _, value in values})
 
 
@@ -212,7 +211,6 @@ def some_bytes(value: Any) -> bytes:
 
 
 def default_element(slot: Slot) -> Any:
-    """Return an element of defaults of an array."""
     if slot.struct is not None:
         return slot.struct.defaults()
     return {"string": "", "bytes": b"", "records": b"", "bool": False, "float64": 0.0, "uuid": layout.ZERO_UUID}.get(

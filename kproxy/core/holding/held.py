@@ -173,7 +173,6 @@ class HeldFrame:
         self.decided()
 
     def close(self, how: How) -> None:
-        """Close the connection in its place."""
         self.evaluation.close = how
         self.decided()
 
@@ -242,7 +241,6 @@ class HeldFrame:
                 self.wake()
 
     def leave(self, how: HowGone, who: str = "") -> None:
-        """Be held no more by this rule."""
         self.gone = how
         if self in self.evaluation.holds:
             self.evaluation.holds.remove(self)
@@ -251,7 +249,6 @@ class HeldFrame:
         self.session.shared.desk.left(self, how, who)
 
     def wake(self) -> None:
-        """Have the driver let the lanes look at it again."""
         owner = self.session.owner
         if owner is not None:
             owner.released()

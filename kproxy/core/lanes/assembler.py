@@ -155,7 +155,6 @@ class Assembler(Forwarder):
 
     @property
     def network(self) -> str:
-        """Return the client network that the memory counts for."""
         return network_of(self.session.facts.client_address)
 
     @property

@@ -72,7 +72,6 @@ class Forwarder:
                 before += piece
 
     def put(self, data: bytes | bytearray) -> None:
-        """Send this behind everything that the lane has sent before."""
         session = self.session
         before = self.last_sent()
         if before is not None and isinstance(data, bytearray):

@@ -137,7 +137,6 @@ class Lane(Assembler):
         return self.stop(new.replace(pos), new.first)
 
     def treat_tail(self, stream: Any, tail: bytearray, now: float) -> Disposition:
-        """Return the disposition of the tail of a streamed frame."""
         raise NotImplementedError
 
     def take_tail(self, stream: LongFrame, data: bytearray, now: float) -> None:

@@ -39,7 +39,6 @@ class LanePair(LaneHost):
 
     @property
     def awaited(self) -> int:
-        """Return how many requests are in flight."""
         return len(self.inflight.fifo)
 
     @property

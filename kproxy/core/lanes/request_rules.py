@@ -170,6 +170,8 @@ class RequestRules:
 
     def take_turns(self, evaluation: RequestEvaluation, frame: RequestView) -> Wait | Reject | None:
         """Take the turns of the frame at limits of quotas; return None once all of them are paid."""
+        if not evaluation.turns:
+            return None
         waited = any(turn.waiter is not None for turn in evaluation.turns)
         if waited and evaluation.exchange.acks != 0 and self.session.client_left:
             # The client timed out and repeats the request. Forwarding this one would charge the limit twice.
@@ -231,8 +233,9 @@ class RequestRules:
         """Ask the triggers of these rules, which match a frame of this template; return True if it is nobody's turn, or
         nothing comes of it."""
         size = frame.end - frame.start - 4
-        self.charged.clear()
         whole = frame.have >= frame.end
+        if not whole:  # a whole frame is charged by its evaluation only
+            self.charged.clear()
         return self.lane.first_to_fire(rules, known, size, frame.correlation, frame.now, whole=whole) is None
 
     def fires_again(self, settled: SettledAnswer, known: FrameTemplate, frame: RequestView) -> bool:

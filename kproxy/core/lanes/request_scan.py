@@ -54,7 +54,6 @@ class RequestScan(Lane):
         self.scan = self.usual_scan = self.scan_first
 
     def handle(self, frame: RequestView) -> Disposition:
-        """Return the disposition of a request that is looked at."""
         raise NotImplementedError
 
     def scan_frames(  # noqa: C901, PLR0912  # in one piece, for every call costs

@@ -108,7 +108,6 @@ class ResponseLane(ResponseScan):
     # ---- what is not for the client
 
     def take_own(self, frame: ResponseView) -> Replace:
-        """Take the response to a request of kproxy's own."""
         self.fifo.popleft()
         frame.note(frame.content(), frame.now)  # what the request was made for
         return Replace([], frame.end)

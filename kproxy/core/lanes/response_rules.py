@@ -192,7 +192,6 @@ class ResponseRules:
         buf[at : at + 4] = told.to_bytes(4, "big")  # type: ignore[index]  # a bytearray, or a view of one
 
     def forward_whole(self, frame: ResponseView, evaluation: ResponseEvaluation) -> Disposition:
-        """Send a whole frame by its evaluation."""
         session, note = self.session, frame.note
         self.done(evaluation)
         session.flow.mute(max(evaluation.throttle, note.exchange.mute), frame.now, session.timers)
@@ -249,7 +248,6 @@ class ResponseRules:
         return Replace([len(content).to_bytes(4, "big"), content, frame.note.behind], frame.end)
 
     def let_all_go(self, how: HowGone) -> None:
-        """Note that no rule holds this connection's response any more."""
         if self.evaluation is not None:
             let_all_go(self.evaluation.holds, how)
 

@@ -87,7 +87,6 @@ class EvaluatedExchange(Exchange):
         self.mute = 0.0  # seconds for which it is not read after that
 
     def response_depth(self) -> FrameDepth:
-        """Return how deep the response has to be seen."""
         if self.failures or self.late or self.whole is not None:
             return FrameDepth.BODY
         depth = max((each.part.response for each in self.pending), default=FrameDepth.NOTHING)
@@ -127,7 +126,6 @@ class EvaluatedExchange(Exchange):
         return leave_out(self.request, self.response, visible)
 
     def answer_is(self, response: Message) -> None:
-        """Set the response that rules see from now on."""
         self._response = response
 
     def end(self) -> None:

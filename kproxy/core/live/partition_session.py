@@ -47,7 +47,6 @@ class Room:
 
     @property
     def refusal(self) -> str:
-        """Return the reason of a refusal."""
         return f"no room for its partitions among the {self.limit} of all connections"
 
     def holds(self, more: int, *owners: tuple[str, str]) -> bool:

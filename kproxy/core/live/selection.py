@@ -102,7 +102,6 @@ class SessionSelection:
         self.passing: list[Key] = []  # listed and forgotten by the same request
 
     def add(self, key: Key, entity: Entity) -> None:
-        """Add a partition that has come into the session."""
         self.partitions[key] = entity
         if self.program.reads_topics and is_nameless(entity):
             self.nameless.add(key)
@@ -127,7 +126,6 @@ class SessionSelection:
                 self.buts[number][key] = entity
 
     def discard(self, key: Key) -> None:
-        """Take out a partition that has left the session."""
         entity = self.partitions.pop(key, None)
         if entity is None:
             return

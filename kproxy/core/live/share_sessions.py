@@ -133,5 +133,4 @@ class ShareSessions(RememberedSessions[Owner]):
 
 
 def owner_of(message: Message) -> Owner:
-    """Return group and member of a request of both APIs."""
     return message.body["group_id"], message.body["member_id"]

@@ -55,7 +55,6 @@ def fail_each(request: Message, failures: Failures) -> Message:
 
 
 def response_to(request: Message, body: dict[str, Any], version: int | None = None) -> Message:
-    """Return a response with the request's correlation id."""
     header = {"correlation_id": request.header["correlation_id"]}
     return Message(request.api, request.version if version is None else version, header, body)
 

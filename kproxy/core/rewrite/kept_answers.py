@@ -69,7 +69,6 @@ class AnswerInputs:
         return same
 
     def count_again(self, context: AskedContext) -> None:
-        """Have the context count the same."""
         for (kind, word), number in self.counts.items():
             getattr(context.counters, kind)[word] += number
 

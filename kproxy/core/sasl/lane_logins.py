@@ -58,7 +58,6 @@ class LaneLogins:
         raise NotImplementedError
 
     def end_raw(self) -> None:
-        """Read all frames as Kafka's again."""
         raise NotImplementedError
 
     def choose_scan(self) -> None:

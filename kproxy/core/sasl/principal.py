@@ -199,7 +199,6 @@ class PrincipalWatch:
         self.pending: deque[tuple[int, SaslDialogue]] = deque()
 
     def request(self, key: int, version: int, body: Mapping[str, Any]) -> None:
-        """Note a decoded request of the client."""
         if self.absent == LOST:
             return
         if key == SASL_HANDSHAKE:

@@ -49,7 +49,6 @@ class Baseline:
         return cls(failures)
 
     def known(self, test: str) -> frozenset[FailureSignature]:
-        """Return the signatures that are known of a test."""
         return frozenset(signature for name, signature in self.failures if name == test)
 
     def updated(self, results: Iterable[Exploration]) -> Baseline:

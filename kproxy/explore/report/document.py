@@ -15,13 +15,11 @@ SCHEMA = "kproxy.explore/1"
 
 
 def json_report(results: Iterable[Exploration]) -> str:
-    """Return the report about all explorations as JSON."""
     tests = [exploration_document(result) for result in results]
     return json.dumps({"schema": SCHEMA, "tests": tests}, indent=1)
 
 
 def exploration_document(result: Exploration) -> dict[str, Any]:
-    """Return everything about one exploration as plain values."""
     learned = result.learned
     return {
         "test": result.test,
@@ -96,7 +94,6 @@ def raised_document(raised: RaisedError | None) -> dict[str, str] | None:
 
 
 def signature_document(signature: FailureSignature) -> dict[str, Any]:
-    """Return a signature as plain values."""
     return {
         "short": signature.short,
         "outcome": signature.outcome,

@@ -54,7 +54,6 @@ def joined(parts: Iterable[HtmlText]) -> HtmlText:
 
 
 def html_report(results: Iterable[Exploration]) -> str:
-    """Return the whole page about all explorations."""
     sections = [exploration_section(result, f"t{number}") for number, result in enumerate(results)]
     head = HtmlText(
         f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">'
@@ -76,7 +75,6 @@ def exploration_section(result: Exploration, prefix: str) -> HtmlText:
 
 
 def finding_block(result: Exploration, number: int) -> HtmlText:
-    """Return a finding with the rules that repeat it."""
     finding = result.findings[number]
     lines = list(finding_lines(finding, result.replay))
     return element("details", element("summary", lines[0]), element("pre", "\n".join(lines[1:])),

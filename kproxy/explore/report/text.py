@@ -28,7 +28,6 @@ def report_lines(result: Exploration) -> Iterator[str]:
 
 
 def heading(result: Exploration) -> str:
-    """Return the word for an exploration as a whole."""
     if result.flaky:
         return "FLAKY"
     if result.skipped:

@@ -203,7 +203,6 @@ class StreamTail:
 
 
 def environment(kproxy: Kproxy, job: RunJob) -> Mapping[str, str]:
-    """Return the variables by which commands find the run's proxy."""
     return {
         "KPROXY_BOOTSTRAP": kproxy.bootstrap_servers,
         "KPROXY_DIRECT": kproxy.own_bootstrap_servers,

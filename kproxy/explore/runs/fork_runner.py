@@ -221,7 +221,6 @@ class ForkRunner:
 
 
 def run_without_answer(plan: FaultPlan, ended: EndedChild) -> ExploredRun:
-    """Return the run of a child that has told nothing."""
     end: RunEnd = "died"
     raised = None
     if ended.problem and not ended.answer:

@@ -76,7 +76,6 @@ class ForkedChild:
                 self.kill()
 
     def kill(self) -> None:
-        """Kill the child and all of its group."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 

@@ -172,7 +172,6 @@ class RunServer:
         serve(self.descriptor, self.work)
 
     def work(self, job: RunJob, pipes: ChildPipes) -> None:
-        """Do a job in a child."""
         if job.task == "delete topics":
             tell(pipes, delete_topics_of_runs(job))
             return

@@ -138,7 +138,6 @@ class ListenerPorts:
             self.serve(port)
 
     def serve(self, port: int) -> None:
-        """Serve a port that is bound and not yet served."""
         node, sockets = self.staged.pop(port)
         handler = self.handler(node)
         self.by_port[port] = acceptors = [Acceptor(self.reactor, sock, handler, self.seldom, node) for sock in sockets]
@@ -162,13 +161,11 @@ class ListenerPorts:
         return self.by_port.pop(port)
 
     def take(self, port: int, node: int | None, acceptors: list[Acceptor]) -> None:
-        """Take a port that was another listener's."""
         self.by_port[port] = acceptors
         for acceptor in acceptors:
             acceptor.log, acceptor.node, acceptor.arrived = self.seldom, node, self.handler(node)
 
     def lose(self, port: int) -> None:
-        """Have no node of any range keep this port."""
         for ports in self.ranges.values():
             ports.lose(port)
 

@@ -131,7 +131,6 @@ class PortChange:
             raise UnusableSetting(wanted.where, f"listener {ports.name} cannot bind {where}: {why}{by}") from error
 
     def holder(self, ports: ListenerPorts, port: int) -> ListenerPorts | None:
-        """Return the listener that has this very port open now."""
         for each in self.service.by_listener.values():
             same = each.config.bind.host == ports.config.bind.host and each.foreign == ports.foreign
             if each is not ports and same and each.by_port.get(port):
@@ -146,7 +145,6 @@ class PortChange:
         return ""
 
     def commit(self) -> None:
-        """Put the change in force. Cannot fail."""
         service = self.service
         for giver, taker, port, node in self.handed:
             taker.take(port, node, giver.give(port))

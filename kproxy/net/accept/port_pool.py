@@ -84,7 +84,6 @@ class PortPool:
         return port
 
     def use(self, node: int) -> None:
-        """Note that a client has connected to the node's port."""
         if node in self.open:
             self.mark_used(node)
 
@@ -121,7 +120,6 @@ class PortPool:
         return False
 
     def forgive(self) -> None:
-        """Have busy ports tried again whose time has come."""
         now = monotonic()
         while self.busy:
             port, until = next(iter(self.busy.items()))
@@ -131,7 +129,6 @@ class PortPool:
             self.may_be_free(port)
 
     def free(self, port: int) -> None:
-        """Take the port from its node."""
         self.taken.discard(port)
         self.may_be_free(port)
 

@@ -124,11 +124,9 @@ class LocalPorts:
         self.preread.close()
 
     def admit(self, capacity: Capacity) -> None:
-        """Set the number of connections that there is room for."""
         self.preread.admit(capacity)
 
     def use_limits(self, limits: Limits) -> None:
-        """Have other limits hold from the next check on."""
         self.preread.limits = limits
 
     @property

@@ -82,7 +82,6 @@ class Preread:
             PendingClient(self, listener, kind, sock, client, parse, then)
 
     def admit(self, capacity: Capacity) -> None:
-        """Set the number of connections that there is room for."""
         self.capacity = self.half_open.capacity = capacity
 
     def refuse(self, listener: str, sock: socket.SocketType, client: HostPort, cause: str, why: str) -> None:

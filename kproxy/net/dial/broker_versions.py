@@ -89,7 +89,6 @@ class BrokerVersions:
             )
 
     def place(self, requester: VersionsRequester) -> BrokerKey:
-        """Return the broker that the connection would go to."""
         if requester.route is not None:
             return requester.route.destination
         return requester.node if requester.node in self.upstream.topology.nodes else None

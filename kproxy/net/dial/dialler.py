@@ -203,7 +203,6 @@ class Race:
         return True
 
     def outcome(self, attempt: Attempt, code: int) -> None:
-        """Take the outcome of an attempt that was waited for."""
         if not self.settle(attempt, code):
             self.next()
 
@@ -275,7 +274,6 @@ class Race:
         self.lost(self.tried)
 
     def finish(self) -> None:
-        """Give up the attempts that are still under way."""
         self.done = True
         self.stop_stagger()
         if self.deadline is not None:

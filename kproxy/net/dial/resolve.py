@@ -131,7 +131,6 @@ class OwnPorts:
             self.add(address)
 
     def add(self, address: HostPort) -> None:
-        """Note that kproxy listens at this address now."""
         self.by_port.setdefault(address[1], set()).add(address[0])
         self.changed(address, True)
 

@@ -159,7 +159,6 @@ class Upstream:
         return sock, code == 0
 
     def note(self, race: Race, winner: HostPort | None) -> None:
-        """Remember which servers are to be avoided for a while."""
         now = monotonic()
         for server in race.servers:
             if show(server) in race.tried and server in self.bootstrap:  # of others there is no end

@@ -56,7 +56,6 @@ class Deadlines:
             self._cancelled = 0
 
     def next(self) -> float | None:
-        """Return the time at which the next call is due."""
         heap = self._heap
         while heap and heap[0][2].call is None:
             heappop(heap)

@@ -128,7 +128,6 @@ class Reactor:
         self.leave = True
 
     def notify(self, event: trio.Event) -> None:
-        """Set an event that trio tasks wait for."""
         event.set()
         self.leave = True
 

@@ -146,7 +146,6 @@ class Places(Generic[Work]):
                 return work
 
     def leave(self, network: str) -> None:
-        """Return one place of the network."""
         self.total -= 1
         self.taken[network] -= 1
         if not self.taken[network]:
@@ -206,7 +205,6 @@ class Order(Generic[Work]):
             self.wait(work)
 
     def wait(self, work: Work) -> None:
-        """Let work that has a place wait for a slice."""
         now, address = self.clock(), work.address
         network = self.networks.get(address)
         if network is None:

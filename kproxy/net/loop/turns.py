@@ -113,7 +113,6 @@ class Turn(greenlet):
             self.stop(owner, self.wait)
 
     def wait(self) -> None:
-        """Get in line with the other turns."""
         assert self.owner is not None
         self.reactor.aside.wait(self.owner, self)
 
@@ -263,7 +262,6 @@ class Turns:
             owner.over()
 
     def left(self, turn: Turn) -> None:
-        """Free the place of a turn that has ended."""
         self.order.leave(turn)
         self.plan()
 

@@ -92,7 +92,6 @@ class RuleFiles:
         """Called at each SIGHUP, before the files are read; returns True if it has read them itself."""
 
     def first(self) -> list[Document]:
-        """Return the documents to begin with. Blocks."""
         self.seen = look(self.paths)
         return self.read(self.paths)
 
@@ -101,7 +100,6 @@ class RuleFiles:
         self.code_paths = frozenset(map(absolute, paths))
 
     def guard(self) -> PathGuard:
-        """Return a guard for one document over the admin API."""
         return PathGuard(self.written)
 
     def read(self, paths: Sequence[str], more_code_paths: Sequence[str] = ()) -> list[Document]:

@@ -304,7 +304,6 @@ class Side:
             self.want(self.mask | IN)
 
     def want(self, mask: int) -> None:
-        """Have the poller look for these events from now on."""
         if mask == self.mask:
             return
         self.mask = mask

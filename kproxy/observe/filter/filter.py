@@ -49,7 +49,6 @@ class Filter:
         return not isinstance(self.tree, All)
 
     def claims(self) -> Iterator[FieldTest]:
-        """Yield the claims that the filter is made of."""
         return _claims(self.tree)
 
     @property

@@ -36,7 +36,6 @@ ArrowColumns = dict[str, Any]
 
 
 def arrow_type(column: Column) -> Any:
-    """Return Arrow's type of one column."""
     element = struct(column.columns) if column.type == "struct" else _PLAIN[column.type]
     return pa.list_(element) if column.array else element
 

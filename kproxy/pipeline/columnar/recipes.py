@@ -59,7 +59,6 @@ def told_rows(columns: ArrowColumns, table: LakeTable) -> Any:
 
 
 def written_rows(columns: ArrowColumns, table: LakeTable) -> Any:
-    """Return the rows of Produce requests that count as written."""
     parts = counted(partitions_of(columns), read=False)
     has_producer = pc.and_(pc.is_valid(parts["records"]), pc.is_valid(parts["producer_id"]))
     return shaped(_of_one(parts) | {"idempotent": has_producer}, table)
@@ -122,7 +121,6 @@ def is_mentioned(parts: ArrowColumns) -> Any:
 
 
 def request_rows(columns: ArrowColumns, table: LakeTable) -> Any:
-    """Return the rows of request events."""
     time, latency = columns["time"], columns["latency_ms"]
     reads = pc.is_in(columns["api"], pa.array(READ_APIS))
     brought_nothing = pc.equal(columns["total_bytes"], 0).cast(pa.int64())

@@ -91,7 +91,6 @@ class PartFiles:
             self._put(max(self._parts.values(), key=lambda one: one.waiting_bytes))
 
     def _put(self, part: _Part) -> None:
-        """Write the rows that wait into the file."""
         if part.writer is None:
             files, path = pyarrow.fs.FileSystem.from_uri(part.path)
             files.create_dir(path.rpartition("/")[0], recursive=True)

@@ -100,7 +100,6 @@ def whatif_command(
 
 
 def whatif_document(result: WhatIf, most: int) -> dict[str, Any]:
-    """Return the answers as JSON has them."""
     return {
         "exchanges": result.exchanges,
         "unfit": result.unfit,

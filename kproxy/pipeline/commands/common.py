@@ -127,7 +127,6 @@ def settings(conf: tuple[str, ...]) -> dict[str, str]:
 
 
 def from_source(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a source."""
     for option in reversed(_SOURCE_OPTIONS):
         function = option(function)
     return function

@@ -189,12 +189,10 @@ def holds(rows: pa.Table, column: Column, texts: list[str]) -> Any:
 
 
 def number_of(text: str) -> int | bool:
-    """Return the value that a checked text means."""
     return text == "true" if text in ("true", "false") else int(text)
 
 
 def in_order(rows: pa.Table, answer: GoldAnswer) -> pa.Table:
-    """Return the rows as the report sorts them."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -235,7 +233,6 @@ def csv_text_of(value: object) -> str:
 
 
 def as_csv(answer: GoldAnswer, rows: Iterable[dict[str, Any]]) -> str:
-    """Return rows as CSV with a line of names."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(column.name for column in answer.columns)

@@ -169,7 +169,6 @@ def storms(rows: DataFrame) -> Any:
 
 
 def readiness(rows: DataFrame) -> Any:
-    """Return bars of clients by their worst verdict."""
     order = ("breaks", "unknown api", "old software", "unknown software", "ready")
     rank = F.array_position(F.array(*map(F.lit, order)), F.col("verdict"))
     worst = rows.groupBy("cluster", "client_id").agg(F.min(rank).alias("rank"))
@@ -183,7 +182,6 @@ def client_of(row: Row) -> str:
 
 
 def node_of(row: Row) -> str:
-    """Return the node of a row in words."""
     return "bootstrap" if row["node"] is None else f"node {row['node']}"
 
 

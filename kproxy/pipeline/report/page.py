@@ -30,7 +30,6 @@ NAMES = ("client_id", "topic", "broker_topic", "group", "broker_group", "rule")
 
 
 def page(report: AnswerReport, period: Period) -> str:
-    """Return the whole page of a report as HTML."""
     return _template().render(
         overview=report.overview,
         sections=report.sections,
@@ -48,7 +47,6 @@ def page(report: AnswerReport, period: Period) -> str:
 
 
 def span(report: AnswerReport) -> str:
-    """Return the days of a report in words."""
     days = report.overview.days
     if not days:
         return ""

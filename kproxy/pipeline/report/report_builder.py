@@ -75,7 +75,6 @@ def build_report(gold: GoldLake, period: Period, *, shown: int = SHOWN) -> Answe
 
 
 def answer_rows(gold: GoldLake, answer: GoldAnswer, period: Period) -> DataFrame:
-    """Return an answer over the days of a period."""
     if period.whole:
         return gold.read(answer)
     partials = gold.partials(answer.name, period.first, period.last)
@@ -203,7 +202,6 @@ def _section(answer: GoldAnswer, rows: DataFrame, facts: Row, shown: int, charte
 
 
 def _order(answer: GoldAnswer) -> Iterator[SparkColumn]:
-    """Yield the columns to sort by."""
     for column, how in answer.sort_keys():
         if how == "rank":
             yield F.array_position(F.array(*map(F.lit, answer.worst_first)), F.col(column)).asc()

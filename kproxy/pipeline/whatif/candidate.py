@@ -115,7 +115,6 @@ class Candidate:
             yield from taken_findings(rule, rehearsal)
 
     def counted(self) -> list[CandidateCounts]:
-        """Return what the live rules have counted."""
         return [
             CandidateCounts(
                 running.name,

@@ -186,7 +186,6 @@ def summaries_of(recorded: DataFrame) -> dict[str, CaptureSummary]:
 
 
 def all_findings(recorded: DataFrame, texts: RuleTexts, summaries: dict[str, CaptureSummary], tasks: int) -> DataFrame:
-    """Return the findings of all connections."""
     chunks = recorded.where("what = 'chunk'").drop("what").repartition(tasks, "capture", "connection")
     ordered = chunks.sortWithinPartitions("capture", "connection", "place", "part")
     return ordered.mapInArrow(rehearse(texts, summaries), FINDINGS_SCHEMA)

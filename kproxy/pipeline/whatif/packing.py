@@ -84,7 +84,6 @@ class CapturePacking:
         self.places = self.held = 0
 
     def add(self, seen: ObservedExchange) -> None:
-        """Add an exchange that is over."""
         who = seen.who
         assert isinstance(who, CapturedConnection), "the reader made it"
         connection = self.open.get(who)
@@ -162,7 +161,6 @@ NO_REQUEST = "its request was not recorded"
 
 
 def facts_of(capture: str, who: CapturedConnection | ExchangeChunk) -> Facts:
-    """Return the facts of a connection that rules bind to."""
     return Facts(who.listener or "", who.cluster or capture, who.client_address, node=who.node)
 
 

@@ -264,7 +264,6 @@ class Rehearsal:
             pos = end
 
     def passed(self, side: int, correlation: int, frame: bytes) -> None:
-        """Compare a frame that leaves with the recorded one."""
         finding = self.open.get(correlation)
         if finding is None:
             return
@@ -284,7 +283,6 @@ class Rehearsal:
         """Do nothing: the times tell how long rules held a frame."""
 
     def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False, older: int = 0) -> None:
-        """Note the rules that fired for an exchange."""
         finding = self.open.get(correlation_id)
         if finding is not None:
             finding.rules += [name for name in names if name not in finding.rules]

@@ -210,7 +210,6 @@ def rehearse(texts: RuleTexts, summaries: Mapping[str, CaptureSummary]) -> Calla
 
 
 def rows(batches: ArrowBatches, texts: RuleTexts, summaries: Mapping[str, CaptureSummary]) -> Iterator[FindingRow]:
-    """Yield the rows of FINDINGS of one partition."""
     candidates: dict[str, Candidate] = {}  # of each capture: topic ids are its own
     sums, count = FindingSums(), 0
     for (capture, number, _), members in groupby(given(batches), key=lambda row: row[:3]):

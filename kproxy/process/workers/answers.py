@@ -92,7 +92,6 @@ class WorkerAnswers:
         self.views: dict[int, ProcessViewSource] = {}
 
     def listen(self, channel: Channel) -> None:
-        """Answer the supervisor's questions from now on."""
         channel.on_question(Operate, self.operate)
         channel.on_question(Measure, self.measure)
         channel.on_question(MeasureLabels, self.measure_labels)

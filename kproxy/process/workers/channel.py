@@ -187,7 +187,6 @@ class Channel:
     # ---- inside: in
 
     def ready(self, mask: int) -> None:
-        """Send what waits and take the messages that have come."""
         if mask & OUT and self.unsent:
             self._write()
         try:

@@ -145,7 +145,6 @@ class Arrivals:
         return True
 
     def take_all(self) -> None:
-        """Take all connections that have been handed over so far."""
         while self.queue.fileno() >= 0 and self.ready(IN):
             pass
 

@@ -32,7 +32,6 @@ class Ledger:
         return self.open + self.handed - self.taken
 
     def hand(self, host: str, now: float) -> None:
-        """Count one more connection that is on its way."""
         self.handed += 1
         if self.late_since is None:
             self.late_since = now
@@ -41,7 +40,6 @@ class Ledger:
             self.coming_from[host] += 1
 
     def tell(self, taken: int, still_open: int, addresses: Mapping[str, int], now: float) -> None:
-        """Take the numbers that the worker says."""
         for _ in range(min(taken - self.taken, len(self.coming))):
             self._come(self.coming.popleft())
         if taken != self.taken:

@@ -61,7 +61,6 @@ class PoolCapture:
         return sum(part.get(name, 0) for part in self.parts.values())
 
     def shown(self) -> CaptureShown:
-        """Return the capture as the API shows one."""
         written = self.writer.written
         size, exchanges = self.totals.grow(0) if self.ended is None else (written.size, written.exchanges)
         state: Literal["running", "ending", "stopped", "failed"] = "running"
@@ -181,7 +180,6 @@ class PoolCaptures:
         return capture
 
     async def _look_all(self) -> None:
-        """Have the newest numbers of those that run."""
         for capture in list(self.by_name.values()):
             if not capture.stopped:
                 await self._look(capture)

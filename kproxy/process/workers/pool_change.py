@@ -52,7 +52,6 @@ class PoolChange(ConfigChange):
 
     @property
     def told(self) -> PoolChange:
-        """Return what workers are told of it."""
         return self
 
     def prepare(self) -> PortChange:

@@ -225,7 +225,6 @@ def unanswered(worker: Recipient, channel: Channel, error: Unanswered) -> Proble
 
 
 def members_of(pool: Recipients) -> Sequence[Member]:
-    """Return the workers of a pool as members."""
     models = trio.Lock()
     return [ChannelMember(worker, models) for worker in pool.workers]
 
@@ -302,7 +301,6 @@ class PoolMetrics:
                 self.latest[worker.index] = families
 
     def everybody(self) -> Iterable[Sequence[MetricSamples]]:
-        """Yield the metrics of all processes that are and were."""
         running = {worker.index for worker in self.pool.workers if worker.channel is not None}
         yield collect_samples(self.collectors)
         yield self.lost

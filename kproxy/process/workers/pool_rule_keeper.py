@@ -280,7 +280,6 @@ class PoolRuleKeeper(RuleKeeper):
         return dict.fromkeys(owner(one.born, one.lives) for one in self.in_force.rules if one.born)
 
     def _forget(self) -> None:
-        """Free the shared numbers of rules whose life is over."""
         before, self.owners = self.owners, self._owners()
         for gone in before:
             if gone not in self.owners:

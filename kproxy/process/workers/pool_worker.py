@@ -78,7 +78,6 @@ class WorkerProcess:
         self.on_ended(f"exit code {code}" if code >= 0 else signal.Signals(-code).name)
 
     def close(self) -> None:
-        """Stop to wait for its end."""
         if self.descriptor >= 0:
             self.reactor.remove(self.descriptor)
             os.close(self.descriptor)

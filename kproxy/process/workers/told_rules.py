@@ -46,7 +46,6 @@ def handed_rule(stored_rule: StoredRule) -> HandedRule:
 
 
 def digest(stored_rule: StoredRule) -> bytes:
-    """Return the digest of a rule's content."""
     return blake2b(stored_rule.content.encode(), digest_size=16).digest()
 
 

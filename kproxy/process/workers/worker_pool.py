@@ -130,7 +130,6 @@ class WorkerPool:
         self._check_finished()
 
     def out_of_time(self) -> None:
-        """Kill the workers that have not ended by themselves."""
         for worker in self.workers:
             if worker.process is not None:
                 self.log.error("worker has not ended in time, it is killed", of_worker=worker.index)
@@ -191,7 +190,6 @@ class WorkerPool:
 
 
 def pids(pool: WorkerPool) -> list[int]:
-    """Return the ids of the processes that run."""
     return [worker.process.pid for worker in pool.workers if worker.process is not None]
 
 

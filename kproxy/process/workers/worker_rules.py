@@ -84,7 +84,6 @@ class WorkerRules:
         return prepared.rule_set
 
     def listen(self, channel: Channel) -> None:
-        """Do from now on what the supervisor says."""
         channel.on_question(Prepare, self.prepare)
         channel.on_notice(Forget, self.forget)
         channel.on_question(Commit, self.commit)
@@ -210,7 +209,6 @@ def models(state: RulesState, known: dict[bytes, Rule]) -> dict[bytes, Rule]:
 
 
 def counted(running: Running) -> RuleCount:
-    """Return the counters of a rule in this process."""
     done = running.matched, running.fired, running.applied
     problems = len(running.held), running.problems, running.problem
     return RuleCount(running.born, running.resets, *done, *problems, running.throttles, running.throttle_seconds)

@@ -44,7 +44,6 @@ class WriterIdentity:
 
     @classmethod
     def of(cls, source: str) -> WriterIdentity:
-        """Return the identity whose events have this source."""
         instance, boot, worker = source.rsplit("/", 2)
         return cls(instance, boot, int(worker))
 
@@ -71,17 +70,14 @@ def session_of(stem: str) -> str:
 
 
 def hidden(folder: Path, stem: str, ending: str) -> Path:
-    """Return the path of a file that is not published."""
     return folder / f".{stem}{ending}"
 
 
 def published(folder: Path, day: str, stem: str) -> Path:
-    """Return the path at which a file is published."""
     return folder / f"dt={day}" / f"{stem}{PACKED}"
 
 
 def stem_of(path: Path, ending: str) -> str:
-    """Return the stem of a hidden file."""
     return path.name[1 : -len(ending)]
 
 
@@ -144,7 +140,6 @@ class OpenFile:
             self._torn = False
 
     def remove(self) -> None:
-        """Delete the file and release its lock."""
         self.path.unlink(missing_ok=True)
         self.close()
 

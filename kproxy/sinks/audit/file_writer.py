@@ -72,7 +72,6 @@ class FileWriter:
         self._attempt(self._begin)
 
     def run(self) -> None:
-        """Write what is queued until the queue is closed."""
         while not self.queue.closed:
             self.queue.wake.wait(max(0.0, self._next - time.monotonic()))
             self.queue.wake.clear()

@@ -169,7 +169,6 @@ class KafkaOutlet:
             self._tell(gap_event(gap, self.name), _do_nothing)
 
     def _send(self) -> None:
-        """Produce as many lines as librdkafka has room for."""
         produce, topic = self._producer.produce, self.settings.topic
         while self._todo:
             sent = self._todo[0]

@@ -149,7 +149,6 @@ def file_settings(audit: AuditConfig, folder: Path, source: str) -> FileSettings
 
 
 def kafka_settings(audit: AuditConfig, kafka: KafkaTopic, source: str) -> KafkaSettings:
-    """Return the config's audit topic as settings of its outlet."""
     options = dict(kafka.options)
     if kafka.password is not None:
         options["sasl.password"] = kafka.password.get_secret_value()

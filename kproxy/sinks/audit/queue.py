@@ -57,7 +57,6 @@ class Gap:
     reasons: Counter[str] = field(default_factory=Counter)
 
     def add(self, first_id: int, last_id: int, reason: str) -> None:
-        """Count all events from first_id to last_id as missing."""
         self.first_id = min(self.first_id, first_id) if self.dropped else first_id
         self.last_id = max(self.last_id, last_id)
         self.dropped += last_id - first_id + 1
@@ -192,7 +191,6 @@ class LineQueue(Generic[QueuedLine]):
         return gap if gap.dropped else None
 
     def close(self) -> None:
-        """Take no more lines from now on."""
         with self._lock:
             self.closed = True
             self._near = -1

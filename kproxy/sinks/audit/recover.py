@@ -114,7 +114,6 @@ class UncleanProcess:
         self.close()
 
     def close(self) -> None:
-        """Release the locks of the mark and the files."""
         for fd in (self.fd, *(file.fd for file in self.files)):
             if fd is not None and fd >= 0:
                 os.close(fd)
@@ -165,7 +164,6 @@ def _unclean_process(folder: Path, stem: str, *, marked: bool) -> UncleanProcess
 
 
 def _cut(folder: Path, path: Path, fd: int) -> LeftoverFile:
-    """Cut the open file to its whole lines."""
     with open(fd, "rb", closefd=False) as lines:
         whole = WholeLineCount.of(lines)
     torn = os.fstat(fd).st_size - whole.size

@@ -112,7 +112,6 @@ class LabelSink:
         """Pass: the connection's summary is made when its observer is."""
 
     def closed(self, who: Who, now: float) -> None:
-        """Count what is left of a connection's summary."""
         summary = self.summaries.pop(who.number, None)
         if summary is not None:
             summary.fold()
@@ -137,7 +136,6 @@ class LabelSink:
             self.summaries[who.number] = summary
 
     def leave(self) -> None:
-        """Leave all summaries to those who count in them besides."""
         for summary in self.summaries.values():
             summary.wants, summary.reader = summary.lined or no_api, None
         self.summaries.clear()

@@ -47,7 +47,6 @@ class GroupLags:
         self.forgotten, self.born = 0, next(BIRTHS)
 
     def use(self, series: int) -> None:
-        """Follow another number of groups that can have series."""
         self.most_pairs = TOPICS * series
 
     def commit(self, group: str, partition: LaggedPartition, offset: int, at: float) -> None:

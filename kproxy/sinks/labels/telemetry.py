@@ -80,7 +80,6 @@ class GaugeTotals:
         return int(now / self.interval)
 
     def add(self, row: GaugeRow, series: str, now: float) -> None:
-        """Add a row to the series of this name."""
         cells, period = self.cells.setdefault(row.metric, {}), self.period(now)
         cell = cells.get(series)
         if cell is None:
@@ -104,7 +103,6 @@ class GaugeTotals:
         return [row for row in found if row is not None]
 
     def forget(self, series: LabelSeries) -> None:
-        """Forget a series that was given up."""
         for cells in self.cells.values():
             cells.pop(series.name, None)
 
@@ -167,7 +165,6 @@ class TelemetryTotals:
         self.told[worker], self.refused_rows[worker] = found, refused
 
     def forget_worker(self, worker: int) -> None:
-        """Forget the gauges of a worker whose process has ended."""
         self.told.pop(worker, None)
         self.refused_rows.pop(worker, None)
 
@@ -214,7 +211,6 @@ def series_name(values: Iterable[str]) -> str:
 
 
 def label_values(series: str, number: int) -> list[str]:
-    """Return the values of so many labels of a series."""
     if series == OTHER:
         return [OTHER] * number
     return series.split(BETWEEN) if number else []

@@ -41,7 +41,6 @@ class OtlpWay(NamedTuple):
     encoding: Encoding
 
     def to(self, path: str) -> HttpTarget:
-        """Return the target of one signal."""
         own = self.target
         return HttpTarget(own.host, own.port, own.path + path, own.headers, own.tls, own.server_name, own.timeout)
 
@@ -55,7 +54,6 @@ class OtlpSettings:
         self.way = OtlpWay(target, encoding)
 
     def use(self, way: OtlpWay) -> None:
-        """Send in another way from the next request on."""
         self.way = way
 
 
@@ -156,7 +154,6 @@ class Exporter:
         self._wait = FIRST_WAIT
 
     def _follow(self) -> None:
-        """Send in the way that holds now."""
         way = self.settings.way
         if way is not self.way:
             self.sender.close()

@@ -46,7 +46,6 @@ class HttpTarget:
 
     @property
     def authority(self) -> str:
-        """Return the value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (80 if self.tls is None else 443) else f"{host}:{self.port}"
 

@@ -20,7 +20,6 @@ MOST_POINTS = 5000
 
 
 def dotted(name: str) -> str:
-    """Return the name of a metric as OTLP has it."""
     return name.replace("_", ".")
 
 

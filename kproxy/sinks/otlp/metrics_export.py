@@ -37,11 +37,9 @@ class MetricsExport:
         self._thread = threading.Thread(target=self._run, name="otlp metrics", daemon=True)
 
     def start(self) -> None:
-        """Start the thread that sends what is offered."""
         self._thread.start()
 
     def offer(self, metrics: Sequence[MetricSamples]) -> None:
-        """Take a snapshot that is sent next. Never waits."""
         with self._lock:
             self.dropped += self._next is not None
             self._next = time.time(), metrics

@@ -34,7 +34,6 @@ class MissingOtlp(InternalError):
 
 
 def resource(instance: str) -> Tree:
-    """Return the resource that everything of one process belongs to."""
     return {
         "attributes": attributes({
             "service.name": "kproxy", "service.instance.id": instance, "service.version": own_version()
@@ -48,7 +47,6 @@ def attributes(values: Mapping[str, str | int | float | bool | list[str] | None]
 
 
 def any_value(value: str | float | bool | list[str]) -> Tree:
-    """Return a value in the form that tells its type."""
     if isinstance(value, str):
         return {"stringValue": sendable(value)}
     if isinstance(value, bool):

@@ -129,5 +129,4 @@ def failure(codes: Sequence[int]) -> str:
 
 
 def short(text: str) -> str:
-    """Return a text of bounded length."""
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

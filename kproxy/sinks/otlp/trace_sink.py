@@ -112,7 +112,6 @@ class TraceSink:
         """Do nothing: connections have no spans."""
 
     def start(self) -> None:
-        """Start the threads that read records and send spans."""
         for thread in self._threads:
             thread.start()
 

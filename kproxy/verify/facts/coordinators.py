@@ -62,7 +62,6 @@ class AssignmentFact(GroupFact):
 
     @property
     def weight(self) -> int:
-        """Return how many small things it is made of."""
         return 1 + sum(1 + len(places) // 8 for places in self.members.values())
 
 
@@ -88,7 +87,6 @@ class OwnershipFact(GroupFact):
 
     @property
     def weight(self) -> int:
-        """Return how many small things it is made of."""
         return 1 + (len(self.owned or ()) + len(self.given or ())) // 8
 
 
@@ -157,7 +155,6 @@ class PartitionsAddedFact(ProducerEpochFact):
 
     @property
     def weight(self) -> int:
-        """Return how many small things it is made of."""
         return 1 + len(self.places) // 8
 
 

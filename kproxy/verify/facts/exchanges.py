@@ -103,7 +103,6 @@ class VersionsFact(Fact):
 
     @property
     def weight(self) -> int:
-        """Return how many small things it is made of."""
         return 1 + len(self.offered) // 8
 
 

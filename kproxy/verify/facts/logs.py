@@ -53,7 +53,6 @@ class BatchFact:
 
     @property
     def last(self) -> int:
-        """Return the offset that the batch ends at."""
         return self.base + self.delta
 
     @property
@@ -80,7 +79,6 @@ class WriteFact(PartitionFact):
 
     @property
     def weight(self) -> int:
-        """Return how many small things it is made of."""
         return 1 + len(self.batches)
 
 
@@ -117,7 +115,6 @@ class ReadFact(PartitionFact):
 
     @property
     def weight(self) -> int:
-        """Return how many small things it is made of."""
         return 1 + len(self.batches) + len(self.aborted) // 8
 
 

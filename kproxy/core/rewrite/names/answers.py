@@ -119,7 +119,6 @@ class TopicAnswers:
 
     @cached_property
     def partitions(self) -> Walk:
-        """Return the walk of one element that finds its partitions."""
         topics = next(slot for slot in self.struct.slots if slot.path == "topics[]")
         assert topics.struct is not None
         assert topics.struct.slots[0].name == "error_code"

@@ -56,7 +56,6 @@ def without_version(topic_id: bytes) -> int:
 
 
 def joined(bits: int, version: int) -> bytes:
-    """Return the id of these 124 bits and this version."""
     return (bits >> LOW_BITS << (LOW_BITS + 4) | version << LOW_BITS | bits & LOW).to_bytes(16, "big")
 
 

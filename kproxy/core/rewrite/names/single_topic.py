@@ -137,7 +137,6 @@ class SingleTopicRewriter:
         self.known[head] = KnownHead(len(head), count + other, other != as_it_is)
 
     def count(self, context: Context, n: int) -> None:
-        """Count so many changes of topics' names."""
         if n:
             assert self.topic is not None
             context.rewrote(self.topic.space.changed, n)

@@ -132,7 +132,6 @@ def producer_hygiene_daily(bases: Bases) -> DataFrame:
 
 
 def producer_writes(totals: DataFrame) -> DataFrame:
-    """Sum what was written by client and topic."""
     return totals.groupBy("dt", *PRODUCER_HYGIENE_PARTIAL.keys).agg(
         F.min("first_seen").alias("first_seen"),
         F.max("last_seen").alias("last_seen"),

@@ -169,7 +169,6 @@ def failed_partitions(totals: DataFrame) -> DataFrame:
 
 
 def failed_commits(rows: DataFrame) -> DataFrame:
-    """Return the partitions whose offset was not taken."""
     bad = rows.where(F.col("error").isNotNull())
     timed = bad.select(
         "*", F.lit(1).alias("count"), *[F.col("time").alias(name) for name in ("first_seen", "last_seen")]
@@ -179,7 +178,6 @@ def failed_commits(rows: DataFrame) -> DataFrame:
 
 
 def failed_connections(rows: DataFrame) -> DataFrame:
-    """Return the connections that did not get through authentication."""
     bad = rows.where((F.col("what") == "authentication") & F.col("error").isNotNull()).drop("what")
     timed = bad.select(
         "*", F.lit(1).alias("count"), *[F.col("time").alias(name) for name in ("first_seen", "last_seen")]
@@ -275,7 +273,6 @@ def throttled_daily(bases: Bases) -> DataFrame:
 
 
 def throttled_combine(partials: DataFrame) -> DataFrame:
-    """Add means to the sums."""
     return THROTTLED_PARTIAL.merged(partials).select(
         *THROTTLED_PARTIAL.keys,
         "requests",
@@ -321,7 +318,6 @@ def rules_effect_daily(bases: Bases) -> DataFrame:
 
 
 def rule_counters(rules: DataFrame) -> DataFrame:
-    """Sum the counts that rules give every minute."""
     fired = rules.where(F.col("what") == "fired")
     return fired.groupBy("dt", F.col("dt").alias("day"), "rule").agg(
         latest("time", "kind").alias("latest_kind"),
@@ -332,7 +328,6 @@ def rule_counters(rules: DataFrame) -> DataFrame:
 
 
 def ruled_totals(ruled: DataFrame) -> DataFrame:
-    """Sum the requests and clients that a rule met."""
     return ruled.groupBy("dt", F.col("dt").alias("day"), "rule").agg(
         F.min("time").alias("first_seen"),
         F.max("time").alias("last_seen"),
@@ -344,7 +339,6 @@ def ruled_totals(ruled: DataFrame) -> DataFrame:
 
 
 def ruled_topics(ruled: DataFrame) -> DataFrame:
-    """Collect the topics of the requests that a rule met."""
     named = ruled.select("dt", "rule", F.explode("topics_named").alias("topic"))
     return named.groupBy("dt", F.col("dt").alias("day"), "rule").agg(
         sketch_of("topic").alias("topics"), names_of("topic").alias("topic_names")

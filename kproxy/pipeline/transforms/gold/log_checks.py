@@ -27,7 +27,6 @@ STARTS, ENDS = 0, 1
 
 
 def log_findings(batches: DataFrame, gaps: DataFrame, steps: DataFrame, *by: str) -> DataFrame:
-    """Return what all checks of logs find."""
     found = [
         *overlaps(batches, *by),
         duplicates(batches, *by),

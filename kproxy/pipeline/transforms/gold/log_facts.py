@@ -34,7 +34,6 @@ def place_of(*names: str) -> Column:
 
 
 def seen() -> Column:
-    """Return the exchange of a silver row."""
     ended = F.col("response_out").alias("ended")
     return F.struct(ended, F.col("time").alias("began"), F.col("source"), F.col("event_id")).cast(SEEN)
 

@@ -95,7 +95,6 @@ class HistoryFacts:
     offsets: DataFrame
 
     def findings(self, *by: str) -> DataFrame:
-        """Return what the checks find among these facts."""
         found = [
             log_findings(self.batches, self.gaps, self.steps, *by),
             zombie_writes(self.epochs, *by),

@@ -82,7 +82,6 @@ def present(table: tuple[tuple[str, str], ...], struct: Struct | None, key: int 
 
 
 def put(data: dict[str, Any], columns: ColumnFields, body: Mapping[str, Any]) -> None:
-    """Set the columns whose fields hold a value."""
     for column, field, negative in columns:
         value = body.get(field)
         if isinstance(value, str):

@@ -85,7 +85,6 @@ PATTERN_FIELDS = ("resource_pattern_type", "pattern_type_filter", "pattern_type"
 
 
 def created_acl(requested: MessageElement, answered: MessageElement) -> str:
-    """Describe the ACL that CreateAcls makes."""
     return acl(requested) if requested else ""
 
 
@@ -97,12 +96,10 @@ def deleted_acls(requested: MessageElement, answered: MessageElement) -> str:
 
 
 def shown_acls(requested: MessageElement, answered: MessageElement) -> str:
-    """Describe the filter over ACLs of DescribeAcls."""
     return acl(requested, "_filter") if requested else ""
 
 
 def shown_configs(requested: MessageElement, answered: MessageElement) -> str:
-    """List the keys of configs that DescribeConfigs asks for."""
     keys = requested.get("configuration_keys")
     return "all keys" if keys is None else listed([key or "" for key in each(keys)])
 
@@ -113,13 +110,11 @@ def all_configs(requested: MessageElement, answered: MessageElement) -> str:
 
 
 def some_configs(requested: MessageElement, answered: MessageElement) -> str:
-    """List the operations and keys of IncrementalAlterConfigs."""
     configs = requested.get("configs") or ()
     return listed([f"{word(CONFIG_OPERATIONS, one['config_operation'])} {one['name']}" for one in each(configs)])
 
 
 def quotas(requested: MessageElement, answered: MessageElement) -> str:
-    """List the operations and keys of AlterClientQuotas."""
     return listed([f"{'remove' if one['remove'] else 'set'} {one['key']}" for one in each(requested.get("ops") or ())])
 
 
@@ -131,7 +126,6 @@ def scram(requested: MessageElement, answered: MessageElement) -> str:
 
 
 def feature(requested: MessageElement, answered: MessageElement) -> str:
-    """Describe the change of a feature's version by UpdateFeatures."""
     if not requested:
         return ""
     how = UPGRADES.get(requested.get("upgrade_type", 0), "")
@@ -151,12 +145,10 @@ def group(requested: MessageElement, answered: MessageElement) -> str:
 
 
 def transaction(requested: MessageElement, answered: MessageElement) -> str:
-    """Return the state of a transaction from DescribeTransactions."""
     return answered.get("transaction_state") or ""
 
 
 def leaving(requested: MessageElement, answered: MessageElement) -> str:
-    """Describe the static member that leaves by LeaveGroup."""
     instance = requested.get("group_instance_id")
     return f"instance {instance}" if instance else ""
 

@@ -254,7 +254,6 @@ def first_partitions(topic: ExchangeTopic, most: int) -> list[int]:
 
 
 def name_columns(topic: ExchangeTopic, who: Who) -> dict[str, Any]:
-    """Return the columns of a topic's names and id."""
     row: dict[str, Any] = {}
     topic_id = None if topic.topic_id is None else str(topic.topic_id)
     name = topic.name
