@@ -123,6 +123,7 @@ TOOLS = {
     "tests/deploy/test_systemd.py": ("systemd-analyze",),
     "tests/e2e/test_haproxy.py": ("haproxy",),
     "tests/e2e/test_otlp_collector.py": ("otelcol",),
+    "tests/explore/test_explored_page.py": ("chromium",),
     "tests/net/test_transparent.py": ("nft", "ip", "unshare"),
     "tests/pipeline/gold/report/test_page.py": ("chromium",),
     "tests/qa/kits/test_java_kit.py": ("javac",),

@@ -27,6 +27,7 @@ from .judge import KnownFailures
 from .option_table import OPTIONS
 from .options import ExploreOptions, read_options, read_patterns
 from .report.baseline import Baseline
+from .report.document import coverage_properties
 from .report.text import report_lines
 from .result import Exploration
 from .runs.fork_runner import python_command
@@ -160,6 +161,7 @@ class ExploredSession:
             item.session.shouldstop = "interrupted while a test was explored"
         outcome: Outcome = "skipped" if result.skipped else "failed" if result.exit_code() else "passed"
         told: Any = text if outcome == "failed" else None
+        item.user_properties += coverage_properties(result)  # JUnit XML takes them from the report of the teardown
         if outcome == "skipped":
             told = (str(item.path), (item.location[1] or 0) + 1, f"Skipped: {in_line(result.skipped)}")
         return pytest.TestReport(

@@ -7,6 +7,7 @@ import os
 import signal
 from contextlib import suppress
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -39,9 +40,15 @@ SMALL = ["--only=api=Produce", "--depth=1", "--jobs=4", "--for=30s"]
 
 def test_a_planted_failure_is_found_shrunk_and_replayed(explorations: Explorations) -> None:
     """The first runs find it; a rule file repeats it, by a marker."""
+    explorations.write("pytest.ini", "[pytest]\naddopts = --junitxml=junit.xml\n")
     told = explorations.explore("quick.py::test_planted", "--runs=6", "--faults=transient", "--first", *SMALL)
 
     (finding,) = told.findings
+    (case,) = ET.parse(explorations.folder / "junit.xml").iter("testcase")
+    properties = {one.get("name"): one.get("value") for one in case.iter("property")}
+    assert properties["kproxy_explore.runs"] == str(len(told.tests[0]["runs"])) and case.find("failure") is not None
+    assert properties["kproxy_explore.plans_left"] == str(told.tests[0]["left"])
+    assert properties["kproxy_explore.faults_applied"] == str(len(told.tests[0]["coverage"]["applied"]))
     assert told.code == 1 and "EXPLORED" in told.text, told.text
     assert finding["first"] <= 6 and finding["signature"]["message"].startswith("doubled N")
     (rule,) = finding["smallest"]["rules"]

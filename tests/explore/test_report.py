@@ -13,7 +13,7 @@ from kproxy.explore.judge import FailureSignature, judge
 from kproxy.explore.model import ExchangePlace, PlaceMark, ProvedViolation, RaisedError, StepCounters
 from kproxy.explore.places import common_places
 from kproxy.explore.report.baseline import Baseline
-from kproxy.explore.report.document import SCHEMA, json_report
+from kproxy.explore.report.document import SCHEMA, coverage_properties, json_report
 from kproxy.explore.report.page import MOST_DETAILS, html_report
 from kproxy.explore.report.text import report_lines
 from kproxy.explore.result import Exploration, FaultFinding, merged_outcome
@@ -145,6 +145,23 @@ def test_the_json_has_everything() -> None:
     assert test["exit_code"] == 1
 
 
+def test_coverage_properties_have_counts_and_names() -> None:
+    result = exploration(all_faults=frozenset({"Produce: answer lost", "Produce: late", "Fetch: late"}))
+    assert dict(coverage_properties(result)) == {
+        "kproxy_explore.places": 7,
+        "kproxy_explore.runs": 4,
+        "kproxy_explore.outcomes": "2 failed, 1 passed, 1 not exercised",
+        "kproxy_explore.faults": 3,
+        "kproxy_explore.faults_applied": 1,
+        "kproxy_explore.faults_not_applied": "Fetch: late; Produce: late",
+        "kproxy_explore.plans_left": 1987,
+        "kproxy_explore.findings": 1,
+        "kproxy_explore.new_findings": 1,
+        "kproxy_explore.rule_files": "tests/explored/test_copy-3f9a.yaml",
+    }
+    assert dict(coverage_properties(Exploration("t", problem="no port")))["kproxy_explore.problem"] == "no port"
+
+
 class Page(HTMLParser):
     """Reader of a page that knows which elements, attributes and texts it has, and that each is closed."""
 
@@ -201,7 +218,7 @@ def test_nothing_that_others_say_is_markup() -> None:
     assert page.open == []
     assert not {"script", "img", "link", "iframe", "b"} & set(page.tags)
     assert {name for name, _ in page.attributes} <= {
-        "lang", "charset", "http-equiv", "content", "href", "class", "id", "title"
+        "lang", "charset", "http-equiv", "name", "content", "href", "class", "id", "title"
     }  # fmt: skip
     assert all(value.startswith("#t0-") for name, value in page.attributes if name == "href")
     assert "default-src 'none'" in dict(page.attributes)["content"]

@@ -1,4 +1,4 @@
-"""The report of explorations as one JSON document, `kproxy.explore/1`."""
+"""The report of explorations as one JSON document, `kproxy.explore/1`, and coverage as properties for JUnit XML."""
 
 from __future__ import annotations
 
@@ -45,6 +45,25 @@ def exploration_document(result: Exploration) -> dict[str, Any]:
         "unlike_mock": list(result.unlike_mock),
         "notes": result.notes,
     }
+
+
+def coverage_properties(result: Exploration) -> list[tuple[str, object]]:
+    """Return coverage, runs and findings of an exploration as properties of its test case."""
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in result.outcomes.items())
+    properties = {
+        "places": len(result.learned.places),
+        "runs": len(result.runs),
+        "outcomes": outcomes,
+        "faults": len(result.all_faults),
+        "faults_applied": len(result.covered & result.all_faults),
+        "faults_not_applied": "; ".join(sorted(result.all_faults - result.covered)),
+        "plans_left": result.left,
+        "findings": len(result.findings),
+        "new_findings": len(result.new_findings),
+        "rule_files": "; ".join(one.file for one in result.findings if one.file),
+        "problem": result.problem,
+    }
+    return [(f"kproxy_explore.{name}", value) for name, value in properties.items() if value != ""]
 
 
 def place_document(place: ExchangePlace) -> dict[str, Any]:

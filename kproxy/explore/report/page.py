@@ -20,16 +20,17 @@ from .text import finding_lines, heading, report_lines
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 STYLE = """
 :root { color-scheme: light dark; font: 14px/1.45 system-ui, sans-serif; }
-body { max-width: 90rem; margin: 1rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; margin: .5rem 0 1.5rem; }
-th, td { border: 1px solid #8884; padding: .2rem .45rem; text-align: left; font-weight: normal; }
-thead th { vertical-align: bottom; max-width: 11rem; }
+body { max-width: 90rem; margin: 1rem auto; padding: 0 1rem; overflow-wrap: anywhere; }
+.table { overflow-x: auto; margin: .5rem 0 1.5rem; }
+table { border-collapse: collapse; }
+th, td { border: 1px solid #8884; padding: .2rem .45rem; text-align: left; font-weight: normal; min-width: 4rem; }
+thead th { vertical-align: bottom; min-width: 6rem; max-width: 11rem; } tr th:first-child { min-width: 9rem; }
 td { text-align: center; } td a { color: inherit; text-decoration: none; display: block; }
 .passed { background: #2a92; } .slow { background: #aa33; } .loud { background: #38c3; }
 .failed, .raised, .hang, .died { background: #d338; font-weight: bold; } .broken { background: #83c5; }
 .exercised { background: #8882; } .untried { color: #8888; }
 .run { display: none; border: 2px solid #888; padding: 0 1rem; } .run:target { display: block; }
-pre { overflow-x: auto; white-space: pre-wrap; }
+pre { white-space: pre-wrap; }
 """
 WORDS: dict[RunOutcome, str] = {"loud": "loud", "not exercised": "not exercised", "raised": "failed"}
 MOST_DETAILS = 1_000
@@ -56,7 +57,8 @@ def joined(parts: Iterable[HtmlText]) -> HtmlText:
 def html_report(results: Iterable[Exploration]) -> str:
     sections = [exploration_section(result, f"t{number}") for number, result in enumerate(results)]
     head = HtmlText(
-        f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">'
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">'
         f"<title>kproxy explore</title><style>{STYLE}</style>"
     )
     body = element("body", element("h1", "kproxy explore"), *sections)
@@ -112,7 +114,12 @@ def matrices(result: Exploration, prefix: str) -> Iterator[HtmlText]:
             for place in rows
         ]  # fmt: skip
         yield element("h3", api)
-        yield element("table", element("thead", head), element("tbody", joined(body)))
+        yield table(element("thead", head), element("tbody", joined(body)))
+
+
+def table(*parts: HtmlText) -> HtmlText:
+    """Return a table in a box that scrolls if the table is wider than the page."""
+    return element("div", element("table", *parts), class_="table")
 
 
 def cell(result: Exploration, runs: list[int], prefix: str) -> HtmlText:
@@ -135,7 +142,7 @@ def deeper_runs(result: Exploration, prefix: str) -> Iterator[HtmlText]:
     ]
     if rows:
         yield element("h3", "several faults")
-        yield element("table", element("tbody", joined(rows)))
+        yield table(element("tbody", joined(rows)))
 
 
 def run_blocks(result: Exploration, prefix: str) -> Iterator[HtmlText]:
