@@ -17,7 +17,7 @@ from kproxy.explore.plan import rule_file, saved_form
 from kproxy.explore.report.baseline import Baseline
 from kproxy.explore.report.text import report_lines
 from kproxy.explore.result import Exploration
-from tests.explore.made_up import COPY, FakeRunner, failed_run, made_run, produce, retried, stable
+from tests.explore.made_up import COPY, FakeRunner, exchange, failed_run, made_run, produce, retried, stable
 
 Program = Callable[[FaultPlan, int], ExploredRun]
 
@@ -49,7 +49,7 @@ def looks_away(of: FaultPlan, number: int) -> ExploredRun:
 def explorer(program: Program, store: FindingStore | None = None, jobs: int = 4, tell=lambda text: None, **settings):
     """Return an explorer of a played program, and its runner."""
     runner = FakeRunner(program, jobs)
-    order = {name: settings.pop(name) for name in ("classes", "depth", "only", "seed") if name in settings}
+    order = {name: settings.pop(name) for name in ("classes", "depth", "only", "on_mock", "seed") if name in settings}
     chosen = ExploreSettings(OrderSettings(**order), **settings)
     return Explorer("t.py::test", runner, chosen, store, clock=runner.clock, wall=lambda: 5.0, tell=tell), runner
 
@@ -429,6 +429,23 @@ def test_whoever_wants_to_know_is_told() -> None:
     one.explore()
     assert lines[0].startswith("learned 7 places")
     assert lines[1].startswith("failed in run")
+
+
+@pytest.mark.parametrize(("on_mock", "is_explored"), [(True, False), (False, True)])
+def test_explorer_offsets_in_transactions_need_kafka(on_mock: bool, is_explored: bool) -> None:
+    offsets = exchange("TxnOffsetCommit", topic="in", partition=0, group="g", offset=1)
+    made, runner = explorer(lambda of, number: made_run(of, exchanges=(*COPY, offsets)), on_mock=on_mock, runs=3)
+    result = made.explore()
+    assert bool(result.runs) == is_explored and (len(runner.ran) > 2) == is_explored
+    assert (result.problem == "") == is_explored and result.exit_code() == (0 if is_explored else 2)
+    if not is_explored:
+        assert "expected a Kafka cluster, got the mock" in result.problem and "--kproxy-upstream" in result.problem
+
+
+def test_explorer_transactional_writes_are_explored_on_mock() -> None:
+    writes = (*COPY, exchange("EndTxn", transactional_id="t"))
+    made, _ = explorer(lambda of, number: made_run(of, exchanges=writes), on_mock=True, runs=3)
+    assert made.explore().runs and not made.result.problem
 
 
 def test_places_of_the_real_table_are_learned() -> None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, Producer, TopicPartition
 
 from kproxy.testing import hooks, mock_rules
 from kproxy.testing.ask import ask
@@ -129,6 +129,20 @@ def test_read_committed_skips_fenced_transaction(kproxy: Kproxy, orders: None) -
     write(second, b"kept")
     second.commit_transaction(60)
     assert read(kproxy.bootstrap_servers, 1) == [b"kept"]
+
+
+@pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
+def test_mock_stores_no_offsets_of_transactions(kproxy: Kproxy, orders: None, end: str) -> None:
+    """Explorations refuse programs with such offsets on the mock. If this fails, the mock has learned to store them."""
+    consumer = Consumer({"bootstrap.servers": kproxy.bootstrap_servers, "group.id": "g", **QUIET})
+    producer = transactional(kproxy, "copier")
+    write(producer, b"one")
+    offset = TopicPartition("orders", 0, 1)
+    producer.send_offsets_to_transaction([offset], consumer.consumer_group_metadata(), 60)
+    getattr(producer, end)(60)
+    (committed,) = consumer.committed([TopicPartition("orders", 0)], 60)
+    consumer.close()
+    assert committed.offset == OFFSET_INVALID
 
 
 def test_aborted_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
