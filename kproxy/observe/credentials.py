@@ -13,7 +13,7 @@ import re
 from functools import cache
 
 from kproxy.errors import DecodeError
-from kproxy.wire.breath import each
+from kproxy.wire.breath import drop, each
 from kproxy.wire.codec.structs import header_version
 from kproxy.wire.primitives import Buffer, read_uvarint
 from kproxy.wire.scan.head import body_start, known_body_start
@@ -144,7 +144,9 @@ def take_out(frame: Buffer, key: int, version: int, direction: str) -> tuple[byt
             data = bytearray(frame)
             for start, stop in each(spans):
                 data[start:stop] = FILLER * (stop - start)
-            return bytes(data), CONFIG_VALUES if spans else ""
+            why = CONFIG_VALUES if spans else ""
+            drop(spans)
+            return bytes(data), why
         why = f"{CONFIG_VALUES} in a body that cannot be read"
     return bytes(frame[: header_end(frame, key, version, direction)]), why
 
@@ -179,4 +181,5 @@ def value_spans(frame: Buffer, key: int, version: int, direction: str) -> list[t
         name = b""
         if text < stop and not (pattern and stop - text <= LONGEST_KEPT and pattern.fullmatch(bytes(frame[text:stop]))):
             spans.append((text, stop))
+    drop(hits)
     return spans

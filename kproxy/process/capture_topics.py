@@ -2,15 +2,20 @@
 
 Strategy. A client seldom requests the configs of a topic, and `kproxy verify` can prove little without them. So kproxy
 sends Metadata and DescribeConfigs on a connection of its own, with its own credentials, as it does for other lookups.
-The exchanges are broker-side exchanges of the capture without a client-side one. Clusters, topics and times are
+The exchanges are broker-side exchanges of the capture without a client-side one. Clusters, topics, bytes and times are
 bounded. If a cluster does not answer, the capture goes on, and its last block has the reason.
+
+Responses are read in turns of the loop, and only for the fields that are needed. A thread would hold the interpreter
+for seconds while it frees the message of a long response.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
+from heapq import nsmallest
 from time import monotonic
 from typing import Any
 
@@ -19,7 +24,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.capture.captured_connection import LONGEST_TOPIC, CapturedConnection, TopicIdNames
 from kproxy.core.cluster import VERSION, all_topics_request
-from kproxy.errors import KproxyError
+from kproxy.errors import DecodeError, KproxyError
 from kproxy.net.dial.own_connection import own_connection, send_request
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.loop.turns import in_a_turn
@@ -28,9 +33,12 @@ from kproxy.observe.credentials import RESPONSE, take_out
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.observe.filter.filter import Filter
 from kproxy.sinks.captures import StartedCapture
-from kproxy.wire import Message, decode_response, encode
-from kproxy.wire.breath import each
+from kproxy.wire import Message, encode
+from kproxy.wire.breath import breathe, drop, each
+from kproxy.wire.codec.structs import header_version
 from kproxy.wire.scan.frames import framed
+from kproxy.wire.scan.head import known_body_start
+from kproxy.wire.scan.walk import read_string, walk
 from kproxy.wire.table import errors, schema
 from kproxy.wire.table.api_keys import DESCRIBE_CONFIGS, METADATA
 
@@ -44,6 +52,8 @@ END_WAIT = 1.8
 """Seconds for all requests at the end of a capture; its thread waits for `capture_file.LAST_ENTRIES`."""
 LONGEST, LONGEST_PIECE = 32 << 20, 8 << 20
 """Bytes of a response about all topics, and about PIECE of them."""
+MAX_BYTES = 64 << 20
+"""Bytes of all responses that the topics of one capture add to it at its start, and at its end."""
 CONFIGS_VERSION = 1
 """Version of DescribeConfigs, from Kafka 1.1 to the newest."""
 TOPIC_RESOURCE = 2
@@ -54,6 +64,14 @@ CONFIGS = [
     "retention.bytes", "retention.ms", "unclean.leader.election.enable",
 ]  # fmt: skip
 """Configs that are requested; all of them are in `credentials.KEPT_VALUES`."""
+
+
+@dataclass(slots=True)
+class Left:
+    """Topics, and bytes of responses (`size`), that may still be recorded."""
+
+    topics: int
+    size: int
 
 
 class TopicRecorder:
@@ -101,7 +119,7 @@ class TopicRecorder:
     async def record(self, capture: StartedCapture, patience: float, done: trio.Event) -> None:
         """Record the topics of all clusters in a capture, and the reasons if some are missing."""
         upstreams = list(self.server.upstreams.values())
-        left = [MAX_TOPICS]
+        left = Left(MAX_TOPICS, MAX_BYTES)
         trouble: list[str] = []
         if len(upstreams) > MAX_CLUSTERS:
             trouble.append(f"expected at most {MAX_CLUSTERS} clusters, got {len(upstreams)}")
@@ -116,7 +134,7 @@ class TopicRecorder:
             self.reactor.notify(done)
 
     async def of_cluster(
-        self, capture: StartedCapture, upstream: Upstream, patience: float, left: list[int], trouble: list[str]
+        self, capture: StartedCapture, upstream: Upstream, patience: float, left: Left, trouble: list[str]
     ) -> None:
         """Record topics of one cluster, up to `left`."""
         reason = ""
@@ -128,13 +146,14 @@ class TopicRecorder:
         if reason:
             trouble.append(f"cluster {upstream.name}: {reason}")
 
-    async def exchanges_of(self, capture: StartedCapture, upstream: Upstream, left: list[int]) -> str:
+    async def exchanges_of(self, capture: StartedCapture, upstream: Upstream, left: Left) -> str:
         """Record topics of one cluster; return why some are missing. Raises OSError and KproxyError."""
-        opened = monotonic()
+        opened, share = monotonic(), f"cluster {upstream.name}"
         async with own_connection(upstream) as sock:
             frame = await send_request(sock, all_topics_request(), LONGEST)
-            names = await trio.to_thread.run_sync(partial(topic_names, frame, capture.sink.wanted))
-            taken, left[0] = names[: left[0]], max(left[0] - len(names), 0)
+            names = await in_a_turn(self.reactor, share, partial(topic_names, frame, capture.sink.wanted))
+            taken = names[: left.topics]
+            left.topics -= len(taken)
             reasons = [f"expected at most {MAX_TOPICS} topics, got more"] if len(taken) < len(names) else []
             self.number -= 1
             local, (host, port) = address(sock.getsockname()), address(sock.getpeername())
@@ -146,16 +165,16 @@ class TopicRecorder:
             refused: Counter[int] = Counter()
             for request, key, version in topic_requests(taken):
                 first = monotonic()
-                answer = await send_request(sock, request, LONGEST_PIECE)
+                answer = await send_request(sock, request, min(LONGEST_PIECE, left.size))
+                left.size -= min(len(answer), left.size)  # other clusters have used it in the meantime
                 times = first, monotonic()
-                # In a thread: a response may be made to take long.
                 read = partial(observed, who, len(seen) + 1, (key, version), request[4:], answer, times)
-                exchange, denied = await trio.to_thread.run_sync(read)
+                exchange, denied = await in_a_turn(self.reactor, share, read)
                 seen.append(exchange)
                 refused += denied
         if seen:
             capture.file.own(seen, (host, port), monotonic())
-        reasons += [f"{count} topics: {errors.by_code(code).name}" for code, count in sorted(refused.items())]
+        reasons += [f"{count} topics: {errors.error_name(code)}" for code, count in sorted(refused.items())]
         return ", ".join(reasons)
 
 
@@ -165,17 +184,52 @@ def address(name: Any) -> tuple[str, int]:
 
 
 def topic_names(frame: bytes, wanted: Filter) -> list[str]:
-    """Return the topics of a Metadata response that may pass a filter: LOGS first, the others sorted."""
-    topics = decode_response(frame, METADATA, VERSION, trailing=True).body["topics"] or ()
-    names = (one["name"] for one in topics if one["name"] and not one["error_code"])
-    usable = [one for one in names if len(one) <= LONGEST_TOPIC and (one in LOGS or wanted.possible_topic(one))]
-    return sorted(usable, key=lambda name: (name not in LOGS, name))[: MAX_TOPICS + 1]
+    """Return at most MAX_TOPICS + 1 topics of a Metadata response that may pass a filter: LOGS first, others sorted.
+
+    Raises DecodeError.
+    """
+    return nsmallest(MAX_TOPICS + 1, usable_names(frame, wanted), key=lambda name: (name not in LOGS, name))
+
+
+def usable_names(frame: bytes, wanted: Filter) -> Iterator[str]:
+    """Yield the names of existing topics in a Metadata response that may pass a filter. Raises DecodeError."""
+    existing = True
+    for path, compact, start, end in values_in(frame, METADATA, VERSION, "topics[].error_code", "topics[].name"):
+        if path == "topics[].error_code":
+            existing = not any(frame[start:end])
+            continue
+        name = (read_string(frame, start, end, compact) or b"").decode(errors="replace")
+        if existing and name and len(name) <= LONGEST_TOPIC and (name in LOGS or wanted.possible_topic(name)):
+            yield name
 
 
 def refusals(frame: bytes) -> Counter[int]:
-    """Return by error code the topics without configs in a DescribeConfigs response."""
-    results = decode_response(frame, DESCRIBE_CONFIGS, CONFIGS_VERSION, trailing=True).body["results"] or ()
-    return Counter(one["error_code"] for one in results if one["error_code"])
+    """Return by error code the topics without configs in a DescribeConfigs response. Raises DecodeError."""
+    codes: Counter[int] = Counter()
+    for _, _, start, end in values_in(frame, DESCRIBE_CONFIGS, CONFIGS_VERSION, "results[].error_code"):
+        codes[int.from_bytes(frame[start:end], "big", signed=True)] += 1
+    del codes[0]
+    return codes
+
+
+def values_in(frame: bytes, key: int, version: int, *paths: str) -> Iterator[tuple[str, bool, int, int]]:
+    """Yield (path, compact, start, end) of the values with these paths in a response. Raises DecodeError."""
+    found = walk(key, version, RESPONSE, frozenset(paths))
+    start = known_body_start(frame, 0, len(frame), header_version(key, version, RESPONSE), RESPONSE)
+    if start is None:
+        raise DecodeError(f"expected a response, got {len(frame)} bytes without a complete header")
+    hits: list[tuple[int, int, int]] = []
+    try:
+        found.run(frame, start, len(frame), hits)  # librdkafka's mock sends a byte too many
+    except DecodeError:
+        drop(hits)
+        raise
+    for mark, first, last in hits:
+        breathe()
+        slot = found.marks[mark].slot
+        if slot is not None and slot.path in paths and found.marks[mark].what == "value":
+            yield slot.path, slot.compact, first, last
+    drop(hits)
 
 
 def topic_requests(names: list[str]) -> Iterator[tuple[bytes, int, int]]:

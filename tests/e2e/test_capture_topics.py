@@ -13,10 +13,15 @@ import pytest
 from kproxy.capture.losses import noted_losses
 from kproxy.capture.reader import Capture
 from kproxy.cli.admin_client import Admin
+from kproxy.core.cluster import VERSION
 from kproxy.observe.exchange import ObservedExchange
-from kproxy.wire import Message
+from kproxy.observe.filter.filter import Filter
+from kproxy.process.capture_topics import topic_names
+from kproxy.wire import Message, encode
+from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import DESCRIBE_CONFIGS, METADATA
 from tests.support.fake_broker import FakeBroker, answer_metadata
+from tests.support.line_count import LineCount
 
 SECRET = "hunter2"
 DENIED = 29
@@ -163,3 +168,37 @@ def test_topics_are_not_recorded_if_switched_off(captured: Callable[..., Any], m
     capture, seen, broker = captured(["orders"], configs(), **more)
     assert (seen, troubles(capture)) == ([], [])
     assert [one for one in broker.requests if one.api.key == DESCRIBE_CONFIGS] == []
+
+
+def test_topics_with_unknown_error_codes_are_reported(captured: Callable[..., Any]) -> None:
+    """A broker may send codes that the table of errors lacks."""
+    capture, seen, _ = captured(["orders"], configs(9999))
+    assert [one.api for one in seen] == ["Metadata", "DescribeConfigs"] * 2
+    assert troubles(capture) == ["topics and their configs were not all recorded: cluster main: 1 topics: 9999"]
+
+
+def test_topics_stop_at_the_bytes_of_all_responses(captured: Callable[..., Any]) -> None:
+    """Long responses of a broker fill neither the memory nor the file."""
+
+    def answer(broker: FakeBroker, stream: socket.socket, request: Message) -> None:
+        values = [{"name": "other", "value": "v" * 32_000}] * 250
+        broker.respond(stream, request, {"results": [{"resource_name": "t", "resource_type": 2, "configs": values}]})
+
+    names = [f"topic-{number:04}" for number in range(1000)]
+    capture, _, broker = captured(names, answer, query={"payload": "head"})
+    requests = [one for one in broker.requests if one.api.key == DESCRIBE_CONFIGS]
+    assert len(requests) <= 2 * 9
+    assert len(troubles(capture)) == 1
+
+
+def test_topic_names_of_long_responses_are_read_in_steps() -> None:
+    """Other connections run between the steps."""
+    names = [f"topic-{number:05}" for number in range(20_000)]
+    topics = [{"name": name, "partitions": [], "error_code": 0} for name in [*names, "__consumer_offsets"]]
+    message = Message(schema.load(METADATA), VERSION, {"correlation_id": 0}, {"brokers": [], "topics": topics})
+    frame = encode(message)
+    with LineCount() as count:
+        found = topic_names(frame, Filter(""))
+    assert found == ["__consumer_offsets", *names[:1000]]
+    assert count.looks > 10
+    assert count.longest < 10_000
