@@ -199,7 +199,9 @@ class CaptureFile:
             self.queue.put((self._closed, (who, now), 0))
 
     def own(self, exchanges: Iterable[ObservedExchange], server: CaptureEndpoint, now: float) -> None:
-        """Queue exchanges of a connection of kproxy's own, and its end."""
+        """Queue exchanges of a connection of kproxy's own, and its end, unless the thread has ended."""
+        if self.ended is not None:
+            return
         for seen in exchanges:
             self.queue.put((self._own, (seen, server), 0))
             who = seen.who
@@ -252,6 +254,7 @@ class CaptureFile:
         except Exception as error:  # noqa: BLE001 (a mistake of kproxy's own ends the capture, and nothing else)
             self.stopped, self.error = "failed", f"{type(error).__name__}: {error}"
         self.ended = monotonic()
+        self.queue = SimpleQueue()  # ended captures stay listed, so their entries must not stay in memory
         self.over()
 
     def _write(self, writer: CaptureWriter) -> StopReason:

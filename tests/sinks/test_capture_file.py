@@ -122,6 +122,17 @@ def test_what_does_not_fit_is_dropped_and_counted(
         assert said["part"] == {"dropped": {("Metadata" if begun is many else "Produce"): begun.file.dropped}}
 
 
+def test_capture_file_after_its_end_keeps_no_entries(tmp_path: Path, slow: threading.Event) -> None:
+    """Up to 100 ended captures stay listed, and a broker's long responses may arrive after the end."""
+    begun = Begun(tmp_path / "c.pcapng", CaptureLimits(exchanges=1))
+    for number in range(5):
+        begun.put(metadata(number))
+    slow.set()
+    assert begun.over.wait(20)
+    begun.file.own([metadata(5)], SERVER, 1001.0)
+    assert begun.file.queue.empty()
+
+
 def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The capture has failed and says why; whoever puts notices nothing."""
     full = os.open("/dev/full", os.O_WRONLY)
