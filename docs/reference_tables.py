@@ -105,6 +105,17 @@ def explored_faults() -> str:
     return "\n".join(rows) + "\n"
 
 
+def known_clients() -> str:
+    """Return the table of known behaviour of client libraries: client, versions, symptom, faults, reference."""
+    from kproxy.explore.known_clients import known_behaviours
+
+    rows = ["| client | versions | symptom | outcome | faults |", "|---|---|---|---|---|"]
+    for one in known_behaviours():
+        symptom = f"{one.symptom} ([{one.reference.partition('.com/')[2]}]({one.reference}))"
+        rows.append(f"| {one.client} | {one.versions} | {symptom} | {one.outcome} | {'; '.join(one.faults)} |")
+    return "\n".join(rows).replace("*", "\\*") + "\n"
+
+
 def verify_checks() -> str:
     """Return the table of the checks: name, levels, definition, limits, detail."""
     from kproxy.verify import checks

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
+import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from kproxy.errors import InputError
-from kproxy.explore.judge import FailureSignature, judge
-from kproxy.explore.model import ExchangePlace, PlaceMark, ProvedViolation, RaisedError, StepCounters
+from kproxy.explore.faults import fault_table
+from kproxy.explore.judge import FINDINGS, FailureSignature, KnownFailures, judge
+from kproxy.explore.known_clients import known_behaviour, known_behaviours
+from kproxy.explore.model import (
+    ExchangePlace,
+    FaultPlan,
+    PlaceMark,
+    PlannedFault,
+    ProvedViolation,
+    RaisedError,
+    RunEnd,
+    StepCounters,
+)
 from kproxy.explore.places import common_places
 from kproxy.explore.report.baseline import Baseline
 from kproxy.explore.report.document import SCHEMA, coverage_properties, json_report
@@ -160,6 +174,78 @@ def test_coverage_properties_have_counts_and_names() -> None:
         "kproxy_explore.rule_files": "tests/explored/test_copy-3f9a.yaml",
     }
     assert dict(coverage_properties(Exploration("t", problem="no port")))["kproxy_explore.problem"] == "no port"
+
+
+def client_finding(faults: FaultPlan, ended: RunEnd, raised: RaisedError | None = None, *software: str) -> Exploration:
+    """Return an exploration with one confirmed finding of these faults."""
+    judged = judge(made_run(faults, ended, raised=raised, software=software))
+    finding = FaultFinding(judged.signature, judged, 1, smallest=faults, fails=3, of=3)
+    return Exploration("t", runs=[judged], findings=[finding])
+
+
+def known_plan(*names: str) -> FaultPlan:
+    faults = [next(one for one in fault_table().all if one.name == name) for name in names]
+    return plan(*(PlannedFault(ExchangePlace(one.api), one) for one in faults))
+
+
+HANG = "OffsetFetch: NOT_COORDINATOR, before the work"
+BOOTSTRAP = RaisedError(
+    "aiokafka.errors.KafkaConnectionError",
+    "KafkaConnectionError: Unable to bootstrap from [('127.0.0.1', 3)]",
+    "t.py:3",
+)
+STOPPED = RaisedError("asyncio.exceptions.CancelledError", "", "t.py:9", "await consumer.stop()")
+PYTHON = "confluent-kafka-python/2.16.1-rdkafka-2.16.0"
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("librdkafka-offset-fetch", client_finding(known_plan(HANG), "hang", None, PYTHON)),
+        ("librdkafka-offset-fetch", client_finding(known_plan(HANG), "hang", None, "librdkafka/2.17.1")),
+        ("aiokafka-start", client_finding(known_plan("Metadata: never arrives"), "raised", BOOTSTRAP)),
+        ("aiokafka-start", client_finding(known_plan("ApiVersions: answer lost"), "raised", BOOTSTRAP)),
+        ("aiokafka-stop", client_finding(known_plan("Fetch: never arrives"), "raised", STOPPED)),
+        ("", client_finding(known_plan(HANG), "hang", None, "librdkafka/2.9.9")),
+        ("", client_finding(known_plan(HANG), "hang", None, "apache-kafka-java/4.1.0")),
+        ("", client_finding(known_plan(HANG), "hang", None, "librdkafka/")),
+        ("", client_finding(known_plan(HANG), "hang")),
+        ("", client_finding(known_plan(HANG), "died", None, PYTHON)),
+        ("", client_finding(known_plan(HANG, "Produce: never arrives"), "hang", None, PYTHON)),
+        ("", client_finding(known_plan("OffsetFetch: never arrives"), "hang", None, PYTHON)),
+        ("", client_finding(known_plan("Produce: never arrives"), "raised", BOOTSTRAP)),
+        ("", client_finding(known_plan("Fetch: never arrives"), "raised", replace(STOPPED, line="await work()"))),
+        ("", client_finding(plan(), "hang", None, PYTHON)),
+    ],
+)
+def test_known_behaviour_is_named_in_all_reports(name: str, found: Exploration) -> None:
+    (finding,) = found.findings
+    behaviour = known_behaviour(finding)
+    assert ("" if behaviour is None else behaviour.name) == name
+    (written,) = json.loads(json_report([found]))["tests"][0]["findings"]
+    page, text = " ".join(Page(html_report([found])).texts), text_of(found)
+    properties = dict(coverage_properties(found))
+    if behaviour is None:
+        assert written["client_behaviour"] is None and "known behaviour" not in page + text
+        assert "kproxy_explore.client_behaviour" not in properties
+        return
+    assert properties["kproxy_explore.client_behaviour"] == written["client_behaviour"]["name"] == name
+    assert all(behaviour.reference in one and "options baseline and update" in one for one in (page, text))
+    ignored = re.search(r"ignore=\[(.*)\]\)", text)
+    assert (ignored is None) == (behaviour.error == "*")
+    if ignored is not None:
+        assert finding.signature in KnownFailures(patterns=(json.loads(ignored[1]),))
+    fixed = replace(behaviour, software=r"v([0-9.]+)", since="1.2", fixed="1.10")
+    assert [fixed.has_version([one]) for one in ("v1.1", "v1.2", "v1.9.9", "v1.10", "v2")] == [
+        False, True, True, False, False
+    ]  # fmt: skip
+
+
+def test_known_behaviours_name_existing_faults() -> None:
+    names = [fault.name for fault in fault_table().all]
+    for one in known_behaviours():
+        assert one.reference.startswith("https://github.com/") and one.symptom and one.outcome in FINDINGS
+        assert all(fnmatch.filter(names, pattern) for pattern in one.faults)
 
 
 class Page(HTMLParser):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from kproxy.explore.judge import FailureSignature, JudgedRun
+from kproxy.explore.known_clients import known_behaviour
 from kproxy.explore.model import ExchangePlace, FaultPlan, RaisedError
 from kproxy.explore.plan import place_text, plan_rules, plan_text, selectors
 from kproxy.explore.result import Exploration, FaultFinding
@@ -60,6 +62,7 @@ def coverage_properties(result: Exploration) -> list[tuple[str, object]]:
         "plans_left": result.left,
         "findings": len(result.findings),
         "new_findings": len(result.new_findings),
+        "client_behaviour": "; ".join(one.name for one in map(known_behaviour, result.findings) if one),
         "rule_files": "; ".join(one.file for one in result.findings if one.file),
         "problem": result.problem,
     }
@@ -127,6 +130,7 @@ def signature_document(signature: FailureSignature) -> dict[str, Any]:
 def finding_document(finding: FaultFinding) -> dict[str, Any]:
     """Return a finding with its plans, how often it failed, and where its rules are."""
     failed, controls = finding.controls
+    behaviour = known_behaviour(finding)
     return {
         "signature": signature_document(finding.signature),
         "first": finding.first,
@@ -143,4 +147,5 @@ def finding_document(finding: FaultFinding) -> dict[str, Any]:
         "shrinking": {"tried": finding.tried, "seconds": round(finding.seconds, 3), "complete": finding.complete},
         "software": list(finding.example.run.software),
         "file": finding.file,
+        "client_behaviour": None if behaviour is None else {**asdict(behaviour), "text": list(behaviour.lines())},
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from kproxy.explore.known_clients import known_behaviour
 from kproxy.explore.model import RunOutcome
 from kproxy.explore.plan import plan_text
 from kproxy.explore.result import Exploration, FaultFinding
@@ -89,6 +90,8 @@ def finding_lines(finding: FaultFinding, replay: str) -> Iterator[str]:
         return
     yield plan_text(finding.smallest)
     yield "; ".join(certainty(finding))
+    if behaviour := known_behaviour(finding):
+        yield from behaviour.lines()
     for plan, fails, of in finding.minimal:
         yield f"the same with {plan_text(plan)}: fails in {fails} of {counted(of, 'run')}"
     if finding.replays == 0:
