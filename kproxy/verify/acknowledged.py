@@ -236,6 +236,7 @@ class AcknowledgedCheck(HistoryCheck):
             if seen or known.open.get(one, until) < until:
                 return
         doubts += ["unseen"] * bool(sequences)
+        doubts += ["earlier"] * (not all(map(self.state.is_first_attempt, write.batches)))
         says = f"a write was given offset {base}, after a write at offset {other} had been acknowledged"
         shown = (earlier, f"base_offset {other}"), (write.witness, f"base_offset {base}")
         suspicion = self.violation("realtime-order", write.place, says, doubts, *shown)

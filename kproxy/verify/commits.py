@@ -134,6 +134,7 @@ class KnownEnd:
     looked: bool = False
     transactions: bool = False
     beyond: deque[tuple[Suspicion, CommitFact]] = field(default_factory=deque)
+    loose: int = 0
 
     def has(self, offset: int) -> None:
         """Take in an offset of the log that a client has received."""
@@ -454,7 +455,10 @@ class CommitsCheck(HistoryCheck):
         if write.base is None:
             known.open += sum(one.delta + 1 for one in write.batches)
         else:
-            known.end = max(known.end, write.batches[-1].last + 1 if write.batches else write.base)
+            end = write.batches[-1].last + 1 if write.batches else write.base
+            known.end = max(known.end, end)
+            if write.acks != ALL_REPLICAS:
+                known.loose = max(known.loose, end)
         sure = write.acks == ALL_REPLICAS and all(one.identity.producer_id < 0 for one in write.batches)
         for suspicion, commit in known.beyond:
             if not commit.witness.before(write.witness):
@@ -462,6 +466,8 @@ class CommitsCheck(HistoryCheck):
                     excuse(suspicion)
             elif write.base is not None and sure and commit.offset > write.base:
                 suspicion.level, suspicion.doubts = "proved", ("anew", "unclean")
+                if commit.offset <= known.loose:
+                    suspicion.doubts += ("truncation",)
                 suspicion.evidence.append(Evidence(write.witness, f"base_offset {write.base}"))
                 known.beyond.remove((suspicion, commit))
                 break
@@ -474,14 +480,16 @@ class CommitsCheck(HistoryCheck):
     def beyond(self, fact: CommitFact) -> None:
         """Keep a suspicion if a commit is beyond all that clients had read or received.
 
-        An operator may commit any offset of the log, and so may a client that seeks. In a complete record a commit
-        beyond the end of the log is proved.
+        An operator may commit any offset of the log, and so may a client that seeks. A commit beyond the end of the log
+        is proved in a complete record with the topic's creation. Otherwise the log may have had a higher end before.
         """
         known = self.ends[fact.place]
         if known.looked:
             self.compared("commit-beyond", fact.witness)
         if known.looked and fact.offset > known.received:
             of_log = fact.offset > known.end + known.open and not known.transactions
+            topic = self.topics.by_name.get(fact.place.topic)
+            made = topic is not None and topic.made
             limit = (
                 f"the log ended at {known.end}"
                 if of_log
@@ -489,11 +497,11 @@ class CommitsCheck(HistoryCheck):
             )
             suspicion = Suspicion(
                 "commit-beyond",
-                "proved" if of_log else "suspect",
+                "proved" if of_log and made else "suspect",
                 f"group {fact.group}, {fact.place}",
                 f"{fact.offset} was committed, and {limit}",
                 [Evidence(fact.witness, f"commits {fact.offset}")],
-                ("unseen",) if of_log else ("operator", "unseen"),
+                ("unseen", "anew") if of_log and made else ("operator", "unseen"),
                 fact.place,
             )
             self.suspect(suspicion)

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from .facts import (
+    BatchFact,
     ConfigsAlteredFact,
     Fact,
     ForgottenFact,
     LeaderEpochFact,
     PartitionPlace,
+    ProducerFact,
     ReadFact,
     TopicToldFact,
     Witness,
@@ -29,6 +31,7 @@ from .topics import KnownTopics
 SHARE = 4
 """Part of the memory, one of so many, that is for what checks remember beside the histories of partitions."""
 MOST_LEADERS = 100_000
+MOST_PRODUCERS = 100_000
 FactHandler = Callable[[Any], None]
 
 
@@ -53,8 +56,26 @@ class CheckState:
         self.leaders: RecentMap[tuple[PartitionPlace, int, int], list[int]] = RecentMap(
             MOST_LEADERS, list[int], room=self.room, weigh=some_bytes
         )
+        self.new_epochs: RecentMap[int, list[int]] = RecentMap(
+            MOST_PRODUCERS, list[int], room=self.room, weigh=some_bytes
+        )
+        """By producer id, the first epoch that InitProducerId gave during the record. Its batches were sent later."""
         self.recast = self.unread_markers = 0
         self.latest = 0.0
+
+    def may_be_earlier(self, place: PartitionPlace, era: int, offset: int) -> bool:
+        """Return True if the batch at an offset may be from before the record, and so before `--complete` holds."""
+        topic, history = self.topics.by_name.get(place.topic), self.partitions.histories.get(place)
+        if topic is not None and topic.made:
+            return False
+        return history is None or history.era != era or offset < history.begin
+
+    def is_first_attempt(self, batch: BatchFact) -> bool:
+        """Return True if this batch was not sent before the record. Without a producer id each attempt receives an own
+        offset. With one, a later attempt receives the offset of the first."""
+        identity = batch.identity
+        epochs = self.new_epochs.get(identity.producer_id)
+        return identity.producer_id < 0 or (epochs is not None and identity.epoch >= epochs[0])
 
     def leads(self, place: PartitionPlace, epoch: int, node: int | None) -> bool:
         """Return True if this node was reported as the leader of a partition in a leader epoch."""
@@ -134,7 +155,14 @@ class ErasCheck(HistoryCheck):
             ForgottenFact: self.forgotten,
             ReadFact: self.named,
             WriteFact: self.named,
+            ProducerFact: self.initialized,
         }
+
+    def initialized(self, fact: ProducerFact) -> None:
+        """Take in a new epoch. A repeated InitProducerId, with the expected epoch, may return an older one."""
+        if not (fact.expected or fact.ended):
+            epochs = self.state.new_epochs[fact.producer_id]
+            epochs[:] = [min([*epochs, fact.epoch])]
 
     def led(self, fact: LeaderEpochFact) -> None:
         """Take in the node that leads a partition in an epoch."""

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .facts import BatchFact, BatchIdentity, PartitionPlace, Witness
+from .facts import LAST_OFFSET, BatchFact, BatchIdentity, PartitionPlace, Witness
 from .offsets import KnownOffsets, OffsetIndex
 from .recent import RecentMap
 
@@ -96,7 +96,8 @@ class SequenceRange:
 @dataclass(slots=True)
 class PartitionHistory:
     """History of one partition. `covered`: stretches of offsets without an unknown batch. `unread`: acknowledged
-    batches without a read. `acknowledged`: the last write with an offset, and its acks."""
+    batches without a read. `acknowledged`: the last write with an offset, and its acks. `begin`: the lowest offset that
+    certainly was given during the record. Batches below it may be from before the record."""
 
     era: int = 0
     batches: OffsetIndex[KnownBatch] = field(default_factory=OffsetIndex)
@@ -108,6 +109,7 @@ class PartitionHistory:
     )
     unread: int = 0
     acknowledged: tuple[Witness, int] | None = None
+    begin: int = LAST_OFFSET
 
     @property
     def size(self) -> int:

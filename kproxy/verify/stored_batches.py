@@ -9,7 +9,7 @@ from itertools import islice
 
 from kproxy.wire.records.entry import CODEC, DELETE_HORIZON, LOG_APPEND_TIME
 
-from .facts import ALL_REPLICAS, LAST_OFFSET, BatchFact, Fact, PartitionPlace, ReadFact, Witness, WriteFact
+from .facts import ALL_REPLICAS, BatchFact, Fact, PartitionPlace, ReadFact, Witness, WriteFact
 from .finding import BatchInQuestion, Evidence
 from .history_check import CheckState, FactHandler, HistoryCheck
 from .numbers import number_of
@@ -195,6 +195,8 @@ class StoredBatchesCheck(HistoryCheck):
             doubts: tuple[str, ...] = ("intent",) if surplus <= copies.unanswered else ("unseen",)
             if newest < 0:  # without a time, equal batches count as one
                 doubts = ("intent", "times")
+            elif self.state.may_be_earlier(place, self.partitions.era(place.topic), min(copies.offsets)):
+                doubts += ("earlier",)
             sends = copies.unanswered + copies.acknowledged
             offsets = " and ".join(map(str, sorted(copies.offsets)))
             evidence = [Evidence(one, answer_of(one)) for one in copies.sends[:MOST_TOLD_SENDS]]
@@ -214,12 +216,12 @@ class StoredBatchesCheck(HistoryCheck):
 
 @dataclass(slots=True)
 class SentBatches:
-    """Batches that writes have sent to one partition, and batches that nobody has sent so far.
+    """Batches that writes have sent to one partition, and batches that no write has sent so far.
 
-    `stored`: hashes of batches that may be stored, by the results of their writes. `forms`: attributes, by record
-    count, of those without a producer id; `times`: their record counts and first timestamps. `refused`: batches that a
-    broker refused. `unwritten`: batches that were read, and are not in `stored`. `lowest`: the lowest acknowledged
-    offset. `legacy`: some writes had messages older than batches, which brokers convert.
+    `stored`: hashes of batches that may be stored. `forms`: attributes, by record count, of those without a producer
+    id; `times`: their record counts and first timestamps. `refused`: batches that a broker refused. `unwritten`:
+    batches of responses that are not in `stored`. `legacy`: some writes had messages older than batches, which brokers
+    convert.
     """
 
     stored: set[int] = field(default_factory=set)
@@ -227,7 +229,6 @@ class SentBatches:
     times: set[tuple[int, int]] = field(default_factory=set)
     refused: dict[int, tuple[BatchFact, Witness]] = field(default_factory=dict)
     unwritten: dict[int, tuple[BatchFact, Witness]] = field(default_factory=dict)
-    lowest: int = LAST_OFFSET
     legacy: bool = False
 
     @property
@@ -275,7 +276,9 @@ class SentBatchesCheck(HistoryCheck):
                 if self.terms.complete and batch.identity.producer_id < 0:
                     sent.forms.setdefault(count, set()).add(batch.attributes & IN_FORM)
                     sent.times.add((count, batch.oldest))
-        sent.lowest = min(sent.lowest, LAST_OFFSET if write.base is None else write.base)
+        if write.base is not None and all(self.state.is_first_attempt(one) for one in write.batches):
+            history = self.partitions[write.place]
+            history.begin = min(history.begin, write.base)
         if len(sent.stored) > MOST_SENT or len(sent.refused) > MOST_REFUSED:
             self.state.forgot.update(self.names)
             self.sent.forget((write.place, self.partitions.era(write.place.topic)))
@@ -308,23 +311,25 @@ class SentBatchesCheck(HistoryCheck):
                 other, refused = sent.refused.get(key, (batch, witness))
                 same = alike(other, batch) and (other.newest == batch.newest or min(other.newest, batch.newest) < 0)
                 if key in sent.refused and same and refused.began < (witness.ended or 0.0):
-                    yield self.of_batch("refused-but-stored", place, batch, witness, refused)
+                    earlier = self.state.may_be_earlier(place, era, batch.base)
+                    yield self.of_batch("refused-but-stored", place, batch, witness, refused, earlier=earlier)
                 elif self.terms.proves_absence() and not self.is_explained(place, era, sent, batch):
                     yield self.of_batch("phantom-record", place, batch, witness)
 
     def is_explained(self, place: PartitionPlace, era: int, sent: SentBatches, batch: BatchFact) -> bool:
         """Return True if a batch without a write may be lawful, or has a finding of `inconsistent-offset`."""
-        topic = self.topics.by_name.get(place.topic)
-        if sent.may_have(batch) or (batch.base < sent.lowest and not (topic is not None and topic.made)):
+        if sent.may_have(batch) or self.state.may_be_earlier(place, era, batch.base):
             return True
         history = self.partitions.histories.get(place)
         known = overlapping(history, batch) if history is not None and history.era == era else []
         return any(one.written is not None for one in known)
 
     def of_batch(
-        self, check: str, place: PartitionPlace, batch: BatchFact, witness: Witness, refused: Witness | None = None
-    ) -> Suspicion:
-        """Return the suspicion that a reader received a batch that was not written, or was `refused`."""
+        self, check: str, place: PartitionPlace, batch: BatchFact, witness: Witness, refused: Witness | None = None, *,
+        earlier: bool = False,
+    ) -> Suspicion:  # fmt: skip
+        """Return the suspicion that a reader received a batch that was not written, or was `refused`. `earlier`: an
+        equal batch may have been stored before the record."""
         evidence = [Evidence(witness, spelled(batch, told="read"))]
         numbers: list[tuple[int, int | None]] = [(witness.number, batch.base)]
         doubts = (
@@ -336,7 +341,8 @@ class SentBatchesCheck(HistoryCheck):
         why = "no write in the record has sent it"
         if refused is not None:
             evidence, numbers = [Evidence(refused, "refused"), *evidence], [(refused.number, None), *numbers]
-            why, doubts = "its write had received an error that excludes that it was stored", ("unseen", "anew")
+            why = "its write had received an error that excludes that it was stored"
+            doubts = ("unseen", "anew", *(("earlier",) if earlier else ()))
         says = f"a batch of {number_of(batch.identity.records, 'record')} was read at offset {batch.base}, and {why}"
         question = BatchInQuestion(place, numbers)
         return Suspicion(check, "proved", str(place), says, evidence, doubts, place, question)

@@ -131,7 +131,7 @@ class KnownTopics:
     def is_compacted(self, name: str, witnesses: Sequence[Witness], *, ever: bool) -> bool | None:
         """Return whether a topic was compacted during these exchanges; None if that is not known.
 
-        `ever`: or at any time before them.
+        `ever`: or at any time before them, which only the topic's creation excludes.
         """
         topic = self.by_name.get(name)
         if name in self.terms.compacted or (topic is not None and topic.compacted.on):
@@ -140,7 +140,7 @@ class KnownTopics:
             return False
         if topic is None or not self.is_off(name, "compacted", witnesses):
             return None
-        return False if topic.made or not ever or self.terms.proves_absence(CONFIG_APIS | TOPIC_APIS) else None
+        return False if topic.made or not ever else None
 
     def is_clean(self, name: str, witnesses: Sequence[Witness]) -> bool:
         """Return True if a topic certainly had no unclean leader election during these exchanges."""

@@ -117,6 +117,11 @@ class History:
         topic = {"name": TOPIC, "topic_id": topic_id, "partitions": parts}
         self.add(at, "Metadata", 12, {"topics": None}, {"brokers": [], "topics": [topic]}, who=who)
 
+    def create(self, at: float) -> None:
+        """Add a CreateTopics of the topic."""
+        asked = {"topics": [{"name": TOPIC, "num_partitions": 1}]}
+        self.add(at, "CreateTopics", 7, asked, {"topics": [{"name": TOPIC, "topic_id": TOPIC_ID}]})
+
     def configs(self, at: float, compacted: bool, *, who: Somebody = CONSUMER) -> None:
         """Add a DescribeConfigs of the topic, and of the coordinators' topics, which are compacted."""
         policies = {TOPIC: "compact" if compacted else "delete"} | dict.fromkeys(COORDINATORS_LOGS, "compact")

@@ -24,6 +24,8 @@ def a_commit_beyond_all_reads(history: History) -> None:
 
 @broken("commit-beyond", terms={"complete": True})
 def a_commit_beyond_the_log_end_of_a_complete_record(history: History) -> None:
+    history.create(0.5)
+    history.write(0.8, A, 0)
     history.read(1, 0, (0, A), high=2)
     history.commit(2, 2)
     history.commit(3, 9)

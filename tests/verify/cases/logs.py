@@ -243,6 +243,7 @@ def sequences_of_a_new_epoch(history: History) -> None:
 
 @broken("thinned-batch", terms={"complete": True})
 def a_batch_that_lacks_records(history: History) -> None:
+    history.create(0.5)
     history.read(1, 0, (0, thinned(b"a", last=2)))
 
 
@@ -253,11 +254,15 @@ def a_batch_that_lacks_records_in_a_topic_that_may_have_been_compacted(history: 
 
 @broken("thinned-batch", terms={"complete": True})
 def a_batch_that_lacks_records_for_a_share_group(history: History) -> None:
+    history.create(0.5)
     history.share(1, (0, thinned(b"a", last=2)), acquired=((0, 2),))
 
 
 @lawful("thinned-batch", terms={"complete": True})
 def batches_with_all_their_records(history: History) -> None:
+    history.create(0.3)
+    for offset, data in ((0, A), (2, B)):
+        history.write(0.5 + offset / 10, data, offset)
     history.read(1, 0, (0, A), (2, B))
 
 

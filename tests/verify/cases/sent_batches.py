@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.exchange_factory import Somebody
 from tests.verify.cases.table import broken, lawful
-from tests.verify.history import TOPIC, TOPIC_ID, History, batch, marker
+from tests.verify.history import History, batch, marker
 
 A, B, C = batch(b"a", b"aa"), batch(b"b", b"bb", at=1), batch(b"c", b"cc", at=2)
 OTHER = Somebody(9, client_port=50009, client_id="writer")
@@ -57,8 +57,7 @@ def a_record_that_nobody_has_written(history: History) -> None:
 
 @broken("phantom-record", terms=COMPLETE)
 def a_sequence_that_its_producer_has_not_written(history: History) -> None:
-    topic = {"name": TOPIC, "num_partitions": 1}
-    history.add(0.5, "CreateTopics", 7, {"topics": [topic]}, {"topics": [{"name": TOPIC, "topic_id": TOPIC_ID}]})
+    history.create(0.5)
     history.write(1, sent(1), 1)
     history.read(2, 0, (0, sent(0)), (1, sent(1)))
 
@@ -109,6 +108,7 @@ def a_refused_batch_that_is_stored(history: History) -> None:
 
 @broken("refused-but-stored", terms=COMPLETE)
 def a_denied_batch_that_is_stored(history: History) -> None:
+    history.create(0.5)
     history.write(1, sent(0), -1, error=TOPIC_AUTHORIZATION_FAILED)
     history.read(2, 0, (0, sent(0)))
 
@@ -151,6 +151,7 @@ def a_later_write_with_a_lower_offset(history: History) -> None:
 
 @broken("realtime-order", terms=COMPLETE)
 def a_later_idempotent_write_with_a_lower_offset(history: History) -> None:
+    history.init(0.5, 7, 0)
     history.write(1, A, 5)
     history.write(2, sent(0), 2, who=OTHER)
     history.write(3, sent(0), 2, who=OTHER)
