@@ -115,6 +115,12 @@ class Turn(Protocol):
     def leave(self, now: float, unsent: float = 0.0) -> None:
         """Give up all places. Take back the `unsent` part of its charges, or all of them if it had a place."""
 
+    def has_late(self, now: float) -> bool:
+        """Return True if bytes of a request at one of these limits were late within the last minute."""
+
+    def note_late(self, now: float) -> None:
+        """Note at all limits that bytes of the request are late."""
+
     def part(self, share: float) -> Turn:
         """Return a new turn with this share of the charges."""
 

@@ -487,3 +487,18 @@ def test_quota_by_topic_keeps_a_debt_when_many_topics_come() -> None:
 
     debt = (len(sized(1, 500_000)) - 50_000) / 50_000
     assert [when for when, _ in limited.admitted] == [pytest.approx(debt, rel=0.1)]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("size", [2_000_000, 19_000])
+def test_quota_many_frames_that_do_not_arrive_delay_a_second(size: int, workers: int) -> None:
+    """20 connections announce long frames, with debts above and below a second, and send 50 bytes each."""
+    limited = Limited("produce: 10kB/s", workers)
+    liars, other = [limited.connect() for _ in range(20)], limited.connect()
+    for liar in liars:
+        limited.send(liar, sized(2, size)[:50])
+    limited.send(other, sized(3, 100))
+    for step in range(1, 100):
+        limited.until(0.25 * step)
+    assert other.to_broker == sized(3, 100)
+    assert limited.admitted[0][0] <= 1.5

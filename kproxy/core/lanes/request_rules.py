@@ -30,7 +30,8 @@ HEADER_BYTES = 14
 REMEMBERED_BYTES = 1 << 20
 """A client is not read while requests of more bytes are in flight of which rules remember something, save for one: the
 names and partitions in them take forty times as much. Records are not kept, so a Produce weighs less."""
-CHECK = 1.0  # seconds between checks whether a charged request arrives
+CHECK = 1.0  # seconds between checks whether a charged request arrives; the first comes after half of a shorter debt
+LEAST_DEBT = 0.02  # seconds of debt from which on a request is checked
 NO_RECORDS = 8
 """One in so many bytes of a Produce is taken for what is not records."""
 
@@ -51,7 +52,8 @@ class Noted(NamedTuple):
 class Unfinished(NamedTuple):
     """Request of `size` bytes that was charged and forwarded at `since`, before all of it had arrived.
 
-    `missing` bytes had not. `newest` is the value of `InFlight.newest` while it is the newest request.
+    `missing` bytes had not. `due` is the time of the first check. `newest` is the value of `InFlight.newest` while it
+    is the newest request.
     """
 
     turns: tuple[Turn, ...]
@@ -59,6 +61,7 @@ class Unfinished(NamedTuple):
     size: int
     missing: int
     since: float
+    due: float
     newest: tuple[FifoEntry | None, int]
 
 
@@ -303,25 +306,31 @@ class RequestRules:
         missing = frame.end - frame.have
         if missing <= 0:
             return
-        newest = self.session.inflight.newest()
-        self.unfinished = Unfinished(charged, frame.correlation, frame.length, missing, frame.now, newest)
-        if any(turn.debt > CHECK for turn in charged):
-            self.session.timers.at(frame.now + CHECK, self.check)
+        newest, now = self.session.inflight.newest(), frame.now
+        debt = max(turn.debt for turn in charged)
+        due = now if any(turn.has_late(now) for turn in charged) else now + min(CHECK, debt / 2)
+        self.unfinished = Unfinished(charged, frame.correlation, frame.length, missing, now, due, newest)
+        if debt > LEAST_DEBT:
+            self.session.timers.at(due, self.check)
 
     def check(self, now: float) -> None:
         """Give back the charge of late bytes, and charge them when they arrive.
 
-        Other requests wait for the debt of this one, so its bytes must arrive as fast as time pays the debt.
+        Other requests wait for the debt of this one, so its bytes must arrive as fast as time pays the debt. If a limit
+        had late bytes, its next requests get no time to arrive: otherwise each connection could delay others again.
         """
         unfinished, unsent = self.unfinished, self.lane.unsent
         if unfinished is None or not unsent or not is_newest(unfinished, self.session.inflight):
             return
         elapsed, debt = now - unfinished.since, max(turn.debt for turn in unfinished.turns)
-        if elapsed < CHECK / 2 or elapsed >= debt:  # the check of an earlier request, or the debt is paid
+        if now < unfinished.due or elapsed >= debt:  # the check of an earlier request, or the debt is paid
             return
-        if unfinished.missing - unsent >= unfinished.missing * elapsed / debt:
+        arrived = unfinished.missing - unsent
+        if unfinished.due > unfinished.since and arrived >= unfinished.missing * elapsed / debt:
             self.session.timers.at(now + CHECK, self.check)
             return
+        for turn in unfinished.turns:
+            turn.note_late(now)
         rest = MeteredFrame(self.lane, unfinished, unsent)
         self.give_back(now)
         self.lane.stream, self.lane.skip = rest, 0

@@ -78,14 +78,16 @@ cut at `max_bytes` in the middle of a batch, which clients throw away and fetch 
 class Bucket:
     """Token bucket of `rate` tokens a second, at most `size` of them; full at `now`.
 
-    `line`: turns of requests that wait in this process until the debt is paid, in order of arrival.
+    `line`: turns of requests that wait in this process until the debt is paid, in order of arrival. `late_until`: until
+    then, bytes of requests are charged when they arrive, since those of one request were late.
     """
 
-    __slots__ = ("level", "line", "rate", "size", "then")
+    __slots__ = ("late_until", "level", "line", "rate", "size", "then")
     review: ClassVar[float] = inf  # seconds between two asks of the first turn, at most
 
     def __init__(self, rate: float, size: float, now: float) -> None:
         self.rate, self.size, self.level, self.then = rate, size, size, now
+        self.late_until = -inf
         self.line: OrderedDict[QuotaTurn, None] = OrderedDict()
 
     def charge(self, amount: float, now: float) -> float:

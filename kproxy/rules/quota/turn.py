@@ -16,6 +16,8 @@ from typing import Any
 
 from .bucket import Bucket
 
+LATE = 60.0  # seconds after late bytes of one request, in which bytes of all requests are charged when they arrive
+
 
 class QuotaTurn:
     """Turn of a request; see `kproxy.rules.decision.Turn`. `debt`: seconds of the longest debt that it has left."""
@@ -78,6 +80,13 @@ class QuotaTurn:
                 if bucket.line:  # the first turn waits for a debt that is lower now
                     self.woken.append(next(iter(bucket.line)).waiter)
             self.charges = ()
+
+    def has_late(self, now: float) -> bool:
+        return any(now < bucket.late_until for bucket, _ in self.charges)
+
+    def note_late(self, now: float) -> None:
+        for bucket, _ in self.charges:
+            bucket.late_until = now + LATE
 
     def part(self, share: float) -> QuotaTurn:
         return QuotaTurn([(bucket, amount * share) for bucket, amount in self.charges])
