@@ -39,7 +39,7 @@ def test_generated_parts_are_those_of_the_models(name: str) -> None:
 
     assert GENERATED[name] == text
     known = ("| key | what |", "| column | type |", "| short | field |", "| question | table |", "| metric | type |",
-             "| method | path |", "| command | what |", "| where | key |", "| API | fault |",
+             "| method | path |", "| command | what |", "| where | key |", "| API | fault |", "| client | versions |",
              "| check | level |", "| check | claim |", "| doubt | other cause of a finding |")  # fmt: skip
     assert text.count("<!-- table:") <= sum(text.count(head) for head in known)
     assert len(re.findall(r"^<!-- (?!end)", text, re.MULTILINE)) == text.count("<!-- end -->\n")
