@@ -24,7 +24,7 @@ from .markers import TransactionMarkers
 from .partition import PartitionHistories
 from .recent import Kept, RecentMap, SharedRoom
 from .servers import KnownServers
-from .suspicion import Comparisons, Suspicion, Suspicions
+from .suspicion import Comparisons, ExpiringProducer, Suspicion, Suspicions, is_expired
 from .terms import VerifyTerms
 from .topics import KnownTopics
 
@@ -60,6 +60,10 @@ class CheckState:
             MOST_PRODUCERS, list[int], room=self.room, weigh=some_bytes
         )
         """By producer id, the first epoch that InitProducerId gave during the record. Its batches were sent later."""
+        self.expiring: RecentMap[int, ExpiringProducer] = RecentMap(
+            MOST_PRODUCERS, ExpiringProducer, ExpiringProducer.expire, room=self.room,
+            weigh=lambda producer: 500 + 1000 * len(producer.suspicions),
+        )  # fmt: skip
         self.recast = self.unread_markers = 0
         self.latest = 0.0
 
@@ -154,9 +158,18 @@ class ErasCheck(HistoryCheck):
             LeaderEpochFact: self.led,
             ForgottenFact: self.forgotten,
             ReadFact: self.named,
-            WriteFact: self.named,
+            WriteFact: self.wrote,
             ProducerFact: self.initialized,
         }
+
+    def wrote(self, write: WriteFact) -> None:
+        """Take in the producers of batches with old timestamps, and the topic's id."""
+        self.named(write)
+        if write.result == "failed" or write.stamped:
+            return
+        for batch in write.batches:
+            if batch.identity.producer_id >= 0 and is_expired(batch.newest, write.witness):
+                self.state.expiring[batch.identity.producer_id].expire()
 
     def initialized(self, fact: ProducerFact) -> None:
         """Take in a new epoch. A repeated InitProducerId, with the expected epoch, may return an older one."""

@@ -84,7 +84,8 @@ class SequencesCheck(HistoryCheck):
                 f"offsets {lower.offset} and {higher.offset}")  # fmt: skip
         shown = [(one.witness, f"at {one.offset}") for one in (known, mine)]
         question = BatchInQuestion(place, [(one.witness.number, one.offset) for one in (known, mine)])
-        self.violation("duplicate-sequence", place, says, doubts, *shown, batch=question)
+        suspicion = self.violation("duplicate-sequence", place, says, doubts, *shown, batch=question)
+        self.state.expiring[identity.producer_id].doubt(suspicion)
         return False
 
     def ascends(
@@ -123,7 +124,8 @@ class SequencesCheck(HistoryCheck):
         says = (f"producer {identity.producer_id}, epoch {identity.epoch}: sequence {lower.sequence} is at offset "
                 f"{lower.offset}, and sequence {higher.sequence} after it, at {higher.offset}")  # fmt: skip
         shown = [(one.witness, f"sequence {one.sequence} at {one.offset}") for one in (lower, higher)]
-        self.violation("order", place, says, doubts, *shown)
+        suspicion = self.violation("order", place, says, doubts, *shown)
+        self.state.expiring[identity.producer_id].doubt(suspicion)
 
 
 def beside(history: PartitionHistory, identity: BatchIdentity, offset: int, *, upwards: bool) -> SequencePlace | None:

@@ -177,6 +177,35 @@ class Suspicions:
         return doubt in OF_ABSENCE and self.terms.proves_absence() and not (doubt == "aborter" and self.aborter)
 
 
+@dataclass(slots=True)
+class ExpiringProducer:
+    """Producer that a broker may forget. `old`: it sent a batch with an old timestamp. `suspicions`: findings about it
+    that get the doubt "restart" if it does so."""
+
+    old: bool = False
+    suspicions: list[Suspicion] = field(default_factory=list)
+
+    def expire(self) -> None:
+        """Add the doubt to all findings about this producer."""
+        self.old = True
+        for one in self.suspicions:
+            one.doubts = tuple(dict.fromkeys((*one.doubts, "restart")))
+        self.suspicions.clear()
+
+    def doubt(self, suspicion: Suspicion) -> None:
+        """Add the doubt to a finding, now or once the producer sends a batch with an old timestamp."""
+        self.suspicions.append(suspicion)
+        if self.old or len(self.suspicions) > MOST_ALIKE:
+            self.expire()
+
+
+def is_expired(newest: int, witness: Witness) -> bool:
+    """Return True if a broker may forget a producer after a batch with this highest timestamp, which its client chose.
+    Brokers compare the timestamp of the last batch with their clock."""
+    ended = witness.began if witness.ended is None else witness.ended
+    return newest < 0 or ended - newest / 1000 > SHORTEST_EXPIRY
+
+
 class Comparisons:
     """Comparisons of all checks that could have found a violation: a few of each check, topic and set of doubts."""
 

@@ -165,11 +165,13 @@ class TransactionsCheck(HistoryCheck):
             doubts.append("restart")
         what = "end its transaction" if place is None else str(place)
         says = f"{witness.api} ({what}) with epoch {epoch} was accepted behind a fence at epoch {fence.epoch}"
-        self.report(
+        suspicion = self.report(
             "zombie-write", f"producer {producer_id}", says, (fence.witness, f"epoch {fence.epoch}"),
             (witness, f"epoch {epoch}, accepted"), doubts=tuple(doubts), place=place,
             logs=(TRANSACTIONS_LOG,) if place is None else (TRANSACTIONS_LOG, place.topic),
         )  # fmt: skip
+        if place is not None:
+            self.state.expiring[producer_id].doubt(suspicion)
 
     def ended(self, fact: TransactionEndFact) -> None:
         """Take in the end of a transaction as its producer asked for it."""

@@ -200,3 +200,28 @@ def a_default_that_an_operator_restored(history: History) -> None:
 
 
 assert NOW + OLD == 0, "batches of OLD have the times of the history"
+
+
+RECENT = OLD + 4_000_000
+"""Milliseconds from the batches' usual time to second 4000 of the history."""
+
+
+@unproved(complete=True, compacted=False)
+def a_resent_batch_after_one_with_an_old_timestamp(history: History) -> None:
+    """Clients choose timestamps. The broker drops the state of a producer if its last batch has an old one."""
+    one, two = sent(0, at=RECENT), sent(1, at=OLD)
+    history.write(4001, one, None)
+    history.write(4001.1, two, None)
+    history.read(4002, 0, (0, one), (1, two))
+    history.write(4003, one, 2, who=LATE)
+    history.write(4003.1, two, 3, who=LATE)
+    history.read(4004, 0, (0, one), (1, two), (2, one), (3, two))
+
+
+@unproved(complete=True, compacted=False)
+def a_fenced_producer_without_state_after_an_old_timestamp(history: History) -> None:
+    history.init(4001, 7, 0)
+    history.init(4002, 7, 1)
+    history.write(4003, sent(0, epoch=1, at=OLD, transactional=True), 0)
+    history.end(4004, 7, 1, commit=True)
+    history.write(4005, sent(0, at=RECENT, transactional=True), 2, who=LATE)
