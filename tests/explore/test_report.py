@@ -194,6 +194,12 @@ BOOTSTRAP = RaisedError(
     "KafkaConnectionError: Unable to bootstrap from [('127.0.0.1', 3)]",
     "t.py:3",
 )
+UNSTARTED = RaisedError(
+    "aiokafka.errors.KafkaError",
+    "KafkaError: KafkaConnectionError('Connection at ::1 closed')",
+    "t.py:5",
+    "await producer.start()",
+)
 STOPPED = RaisedError("asyncio.exceptions.CancelledError", "", "t.py:9", "await consumer.stop()")
 PYTHON = "confluent-kafka-python/2.16.1-rdkafka-2.16.0"
 
@@ -205,6 +211,10 @@ PYTHON = "confluent-kafka-python/2.16.1-rdkafka-2.16.0"
         ("librdkafka-offset-fetch", client_finding(known_plan(HANG), "hang", None, "librdkafka/2.17.1")),
         ("aiokafka-start", client_finding(known_plan("Metadata: never arrives"), "raised", BOOTSTRAP)),
         ("aiokafka-start", client_finding(known_plan("ApiVersions: answer lost"), "raised", BOOTSTRAP)),
+        (
+            "aiokafka-start-transactional",
+            client_finding(known_plan("FindCoordinator: never arrives"), "raised", UNSTARTED),
+        ),
         ("aiokafka-stop", client_finding(known_plan("Fetch: never arrives"), "raised", STOPPED)),
         ("", client_finding(known_plan(HANG), "hang", None, "librdkafka/2.9.9")),
         ("", client_finding(known_plan(HANG), "hang", None, "apache-kafka-java/4.1.0")),
