@@ -86,7 +86,7 @@ class LogBoundsCheck(HistoryCheck):
 
     def records_deleted(self, fact: RecordsDeletedFact) -> None:
         """Take in the lowest log start of all live replicas after DeleteRecords."""
-        for kind, scope in ((START, fact.witness.connection), (START, fact.witness.node), ("deleted", ANYWHERE)):
+        for kind, scope in ((START, fact.witness.node), ("deleted", ANYWHERE)):
             self.raise_to(fact, kind, fact.low_watermark, scope)
 
     def not_deleted(self, read: ReadFact) -> None:
@@ -105,9 +105,12 @@ class LogBoundsCheck(HistoryCheck):
                                (witness, f"a batch from {batch.base} to {batch.last}"))  # fmt: skip
 
     def start(self, fact: ReadFact | WriteFact | OffsetToldFact, offset: int) -> None:
-        """Compare a log start with earlier ones. A broker saves it from time to time, not with each change."""
-        scopes: list[Scope] = [(fact.witness.connection, ("anew", "unclean"))]
-        self.compare(fact, START, offset, [*scopes, (fact.witness.node, ("old-start", "anew", "unclean"))])
+        """Compare a log start with earlier ones of the same node.
+
+        A broker saves it from time to time, not with each change. A replica that is assigned again begins at the log
+        start of its leader, which may be lower.
+        """
+        self.compare(fact, START, offset, [(fact.witness.node, ("old-start", "anew", "unclean"))])
 
     def known(self, fact: BoundFact, kind: str, scope: Hashable) -> list[tuple[int, Witness]] | None:
         """Return the highest earlier bound in a scope, with its exchange."""
