@@ -248,7 +248,9 @@ class CaptureFile:
                 if self.part is None:
                     self.writer.finish(monotonic(), why, self.dropped, part=part)
                 else:
+                    before = self.writer.written.size
                     self.writer.finish_part(monotonic(), part)
+                    self.part.totals.grow(self.writer.written.size - before)
         except OSError as error:
             self.stopped, self.error = "failed", (error.strerror or str(error)).lower()
         except Exception as error:  # noqa: BLE001 (a mistake of kproxy's own ends the capture, and nothing else)

@@ -166,8 +166,9 @@ class KnownTopics:
         if topic is None or len(topic.ids) > 1 or len(topic.own_ids) > 1 or not (topic.ids or topic.own_ids):
             return True
         told = [*topic.ids.values(), *topic.own_ids.values()]
-        if topic.ids.keys() == topic.own_ids.keys():  # one id, reported to clients and to kproxy
-            told = [ToldStretch(min(one.since for one in told), max(one.until for one in told))]
+        if topic.ids.keys() == topic.own_ids.keys() and told[0].clock == told[-1].clock:
+            # one id, reported to clients and to kproxy
+            told = [ToldStretch(min(one.since for one in told), max(one.until for one in told), told[0].clock)]
         return not all(is_by_id(one) or any(stretch.holds(one) for stretch in told) for one in witnesses)
 
 

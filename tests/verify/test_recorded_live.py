@@ -195,5 +195,5 @@ def test_lost_write_is_proved_from_an_ordinary_capture(
         stop(proxy, "lost")
     verdict = verdict_of(tmp_path / "lost.pcapng")
     found = {one["check"]: one["level"] for one in verdict["findings"]}
-    assert found == {"lost-write": "proved"}, verdict
+    assert found == {"lost-write": "proved"}, verdict["findings"]
     assert all("under way at its end" in sentence for sentence in verdict["incomplete"])

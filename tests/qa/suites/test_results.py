@@ -183,7 +183,7 @@ def test_each_way_is_a_config_that_loads(way: str, ports: dict[int, int]) -> Non
 
     class Upstream:
         def bootstrap(self, listener: str) -> str:
-            return "127.0.0.1:12345"
+            return "127.0.0.1:1"  # no listener gets this port
 
     through = WAYS[way]
     assert through is not None
