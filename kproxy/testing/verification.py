@@ -176,7 +176,8 @@ def judged(tape: TapeReader, asked: Mapping[str, Any], *, alone: bool) -> Verdic
         text = f"connection {number}: expected the size of a {what}, got {size}; frames after it are not read"
         terms.incomplete.append(MissingPart(text, undecided=tape.apis_of(number)))
     if asked.get("complete") is None:
-        terms = replace(terms, complete=alone and not tape.began_before and not terms.incomplete)
+        complete = alone and not tape.began_before and not terms.incomplete
+        terms = replace(terms, complete=complete, from_start=complete)
     pairs = tape.pairs()
     verdict = verify(pairs, terms)
     if any(one.batches for one in verdict.findings):

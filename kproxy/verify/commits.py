@@ -488,8 +488,7 @@ class CommitsCheck(HistoryCheck):
             self.compared("commit-beyond", fact.witness)
         if known.looked and fact.offset > known.received:
             of_log = fact.offset > known.end + known.open and not known.transactions
-            topic = self.topics.by_name.get(fact.place.topic)
-            made = topic is not None and topic.made
+            made = self.topics.is_created(fact.place.topic)
             limit = (
                 f"the log ended at {known.end}"
                 if of_log

@@ -69,9 +69,9 @@ class CheckState:
 
     def may_be_earlier(self, place: PartitionPlace, era: int, offset: int) -> bool:
         """Return True if the batch at an offset may be from before the record, and so before `--complete` holds."""
-        topic, history = self.topics.by_name.get(place.topic), self.partitions.histories.get(place)
-        if topic is not None and topic.made:
+        if self.topics.is_created(place.topic):
             return False
+        history = self.partitions.histories.get(place)
         return history is None or history.era != era or offset < history.begin
 
     def is_first_attempt(self, batch: BatchFact) -> bool:

@@ -210,7 +210,7 @@ class StoredBatchesCheck(HistoryCheck):
                 evidence,
                 ("anew", *doubts),
                 place,
-                hint=hint_of(copies.sends[0]) if doubts == ("intent",) else "",
+                hint=hint_of(copies.sends[0]) if doubts[0] == "intent" and newest >= 0 else "",
             )
 
 

@@ -94,6 +94,7 @@ class VerifyTerms:
     not_compacted: frozenset[str] = frozenset()
     retention: Mapping[str, float] = field(default_factory=dict)
     complete: bool = False
+    from_start: bool = False  # the record begins with the creation of all its topics
     skew: float = 0.0
     memory: int = MEMORY
     records: bool = False

@@ -124,6 +124,11 @@ class KnownTopics:
             altered.since, altered.until = -math.inf, math.inf
         altered.tell(witness)
 
+    def is_created(self, name: str) -> bool:
+        """Return True if the record has all that happened since a topic was created."""
+        topic = self.by_name.get(name)
+        return self.terms.from_start or (topic is not None and topic.made)
+
     def delete(self, name: str) -> None:
         """Take in that a topic was deleted, or may have been."""
         self.by_name[name].deleted = True
@@ -140,7 +145,7 @@ class KnownTopics:
             return False
         if topic is None or not self.is_off(name, "compacted", witnesses):
             return None
-        return False if topic.made or not ever else None
+        return False if self.is_created(name) or not ever else None
 
     def is_clean(self, name: str, witnesses: Sequence[Witness]) -> bool:
         """Return True if a topic certainly had no unclean leader election during these exchanges."""
