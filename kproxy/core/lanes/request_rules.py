@@ -114,7 +114,7 @@ class RequestRules:
     `unfinished` is the last request with turns at quotas that had not arrived completely.
     """
 
-    __slots__ = ("evaluation", "lane", "remembered", "session", "templates", "unfinished", "watched")
+    __slots__ = ("charged", "evaluation", "lane", "remembered", "session", "templates", "unfinished", "watched")
 
     def __init__(self, lane: RequestScan) -> None:
         self.lane, self.session = lane, lane.session
@@ -123,11 +123,7 @@ class RequestRules:
         self.watched: tuple[Step, Watched] | None = None
         self.remembered = 0
         self.unfinished: Unfinished | None = None
-
-    @property
-    def charged(self) -> list[Turn]:
-        """Return the turns that effects have added for the frame at hand."""
-        return self.session.engine.view.turns
+        self.charged: list[Turn] = lane.session.engine.view.turns  # those that effects have added for the frame at hand
 
     @property
     def has_begun(self) -> bool:
@@ -236,9 +232,8 @@ class RequestRules:
         """Ask the triggers of these rules, which match a frame of this template; return True if it is nobody's turn, or
         nothing comes of it."""
         size = frame.end - frame.start - 4
+        self.charged.clear()
         whole = frame.have >= frame.end
-        if not whole:  # a whole frame is charged by its evaluation only
-            self.charged.clear()
         return self.lane.first_to_fire(rules, known, size, frame.correlation, frame.now, whole=whole) is None
 
     def fires_again(self, settled: SettledAnswer, known: FrameTemplate, frame: RequestView) -> bool:
