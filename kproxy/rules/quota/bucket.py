@@ -221,13 +221,19 @@ def stored(method: Method) -> Method:
     return cast("Method", call)
 
 
-class SharedBucket(Bucket):
-    """Bucket that several processes charge. Numbers: level, then. Each process has a line of its own."""
+class StoredCharges:
+    """Charges of a bucket whose numbers several processes share. Each process has a line of its own."""
 
-    __slots__ = ("cells",)
+    __slots__ = ()
     review = REVIEW
     charge, ahead, admit = stored(Bucket.charge), stored(Bucket.ahead), stored(Bucket.admit)
     covers, give_back = stored(Bucket.covers), stored(Bucket.give_back)
+
+
+class SharedBucket(StoredCharges, Bucket):
+    """Bucket that several processes charge. Numbers: level, then."""
+
+    __slots__ = ("cells",)
 
     def __init__(self, rate: float, size: float, now: float, cells: NumberCells) -> None:
         super().__init__(rate, size, now)
@@ -240,14 +246,11 @@ class SharedBucket(Bucket):
         self.cells.put(self.level, self.then, until=self.full_at)
 
 
-class SharedFetchBucket(FetchBucket):
+class SharedFetchBucket(StoredCharges, FetchBucket):
     """Bucket of fetches that several processes charge. Numbers: level, then, the half second that it is, and
     reservations by the half second."""
 
     __slots__ = ("ages", "cells", "given", "half")
-    review = REVIEW
-    charge, ahead, admit = stored(Bucket.charge), stored(Bucket.ahead), stored(Bucket.admit)
-    covers, give_back = stored(Bucket.covers), stored(Bucket.give_back)
 
     def __init__(self, rate: float, size: float, now: float, cells: NumberCells) -> None:
         super().__init__(rate, size, now)
