@@ -22,7 +22,7 @@ VIOLATIONS = GoldAnswer(
     "unread ones, and ones without a write on that day. The view is the clients', so effects of rules are included.",
     reads=("produce_partitions", "fetch_partitions", "commits", "offsets_told", "requests"),
     order=("level", "-day", "check", "broker_topic", "partition", "broker_group"),
-    worst_first=("proved", "suspect", "note"),
+    worst_first=("suspect", "note"),
     columns=columns(
         "cluster",
         Column("day", "string", "UTC date, of the later one of two exchanges"),

@@ -21,7 +21,7 @@ from kproxy.distribution import own_version
 from kproxy.pipeline.report.report_builder import Period
 from kproxy.pipeline.report.section import AnswerReport, grouped, is_number
 
-BAD = ("breaks", "old software", "unused", "never read", "authentication", "authorization", "proved")
+BAD = ("breaks", "old software", "unused", "never read", "authentication", "authorization")
 """Verdicts and kinds that stand out."""
 PLAIN = ("verdict", "kind", "level", "check", "what", "api", "error", "day", "software_version", "client_address")
 """Columns of short words, which stay on one line."""

@@ -25,7 +25,7 @@ from kproxy.pipeline.transforms.gold.bases import bases
 from kproxy.pipeline.transforms.gold.violations import violations_combine, violations_daily
 
 pytestmark = pytest.mark.timeout(600)  # on a machine that has much else to do
-PROVED, SUSPECT, NOTE = "proved", "suspect", "note"
+SUSPECT, NOTE = "suspect", "note"
 ID = "0a000000-0000-0000-0000-000000000001"
 STARTS = {
     "one day": datetime(2026, 11, 20, 12, tzinfo=UTC),

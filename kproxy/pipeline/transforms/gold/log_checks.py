@@ -3,8 +3,8 @@
 Strategy: each check is a window over a place, in the order of offsets or of time, that carries the largest of what came
 before. `by` tells apart what must not meet: ("day",) within days, nothing for facts of several days. The place stands
 first in each window, since Spark compares whole rows only where the first column is alike, as the day is of nearly all.
-Names and levels are those of the checks of `kproxy verify`; what nothing in the lake can rule out makes *suspect* of
-*proved*.
+Names are those of the checks of `kproxy verify`. Events have no configs, so an unclean leader election may explain each
+finding, and nothing is proved.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from kproxy.pipeline.transforms.gold.log_facts import CONTROL, instance_of
+from kproxy.pipeline.transforms.gold.log_facts import CONTROL
 
-PROVED, SUSPECT, NOTE = "proved", "suspect", "note"
-FINDING = ("day", "place", "check", "level", "text", "events", "time", "producer_id", "apart")
+SUSPECT, NOTE = "suspect", "note"
+FINDING = ("day", "place", "check", "level", "text", "events", "time", "producer_id")
 DELETE_HORIZON = 0x40
 WRAPS = 1 << 30
 """Sequences that are apart by more have begun again at 0 after 2³¹ − 1."""
@@ -38,15 +38,9 @@ def log_findings(batches: DataFrame, gaps: DataFrame, steps: DataFrame, *by: str
     return reduce(DataFrame.unionByName, found)
 
 
-def finding(
-    rows: DataFrame, check: Column | str, level: Column | str, text: Column, *events: str, by_time: bool = False
-) -> DataFrame:
-    """Return findings of a check. `events`: columns with the exchanges, the last of which it was found with.
-
-    `by_time`: it rests on the first exchange's being over before the last began, `apart` microseconds.
-    """
+def finding(rows: DataFrame, check: Column | str, level: Column | str, text: Column, *events: str) -> DataFrame:
+    """Return findings of a check. `events`: columns with the exchanges, the last of which it was found with."""
     told = [F.format_string("%s#%d", f"{name}.source", f"{name}.event_id") for name in events]
-    apart = F.unix_micros(f"{events[-1]}.began") - F.unix_micros(f"{events[0]}.ended") if by_time else F.lit(None)
     producer = F.col("producer_id") if "producer_id" in rows.columns else F.lit(None)
     return rows.select(
         "day",
@@ -57,17 +51,7 @@ def finding(
         F.array_distinct(F.array(*told)).alias("events"),
         F.col(f"{events[-1]}.ended").alias("time"),
         producer.cast("bigint").alias("producer_id"),
-        apart.cast("bigint").alias("apart"),
     )
-
-
-def doubted(findings: DataFrame, clocks: DataFrame, *by: str) -> DataFrame:
-    """Return findings, of which those by the order of times are suspicions where the clock went back by more than lies
-    between the two. `clocks`: `by` and how much `back` in microseconds."""
-    told = findings.withColumn("instance", instance_of(F.element_at("events", -1)))
-    known = told.join(F.broadcast(clocks.select(*by, "back")), on=list(by), how="left")
-    unsure = (F.col("level") == PROVED) & (F.col("apart") < F.col("back"))
-    return known.withColumn("level", F.when(unsure, SUSPECT).otherwise(F.col("level"))).select(*FINDING)
 
 
 def later_day(rows: DataFrame, other: str) -> DataFrame:
@@ -83,18 +67,17 @@ def overlaps(batches: DataFrame, *by: str) -> Iterator[DataFrame]:
     the offsets and takes records. Neither is another batch.
     """
     before = Window.partitionBy("place", *by).orderBy("first", "last", "seen")
-    names = ("last", "first", "records", "crc", "attributes", "written", "loose", "seen", "day")
+    names = ("last", "first", "records", "crc", "attributes", "written", "seen", "day")
     met = F.max(F.struct(*names)).over(before.rowsBetween(Window.unboundedPreceding, -1))
     rows = later_day(batches.withColumn("met", met).where(F.col("first") <= F.col("met.last")), "met")
     same_place = (F.col("first") == F.col("met.first")) & (F.col("last") == F.col("met.last"))
     stored_anew = (F.col("attributes") != F.col("met.attributes")) | (F.col("records") != F.col("met.records"))
     horizon = F.col("attributes").bitwiseAND(DELETE_HORIZON) != 0
     acknowledged = (F.col("written") > 0) & (F.col("met.written") > 0)
-    level = F.when(F.col("loose") | F.col("met.loose"), SUSPECT).otherwise(PROVED)
     yield finding(
         rows.where(acknowledged),
         "offset-given-twice",
-        level,
+        SUSPECT,
         F.format_string("offsets %d to %d were given to two acknowledged writes", "first", "last"),
         "met.seen",
         "seen",
@@ -102,7 +85,7 @@ def overlaps(batches: DataFrame, *by: str) -> Iterator[DataFrame]:
     yield finding(
         rows.where(~acknowledged & ~(same_place & (stored_anew | horizon))),
         "inconsistent-offset",
-        level,
+        SUSPECT,
         F.format_string(
             "at offsets %d to %d is another batch than the one at %d to %d", "first", "last", "met.first", "met.last"
         ),
@@ -151,13 +134,11 @@ def sequences(batches: DataFrame, *by: str) -> Iterator[DataFrame]:
         *([] if "day" in by else [F.max("day").alias("day")]),
         F.min(F.struct("first", "seen")).alias("low"),
         F.max(F.struct("first", "seen")).alias("high"),
-        (F.min("crc") == F.max("crc")).alias("alike"),
-        F.max("loose").alias("loose"),
     )
     yield finding(
         once.where(F.col("low.first") < F.col("high.first")),
         "duplicate-sequence",
-        F.when(F.col("alike") & ~F.col("loose"), PROVED).otherwise(SUSPECT),
+        SUSPECT,
         F.format_string(
             "sequence %d of producer %d, epoch %d, is at offsets %d and %d",
             *("sequence", "producer_id", "epoch", "low.first", "high.first"),
@@ -166,7 +147,7 @@ def sequences(batches: DataFrame, *by: str) -> Iterator[DataFrame]:
         "high.seen",
     )
     order = Window.partitionBy(*keys, *by).orderBy("low.first")
-    stepped = once.withColumn("before", F.lag(F.struct("sequence", "low", "loose")).over(order))
+    stepped = once.withColumn("before", F.lag(F.struct("sequence", "low")).over(order))
     back = F.col("before.sequence") - F.col("sequence")
     yield finding(
         stepped.where((back > 0) & (back < WRAPS)),
@@ -225,7 +206,7 @@ def aborted_reads(batches: DataFrame, *by: str) -> DataFrame:
     return finding(
         later_day(ended.where(F.col("reader").isNotNull() & aborted & (F.col("records") > 0)), "end"),
         "aborted-read",
-        PROVED,
+        SUSPECT,
         F.format_string(
             "data of producer %d at offset %d was read as committed, and aborted at %d",
             *("producer_id", "first", "end.first"),
@@ -248,16 +229,14 @@ def behind_watermark(steps: DataFrame, *by: str) -> DataFrame:
 def disorder(steps: DataFrame, *by: str) -> DataFrame:
     """Return writes without a producer id that got lower offsets than one that was over on the same connection."""
     rows = running(steps, "way", *by).where(F.col("value") < F.col("top.value"))
-    loose = F.col("loose") | F.col("top.loose")
     text = F.format_string("a write got offset %d, after %d was acknowledged", "value", "top.value")
-    level = F.when(loose, SUSPECT).otherwise(PROVED)
-    return finding(rows, "order", level, text, "top.seen", "seen", by_time=True)
+    return finding(rows, "order", SUSPECT, text, "top.seen", "seen")
 
 
 def running(steps: DataFrame, key: str, *by: str) -> DataFrame:
     """Return the steps that start, each with the largest value of those that had ended before, as `top`."""
     before = Window.partitionBy(key, *by).orderBy("at", "step")
-    ended = F.when(F.col("step") == ENDS, F.struct("value", "seen", "loose"))
+    ended = F.when(F.col("step") == ENDS, F.struct("value", "seen"))
     top = F.max(ended).over(before.rowsBetween(Window.unboundedPreceding, Window.currentRow))
     return steps.withColumn("top", top).where(F.col("step") == STARTS)
 
@@ -280,11 +259,11 @@ def log_steps(writes: DataFrame, answers: DataFrame) -> DataFrame:
     """Return when offsets were acknowledged by all replicas, and when answers told high watermarks."""
     done = writes.where(~F.col("loose")).select(
         "day", "place", F.col("seen.ended").alias("at"), F.lit(ENDS).alias("step"), F.col("last").alias("value"),
-        F.lit(False).alias("loose"), "seen",
+        "seen",
     )  # fmt: skip
     told = answers.select(
         "day", "place", F.col("seen.began").alias("at"), F.lit(STARTS).alias("step"),
-        F.col("high_watermark").alias("value"), F.lit(False).alias("loose"), "seen",
+        F.col("high_watermark").alias("value"), "seen",
     )  # fmt: skip
     return done.unionByName(told)
 
@@ -295,7 +274,7 @@ def write_steps(writes: DataFrame) -> DataFrame:
     both = [
         plain.select(
             "day", "place", "way", F.col(f"seen.{at}").alias("at"), F.lit(step).alias("step"),
-            F.col("first").alias("value"), "loose", "seen",
+            F.col("first").alias("value"), "seen",
         )
         for at, step in (("began", STARTS), ("ended", ENDS))
     ]  # fmt: skip

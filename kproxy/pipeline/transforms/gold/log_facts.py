@@ -9,7 +9,7 @@ Rows of minutes (`detail` summary) say nothing of single batches: they are no fa
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 SEEN = "struct<ended:timestamp,began:timestamp,source:string,event_id:bigint>"
@@ -20,8 +20,6 @@ CONTROL, TRANSACTIONAL = 0x20, 0x10
 READ_COMMITTED = 1
 MOST_TOLD = 32
 """Batches and aborted transactions of one partition that an event tells at most."""
-STEADY = 500_000
-"""Microseconds by which times of one process may go back; `kproxy verify` bears as much."""
 _HEADER = (
     "struct<base_offset:bigint,last_delta:int,count:int,attributes:int,crc:bigint,producer_id:bigint,"
     "producer_epoch:int,sequence:int,marker:string>"
@@ -147,12 +145,12 @@ def fold(writes: DataFrame, batches: DataFrame) -> DataFrame:
     """Return each batch once, with how often it was acknowledged and read, and who saw it first."""
     written = writes.where(F.col("crc").isNotNull()).select(
         "day", "place", *BATCH, F.lit(None).cast("string").alias("marker"), F.lit(1).alias("written"),
-        F.lit(0).alias("read"), "loose", F.lit(None).cast(SEEN).alias("reader"), "seen",
+        F.lit(0).alias("read"), F.lit(None).cast(SEEN).alias("reader"), "seen",
     )  # fmt: skip
     reader = F.when(F.col("unlisted"), F.col("seen")).alias("reader")
     read = batches.select(
         "day", "place", *BATCH, "marker", F.lit(0).alias("written"), F.lit(1).alias("read"),
-        F.lit(False).alias("loose"), reader, "seen",
+        reader, "seen",
     )  # fmt: skip
     return folded(written.unionByName(read), "day")
 
@@ -164,7 +162,6 @@ def folded(batches: DataFrame, *by: str) -> DataFrame:
         F.max("marker").alias("marker"),
         F.sum("written").cast("bigint").alias("written"),
         F.sum("read").cast("bigint").alias("read"),
-        F.max("loose").alias("loose"),
         F.min("reader").alias("reader"),
         F.min("seen").alias("seen"),
     )
@@ -191,25 +188,6 @@ def log_names(produce_partitions: DataFrame, fetch_partitions: DataFrame) -> Dat
     ids = both.groupBy(*names).agg(F.min("topic_id").alias("least"), F.max("topic_id").alias("topic_id"))
     one = F.when(F.col("least") == F.col("topic_id"), F.col("topic_id")).alias("topic_id")
     return ids.select(F.col("dt").alias("day"), "place", "cluster", "topic", "partition", one)
-
-
-def clocks(requests: DataFrame) -> DataFrame:
-    """Return by how much the clock of an instance of kproxy went back on a day: day, instance, back (µs).
-
-    A process numbers exchanges in the order in which they were over. Less than `STEADY` is a clock that is set right
-    little by little.
-    """
-    told = requests.where((F.col("detail") == "request") & F.col("response_out").isNotNull())
-    before = Window.partitionBy(place_of("dt", "source")).orderBy("event_id", "response_out")  # names sort slowly
-    newest = F.max("response_out").over(before.rowsBetween(Window.unboundedPreceding, -1))
-    back = F.unix_micros(newest) - F.unix_micros("response_out")
-    rows = told.select(F.col("dt").alias("day"), instance_of("source").alias("instance"), back.alias("back"))
-    return rows.where(F.col("back") > STEADY).groupBy("day", "instance").agg(F.max("back").alias("back"))
-
-
-def instance_of(source: Column | str) -> Column:
-    """Return the instance of kproxy that a source, or an event's name, is of."""
-    return F.substring_index(source, "/", 1)
 
 
 def not_checked(produce_partitions: DataFrame, fetch_partitions: DataFrame) -> DataFrame:

@@ -19,11 +19,9 @@ from kproxy.pipeline.transforms.gold.bases import AnswerTransforms, Bases, offse
 from kproxy.pipeline.transforms.gold.log_checks import (
     ENDS,
     NOTE,
-    PROVED,
     SUSPECT,
     beyond_stable,
     disorder,
-    doubted,
     is_control,
     log_findings,
     log_steps,
@@ -32,7 +30,6 @@ from kproxy.pipeline.transforms.gold.log_checks import (
 from kproxy.pipeline.transforms.gold.log_facts import (
     BATCH,
     SEEN,
-    clocks,
     folded,
     gaps,
     log_names,
@@ -50,14 +47,13 @@ from kproxy.pipeline.transforms.gold.offset_checks import (
     producer_facts,
     zombie_writes,
 )
-from kproxy.pipeline.transforms.gold.partial import EVER, FIRST, LARGEST, LAST, NAMES, TOTAL, Merge, Partial
+from kproxy.pipeline.transforms.gold.partial import FIRST, LARGEST, LAST, NAMES, TOTAL, Merge, Partial
 
 MOST_KEPT = 100
 """Batches of each kind that a day keeps of one partition for the next."""
 BATCHES, GAPS, STEPS, EPOCHS, OFFSETS, EDGES, FOUND = "batch", "gap", "step", "epoch", "offset", "edge", "found"
-CLOCK = "clock"
 NOT_CHECKED, UNSEEN = "not-checked", "unseen"
-WORST_FIRST = (PROVED, SUSPECT, NOTE)
+WORST_FIRST = (SUSPECT, NOTE)
 NAMED = ("cluster", "topic", "topic_id", "partition", "group")
 
 _SEEN = Merge(SEEN, F.min)
@@ -74,7 +70,6 @@ VIOLATIONS_PARTIAL = Partial(
         "marker": _TEXT,
         "written": TOTAL,
         "read": TOTAL,
-        "loose": EVER,
         "value": LARGEST,
         "step": LARGEST,
         "at": LAST,
@@ -119,8 +114,6 @@ def violations_daily(bases: Bases) -> DataFrame:
         DataFrame.unionByName,
         (facts.findings("day"), disorder(write_steps(writes), "day"), beyond_stable(read)),
     )
-    went_back = clocks(silver["requests"])
-    found = doubted(found, went_back, "day", "instance")
     names = log_names(written, told).withColumn("group", F.lit(None).cast("string"))
     names = _union(names, _group_names(bases.commit_names, offset_names(silver["offsets_told"])))
     names = _union(names, _producer_names(_union(silver["requests"], written)))
@@ -130,10 +123,7 @@ def violations_daily(bases: Bases) -> DataFrame:
     )
     named = rows.join(names, on=_same_place(), how="inner")
     blind = not_checked(written, told).select("*", *_blind()).drop("api")
-    back = went_back.select(
-        "day", F.lit(CLOCK).alias("kind"), F.col("instance").alias("what"), F.col("back").alias("value")
-    )
-    return VIOLATIONS_PARTIAL.select(_union(named, blind, back).select(*_partial_columns()))
+    return VIOLATIONS_PARTIAL.select(_union(named, blind).select(*_partial_columns()))
 
 
 def kept(facts: HistoryFacts) -> list[DataFrame]:
@@ -204,10 +194,7 @@ def told_once(findings: DataFrame, *by: str) -> DataFrame:
 
 
 def violations_combine(partials: DataFrame) -> DataFrame:
-    """Go over the kept facts of all days with the same checks, and tell what they and the days have found.
-
-    Proved are findings about logs only where the topic has one id: another topic of the same name begins at 0 again.
-    """
+    """Check the kept facts of all days together; return these findings and those of single days."""
     ids = Window.partitionBy("cluster", "topic")
     one = F.min("topic_id").over(ids) == F.max("topic_id").over(ids)
     known = F.when(one, F.max("topic_id").over(ids)).otherwise(F.col("topic_id"))
@@ -218,25 +205,18 @@ def violations_combine(partials: DataFrame) -> DataFrame:
     )
     placed = rows.withColumn("place", F.coalesce(place, place_of("cluster", "producer_id")))
     names = placed.groupBy(F.col("place").alias("named_place")).agg(*[F.max(name).alias(name) for name in NAMED])
-    went_back = rows.where(F.col("kind") == CLOCK).groupBy(F.col("what").alias("instance"))
-    sure = doubted(_of_rows(placed).findings(), went_back.agg(F.max("value").alias("back")), "instance")
-    overnight = told_once(sure, "day", "place").withColumn("overnight", F.lit(True))
+    overnight = told_once(_of_rows(placed).findings(), "day", "place").withColumn("overnight", F.lit(True))
     by_day = placed.where(F.col("kind") == FOUND).withColumn("overnight", F.lit(False))
     columns = ("day", "place", "check", "level", "count", "text", "events", "time", "producer_id", "overnight")
     both = by_day.select(*columns).unionByName(overnight.select(*columns))
     first = Window.partitionBy("place", "day", "check").orderBy("overnight")
     found = both.withColumn("n", F.row_number().over(first)).where("n = 1")
     named = found.join(names, on=F.col("place") == F.col("named_place"), how="inner")
-    return _union(named.select("*", _sure().alias("sure")), *_counted(placed)).select(
-        "cluster", "day", "check", F.coalesce("sure", "level").alias("level"),
+    return _union(named, *_counted(placed)).select(
+        "cluster", "day", "check", "level",
         F.col("topic").alias("broker_topic"), "partition", F.col("group").alias("broker_group"), "producer_id",
         "count", "text", "events", F.col("time").alias("first_seen"),
     )  # fmt: skip
-
-
-def _sure() -> Column:
-    # Events have no configs, so that an unclean leader election may explain each finding.
-    return F.when(F.col("level") == PROVED, SUSPECT).otherwise(F.col("level"))
 
 
 def _of_rows(placed: DataFrame) -> HistoryFacts:
@@ -246,9 +226,9 @@ def _of_rows(placed: DataFrame) -> HistoryFacts:
         return placed.where(F.col("kind") == kind).select("day", "place", *columns, "seen")
 
     return HistoryFacts(
-        folded(of(BATCHES, *BATCH, "marker", "written", "read", "loose", "reader")),
+        folded(of(BATCHES, *BATCH, "marker", "written", "read", "reader")),
         of(GAPS, "first", "last", "value"),
-        of(STEPS, "at", "step", "value", "loose"),
+        of(STEPS, "at", "step", "value"),
         of(EPOCHS, "what", "epoch", "producer_id"),
         of(OFFSETS, "what", "value", "epoch"),
     )
