@@ -21,6 +21,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Send
 
 from kproxy.admin import live
 from kproxy.net.socket import socket_io
@@ -71,16 +72,23 @@ async def test_admin_stream_of_a_vanished_client_ends(monkeypatch: pytest.Monkey
     monkeypatch.setattr(socket_io, "LOST_RETRANSMITS", 2)
     ended = {"/gone": trio.Event(), "/slow": trio.Event()}
 
-    async def endless(request: Request) -> StreamingResponse:
-        async def comments() -> AsyncIterator[bytes]:
+    class Endless(StreamingResponse):
+        path: str
+
+        async def stream_response(self, send: Send) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            body = b": alive\n\n" if self.path == "/gone" else bytes(1 << 20)
             try:
                 while True:
-                    yield b": alive\n\n" if request.url.path == "/gone" else bytes(1 << 20)
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
                     await trio.sleep(0.01)
             finally:
-                ended[request.url.path].set()
+                ended[self.path].set()
 
-        return StreamingResponse(comments())
+    async def endless(request: Request) -> StreamingResponse:
+        response = Endless(iter(()))
+        response.path = request.url.path
+        return response
 
     async with serving(endless=endless) as port:
         streams = {path: await trio.open_tcp_stream("127.0.0.1", port) for path in ended}

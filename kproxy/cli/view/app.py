@@ -181,9 +181,9 @@ class ViewApp(App[None], inherit_bindings=False):
         self.filter_text = self.state.filter or self.filter_text
 
     def tell(self, name: str) -> None:
-        """Have the screen read anew what an event says has changed."""
+        """Read the shown screen again if the event names it. The focus stays: a question may be open."""
         if name == self.shown:
-            self.pane.shown()
+            self.pane.read()
 
     def second(self) -> None:
         self.pane.tick()
@@ -272,6 +272,8 @@ class ViewApp(App[None], inherit_bindings=False):
         if self.questions.open:
             if does == "back":
                 self.questions.close()
+            else:
+                self.questions.input.focus()  # a click on a list has taken the focus away
             return
         self.message = ("", "")
         if does == "screen":

@@ -120,6 +120,9 @@ class Pane(Vertical, inherit_bindings=False):
     def shown(self) -> None:
         """Take note that the screen is shown from now on."""
 
+    def read(self) -> None:
+        """Ask the proxy for the contents again. Only tables have contents of their own."""
+
     def tick(self) -> None:
         """Take note that a second has passed while the screen is shown."""
 

@@ -440,6 +440,24 @@ def test_who_sends_no_more_is_marked_where_frames_are_held(holding: FakeAdmin) -
     play(holding, script, (140, 24))
 
 
+def test_question_keeps_the_focus_when_its_screen_is_read_again(holding: FakeAdmin) -> None:
+    """The stream reports a change of the shown list, or a click takes the focus, while a line is asked for."""
+
+    async def script(app: ViewApp) -> None:
+        await press(app, "3", "/", "=17")
+        asked = len(holding.of("GET", "/api/held"))
+        holding.streams[0].put(event("held", {"held": 1}, "3f9c.0-2"))
+        await settled(app, lambda: len(holding.of("GET", "/api/held")) > asked)
+        assert app.focused is app.questions.input
+        app.panes["held"].shown()
+        await press(app, "j")
+        assert app.focused is app.questions.input
+        await press(app, "enter")
+        assert not app.questions.open
+
+    play(holding, script)
+
+
 def test_held_frames_are_listed_and_decided(holding: FakeAdmin) -> None:
     """Resumed, answered, dropped, closed, held longer, all at once: each with the frame's revision."""
 
