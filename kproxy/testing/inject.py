@@ -30,7 +30,7 @@ from .rule_arguments import Misuse, in_words, match_of, plain, rule_source
 
 if TYPE_CHECKING:
     from kproxy.verify.finding import Finding
-    from kproxy.verify.terms import FailOnTerm
+    from kproxy.verify.options import FailOnTerm
 
     from .verification import TapeReader
 

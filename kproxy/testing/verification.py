@@ -12,8 +12,8 @@ from kproxy.capture.pairs import BothSides, SideMatcher
 from kproxy.observe.exchange import ExchangeOutcome, Form, Frame, ObservedExchange
 from kproxy.verify import Verdict, VerifyTerms, explain, verify
 from kproxy.verify.finding import LEVELS
-from kproxy.verify.terms import BadTerm, FailOnTerm, MissingPart, fail_on, outside, terms_of
-from kproxy.verify.text_report import report_text
+from kproxy.verify.options import BadTerm, FailOnTerm, MissingPart, fail_on, outside, terms_of
+from kproxy.verify.report import report_text
 from kproxy.wire.scan.head import acks_of
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import PRODUCE

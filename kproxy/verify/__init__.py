@@ -11,7 +11,7 @@ from __future__ import annotations
 from .checks import CheckDefinition, checks
 from .explain import explain
 from .finding import Evidence, Finding, Verdict
-from .terms import VerifyTerms
+from .options import VerifyTerms
 from .verifier import TwoSides, Verifier, verify
 
 __all__ = [

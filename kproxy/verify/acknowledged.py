@@ -19,11 +19,10 @@ from .facts import (
     Witness,
     WriteFact,
 )
-from .finding import BatchInQuestion
+from .finding import BatchInQuestion, number_of
 from .history_check import CheckState, FactHandler, HistoryCheck
-from .numbers import number_of
+from .lru_map import RecentMap
 from .partition import KnownBatch, SequenceKey
-from .recent import RecentMap
 from .suspicion import Suspicion
 
 MOST_HOLES = 100

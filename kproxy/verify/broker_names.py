@@ -15,8 +15,8 @@ from kproxy.wire.elements import Topic, topic_walk
 from kproxy.wire.table.api_keys import METADATA
 from kproxy.wire.table.layout import ZERO_UUID
 
+from .lru_map import RecentMap
 from .read_exchange import ClientNames, ReadExchange
-from .recent import RecentMap
 
 MOST_CLIENTS = 20_000
 MOST_NAMES = 1000

@@ -24,7 +24,7 @@ from .facts import (
 )
 from .finding import Evidence
 from .history_check import CheckState, FactHandler, HistoryCheck
-from .recent import RecentMap
+from .lru_map import RecentMap
 from .suspicion import Suspicion
 from .topics import COORDINATORS_LOGS, OFFSETS_LOG
 

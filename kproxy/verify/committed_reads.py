@@ -11,8 +11,8 @@ from typing import NamedTuple
 from .facts import LAST_OFFSET, BatchFact, Fact, PartitionPlace, ReadFact, Witness
 from .finding import BatchInQuestion, Evidence
 from .history_check import CheckState, FactHandler, HistoryCheck
+from .lru_map import RecentMap
 from .markers import SeenMarker
-from .recent import RecentMap
 from .suspicion import Suspicion
 
 MOST_WAITING = 1000  # offsets of a producer in a partition that wait for their marker

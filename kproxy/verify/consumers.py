@@ -20,7 +20,7 @@ from .facts import (
     Witness,
 )
 from .history_check import CheckState, FactHandler, HistoryCheck
-from .recent import RecentMap
+from .lru_map import RecentMap
 
 MOST_CLIENTS = 20_000
 MOST_POSITIONS = 1000

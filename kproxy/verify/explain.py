@@ -20,8 +20,7 @@ from kproxy.wire.table.api_keys import CREATE_TOPICS, METADATA, PRODUCE
 
 from .broker_names import BrokerNames
 from .facts import PartitionPlace
-from .finding import BatchInQuestion, Finding, Verdict
-from .numbers import number_of
+from .finding import BatchInQuestion, Finding, Verdict, number_of
 from .read_exchange import ReadExchange
 from .reading import FactReader, witness_of
 from .verifier import VerifiedExchange

@@ -20,12 +20,12 @@ from .facts import (
     WriteFact,
 )
 from .finding import Evidence, FindingLevel
+from .lru_map import Kept, RecentMap, SharedRoom
 from .markers import TransactionMarkers
+from .options import VerifyTerms
 from .partition import PartitionHistories
-from .recent import Kept, RecentMap, SharedRoom
 from .servers import KnownServers
 from .suspicion import Comparisons, ExpiringProducer, Suspicion, Suspicions, is_expired
-from .terms import VerifyTerms
 from .topics import KnownTopics
 
 SHARE = 4

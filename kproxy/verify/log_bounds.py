@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 
 from .facts import ALL_REPLICAS, Fact, OffsetToldFact, ReadFact, RecordsDeletedFact, Witness, WriteFact
 from .history_check import CheckState, FactHandler, HistoryCheck
-from .recent import RecentMap
+from .lru_map import RecentMap
 
 MOST_BOUNDS = 100_000
 LATEST_IS_FENCED = 5

@@ -8,8 +8,8 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from .facts import PartitionPlace, TransactionEnd, Witness
+from .lru_map import RecentMap, SharedRoom
 from .partition import PartitionHistories
-from .recent import RecentMap, SharedRoom
 
 MOST_PRODUCERS = 20_000
 MOST_MARKERS = 1000

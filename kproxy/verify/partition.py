@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .facts import LAST_OFFSET, BatchFact, BatchIdentity, PartitionPlace, Witness
+from .lru_map import RecentMap
 from .offsets import KnownOffsets, OffsetIndex
-from .recent import RecentMap
 
 ENTRY_SIZE = 800
 """Bytes that a batch takes with its identity, and with its share of the exchanges that brought it."""

@@ -23,8 +23,8 @@ from kproxy.wire.table import api_keys
 
 from . import group_facts, log_facts, producer_facts, topic_facts
 from .facts import ConfigsAlteredFact, ConnectionKey, Fact, RequestFact, TopicToldFact, Witness
+from .lru_map import RecentMap
 from .read_exchange import ClientNames, ReadExchange
-from .recent import RecentMap
 
 MOST_CONNECTIONS = 20_000
 """Connections whose fetch sessions are followed; one that has been silent longest goes first."""

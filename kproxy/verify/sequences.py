@@ -23,8 +23,8 @@ from .facts import (
 )
 from .finding import BatchInQuestion, Evidence
 from .history_check import CheckState, FactHandler, HistoryCheck
+from .lru_map import RecentMap
 from .partition import PartitionHistory, SequencePlace, SequenceRange
-from .recent import RecentMap
 from .suspicion import SHORTEST_EXPIRY, Suspicion
 
 SEQUENCES = 1 << 31  # sequences wrap around to 0

@@ -10,11 +10,10 @@ from itertools import islice
 from kproxy.wire.records.entry import CODEC, DELETE_HORIZON, LOG_APPEND_TIME
 
 from .facts import ALL_REPLICAS, BatchFact, Fact, PartitionPlace, ReadFact, Witness, WriteFact
-from .finding import BatchInQuestion, Evidence
+from .finding import BatchInQuestion, Evidence, number_of
 from .history_check import CheckState, FactHandler, HistoryCheck
-from .numbers import number_of
+from .lru_map import RecentMap
 from .partition import BatchCopies, KnownBatch, PartitionHistory, StoredIdentity
-from .recent import RecentMap
 from .suspicion import Suspicion
 
 MOST_CONFLICTS = 4

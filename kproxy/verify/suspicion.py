@@ -15,8 +15,8 @@ from itertools import pairwise
 from .checks import doubt_text, unknown_text
 from .facts import PartitionPlace, Witness
 from .finding import BatchInQuestion, Evidence, Finding, FindingLevel
+from .options import VerifyTerms
 from .servers import KnownServers
-from .terms import VerifyTerms
 from .topics import KnownTopics
 
 MOST_ALIKE = 32

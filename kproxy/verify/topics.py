@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .facts import TopicToldFact, Witness
-from .recent import RecentMap, SharedRoom
-from .terms import CONFIG_APIS, TOPIC_APIS, VerifyTerms
+from .lru_map import RecentMap, SharedRoom
+from .options import CONFIG_APIS, TOPIC_APIS, VerifyTerms
 
 MOST_TOPICS = 100_000
 MOST_IDS = 4

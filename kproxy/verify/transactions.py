@@ -22,7 +22,7 @@ from .facts import (
     WriteFact,
 )
 from .history_check import CheckState, FactHandler, HistoryCheck
-from .recent import RecentMap
+from .lru_map import RecentMap
 from .suspicion import SHORTEST_EXPIRY, Suspicion
 from .topics import TRANSACTIONS_LOG
 

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from kproxy.cli import main, verify_follow
+from kproxy.cli import main, verify
 from kproxy.cli.admin_client import Admin
 from kproxy.cli.interrupt import Interruption
-from kproxy.cli.verify_follow import follow
+from kproxy.cli.verify import follow
 from kproxy.errors import InternalError
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.filter import Filter
@@ -64,8 +64,8 @@ def followed(told: Iterable[Line], wanted: str = "", **terms: Any) -> tuple[Verd
 
 def test_what_passes_is_judged(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """As soon as nothing earlier is to be expected, a finding once and again when it is surer; all of it at the end."""
-    monkeypatch.setattr(verify_follow, "LOOK", 0.0)
-    monkeypatch.setattr(verify_follow, "SHARE", 0)
+    monkeypatch.setattr(verify, "LOOK", 0.0)
+    monkeypatch.setattr(verify, "SHARE", 0)
     later = [told_names(at=NOON + 120 + second) for second in range(5)]
     verdict, early = followed([*lines([*twice(), *later]), *lines(twice(NOON + 200))])
     assert [(one.check, one.level) for one in early] == [("offset-given-twice", "suspect")]

@@ -17,7 +17,7 @@ from kproxy.capture.pairs import BothSides
 from kproxy.observe.exchange import Form
 from kproxy.verify import Evidence, Finding, Verifier, VerifyTerms, explain, verify
 from kproxy.verify.facts import Witness
-from kproxy.verify.sides import both_sides
+from kproxy.verify.verifier import both_sides
 from tests.support.exchange_factory import Somebody
 from tests.support.frames import fetch_body, fetched_body, produce_body, produced_body
 from tests.verify.history import (

@@ -12,12 +12,11 @@ from kproxy.verify.acknowledged import MOST_REFUSED_READS
 from kproxy.verify.commits import MOST_ABORTED, MOST_DELETIONS, MOST_OPEN, MOST_PENDING, MOST_REPORTED, CommitsCheck
 from kproxy.verify.facts import BatchFact, BatchIdentity, PartitionPlace
 from kproxy.verify.groups import MOST_DOUBTED, BrokerGroupsCheck
+from kproxy.verify.lru_map import RecentMap, SharedRoom
 from kproxy.verify.offsets import KnownOffsets, OffsetIndex
-from kproxy.verify.order import FACT_SIZE
 from kproxy.verify.partition import ENTRY_SIZE, KnownBatch
-from kproxy.verify.recent import RecentMap, SharedRoom
 from kproxy.verify.sequences import MOST_GAPS
-from kproxy.verify.view import ViewVerifier
+from kproxy.verify.view import FACT_SIZE, ViewVerifier
 from kproxy.wire.table.api_keys import FETCH, PRODUCE
 from tests.support.exchange_factory import Somebody
 from tests.verify.cases.coordinators import heartbeat

@@ -10,7 +10,7 @@ import pytest
 
 from kproxy.verify.checks import checks, unknown_text
 from kproxy.verify.finding import Verdict
-from kproxy.verify.terms import outside
+from kproxy.verify.options import outside
 from tests.verify.cases.connections import leave
 from tests.verify.cases.groups import join, sync
 from tests.verify.cases.table import Case, cases

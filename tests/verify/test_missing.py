@@ -15,7 +15,7 @@ from kproxy.capture.writer import CaptureWriter
 from kproxy.cli import main
 from kproxy.cli.verify_input import filtered, over
 from kproxy.verify import VerifyTerms
-from kproxy.verify.terms import BadTerm, MissingPart, of_apis, outside, terms_of
+from kproxy.verify.options import BadTerm, MissingPart, of_apis, outside, terms_of
 from tests.support.exchange_factory import NOON, write_capture
 from tests.verify.history import History, batch
 

@@ -19,7 +19,7 @@ from kproxy.testing.process import free_port_with_room
 from kproxy.testing.proxy import Proxy
 from kproxy.verify import Verdict, VerifyTerms, verify
 from kproxy.verify.finding import Finding
-from kproxy.verify.text_report import report_text
+from kproxy.verify.report import report_text
 from tests.verify import group_workloads, leader_workloads, log_workloads
 from tests.verify.site import Site
 

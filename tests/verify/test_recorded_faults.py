@@ -24,7 +24,7 @@ from kproxy.testing.kafka import Kafka
 from kproxy.testing.process import free_port_with_room
 from kproxy.testing.proxy import Proxy
 from kproxy.verify import VerifyTerms, verify
-from kproxy.verify.text_report import report_text
+from kproxy.verify.report import report_text
 from tests.support.topics import create_topics
 
 PATIENCE = 60

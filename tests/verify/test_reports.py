@@ -13,10 +13,8 @@ from typing import Any
 from kproxy.verify.checks import checks
 from kproxy.verify.facts import Witness
 from kproxy.verify.finding import Evidence, Finding, Verdict
-from kproxy.verify.html_report import report_html
-from kproxy.verify.json_report import SCHEMA, report_json
-from kproxy.verify.terms import fail_on
-from kproxy.verify.text_report import report_text
+from kproxy.verify.options import fail_on
+from kproxy.verify.report import SCHEMA, report_html, report_json, report_text
 
 AT = 1_795_484_091.0
 """2026-11-24 01:34:51 UTC."""

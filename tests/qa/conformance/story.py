@@ -10,7 +10,7 @@ from typing import Any
 from kproxy.cli.exchange_input import Trouble, views
 from kproxy.observe.about import errors, topics
 from kproxy.terminal import in_line
-from kproxy.verify.numbers import number_of
+from kproxy.verify.finding import number_of
 
 from .faults import general
 from .judge import Recovery

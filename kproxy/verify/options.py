@@ -13,8 +13,7 @@ from kproxy.rules.document.quantities import parse_duration
 from kproxy.terminal import in_line
 
 from .checks import checks
-from .finding import LEVELS, Finding, FindingLevel, RecordView, Verdict
-from .numbers import number_of
+from .finding import LEVELS, Finding, FindingLevel, RecordView, Verdict, number_of
 
 MEMORY = 1 << 30
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")

@@ -6,15 +6,19 @@ Names are chosen by clients, and any text of a verdict may have some in it: it i
 from __future__ import annotations
 
 import textwrap
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from hashlib import sha256
+from html import escape
+from typing import Any
 
+from kproxy.distribution import own_version
 from kproxy.terminal import StyledLine, in_line
 
 from .facts import Witness
-from .finding import LEVELS, Evidence, Finding, FindingLevel, Verdict
-from .numbers import number_of, singular
+from .finding import LEVELS, Evidence, Finding, FindingLevel, Verdict, number_of, singular
 
 WIDTH = 120
 MARGIN = " " * 9
@@ -153,3 +157,141 @@ def wrapped(text: str, indent: str, style: str = "", first: str = "") -> Iterato
             break_on_hyphens=False,
         )  # fmt: skip
         yield from (StyledLine(line, style) for line in lines)
+
+
+STYLE = """
+:root { color-scheme: light dark; }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 2rem 0 0; }
+.level { border-radius: .3rem; color: #fff; font-size: .8rem; padding: .1rem .5rem; text-transform: uppercase; }
+.proved { background: #b3261e; } .suspect { background: #8a5a00; } .note { background: #555; }
+.missing { border-left: .3rem solid #8a5a00; padding-left: .7rem; }
+table { border-collapse: collapse; margin: .5rem 0; }
+td, th { padding: .15rem .8rem .15rem 0; text-align: left; vertical-align: top; }
+td { font-family: ui-monospace, monospace; font-size: .85rem; overflow-wrap: anywhere; }
+footer { margin-top: 3rem; opacity: .7; }
+"""
+HEADS = ("exchange", "time (UTC)", "who", "API", "what is seen")
+
+
+def report_html(verdict: Verdict, title: str) -> str:
+    """Return the page of a verdict. `title`: what was read."""
+    return "\n".join(page_lines(verdict, title)) + "\n"
+
+
+def page_lines(verdict: Verdict, title: str) -> Iterator[str]:
+    digest = b64encode(sha256(STYLE.encode()).digest()).decode()
+    read = f"{number_of(verdict.exchanges, 'exchange')} of {number_of(verdict.connections, 'connection')}"
+    yield "<!doctype html>"
+    yield '<html lang="en"><head><meta charset="utf-8">'
+    yield (
+        '<meta http-equiv="Content-Security-Policy" content="default-src &#39;none&#39;; '
+        f'style-src &#39;sha256-{digest}&#39;; base-uri &#39;none&#39;; form-action &#39;none&#39;">'
+    )
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f"<title>{html_text(title)}: {html_text(conclusion(verdict).partition(';')[0])}</title>"
+    yield f"<style>{STYLE}</style></head><body>"
+    yield f"<h1>{html_text(title)}</h1>"
+    whole = "" if verdict.incomplete else ", all read whole"
+    yield f"<p>{html_text(read)}{whole}. Checked: {html_text(checked(verdict.counts))}.</p>"
+    if verdict.incomplete:
+        yield '<ul class="missing">' + "".join(f"<li>{html_text(one)}</li>" for one in verdict.incomplete) + "</ul>"
+    yield f"<p><strong>{html_text(conclusion(verdict))}</strong></p>"
+    if verdict.exit_code is not None:
+        yield f"<p>Exit code {verdict.exit_code}: {html_text(verdict.reason)}</p>"
+    for finding in verdict.findings:
+        yield from finding_html(finding)
+    if verdict.not_checked:
+        yield "<h2>Not checked</h2><table>"
+        for why, names in by_reason(verdict.not_checked).items():
+            yield f"<tr><th>{html_text(', '.join(names))}</th><td>{html_text(why)}</td></tr>"
+        yield "</table>"
+    yield f"<footer>kproxy {html_text(own_version())}</footer></body></html>"
+
+
+def finding_html(finding: Finding) -> Iterator[str]:
+    times = f" · {finding.times:,} times" if finding.times > 1 else ""
+    yield (
+        f'<section><h2><span class="level {html_text(finding.level)}">{html_text(finding.level)}</span> '
+        f"{html_text(finding.check)} · {html_text(finding.about)}{times}</h2>"
+    )
+    yield f"<p>{html_text(finding.says)}</p>"
+    several = len({day_of(one.witness) for one in finding.evidence}) > 1
+    yield "<table><tr>" + "".join(f"<th>{head}</th>" for head in HEADS) + "</tr>"
+    for one in finding.evidence:
+        yield (
+            "<tr>" + "".join(f"<td>{html_text(cell)}</td>" for cell in evidence_cells(one, with_day=several)) + "</tr>"
+        )
+    yield "</table>"
+    if finding.details:
+        yield "<ul>" + "".join(f"<li>{html_text(one)}</li>" for one in finding.details) + "</ul>"
+    yield f"<p>{html_text(finding.else_)}</p></section>"
+
+
+def html_text(value: object) -> str:
+    """Return any text as HTML, without markup, and with unseen characters shown."""
+    return escape(in_line(value))
+
+
+SCHEMA = "kproxy.verify/1"
+
+
+def report_json(verdict: Verdict, files: Sequence[str]) -> dict[str, Any]:
+    """Return a verdict as values that JSON has. `files`: what was read."""
+    return {
+        "schema": SCHEMA,
+        "files": list(files),
+        "exchanges": verdict.exchanges,
+        "connections": verdict.connections,
+        "views": list(verdict.views),
+        "incomplete": list(verdict.incomplete),
+        "checked": dict(verdict.counts),
+        "findings": [finding_json(finding) for finding in verdict.findings],
+        "clean": list(verdict.clean),
+        "not_checked": dict(verdict.not_checked),
+        "exit_code": verdict.exit_code,
+        "reason": verdict.reason,
+    }
+
+
+def finding_json(finding: Finding) -> dict[str, Any]:
+    return {
+        "check": finding.check,
+        "level": finding.level,
+        "about": finding.about,
+        "says": finding.says,
+        "view": finding.view,
+        "else": finding.else_,
+        "rules": list(finding.rules),
+        "times": finding.times,
+        "details": list(finding.details),
+        "evidence": [{**witness_json(one.witness), "says": one.says} for one in finding.evidence],
+    }
+
+
+def witness_json(witness: Witness) -> dict[str, Any]:
+    address, connection, _ = witness.connection
+    return {
+        "number": witness.number,
+        "began": timestamp(witness.began),
+        "ended": None if witness.ended is None else timestamp(witness.ended),
+        "connection": connection,
+        "correlation_id": witness.correlation_id,
+        "client_address": address,
+        "client": witness.client,
+        "node": witness.node,
+        "api": witness.api,
+        "version": witness.version,
+        "rules": list(witness.rules),
+        "answered_by": "kproxy" if witness.made_by_kproxy else "broker" if witness.ended is not None else None,
+        "software": witness.software,
+    }
+
+
+def timestamp(seconds: float) -> str | None:
+    """Return seconds since 1970 as ISO 8601 in UTC; None for a number that is no time."""
+    try:
+        made = datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return made.isoformat(timespec="microseconds").replace("+00:00", "Z")
