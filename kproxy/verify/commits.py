@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from .cluster import COORDINATORS_LOGS, OFFSETS_LOG
 from .facts import (
     ALL_REPLICAS,
     LAST_OFFSET,
@@ -26,7 +27,6 @@ from .finding import Evidence
 from .history_check import CheckState, FactHandler, HistoryCheck
 from .lru_map import RecentMap
 from .suspicion import Suspicion
-from .topics import COORDINATORS_LOGS, OFFSETS_LOG
 
 MOST_COMMITTED = 100_000  # partitions of groups
 MOST_OPEN = 64  # commits of a group's partition with an unknown result or order; with more, it is not checked

@@ -19,6 +19,7 @@ from kproxy.wire.records.entry import CONTROL, TRANSACTIONAL
 from kproxy.wire.table import api_keys
 from kproxy.wire.table.errors import names as error_codes
 
+from .coordinator_facts import FENCED, in_zookeeper
 from .facts import (
     LAST_OFFSET,
     AskedFact,
@@ -44,12 +45,9 @@ from .facts import (
     Witness,
     WriteFact,
 )
-from .group_facts import in_zookeeper
-from .log_facts import FENCED_WRITES, OUT_OF_RANGE, placed, write_result
-from .producer_facts import FENCED
+from .log_facts import FENCED_WRITES, GONE, OUT_OF_RANGE, placed, write_result
 from .read_exchange import LONGEST_NAME, coordinator_result
 from .reading import LONGEST_TEXT, MOST_NAMES, MOST_RULES, ReadCounts
-from .topic_facts import GONE
 
 NO_COMMIT = -1
 UNKNOWN_ERROR = -2

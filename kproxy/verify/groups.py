@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from .cluster import OFFSETS_LOG
 from .facts import (
     AssignmentFact,
     Fact,
@@ -20,7 +21,6 @@ from .finding import Evidence
 from .history_check import CheckState, FactHandler, HistoryCheck
 from .lru_map import RecentMap
 from .suspicion import Suspicion
-from .topics import OFFSETS_LOG
 
 ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky", "uniform"})
 """Assignors that give a partition to one member, in all clients that have them."""

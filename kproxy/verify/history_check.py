@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
+from .cluster import KnownServers, KnownTopics
 from .facts import (
     BatchFact,
     ConfigsAlteredFact,
@@ -21,12 +22,9 @@ from .facts import (
 )
 from .finding import Evidence, FindingLevel
 from .lru_map import Kept, RecentMap, SharedRoom
-from .markers import TransactionMarkers
 from .options import VerifyTerms
-from .partition import PartitionHistories
-from .servers import KnownServers
+from .partition import PartitionHistories, TransactionMarkers
 from .suspicion import Comparisons, ExpiringProducer, Suspicion, Suspicions, is_expired
-from .topics import KnownTopics
 
 SHARE = 4
 """Part of the memory, one of so many, that is for what checks remember beside the histories of partitions."""

@@ -21,7 +21,7 @@ from kproxy.observe.exchange import Form, Frame, ObservedExchange, Who
 from kproxy.wire.scan.sketch import decode_sketch
 from kproxy.wire.table import api_keys
 
-from . import group_facts, log_facts, producer_facts, topic_facts
+from . import coordinator_facts, log_facts
 from .facts import ConfigsAlteredFact, ConnectionKey, Fact, RequestFact, TopicToldFact, Witness
 from .lru_map import RecentMap
 from .read_exchange import ClientNames, ReadExchange
@@ -42,28 +42,28 @@ TELLERS: dict[int, FactTeller] = {
     api_keys.SHARE_FETCH: log_facts.shared_reads,
     api_keys.LIST_OFFSETS: log_facts.told_offsets,
     api_keys.DELETE_RECORDS: log_facts.deleted_records,
-    api_keys.METADATA: topic_facts.told_topics,
-    api_keys.CREATE_TOPICS: topic_facts.created_topics,
-    api_keys.DELETE_TOPICS: topic_facts.deleted_topics,
-    api_keys.DESCRIBE_CONFIGS: topic_facts.told_configs,
-    api_keys.ALTER_CONFIGS: topic_facts.altered_configs,
-    api_keys.INCREMENTAL_ALTER_CONFIGS: topic_facts.altered_configs,
-    api_keys.ELECT_LEADERS: topic_facts.elected_leaders,
-    api_keys.OFFSET_COMMIT: group_facts.commits,
-    api_keys.TXN_OFFSET_COMMIT: group_facts.commits,
-    api_keys.OFFSET_FETCH: group_facts.told_commits,
-    api_keys.DELETE_GROUPS: group_facts.deleted_groups,
-    api_keys.OFFSET_DELETE: group_facts.deleted_commits,
-    api_keys.JOIN_GROUP: group_facts.joins,
-    api_keys.SYNC_GROUP: group_facts.assignments,
-    api_keys.HEARTBEAT: group_facts.heartbeats,
-    api_keys.LEAVE_GROUP: group_facts.leaves,
-    api_keys.CONSUMER_GROUP_HEARTBEAT: group_facts.ownerships,
-    api_keys.INIT_PRODUCER_ID: producer_facts.given_epochs,
-    api_keys.ADD_PARTITIONS_TO_TXN: producer_facts.added_partitions,
-    api_keys.ADD_OFFSETS_TO_TXN: producer_facts.added_offsets,
-    api_keys.END_TXN: producer_facts.ended_transactions,
-    api_keys.API_VERSIONS: producer_facts.offered_versions,
+    api_keys.METADATA: log_facts.told_topics,
+    api_keys.CREATE_TOPICS: log_facts.created_topics,
+    api_keys.DELETE_TOPICS: log_facts.deleted_topics,
+    api_keys.DESCRIBE_CONFIGS: log_facts.told_configs,
+    api_keys.ALTER_CONFIGS: log_facts.altered_configs,
+    api_keys.INCREMENTAL_ALTER_CONFIGS: log_facts.altered_configs,
+    api_keys.ELECT_LEADERS: log_facts.elected_leaders,
+    api_keys.OFFSET_COMMIT: coordinator_facts.commits,
+    api_keys.TXN_OFFSET_COMMIT: coordinator_facts.commits,
+    api_keys.OFFSET_FETCH: coordinator_facts.told_commits,
+    api_keys.DELETE_GROUPS: coordinator_facts.deleted_groups,
+    api_keys.OFFSET_DELETE: coordinator_facts.deleted_commits,
+    api_keys.JOIN_GROUP: coordinator_facts.joins,
+    api_keys.SYNC_GROUP: coordinator_facts.assignments,
+    api_keys.HEARTBEAT: coordinator_facts.heartbeats,
+    api_keys.LEAVE_GROUP: coordinator_facts.leaves,
+    api_keys.CONSUMER_GROUP_HEARTBEAT: coordinator_facts.ownerships,
+    api_keys.INIT_PRODUCER_ID: coordinator_facts.given_epochs,
+    api_keys.ADD_PARTITIONS_TO_TXN: coordinator_facts.added_partitions,
+    api_keys.ADD_OFFSETS_TO_TXN: coordinator_facts.added_offsets,
+    api_keys.END_TXN: coordinator_facts.ended_transactions,
+    api_keys.API_VERSIONS: coordinator_facts.offered_versions,
 }
 """Functions that make facts of an API's exchanges."""
 

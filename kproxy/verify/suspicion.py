@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from .checks import doubt_text, unknown_text
+from .cluster import KnownServers, KnownTopics
 from .facts import PartitionPlace, Witness
 from .finding import BatchInQuestion, Evidence, Finding, FindingLevel
 from .options import VerifyTerms
-from .servers import KnownServers
-from .topics import KnownTopics
 
 MOST_ALIKE = 32
 """Suspicions of one check at one place that are kept; more are counted."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from kproxy.wire.table.api_keys import WRITE_TXN_MARKERS
 
+from .cluster import TRANSACTIONS_LOG
 from .facts import (
     Fact,
     FencedFact,
@@ -24,7 +25,6 @@ from .facts import (
 from .history_check import CheckState, FactHandler, HistoryCheck
 from .lru_map import RecentMap
 from .suspicion import SHORTEST_EXPIRY, Suspicion
-from .topics import TRANSACTIONS_LOG
 
 SENT_AGAIN = 5
 """Version of EndTxn from which on one that is sent again is answered as the first one was."""

@@ -15,13 +15,13 @@ from kproxy.observe.filter.view import EventView, ViewedEvent
 
 from .broker_names import BrokerNames
 from .checks import checks
+from .cluster import KnownServers
 from .event_reader import EventReader, event_witness
 from .facts import CommitToldFact, ConnectionKey, Fact, ReadFact, TopicToldFact, Witness, WriteFact
 from .finding import LEVELS, Finding, Verdict
 from .lru_map import RecentMap
 from .options import VerifyTerms
 from .reading import FactReader, ReadCounts, witness_of
-from .servers import KnownServers
 from .suspicion import NATURAL, rules_of
 from .view import ViewVerifier, counts_of, not_in_record, not_read, not_remembered, outcome, told_of_reading
 

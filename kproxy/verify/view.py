@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
-from .acknowledged import AcknowledgedCheck, AnswersCheck
 from .checks import CheckDefinition, checks
+from .cluster import KnownServers
 from .commits import CommitsCheck
-from .committed_reads import CommittedReadsCheck
 from .connections import AnswerOrderCheck, ConformanceCheck, LeaderEpochsCheck, VersionsCheck
-from .consumers import PositionsCheck
+from .durability import AcknowledgedCheck, LogBoundsCheck
 from .facts import Fact
 from .finding import Finding, RecordView
 from .groups import BrokerGroupsCheck, ClassicGroupsCheck, MemberEpochsCheck
 from .history_check import SHARE, CheckState, ErasCheck, FactHandler, HistoryCheck
-from .log_bounds import LogBoundsCheck
 from .options import MissingPart, RecordClock, VerifyTerms, of_apis
 from .reading import ReadCounts
+from .reads import AnswersCheck, CommittedReadsCheck, PositionsCheck
 from .sequences import ConnectionOrderCheck, SequenceGapsCheck, SequencesCheck
-from .servers import KnownServers
 from .stored_batches import SentBatchesCheck, StoredBatchesCheck
 from .suspicion import Suspicion
 from .transactions import ProducersCheck, TransactionsCheck

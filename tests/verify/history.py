@@ -16,7 +16,7 @@ from kproxy.capture.pairs import BothSides
 from kproxy.cli.verify_input import over
 from kproxy.observe.exchange import Form, ObservedExchange
 from kproxy.verify import Verdict, Verifier, VerifyTerms
-from kproxy.verify.topics import COORDINATORS_LOGS
+from kproxy.verify.cluster import COORDINATORS_LOGS
 from kproxy.verify.view import ViewVerifier
 from kproxy.wire.codec import structs
 from kproxy.wire.records import Control, Producer, Record, encode_batch, encode_control

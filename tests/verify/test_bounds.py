@@ -7,14 +7,13 @@ from random import Random
 import pytest
 
 from kproxy.observe.exchange import Form, Frame
-from kproxy.verify import Verifier, VerifyTerms, acknowledged, stored_batches, verify
-from kproxy.verify.acknowledged import MOST_REFUSED_READS
+from kproxy.verify import Verifier, VerifyTerms, durability, stored_batches, verify
 from kproxy.verify.commits import MOST_ABORTED, MOST_DELETIONS, MOST_OPEN, MOST_PENDING, MOST_REPORTED, CommitsCheck
+from kproxy.verify.durability import MOST_REFUSED_READS
 from kproxy.verify.facts import BatchFact, BatchIdentity, PartitionPlace
 from kproxy.verify.groups import MOST_DOUBTED, BrokerGroupsCheck
 from kproxy.verify.lru_map import RecentMap, SharedRoom
-from kproxy.verify.offsets import KnownOffsets, OffsetIndex
-from kproxy.verify.partition import ENTRY_SIZE, KnownBatch
+from kproxy.verify.partition import ENTRY_SIZE, KnownBatch, KnownOffsets, OffsetIndex
 from kproxy.verify.sequences import MOST_GAPS
 from kproxy.verify.view import FACT_SIZE, ViewVerifier
 from kproxy.wire.table.api_keys import FETCH, PRODUCE
@@ -274,7 +273,7 @@ def test_sent_batches_beyond_bound_prove_nothing(name: str, monkeypatch: pytest.
 
 def test_attempts_beyond_bound_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A forgotten attempt must not make the offset of its retry a violation."""
-    monkeypatch.setattr(acknowledged, "MOST_ATTEMPTS", 2)
+    monkeypatch.setattr(durability, "MOST_ATTEMPTS", 2)
     history = History()
     for number in range(4):
         history.write(1 + number / 10, sequence(number), None, who=Somebody(10 + number))

@@ -1,21 +1,74 @@
-"""Checks of read_committed responses: they have the data of committed transactions, and of no other ones."""
+"""Checks of reads: batches of a response, data of transactions in it, and positions of consumers."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
-from .facts import LAST_OFFSET, BatchFact, Fact, PartitionPlace, ReadFact, Witness
-from .finding import BatchInQuestion, Evidence
+from .facts import (
+    LAST_OFFSET,
+    AskedFact,
+    AssignmentFact,
+    BatchFact,
+    CommitToldFact,
+    ConnectionKey,
+    Fact,
+    JoinFact,
+    MemberFact,
+    OffsetToldFact,
+    OwnershipFact,
+    PartitionPlace,
+    ReadFact,
+    Witness,
+)
+from .finding import BatchInQuestion, Evidence, number_of
 from .history_check import CheckState, FactHandler, HistoryCheck
 from .lru_map import RecentMap
-from .markers import SeenMarker
+from .partition import SeenMarker
 from .suspicion import Suspicion
 
 MOST_WAITING = 1000  # offsets of a producer in a partition that wait for their marker
+
+
+class AnswersCheck(HistoryCheck):
+    """Check of answers by themselves: their offsets ascend, and their batches have all their records."""
+
+    names = ("read-disorder", "thinned-batch")
+
+    def handlers(self) -> Mapping[type[Fact], FactHandler]:
+        return {ReadFact: self.read}
+
+    def read(self, read: ReadFact) -> None:
+        """Check the offsets and the record counts of the batches in a response."""
+        end = -1
+        for batch in read.batches:
+            if not batch.comparable:
+                end = max(end, batch.base)
+                continue
+            if end >= 0 or batch.content is not None:
+                self.compared("read-disorder", read.witness, place=read.place)
+            if not batch.marker:
+                self.compared("thinned-batch", read.witness, place=read.place, doubts=("compaction",), any_age=True)
+            question = BatchInQuestion(read.place, [(read.witness.number, batch.base)])
+            if batch.base <= end:
+                says = f"a response has a batch at offset {batch.base} after one that ends at {end}"
+                self.violation("read-disorder", read.place, says, (), (read.witness, f"up to {end}, then {batch.base}"))
+            if not batch.ascending:
+                says = f"the records of the batch at offset {batch.base} are not in the order of their offsets"
+                shown = read.witness, f"the batch at {batch.base}"
+                self.violation("read-disorder", read.place, says, (), shown, batch=question)
+            end = max(end, batch.last)
+            count = batch.identity.records
+            if count != batch.delta + 1 and not batch.marker:
+                has = number_of(count, "record")
+                says = f"the batch at offset {batch.base} has {has} for {number_of(batch.delta + 1, 'offset')}"
+                doubts = ("compaction",) if count <= batch.delta else ()
+                shown = read.witness, f"{has} from {batch.base} to {batch.last}"
+                self.violation("thinned-batch", read.place, says, doubts, shown, batch=question, any_age=True)
 
 
 class WaitingOffset(NamedTuple):
@@ -153,3 +206,81 @@ def delivered(read: ReadFact) -> Iterator[BatchFact]:
             and batch.identity.records  # a cleaner leaves an empty one for its sequence
         ):  # fmt: skip
             yield batch
+
+
+MOST_CLIENTS = 20_000
+MOST_POSITIONS = 1000
+"""Partitions of one client whose next offset is remembered."""
+
+
+@dataclass(slots=True)
+class ConsumerPositions:
+    """Next offsets of one client's partitions. `given`: by connection and partition, as the answer there left it, with
+    that answer; `furthest`: of any connection."""
+
+    given: RecentMap[tuple[ConnectionKey, PartitionPlace], list[tuple[int, Witness]]] = field(
+        default_factory=lambda: RecentMap(MOST_POSITIONS, list[tuple[int, Witness]])
+    )
+    furthest: RecentMap[PartitionPlace, list[int]] = field(
+        default_factory=lambda: RecentMap(MOST_POSITIONS, lambda: [0])
+    )
+
+
+class PositionsCheck(HistoryCheck):
+    """Check that a consumer asks for what follows on what it was given."""
+
+    names = ("skipped-input",)
+
+    def __init__(self, state: CheckState) -> None:
+        super().__init__(state)
+        self.clients: RecentMap[tuple[str, str], ConsumerPositions] = self.recent(
+            MOST_CLIENTS, ConsumerPositions, lambda one: 1000 + 700 * len(one.given) + 400 * len(one.furthest)
+        )
+
+    def handlers(self) -> Mapping[type[Fact], FactHandler]:
+        moved = (CommitToldFact, OffsetToldFact, JoinFact, AssignmentFact, OwnershipFact, MemberFact)
+        return {AskedFact: self.asked, ReadFact: self.read, **dict.fromkeys(moved, self.moved)}
+
+    def moved(
+        self, fact: CommitToldFact | OffsetToldFact | JoinFact | AssignmentFact | OwnershipFact | MemberFact
+    ) -> None:
+        """Forget where a client is: it was given other partitions or offsets, or may be."""
+        if isinstance(fact, MemberFact) and not fact.left:
+            return
+        if isinstance(fact, OwnershipFact) and fact.given is None and not fact.gone:
+            return
+        self.clients.forget(fact.witness.client_key)
+
+    def read(self, read: ReadFact) -> None:
+        following = read.following
+        if following is None:
+            if read.partial:
+                self.clients.forget(read.witness.client_key)
+            return
+        client = self.clients[read.witness.client_key]
+        client.given[read.witness.connection, read.place][:] = [(following, read.witness)]
+        furthest = client.furthest[read.place]
+        furthest[0] = max(furthest[0], following)
+
+    def asked(self, asked: AskedFact) -> None:
+        """Keep a suspicion if a client asks for more than follows on what it was given."""
+        client = self.clients.get(asked.witness.client_key)
+        if client is None:
+            return
+        key = asked.witness.connection, asked.place
+        given = client.given.get(key)
+        if asked.failed:
+            client.given.forget(key)
+            return
+        if not given or not given[0][1].before(asked.witness):
+            return
+        following, witness = given[0]
+        self.compared("skipped-input", witness, asked.witness, place=asked.place)
+        if asked.position <= client.furthest[asked.place][0]:
+            return
+        says = f"a consumer was given what is below {following}, and asks for {asked.position} next"
+        self.report(
+            "skipped-input", str(asked.place), says, (witness, f"given up to {following - 1}"),
+            (asked.witness, f"from {asked.position}"), doubts=("seek",), place=asked.place, level="suspect",
+        )  # fmt: skip
+        client.given.forget(key)
