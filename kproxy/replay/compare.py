@@ -193,10 +193,8 @@ class ResponseComparison:
 
 
 def error_name(code: int) -> str:
-    """Return NONE, the error's name, or its number if it has none here."""
-    if not code:
-        return "NONE"
-    return error_codes.numbers()[code].name if code in error_codes.numbers() else str(code)
+    """Return the error's name, its number if the table lacks it, or NONE for 0."""
+    return error_codes.error_name(code) if code else "NONE"
 
 
 def shown(value: Any) -> str:

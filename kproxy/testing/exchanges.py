@@ -134,8 +134,9 @@ class SeenExchange:
 
     @property
     def errors(self) -> list[str]:
-        """Return the names of the errors in the response, each once; empty: all went well, or there is no response."""
-        return [error_codes.by_code(code).name for code in dict.fromkeys(self.codes().values()) if code]
+        """Return the names of the errors in the response, each once. Unknown codes appear as numbers. Empty: no error,
+        or no response."""
+        return [error_codes.error_name(code) for code in dict.fromkeys(self.codes().values()) if code]
 
     @property
     def records(self) -> list[Record]:
@@ -173,11 +174,12 @@ class SeenExchange:
         return f"{self.api} {self.version}{topics and f' ({topics})'}{outcome and f' → {outcome}'}"
 
     def _refusal(self) -> str:
-        """Return the error's name if the broker does not have the version of an ApiVersions request, else an empty
-        string. The response then has the form of another version (KIP-511); clients read the error, and ask again."""
+        """Return the error of an ApiVersions response in a version that the broker lacks; empty for other responses.
+
+        Such a response has the layout of version 0 (KIP-511). Clients read the error and retry with that version."""
         frame = self.taken.response or b""
         code = int.from_bytes(frame[4:6], "big", signed=True)
-        return error_codes.by_code(code).name if self.key == API_VERSIONS and code else ""
+        return error_codes.error_name(code) if self.key == API_VERSIONS and code else ""
 
     def __repr__(self) -> str:
         return f"<{self}>" if self.seconds is None else f"<{self}, {self.seconds * 1000:.1f} ms>"

@@ -21,7 +21,6 @@ from kproxy.observe.partition_rows import read_rows
 from kproxy.observe.response_errors import ROW_APIS, errors_of
 from kproxy.sinks.capture import differ
 from kproxy.wire.table import schema
-from kproxy.wire.table.errors import numbers
 
 from .pace import RowBucket
 from .ring import ExchangeRing, KeptExchange, frames_size
@@ -228,9 +227,3 @@ def error_codes(seen: ObservedExchange) -> tuple[int, ...]:
     if rows is not None:
         found |= dict.fromkeys(row[2] for row in rows[0] if row[2])
     return tuple(found)
-
-
-def error_name(code: int) -> str:
-    """Return the name of an error, or its number as text."""
-    known = numbers().get(code)
-    return str(code) if known is None else known.name

@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from kproxy.core.counters import ApiTally
+from kproxy.wire.table.errors import error_name
 
 from .parts import ApiTotals, AuditTotals, LatencyTotals, ViewTotals
-from .sink import Looked, error_name
+from .sink import Looked
 
 NOTHING: ApiTotals = (0, 0, 0, 0, LatencyTotals())
 

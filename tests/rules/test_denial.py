@@ -50,7 +50,7 @@ def test_the_error_is_that_of_what_is_selected(api: str, selected: str, entity: 
     """Of the checks that a broker makes for this API, the one that the rule selects on; else the first."""
     code = denial(schema.names()[api], frozenset(selected.split()), entity)
 
-    assert error_codes.by_code(code).name == f"{error}_AUTHORIZATION_FAILED"
+    assert error_codes.error_name(code) == f"{error}_AUTHORIZATION_FAILED"
 
 
 @pytest.mark.parametrize("key", schema.paths())
@@ -58,4 +58,4 @@ def test_every_api_has_one(key: int) -> None:
     """Whatever is selected and whatever it is about."""
     for entity in (Entity(), PARTITION, ACL, Entity(group="g")):
         for selected in ((), ("topic",), ("group", "partition"), ("transactional_id",)):
-            assert error_codes.by_code(denial(key, frozenset(selected), entity)).name.endswith("_AUTHORIZATION_FAILED")
+            assert error_codes.error_name(denial(key, frozenset(selected), entity)).endswith("_AUTHORIZATION_FAILED")

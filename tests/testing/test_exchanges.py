@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException
 
 from kproxy.errors import DecodeError
-from kproxy.testing.exchanges import SeenExchange
+from kproxy.testing.dialogue import request, response
+from kproxy.testing.exchanges import SeenExchange, Topics
 from kproxy.testing.inject import Kproxy, KproxyWarning
+from kproxy.testing.recorder import TapedExchange, TapedFrame
+from kproxy.wire.table.api_keys import API_VERSIONS, HEARTBEAT
 
 Produce = Callable[..., None]
 
@@ -88,6 +92,26 @@ def test_what_a_rule_has_made_unreadable(kproxy: Kproxy) -> None:
     assert str(asked).startswith("Metadata 8 → cannot be read (Metadata v8 brokers at byte 8: ")
     with pytest.raises(DecodeError):
         _ = asked.response
+
+
+def test_errors_with_unknown_code_shows_number() -> None:
+    """A broker may answer with a code that is newer than the table, in Produce as in ApiVersions."""
+    session: Any = SimpleNamespace(number=1, facts=SimpleNamespace(node=1))
+    connection: Any = SimpleNamespace(session=session)
+
+    def exchange(key: int, version: int, **values: Any) -> SeenExchange:
+        taken = TapedExchange(connection, request(key, version, 7)[4:], 0.0)
+        frame = response(key, version, 7, **values)[4:]
+        taken.told, taken.answered = TapedFrame(frame, len(frame)), 1.0
+        return SeenExchange(taken, Topics())
+
+    beat = exchange(HEARTBEAT, 3, error_code=9999)
+    versions = exchange(API_VERSIONS, 0, error_code=-77)
+    versions.taken.told = TapedFrame((versions.taken.response or b"")[:6], 6)
+
+    assert beat.errors == ["9999"]
+    assert str(beat) == "Heartbeat 3 → 9999"
+    assert str(versions) == "ApiVersions 0 → -77"
 
 
 def test_names_and_topics_are_those_of_the_client(kproxy: Kproxy, produce: Produce) -> None:

@@ -114,7 +114,7 @@ class ErrorKind(Kind):
 
     def parse(self, text: str) -> str:
         if re.fullmatch("-?[0-9]+", text) and int(text) in error_codes.numbers():
-            return error_codes.by_code(int(text)).name
+            return error_codes.error_name(int(text))
         if text.upper() in error_codes.names():
             return text.upper()
         raise ValueError(self.unknown(text))

@@ -39,17 +39,12 @@ def names() -> Mapping[str, ErrorCode]:
     return MappingProxyType({error.name: error for error in all_codes()})
 
 
-def by_code(code: int) -> ErrorCode:
-    """Return the error of this number. Raises KeyError for a number that the table lacks."""
-    return numbers()[code]
-
-
 def by_name(name: str) -> ErrorCode:
     """Return the error of this name, as the guide writes it: `UNKNOWN_TOPIC_OR_PARTITION`. Raises KeyError."""
     return names()[name]
 
 
 def error_name(code: int) -> str:
-    """Return the name of an error; the number as text for one that the table lacks."""
+    """Return the name of an error code, or the number as text if the table lacks it: brokers choose codes."""
     known = numbers().get(code)
     return str(code) if known is None else known.name
