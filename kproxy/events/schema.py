@@ -39,6 +39,16 @@ CONNECTION_EVENT = EventType(
         Column("client_id", "string", "client id of the last request"),
         Column("tls", "boolean", "the client speaks TLS"),
         Column("sni", "string", "host name that the client asked for in TLS"),
+        Column(
+            "bound_rules",
+            "struct",
+            "rules that the connection keeps until it closes, such as prefix and advertise, the first hundred; of open",
+            array=True,
+            columns=(
+                Column("rule", "string", "name"),
+                Column("kind", "string", "its kind"),
+            ),
+        ),
         Column("mechanism", "string", "SASL mechanism; of authentication and close"),
         Column("error", "string", "error name of a failed authentication"),
         Column("cause", "string", "why it closed, one word; of close"),

@@ -16,6 +16,7 @@ from .reporting import LogThrottle
 
 if TYPE_CHECKING:
     from kproxy.rules.names.composed import NameMap
+    from kproxy.rules.rule_set import BoundRules
     from kproxy.sinks.fanout import ClusterMetadata
 
     from .connection import Connection
@@ -95,6 +96,10 @@ class ConnectionWho:
     @property
     def sni(self) -> str | None:
         return self.connection.facts.sni
+
+    @property
+    def bound(self) -> BoundRules:
+        return self.connection.session.rules
 
     @property
     def outcome(self) -> LoginOutcome | None:

@@ -223,10 +223,10 @@ RULES_EFFECT = GoldAnswer(
     "rules_effect",
     "Rules",
     "What did each rule do, and to whom?",
-    "Matched: its selectors held; fired: its trigger, too; applied: what it changed has gone out. These are the rules' "
-    "own counts. Requests, clients and topics come from requests told one by one, so for APIs told in summary there "
-    "are none.",
-    reads=("rules", "requests"),
+    "Matched, fired and applied are the rules' own counters: selectors held, the trigger held as well, the change was "
+    "sent. Requests, clients and topics come from requests recorded one by one; APIs in summary have none. Rules that "
+    "bind when a connection opens, such as `prefix` and `advertise`, have connections instead of counters.",
+    reads=("rules", "requests", "connections"),
     order=("-applied", "-matched", "rule", "day"),
     columns=columns(
         Column("rule", "string", "name of the rule"),
@@ -235,6 +235,7 @@ RULES_EFFECT = GoldAnswer(
         Column("matched", "long", "how often its selectors held", "requests"),
         Column("fired", "long", "how often its trigger held, too", "requests"),
         Column("applied", "long", "how often what it changed has gone out", "requests"),
+        Column("connections", "long", "connections that opened with it, of rules that bind then", "connections"),
         Column("requests", "long", "requests on record that it fired for", "requests"),
         Column("answered", "long", "those of them that kproxy answered in the broker's place", "requests"),
         Column("clients", "long", "client ids of these requests; an estimate, exact where they are few"),

@@ -32,14 +32,15 @@ CACHED_BINDINGS = 256
 
 @dataclass(frozen=True, slots=True)
 class BoundRules:
-    """Rules that one connection keeps until it closes: the names of those that match it, and what they come to.
+    """Rules that match one connection when it opens. Connections that match the same rules share one object.
 
-    `names`, `advertise`, `versions` and `rack` are None when no rule says anything about them. `live` are the live
-    rules that can be about this connection, in file order; unlike all else they change while it is open. `key` is the
-    same for the same connection rules, in whatever rule set. Connections that match the same rules share one object.
+    `rules` and `kinds` are names and kinds of the rules that stay until the connection closes. `names`, `advertise`,
+    `versions` and `rack` are their combined result; None without such a rule. `live` are the matching live rules in
+    file order, which change while the connection is open. `key` depends on the content of `rules` alone.
     """
 
     rules: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
     names: NameMaps | None = None
     advertise: Advertise | None = None
     versions: VersionLimits | None = None
@@ -90,6 +91,7 @@ class RuleSet:
         limits = tuple(rule.limit for rule in rules if isinstance(rule, LimitVersions))
         return BoundRules(
             rules=tuple(rule.name for rule in rules),
+            kinds=tuple(rule.kind for rule in rules),
             names=NameMaps.of(layer for rule in rules if isinstance(rule, NameRule) for layer in rule.layers()),
             advertise=next((rule for rule in rules if isinstance(rule, AdvertiseRule)), None),
             versions=VersionLimits(limits) if limits else None,

@@ -161,6 +161,7 @@ def test_rules_are_told_of_requests_that_are_due_no_answer(proxy_with: Callable[
         rules = [
             {"name": "late", "kind": "delay", "match": {"api": "Produce"}, "when": {"nth": 2}, "delay": "50ms"},
             {"name": "later", "kind": "delay", "match": {"api": "Produce"}, "when": {"nth": 3}, "delay": "1ms"},
+            {"name": "groups", "kind": "rename_group", "groups": {"g": "h"}},
         ]
         proxy.post("/api/rules", {"rules": rules})
         parts = [{"index": 0, "records": encode_batch([Record(0, 1_700_000_000_000, None, b"v")])}]
@@ -175,6 +176,8 @@ def test_rules_are_told_of_requests_that_are_due_no_answer(proxy_with: Callable[
     assert [(one["outcome"], one.get("rules")) for one in told] == [
         ("no_answer_due", None), ("no_answer_due", ["late"]), ("no_answer_due", ["later"]), ("no_answer_due", None)
     ]  # fmt: skip
+    opened = [one["data"] for one in events(folder, ".connection.") if one["data"]["what"] == "open"]
+    assert opened[-1]["bound_rules"] == [{"rule": "groups", "kind": "rename_group"}]
 
 
 def test_after_a_kill_nothing_published_is_torn_and_the_end_is_on_record(

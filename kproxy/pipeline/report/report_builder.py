@@ -154,7 +154,11 @@ def headlines(name: str) -> tuple[HeadlineCount, ...]:
             ("requests were throttled", F.sum("requests"), False),
         ),
         "storms": (("storms, by address and kind", F.count_if(F.col("storm")), True),),
-        "rules_effect": (("rules", F.count_distinct("rule"), False), ("changes applied", F.sum("applied"), False)),
+        "rules_effect": (
+            ("rules", F.count_distinct("rule"), False),
+            ("changes applied", F.sum("applied"), False),
+            ("connections opened with a rule that binds then, by rule", F.sum("connections"), False),
+        ),
         "producer_hygiene": tuple(
             (f"producers, by topic: {word}", _findings(word), True)
             for word in ("acks=0", "acks=1", "not idempotent", "uncompressed", "tiny batches", "huge batches")

@@ -24,6 +24,7 @@ from .lines import plain, stamp
 
 if TYPE_CHECKING:
     from kproxy.core.telemetry import TelemetryPush
+    from kproxy.rules.rule_set import BoundRules
     from kproxy.sinks.labels.push_reader import PushRead
 
 
@@ -55,6 +56,8 @@ class LiveWho(Who, Protocol):
     @property
     def outcome(self) -> LoginOutcome | None: ...
     @property
+    def bound(self) -> BoundRules: ...
+    @property
     def standing(self) -> object:
         """Return an object that is another one when anything here, or the depth of an API, may have changed."""
         ...
@@ -78,9 +81,15 @@ def connection_columns(who: Who) -> dict[str, Any]:
 
 
 def opened(who: LiveWho) -> dict[str, Any]:
-    """Return the data of the event that a client has connected."""
+    """Return the data of the event for a new connection."""
     data = {"what": "open", **connection_columns(who), "tls": who.tls}
-    return data if who.sni is None else data | {"sni": plain(who.sni)}
+    if who.sni is not None:
+        data["sni"] = plain(who.sni)
+    bound = who.bound
+    if bound.rules:
+        pairs = zip(bound.rules[:MOST_BOUND], bound.kinds, strict=False)
+        data["bound_rules"] = [{"rule": rule, "kind": kind} for rule, kind in pairs]
+    return data
 
 
 def authenticated(who: LiveWho, outcome: LoginOutcome) -> dict[str, Any]:
@@ -130,6 +139,7 @@ def telemetry_event(push: TelemetryPush, read: PushRead, who: dict[str, Any]) ->
 RuleCounts = tuple[int, int, int, int]
 """Counts of a rule: set back, matched, fired, applied."""
 LiveRules = Callable[[], Iterable[Running]]
+MOST_BOUND = 100  # rules in one event of a connection
 MOST_MISTAKES = 100
 """Mistakes of a refused set that its event tells; the log and the API have them all."""
 MINUTE = 60.0

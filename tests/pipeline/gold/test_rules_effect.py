@@ -16,11 +16,25 @@ def test_counts_and_requests_of_a_rule_by_day(answer):
         {"rules": [], "client_id": "c", "topics_named": ["t"]},
         {"client_id": "c"},
     ]
-    found = {(row["rule"], row["day"]): row for row in answer("rules_effect", rules=rules, requests=requests)}
+    tenant = {"rule": "tenant", "kind": "prefix"}
+    connections = [
+        {"what": "open", "bound_rules": [tenant, {"rule": "outside", "kind": "advertise"}]},
+        {"what": "open", "bound_rules": [tenant]},
+        {"what": "open"},
+        {"what": "close", "bound_rules": [tenant]},
+    ]
+    rows = answer("rules_effect", rules=rules, requests=requests, connections=connections)
+    found = {(row["rule"], row["day"]): row for row in rows}
 
     slow, later, other = (
         found[key] for key in (("slow", "2026-11-20"), ("slow", "2026-11-21"), ("other", "2026-11-20"))
     )
+    assert len(found) == 5
+    bound = [found[rule, "2026-11-20"] for rule in ("tenant", "outside")]
+    assert [(row["kind"], row["connections"], row["matched"]) for row in bound] == [
+        ("prefix", 2, 0),
+        ("advertise", 1, 0),
+    ]
     names = ("matched", "fired", "applied", "requests", "answered", "clients", "topics")
     assert (11, 6, 5, 2, 1, 2, 2) == tuple(slow[name] for name in names)
     assert (["a", "b"], ["t", "u"], "delay") == (slow["client_names"], slow["topic_names"], slow["kind"])

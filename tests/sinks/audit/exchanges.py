@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.observe.exchange import ExchangeOutcome, Form, Frame, ObservedExchange
+from kproxy.rules.rule_set import BoundRules
 from kproxy.sinks.audit.request_event import request_event
 from kproxy.wire.records import Producer, Record, encode_batch
 from kproxy.wire.table import schema
@@ -31,6 +32,7 @@ class FakeWho:
     topics: dict[str, str] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
     standing: object = None
+    bound: BoundRules = field(default_factory=BoundRules)
 
     def broker_topic(self, topic: str) -> str | None:
         return self.renamed.get(topic)

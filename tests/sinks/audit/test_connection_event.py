@@ -8,7 +8,12 @@ import msgspec
 
 from kproxy.core.sasl.principal import LoginOutcome
 from kproxy.events.schema import CONNECTION_EVENT
-from kproxy.sinks.audit.state_events import Ended, authenticated, closed, opened
+from kproxy.rules.exchange import Facts
+from kproxy.rules.kinds.advertise import AdvertiseRule
+from kproxy.rules.kinds.prefix import PrefixRule
+from kproxy.rules.kinds.rename_topic import RenameTopic
+from kproxy.rules.rule_set import RuleSet
+from kproxy.sinks.audit.state_events import MOST_BOUND, Ended, authenticated, closed, opened
 from tests.support.event_validation import mistakes
 
 from .exchanges import FakeWho
@@ -36,6 +41,21 @@ def test_the_three_events_of_a_connection() -> None:
     assert events[1]["error"] == "SASL_AUTHENTICATION_FAILED"
     assert (events[2]["client_id"], events[2]["connect_ms"], events[2]["unanswered"]) == ("till", 2.0, 1)
     assert "error" not in authenticated(who, LoginOutcome("PLAIN", 0))
+
+
+def test_opened_lists_bound_rules_up_to_limit() -> None:
+    """Rules that bind when a connection opens are in its event; a connection without one has no such column."""
+    rules = [
+        PrefixRule(name="tenant", kind="prefix", prefix="a."),
+        AdvertiseRule(name="outside", kind="advertise", host="kafka.example.com"),
+        *[RenameTopic(name=f"r{one}", kind="rename_topic", topics={f"a{one}": f"b{one}"}) for one in range(200)],
+    ]
+    event = opened(Live(bound=RuleSet(rules).bind(Facts("inside", "main", "10.1.2.3"))))
+
+    assert mistakes(CONNECTION_EVENT, event) == []
+    assert event["bound_rules"][:2] == [{"rule": "tenant", "kind": "prefix"}, {"rule": "outside", "kind": "advertise"}]
+    assert len(event["bound_rules"]) == MOST_BOUND
+    assert "bound_rules" not in opened(Live())
 
 
 def test_texts_of_hostile_clients() -> None:

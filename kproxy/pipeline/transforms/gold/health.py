@@ -295,6 +295,7 @@ RULES_EFFECT_PARTIAL = Partial(
         "latest_kind": LATEST_TEXT,
         "first_seen": FIRST,
         "last_seen": LAST,
+        "connections": TOTAL,
         "matched": TOTAL,
         "fired": TOTAL,
         "applied": TOTAL,
@@ -309,11 +310,26 @@ RULES_EFFECT_PARTIAL = Partial(
 
 
 def rules_effect_daily(bases: Bases) -> DataFrame:
-    """Sum the rules' own counters, and the requests on record that they fired for: with `summary` detail there are
-    none.
+    """Sum counters of rules, the connections that they bound, and the recorded requests that they fired for.
+
+    APIs with `summary` detail have no such requests.
     """
     return RULES_EFFECT_PARTIAL.gathered(
-        rule_counters(bases.rules), ruled_totals(bases.ruled), ruled_topics(bases.ruled)
+        rule_counters(bases.rules),
+        bound_connections(bases.connections),
+        ruled_totals(bases.ruled),
+        ruled_topics(bases.ruled),
+    )
+
+
+def bound_connections(connections: DataFrame) -> DataFrame:
+    opened = connections.where(F.col("what") == "open")
+    bound = opened.select("dt", "time", F.explode("bound_rules").alias("bound")).select("dt", "time", "bound.*")
+    return bound.groupBy("dt", F.col("dt").alias("day"), "rule").agg(
+        latest("time", "kind").alias("latest_kind"),
+        F.min("time").alias("first_seen"),
+        F.max("time").alias("last_seen"),
+        F.count(F.lit(1)).alias("connections"),
     )
 
 
@@ -348,7 +364,7 @@ def ruled_topics(ruled: DataFrame) -> DataFrame:
 def rules_effect_combine(partials: DataFrame) -> DataFrame:
     """Merge the days, one row per rule and day."""
     merged = RULES_EFFECT_PARTIAL.merged(partials)
-    counts = ("matched", "fired", "applied", "requests", "answered")
+    counts = ("matched", "fired", "applied", "connections", "requests", "answered")
     return merged.select(
         "rule",
         "day",
