@@ -19,25 +19,23 @@ from .lru_map import RecentMap
 from .read_exchange import ClientNames, ReadExchange
 
 MOST_CLIENTS = 20_000
-MOST_NAMES = 1000
-"""Names of one client that are remembered."""
+MOST_NAMES = 1000  # names of one client
 
-ClientScope = tuple[str | None, str, str | None, str | None]
-"""Listener, address, client id and principal of a client, by which rules give it names."""
+ClientScope = tuple[str | None, str, str | None, str | None]  # listener, address, client id and principal
 
 
 @dataclass(slots=True)
 class BrokerNames:
-    """Names at the broker of what all clients of a record speak of."""
+    """Names at the broker by the names that clients use."""
 
     by_client: RecentMap[ClientScope, ClientNames] = field(default_factory=lambda: RecentMap(MOST_CLIENTS, ClientNames))
 
     def of(self, seen: ObservedExchange) -> ClientNames | None:
-        """Return what is known of the names of a client; None if none of them is another one at the broker."""
+        """Names of a client; None if all of them are the same at the broker."""
         return self.by_client.get(scope_of(seen)) if self.by_client.entries else None
 
     def learn(self, seen: ObservedExchange, front: ReadExchange, behind: ReadExchange) -> None:
-        """Learn the names at the broker from an exchange that differs there: `front` at the client, `behind` there."""
+        """Add the names of an exchange whose bytes differ at the client (`front`) and at the broker (`behind`)."""
         pairs = [*zip_names(topics_in(front, "request"), topics_in(behind, "request"))]
         by_id = {one.topic_id: one.name for one in topics_in(behind, "response") if one.topic_id}
         pairs += [(one.name, by_id.get(one.topic_id)) for one in topics_in(front, "response") if one.topic_id]
@@ -58,7 +56,7 @@ class BrokerNames:
                     known[name] = other
 
     def same(self, seen: ObservedExchange, front: ReadExchange) -> None:
-        """Take in that an exchange was the same at the broker: what Metadata tells there has the same names."""
+        """Remove renames of topics that a Metadata response shows under the same name on both sides."""
         names = self.of(seen)
         if names is not None and seen.key == METADATA and not seen.answered_by_rule:
             for topic in topics_in(front, "response"):
@@ -66,7 +64,7 @@ class BrokerNames:
 
 
 def scope_of(seen: ObservedExchange) -> ClientScope:
-    """Return by what rules may have given other names to the client of an exchange."""
+    """Scope of the client of an exchange, in which rules give it names."""
     who = seen.who
     return who.listener, who.client_address, seen.client_id, who.principal
 
@@ -80,7 +78,7 @@ def topics_in(exchange: ReadExchange, direction: str) -> list[Topic]:
 
 
 def zip_names(front: list[Topic], behind: list[Topic]) -> Iterator[tuple[str | None, str | None]]:
-    """Yield the names of a request's topics at both sides; none if some were left out at one of them."""
+    """Yield the names of a request's topics at both sides; none if their numbers differ."""
     if len(front) == len(behind):
         yield from ((one.name, other.name) for one, other in zip(front, behind, strict=True))
 

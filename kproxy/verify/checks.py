@@ -19,7 +19,7 @@ CheckDetail = Literal["fields", "headers", "records"]
 
 @dataclass(frozen=True, slots=True)
 class CheckDefinition:
-    """Check as users read of it; its fields are those of checks.yaml, where they are described."""
+    """Check in the words of checks.yaml, which describes the fields."""
 
     name: str
     level: FindingLevel
@@ -35,7 +35,7 @@ class CheckDefinition:
 
     @property
     def not_proved(self) -> str:
-        """Return what else a finding of this check could be, in words; empty if it is always proved."""
+        """Other causes of a finding; empty if it is always proved."""
         return "; ".join(doubt_text(doubt) for doubt in self.doubts)
 
 
@@ -47,7 +47,7 @@ def table() -> Mapping[str, Any]:
 
 @cache
 def checks() -> Mapping[str, CheckDefinition]:
-    """Return all checks by name, in the table's order."""
+    """All checks by name, in the table's order."""
     found = {}
     for name, entry in table()["checks"].items():
         apis, doubts = tuple(entry["apis"]), tuple(entry.get("doubts", ()))
@@ -59,12 +59,12 @@ def checks() -> Mapping[str, CheckDefinition]:
 
 
 def unknown_text(doubt: str) -> str:
-    """Return the reason why a check was not made if all its findings had this doubt; empty if it is made anyway."""
+    """Reason why a check is undecided if all its findings have this doubt; empty otherwise."""
     text: str = table()["unknown"].get(doubt, "")
     return text
 
 
 def doubt_text(doubt: str) -> str:
-    """Return what a doubt says, for a finding's last line."""
+    """Text of a doubt, for a finding's last line."""
     text: str = table()["doubts"][doubt]
     return text

@@ -16,16 +16,16 @@ from .read_exchange import ReadExchange
 
 MOST_TOPICS = 100_000
 MOST_IDS = 4
+# Topics that brokers create, and that no client deletes past a record.
 COORDINATORS_LOGS = OFFSETS_LOG, TRANSACTIONS_LOG = "__consumer_offsets", "__transaction_state"
-"""Topics that brokers create, and that no client deletes past a record."""
+# First versions that name topics by id, so that requests certainly refer to the topic with this id.
 BY_ID = {"Fetch": 13, "Produce": 13, "ShareFetch": 0}
-"""Versions from which on requests name topics by their ids, so that they are certainly about the topic of this id."""
 
 
 @dataclass(slots=True)
 class ToldStretch:
-    """Stretch of time at both ends of which the same was told of a topic: from the end of the first answer that did to
-    the beginning of the last. Brokers tell neither that a topic was made anew nor that its configs were altered."""
+    """Time from the end of the first response to the beginning of the last one with the same value. No response reports
+    that a topic was re-created or its configs were altered."""
 
     since: float = math.inf
     until: float = -math.inf
@@ -40,14 +40,14 @@ class ToldStretch:
         self.until = max(self.until, witness.began)
 
     def meets(self, other: ToldStretch) -> bool:
-        """Return True if two stretches overlap, or are of different clocks; False for an empty one."""
+        """True if two stretches overlap or have different clocks; False for an empty one."""
         if self.clock != other.clock:
             return self.since < math.inf
         first, last = min(other.since, other.until), max(other.since, other.until)
         return min(self.since, self.until) <= last and first <= max(self.since, self.until) and self.since < math.inf
 
     def holds(self, witness: Witness) -> bool:
-        """Return True if an exchange lies wholly within."""
+        """True if an exchange lies wholly within."""
         return (
             witness.clock == self.clock and self.since < witness.began and (witness.ended or witness.began) < self.until
         )
@@ -62,7 +62,7 @@ class ToldSetting:
     off: ToldStretch | None = None
 
     def learn(self, value: bool | None, witness: Witness) -> None:
-        """Take in a value; None: the exchange has none."""
+        """Add a value; None: the exchange has none."""
         if value:
             self.on = True
         elif value is not None:
@@ -85,14 +85,12 @@ class TopicKnowledge:
 
 
 class KnownTopics:
-    """Knowledge of all topics of a record."""
-
     __slots__ = ("altered", "by_name", "terms")
 
     def __init__(self, terms: VerifyTerms, room: SharedRoom | None = None) -> None:
         self.terms = terms
+        # By setting, the time in which it was altered to an unknown value.
         self.altered = {"compacted": ToldStretch(), "unclean": ToldStretch()}
-        """For each setting the time in which it was altered to an unknown value."""
         self.by_name: RecentMap[str, TopicKnowledge] = RecentMap(
             MOST_TOPICS,
             TopicKnowledge,
@@ -101,7 +99,7 @@ class KnownTopics:
         )
 
     def learn(self, fact: TopicToldFact) -> bool:
-        """Take in a response; return True if it has another id than before: the topic was deleted and created again."""
+        """Add a response; return True if it has another id than before, so the topic was re-created."""
         topic = self.by_name[fact.topic]
         topic.made = topic.made or fact.made
         topic.compacted.learn(fact.compacted, fact.witness)
@@ -109,7 +107,7 @@ class KnownTopics:
         return bool(fact.topic_id) and self.named(fact.topic, fact.topic_id, fact.witness, own=fact.own)
 
     def named(self, name: str, topic_id: str, witness: Witness, *, own: bool = False) -> bool:
-        """Take in that a topic has this id; return True if it had another one before. `own`: see TopicToldFact."""
+        """Add a topic id; return True if the topic had another one before. `own`: see TopicToldFact."""
         ids = self.by_name[name].own_ids if own else self.by_name[name].ids
         known = ids.get(topic_id)
         if known is not None:
@@ -121,26 +119,24 @@ class KnownTopics:
         return len(ids) > 1
 
     def alter(self, setting: str, witness: Witness) -> None:
-        """Take in that an exchange changed a setting to an unknown value."""
+        """Add an exchange that changed a setting to an unknown value."""
         altered = self.altered[setting]
         if altered.clock not in (-1, witness.clock):
             altered.since, altered.until = -math.inf, math.inf
         altered.tell(witness)
 
     def is_created(self, name: str) -> bool:
-        """Return True if the record has all that happened since a topic was created."""
+        """True if the record contains everything since the creation of a topic."""
         topic = self.by_name.get(name)
         return self.terms.from_start or (topic is not None and topic.made)
 
     def delete(self, name: str) -> None:
-        """Take in that a topic was deleted, or may have been."""
+        """Note that a topic was deleted, or may have been."""
         self.by_name[name].deleted = True
 
     def is_compacted(self, name: str, witnesses: Sequence[Witness], *, ever: bool) -> bool | None:
-        """Return whether a topic was compacted during these exchanges; None if that is not known.
-
-        `ever`: or at any time before them, which only the topic's creation excludes.
-        """
+        """Return True if a topic was compacted during these exchanges, None if unknown. `ever`: or at any time before,
+        which only the topic's creation excludes."""
         topic = self.by_name.get(name)
         if name in self.terms.compacted or (topic is not None and topic.compacted.on):
             return True
@@ -151,12 +147,12 @@ class KnownTopics:
         return False if self.is_created(name) or not ever else None
 
     def is_clean(self, name: str, witnesses: Sequence[Witness]) -> bool:
-        """Return True if a topic certainly had no unclean leader election during these exchanges."""
+        """True if a topic certainly had no unclean leader election during these exchanges."""
         topic = self.by_name.get(name)
         return topic is not None and self.is_off(name, "unclean", witnesses)
 
     def is_off(self, name: str, setting: str, witnesses: Sequence[Witness]) -> bool:
-        """Return True if a setting of a topic was certainly off during these exchanges."""
+        """True if a setting of a topic was certainly off during these exchanges."""
         topic, altered = self.by_name[name], self.altered[setting]
         known = topic.compacted if setting == "compacted" else topic.unclean
         told = known.off
@@ -167,7 +163,7 @@ class KnownTopics:
         return all(map(told.holds, witnesses)) and not altered.meets(told)
 
     def may_be_another(self, name: str, witnesses: Sequence[Witness]) -> bool:
-        """Return True if a topic of this name may have been made anew while these exchanges were."""
+        """True if the topic may have been re-created during these exchanges."""
         topic = self.by_name.get(name)
         if self.terms.proves_absence(TOPIC_APIS) or name in COORDINATORS_LOGS:
             return topic is not None and (topic.deleted or len(topic.ids) > 1)
@@ -181,18 +177,18 @@ class KnownTopics:
 
 
 def is_by_id(witness: Witness) -> bool:
-    """Return True if an exchange names its topics by their ids."""
+    """True if an exchange names its topics by id."""
     return witness.version >= BY_ID.get(witness.api, witness.version + 1)
 
 
 MOST_SERVERS = 10_000
-MOST_MARKS = 200_000
-"""Ids and addresses that are remembered, some 40 MB."""
+MOST_MARKS = 200_000  # ids and addresses, some 40 MB
 
 
 class KnownServers:
-    """Servers by their addresses, in sets of which the record tells that they are of one cluster. `apart`: how many
-    such sets there are; `many`: there was no room for one more server."""
+    """Servers by address, in sets that the record shows to be of one cluster (union-find). `apart`: number of sets;
+    `many`: some server was not stored. Topic names, producer ids and node ids are only valid within one cluster.
+    tcpdump's records do not name clusters."""
 
     def __init__(self) -> None:
         self.parents: dict[str, str] = {}
@@ -202,11 +198,11 @@ class KnownServers:
 
     @property
     def one_cluster(self) -> bool:
-        """Return True if all servers are certainly of one cluster."""
+        """True if all servers are certainly of one cluster."""
         return self.apart <= 1 and not self.many
 
     def learn(self, server: str, exchange: ReadExchange | None, facts: Iterable[Fact]) -> None:
-        """Take in what an exchange with a server tells; `exchange` is None if it could not be read."""
+        """Add an exchange with a server; `exchange` is None if it is unreadable."""
         if server not in self.parents:
             if len(self.parents) >= MOST_SERVERS:
                 self.many = True
@@ -218,7 +214,7 @@ class KnownServers:
             self.tie(server, mark)
 
     def tie(self, server: str, mark: str) -> None:
-        """Put a server into the set of the one that showed the same id or address first."""
+        """Merge the set of a server with that of the first server that showed the same id or address."""
         first = self.marks.get(mark)
         if first is None:
             if len(self.marks) < MOST_MARKS:
@@ -230,7 +226,7 @@ class KnownServers:
             self.apart -= 1
 
     def root(self, server: str) -> str:
-        """Return the server that stands for the set of this one."""
+        """Representative of the set of a server."""
         parents = self.parents
         while parents[server] != server:
             parents[server] = server = parents[parents[server]]
@@ -254,12 +250,12 @@ def marks_of(exchange: ReadExchange | None, facts: Iterable[Fact]) -> Iterable[s
 
 
 def is_confirmed(fact: Fact) -> bool:
-    """Return True unless a fact tells an id that only a request has named."""
+    """False for a topic id that only a request contains."""
     return not isinstance(fact, WriteFact) or fact.result == "ok"
 
 
 def is_address(host: str) -> bool:
-    """Return True if a host is told as an address that is the same one for everybody."""
+    """True if a host is an IP address other than loopback, so the same for all clients."""
     try:
         return not ip_address(host).is_loopback
     except ValueError:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from .candidate import Candidate
 from .cluster import COORDINATORS_LOGS, OFFSETS_LOG
 from .facts import (
     ALL_REPLICAS,
@@ -26,7 +27,6 @@ from .facts import (
 from .finding import Evidence
 from .history_check import CheckState, FactHandler, HistoryCheck
 from .lru_map import RecentMap
-from .suspicion import Suspicion
 
 MOST_COMMITTED = 100_000  # partitions of groups
 MOST_OPEN = 64  # commits of a group's partition with an unknown result or order; with more, it is not checked
@@ -53,8 +53,8 @@ class AppliedCommit:
     end: Witness | None = None
 
     def is_done_before(self, reported: CommitToldFact) -> bool:
-        """Return True if an OffsetFetch certainly came after this commit took effect. Offsets of a transaction take
-        effect with its marker, and only an OffsetFetch with `require_stable` waits for it."""
+        """True if an OffsetFetch certainly came after this commit took effect. Offsets of a transaction take effect
+        with its marker, and only an OffsetFetch with `require_stable` waits for it."""
         if self.end is None:
             return self.fact.witness.before(reported.witness)
         return reported.stable and self.end.before(reported.witness)
@@ -72,13 +72,11 @@ class ReportedOffset:
 
 @dataclass(slots=True)
 class CommittedOffsets:
-    """Commits of one partition of a group.
-
-    `last`: accepted commits, none of which is known to precede another. `open`: commits without a known result.
-    `aborted`: TxnOffsetCommits of aborted transactions, with the exchanges that aborted them. `unexplained`: offsets of
-    OffsetFetch that contradict `last`. `first`: the first OffsetFetch. `lowest`: the lowest offset that OffsetFetch
-    reported since the commit `highest`. `era`: number of deletions of the group, its topic, or the topic's offsets.
-    """
+    """Commits of one partition of a group. `last`: accepted commits without a known later one. `open`: commits without
+    a known result. `aborted`: TxnOffsetCommits of aborted transactions, with the exchanges that aborted them.
+    `unexplained`: offsets of OffsetFetch that contradict `last`. `first`: the first OffsetFetch. `lowest`: the lowest
+    offset that OffsetFetch reported since the commit `highest`. `era`: number of deletions of the group, its topic, or
+    the topic's offsets."""
 
     last: list[AppliedCommit] = field(default_factory=list)
     open: list[CommitFact] = field(default_factory=list)
@@ -91,14 +89,14 @@ class CommittedOffsets:
     era: int = 0
 
     def has(self, offset: int) -> bool:
-        """Return True if an accepted or possible commit has this offset."""
+        """True if an accepted or possible commit has this offset."""
         return any(one.fact.offset == offset for one in self.last) or any(one.offset == offset for one in self.open)
 
 
 @dataclass(slots=True)
 class CommittingGroup:
-    """Group, or a topic in it. `era`: number of deletions of its commits. `deletions`: their first and last second; the
-    last ones only, unless `too_many`. `commits`: accepted ones."""
+    """Group, or a topic in it. `era`: number of deletions of its commits. `deletions`: their first and last second;
+    incomplete if `too_many`. `commits`: number of accepted ones."""
 
     era: int = 0
     deletions: list[tuple[float, float]] = field(default_factory=list)
@@ -106,12 +104,12 @@ class CommittingGroup:
     commits: int = 0
 
     def may_explain(self, witness: Witness) -> bool:
-        """Return True if a deletion that had begun by the end of an exchange may have come later than it."""
+        """True if a deletion that had begun by the end of an exchange may have come later than it."""
         ended = math.inf if witness.ended is None else witness.ended
         return self.too_many or any(began <= ended < over for began, over in self.deletions)
 
     def overlaps(self, witness: Witness) -> bool:
-        """Return True if an exchange may have come before a deletion that was recorded earlier."""
+        """True if an exchange may have come before a deletion that was recorded earlier."""
         return any(witness.began <= over < math.inf for _, over in self.deletions)
 
 
@@ -124,36 +122,36 @@ class OpenEnd:
 
 @dataclass(slots=True)
 class KnownEnd:
-    """End of a partition in the record. `received`: highest offset that some client has read up to, or received in a
-    response. `end`: highest end of the log. `open`: records of writes with an unknown offset. `looked`: some client has
-    read records. `transactions`: markers may follow the end. `beyond`: suspicions, each with its commit."""
+    """End of a partition in the record. `received`: highest offset that a client has read up to or received in a
+    response. `end`: highest log end. `open`: records of writes with an unknown offset. `looked`: a client has read
+    records. `transactions`: markers may follow the end. `beyond`: candidates, each with its commit."""
 
     received: int = 0
     end: int = 0
     open: int = 0
     looked: bool = False
     transactions: bool = False
-    beyond: deque[tuple[Suspicion, CommitFact]] = field(default_factory=deque)
+    beyond: deque[tuple[Candidate, CommitFact]] = field(default_factory=deque)
     loose: int = 0
 
     def has(self, offset: int) -> None:
-        """Take in an offset of the log that a client has received."""
+        """Note an offset that a client received."""
         self.received, self.end = max(self.received, offset), max(self.end, offset)
 
 
 def weight_of(known: CommittedOffsets) -> int:
-    """Return the approximate size in bytes of the commits of a group's partition."""
+    """Approximate size in bytes."""
     commits = len(known.last) + len(known.open) + len(known.aborted)
     return 800 + 700 * commits + 900 * len(known.unexplained)
 
 
 def weight_of_group(group: CommittingGroup) -> int:
-    """Return the approximate size in bytes of a group's deletions."""
+    """Approximate size in bytes."""
     return 500 + 150 * len(group.deletions)
 
 
 class CommitsCheck(HistoryCheck):
-    """Check of the commits of all groups, and of the input that transactions commit with them."""
+    """Checks of the commits of all groups, and of the input that transactions commit with them."""
 
     names = ("lost-commit", "aborted-commit", "commit-goes-back", "commit-beyond", "skipped-input")
 
@@ -173,10 +171,10 @@ class CommitsCheck(HistoryCheck):
             MOST_PRODUCERS, list[CommitFact], lambda pending: 500 + 100 * len(pending)
         )
         self.open_ends: RecentMap[tuple[int, int], OpenEnd] = self.recent(MOST_PRODUCERS, OpenEnd)
+        # By group, the commit of an aborted transaction whose records no Fetch has read again.
         self.inputs: RecentMap[PartitionPlace, dict[str, AppliedCommit]] = self.recent(
             MOST_PRODUCERS, dict[str, AppliedCommit], lambda inputs: 500 + 900 * len(inputs)
         )
-        """By group, the commit of an aborted transaction whose records no Fetch has read again."""
 
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
         return {
@@ -188,7 +186,7 @@ class CommitsCheck(HistoryCheck):
     # ---- state of a group's partition
 
     def of(self, group: str, place: PartitionPlace) -> CommittedOffsets:
-        """Return the commits of a group's partition since the group, topic or offsets were last deleted."""
+        """Commits of a group's partition since the group, topic or offsets were last deleted."""
         era = self.partitions.era(place.topic) + self.groups[group].era + self.group_topics[group, place.topic].era
         known = self.committed[group, place]
         if known.era != era:
@@ -233,7 +231,7 @@ class CommitsCheck(HistoryCheck):
         self.beyond(fact)
 
     def wait(self, known: CommittedOffsets, fact: CommitFact, *, deleted: bool) -> None:
-        """Keep a commit without a known result. `deleted`: it overlaps a deletion, and so never has one."""
+        """Keep a commit without a known result. `deleted`: it overlaps a deletion, so its result stays unknown."""
         self.commits(fact)
         if len(known.open) >= MOST_OPEN:
             self.set_too_many(known)
@@ -245,7 +243,7 @@ class CommitsCheck(HistoryCheck):
                 pending.append(fact)
 
     def apply(self, known: CommittedOffsets, commit: AppliedCommit) -> None:
-        """Make a commit one of the last ones, in place of those that precede it, aborted or not."""
+        """Add a commit to the last ones, and remove those that precede it, aborted or not."""
         known.aborted = [one for one in known.aborted if not one.fact.witness.before(commit.fact.witness)]
         known.last = [one for one in known.last if not one.fact.witness.before(commit.fact.witness)]
         if len(known.last) >= MOST_OPEN:
@@ -254,7 +252,7 @@ class CommitsCheck(HistoryCheck):
         known.last.append(commit)
 
     def set_too_many(self, known: CommittedOffsets) -> None:
-        """Stop checking a partition of a group: some of its commits were not kept."""
+        """Stop checking a partition of a group whose commits were not all kept."""
         self.state.forgot["lost-commit"] += not known.too_many
         self.state.forgot["aborted-commit"] += not known.too_many
         known.too_many = True
@@ -309,7 +307,7 @@ class CommitsCheck(HistoryCheck):
             self.apply(known, decided)
 
     def skipped(self, aborted: AppliedCommit, commit: AppliedCommit) -> None:
-        """Suspect a transaction beyond the input of an aborted one, if no Fetch has read that input again."""
+        """Report a transaction beyond the input of an aborted one that no Fetch has read again."""
         first, last = aborted.fact, commit.fact
         says = (
             f"a transaction up to {first.offset} was aborted, and the next one goes up to {last.offset}, although "
@@ -351,7 +349,7 @@ class CommitsCheck(HistoryCheck):
         known.unexplained.append(ReportedOffset(fact, list(known.last), aborted))
 
     def may_be_expired(self, last: list[AppliedCommit], reported: CommitToldFact) -> bool:
-        """Return True if the coordinator may have removed the last commit after its retention."""
+        """True if the coordinator may have removed the last commit after its retention."""
         for one in last:
             if one.fact.witness.api == "OffsetCommit" and one.fact.witness.version < RETENTION_BY_BROKER:
                 return True
@@ -359,8 +357,8 @@ class CommitsCheck(HistoryCheck):
         ended = max((one.ended or one.began for one in ends), default=0.0)
         return (reported.witness.ended or reported.witness.began) - ended >= SHORTEST_RETENTION
 
-    def pending(self) -> Iterable[Suspicion]:
-        """Return a suspicion for each offset of an OffsetFetch that no commit explains as of now."""
+    def pending(self) -> Iterable[Candidate]:
+        """Yield a candidate for each offset of an OffsetFetch that no commit explains."""
         for (group, place), known in self.committed.entries.items():
             deleted = (self.groups.get(group), self.group_topics.get((group, place.topic)))
             for one in known.unexplained:
@@ -369,15 +367,15 @@ class CommitsCheck(HistoryCheck):
                     yield self.unexplained(f"group {group}, {place}", place, one)
 
     def is_unsure(self, commit: AppliedCommit) -> bool:
-        """Return True if an EndTxn without a known result may have ended the transaction of a commit. It may take
-        effect at any time after it was sent, and it is not recorded before its connection ends."""
+        """True if an EndTxn without a known result may have ended the transaction of a commit. It may take effect at
+        any time after it was sent, and is recorded when its connection ends."""
         if commit.end is None or commit.fact.producer is None:
             return False
         end = self.open_ends.get(commit.fact.producer)
         return end is not None and (commit.end.ended is None or end.began <= commit.end.ended)
 
-    def unexplained(self, about: str, place: PartitionPlace, reported: ReportedOffset) -> Suspicion:
-        """Return the suspicion that an OffsetFetch reported an aborted transaction's offset, or not the last commit."""
+    def unexplained(self, about: str, place: PartitionPlace, reported: ReportedOffset) -> Candidate:
+        """Candidate for an OffsetFetch that reported an aborted transaction's offset, or not the last commit."""
         fact, aborted = reported.fact, reported.aborted[0] if reported.aborted else None
         commits = [one.fact for one in (reported.commits if aborted is None else [aborted])]
         doubts: tuple[str, ...] = ("elsewhere", "unclean")
@@ -393,10 +391,10 @@ class CommitsCheck(HistoryCheck):
         evidence = [Evidence(last.witness, f"commits {last.offset}"), response]
         if aborted is None or aborted.end is None:
             says = f"OffsetFetch reports {offset} although {last.offset} was committed last"
-            return Suspicion("lost-commit", "proved", about, says, evidence, doubts, place, logs=(OFFSETS_LOG,))
+            return Candidate("lost-commit", "proved", about, says, evidence, doubts, place, logs=(OFFSETS_LOG,))
         says = f"OffsetFetch reports {offset}, which only an aborted transaction committed"
         evidence.insert(1, Evidence(aborted.end, "aborts"))
-        return Suspicion("aborted-commit", "proved", about, says, evidence, doubts, place, logs=COORDINATORS_LOGS)
+        return Candidate("aborted-commit", "proved", about, says, evidence, doubts, place, logs=COORDINATORS_LOGS)
 
     # ---- commits that go back, or beyond what was read
 
@@ -422,7 +420,7 @@ class CommitsCheck(HistoryCheck):
         known.highest, known.lowest = fact, None
 
     def read(self, read: ReadFact) -> None:
-        """Note up to where a partition was read, and where its log ends."""
+        """Note the highest offset that was read, and the log end."""
         known = self.ends[read.place]
         known.end = max(known.end, read.high_watermark, read.log_start)
         if not (read.batches or read.partial):
@@ -444,10 +442,8 @@ class CommitsCheck(HistoryCheck):
         self.ends[fact.place].has(fact.offset)
 
     def written(self, write: WriteFact) -> None:
-        """Note the end of a log by a write, and prove commits beyond it: what is written later has lower offsets.
-
-        A batch with sequences proves nothing, since its base offset may be that of an earlier send.
-        """
+        """Note the log end, and prove earlier commits beyond it by the lower offset of a later write. An idempotent
+        batch proves nothing, since its base offset may be that of an earlier attempt."""
         if write.result == "failed":
             return
         known = self.ends[write.place]
@@ -460,29 +456,27 @@ class CommitsCheck(HistoryCheck):
             if write.acks != ALL_REPLICAS:
                 known.loose = max(known.loose, end)
         sure = write.acks == ALL_REPLICAS and all(one.identity.producer_id < 0 for one in write.batches)
-        for suspicion, commit in known.beyond:
+        for candidate, commit in known.beyond:
             if not commit.witness.before(write.witness):
                 if known.transactions or commit.offset <= known.end + known.open:
-                    excuse(suspicion)
+                    excuse(candidate)
             elif write.base is not None and sure and commit.offset > write.base:
-                suspicion.level, suspicion.doubts = "proved", ("anew", "unclean")
+                candidate.level, candidate.doubts = "proved", ("anew", "unclean")
                 if commit.offset <= known.loose:
-                    suspicion.doubts += ("truncation",)
-                suspicion.evidence.append(Evidence(write.witness, f"base_offset {write.base}"))
-                known.beyond.remove((suspicion, commit))
+                    candidate.doubts += ("truncation",)
+                candidate.evidence.append(Evidence(write.witness, f"base_offset {write.base}"))
+                known.beyond.remove((candidate, commit))
                 break
 
     def commits(self, fact: CommitFact | CommitToldFact) -> None:
-        """Note an offset that a client has committed, or that OffsetFetch has returned."""
+        """Note an offset that a client committed, or OffsetFetch returned."""
         known = self.ends[fact.place]
         known.received = max(known.received, fact.offset)
 
     def beyond(self, fact: CommitFact) -> None:
-        """Keep a suspicion if a commit is beyond all that clients had read or received.
-
-        An operator may commit any offset of the log, and so may a client that seeks. A commit beyond the end of the log
-        is proved in a complete record with the topic's creation. Otherwise the log may have had a higher end before.
-        """
+        """Report a commit beyond all offsets that clients read or received. An operator, or a client that seeks, may
+        commit any offset of the log. A commit beyond the log end is proved in a complete record with the topic's
+        creation. Otherwise the log may have had a higher end before."""
         known = self.ends[fact.place]
         if known.looked:
             self.compared("commit-beyond", fact.witness)
@@ -494,7 +488,7 @@ class CommitsCheck(HistoryCheck):
                 if of_log
                 else f"no client had read or received more than {known.received}"
             )
-            suspicion = Suspicion(
+            candidate = Candidate(
                 "commit-beyond",
                 "proved" if of_log and made else "suspect",
                 f"group {fact.group}, {fact.place}",
@@ -503,13 +497,13 @@ class CommitsCheck(HistoryCheck):
                 ("unseen", "anew") if of_log and made else ("operator", "unseen"),
                 fact.place,
             )
-            self.suspect(suspicion)
+            self.suspect(candidate)
             if len(known.beyond) == MOST_BEYOND:
                 excuse(known.beyond.popleft()[0])
-            known.beyond.append((suspicion, fact))
+            known.beyond.append((candidate, fact))
         self.commits(fact)
 
 
-def excuse(suspicion: Suspicion) -> None:
-    """Make a commit suspect only: it may be below the end of the log."""
-    suspicion.level, suspicion.doubts = "suspect", ("operator", "unseen")
+def excuse(candidate: Candidate) -> None:
+    """Make a candidate suspect, since the commit may be below the log end."""
+    candidate.level, candidate.doubts = "suspect", ("operator", "unseen")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import API_VERSIONS
 
+from .candidate import Candidate
 from .facts import (
     ConnectionKey,
     Fact,
@@ -25,7 +26,6 @@ from .facts import (
 from .finding import Evidence
 from .history_check import CheckState, FactHandler, HistoryCheck
 from .lru_map import RecentMap
-from .suspicion import Suspicion
 
 MOST_CONNECTIONS = 20_000
 MOST_EPOCHS = 100_000
@@ -33,8 +33,7 @@ MOST_MEMBERS = 20_000
 MOST_PRODUCERS = 20_000
 MOST_ADDED = 1000
 MOST_SESSIONS = 16
-ADDED_BY_PRODUCE = 12
-"""Version of Produce from which on brokers add partitions to a transaction by themselves."""
+ADDED_BY_PRODUCE = 12  # version of Produce since which brokers add partitions to a transaction by themselves
 
 
 def weight_of(offers: list[VersionsFact]) -> int:
@@ -62,7 +61,6 @@ class VersionsCheck(HistoryCheck):
         offers[:] = [*offers[-1:], fact]
 
     def requested(self, fact: RequestFact) -> None:
-        """Keep a suspicion if a request has a version that was not offered before."""
         witness = fact.witness
         offers = [one for one in self.offers.get(witness.connection) or () if one.witness.before(witness)]
         if not offers or fact.key == API_VERSIONS:
@@ -75,7 +73,7 @@ class VersionsCheck(HistoryCheck):
         name = schema.load(fact.key).name if fact.key in schema.paths() else f"API {fact.key}"
         told = f"{first} to {last}" if ranges else "none"
         self.suspect(
-            Suspicion(
+            Candidate(
                 "unsupported-version",
                 "proved",
                 f"{name} {witness.version}",
@@ -86,7 +84,7 @@ class VersionsCheck(HistoryCheck):
 
 
 class LeaderEpochsCheck(HistoryCheck):
-    """Check that no node tells an older leader epoch than before."""
+    """Check that no node reports an older leader epoch than before."""
 
     names = ("epoch-goes-back",)
 
@@ -116,14 +114,14 @@ class LeaderEpochsCheck(HistoryCheck):
 
 @dataclass(slots=True)
 class AddedPartitions:
-    """Partitions that a producer has added to its transaction; `seen`: that it adds any is in the record."""
+    """Partitions that a producer added to its transaction. `seen`: the record has such a request."""
 
     places: set[PartitionPlace] = field(default_factory=set)
     seen: bool = False
 
 
 class ConformanceCheck(HistoryCheck):
-    """Check of clients' requests against what the protocol asks of them, where brokers may let it pass."""
+    """Check of clients' requests against rules of the protocol that brokers may not enforce."""
 
     names = ("conformance",)
 
@@ -147,7 +145,7 @@ class ConformanceCheck(HistoryCheck):
         }
 
     def note(self, about: str, says: str, witness: Witness, shows: str) -> None:
-        self.suspect(Suspicion("conformance", "note", about, says, [Evidence(witness, shows)]))
+        self.suspect(Candidate("conformance", "note", about, says, [Evidence(witness, shows)]))
 
     def session(self, fact: SessionFact) -> None:
         sessions = self.sessions[fact.witness.connection]
@@ -188,7 +186,7 @@ class ConformanceCheck(HistoryCheck):
             added.places.clear()
 
     def written(self, write: WriteFact) -> None:
-        """Add a note if a transactional write is to a partition that was not added to its transaction."""
+        """Note a transactional write to a partition that was not added to its transaction."""
         if write.result != "ok" or write.witness.version >= ADDED_BY_PRODUCE:
             return
         for batch in write.batches:
@@ -202,7 +200,7 @@ class ConformanceCheck(HistoryCheck):
 
 
 class AnswerOrderCheck(HistoryCheck):
-    """Check of answers that belong to no request, which the record's reader counts."""
+    """Check of responses without a request, which the record's reader counts."""
 
     names = ("answer-order",)
 
@@ -217,9 +215,9 @@ class AnswerOrderCheck(HistoryCheck):
         if fact.witness.ended is not None and not fact.witness.made_by_kproxy:
             self.compared("answer-order", fact.witness)
 
-    def pending(self) -> Iterable[Suspicion]:
+    def pending(self) -> Iterable[Candidate]:
         if not self.strangers:
             return ()
         says = f"{self.strangers} answers came without a request, twice, or out of turn"
         doubts = () if self.terms.proves_absence() else ("gaps",)
-        return (Suspicion("answer-order", "proved", "the record", says, [], doubts),)
+        return (Candidate("answer-order", "proved", "the record", says, [], doubts),)

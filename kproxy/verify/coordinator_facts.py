@@ -34,11 +34,10 @@ from .read_exchange import ReadExchange, codes, coordinator_result
 FENCED = codes("PRODUCER_FENCED")
 ASSIGNMENT = "consumer_assignment"
 VERSION_SIZE = 2
-"""Bytes of the version in front of an assignment."""
 
 
 def commits(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield a commit for each partition of an OffsetCommit or a TxnOffsetCommit, and the member epoch that it names."""
+    """Yield a CommitFact for each partition of an OffsetCommit or TxnOffsetCommit, and its member epoch."""
     request, witness = exchange.request, exchange.witness
     group = exchange.group(request["group_id"])
     if group is None or in_zookeeper(exchange.key, exchange.version):
@@ -59,7 +58,7 @@ def commits(exchange: ReadExchange) -> Iterator[Fact]:
 def accepted_epoch(
     exchange: ReadExchange, group: str, member_id: Any, epoch: int, *, stored: bool = False, commit: bool = False
 ) -> Iterator[Fact]:
-    """Yield the generation of a member that the coordinator accepted; nothing without a member or a generation."""
+    """Yield the generation of a member that the coordinator accepted, if both are known."""
     member = exchange.text(member_id)
     if member and epoch >= 0:
         yield MemberEpochFact(exchange.witness, group, member, epoch, stored, commit)
@@ -83,19 +82,19 @@ def told_commits(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def in_zookeeper(key: int, version: int) -> bool:
-    """Return True if commits of this version are in ZooKeeper, of which later versions know nothing."""
+    """True if commits of this version are stored in ZooKeeper, where later versions do not find them."""
     return version == 0 and key in (OFFSET_COMMIT, OFFSET_FETCH)
 
 
 def deleted_groups(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield the groups that DeleteGroups has deleted, or may have."""
+    """Yield groups that DeleteGroups deleted, or may have."""
     for name in map(exchange.group, exchange.request["groups_names"] or ()):
         if name:
             yield ForgottenFact(exchange.witness, None, name)
 
 
 def deleted_commits(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield the topics whose commits OffsetDelete has deleted, or may have."""
+    """Yield topics whose commits OffsetDelete deleted, or may have."""
     group = exchange.group(exchange.request["group_id"])
     for topic in exchange.request["topics"] or ():
         name = exchange.topic(topic["name"])
@@ -104,7 +103,7 @@ def deleted_commits(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def joins(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield a JoinGroup, whatever its response, and the generation in a response without an error."""
+    """Yield a JoinGroup, and the generation if its response has no error."""
     request = exchange.request
     group, member = exchange.group(request["group_id"]), exchange.text(request["member_id"])
     if group is not None and member is not None:
@@ -119,7 +118,7 @@ def joins(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def assignments(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield the generation of a SyncGroup, and the assignments that the leader of a classic group sends with it."""
+    """Yield the generation of a SyncGroup, and the assignments of a classic group's leader."""
     request, response = exchange.request, exchange.response
     group = exchange.group(request["group_id"])
     if group is None:
@@ -143,8 +142,7 @@ def assignments(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def assigned(exchange: ReadExchange, data: Any) -> list[PartitionPlace] | None:
-    """Return the partitions in an assignment of the consumer protocol; None for bytes that are none. `data` may be
-    null: no broker takes that, but it can be written."""
+    """Partitions in an assignment of the consumer protocol; None if it is malformed. `data` may be null."""
     written = bytes(data or b"")
     version = int.from_bytes(written[:VERSION_SIZE], "big", signed=True)
     if len(written) < VERSION_SIZE or version < 0:
@@ -176,7 +174,7 @@ def heartbeats(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def leaves(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield the members of a classic group that have left, as the answer says."""
+    """Yield the members of a classic group that left successfully."""
     request, response = exchange.request, exchange.response
     group = exchange.group(request["group_id"])
     if group is None or response is None or response["error_code"]:
@@ -213,7 +211,6 @@ def ownerships(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def by_id(exchange: ReadExchange, topics: list[dict[str, Any]]) -> list[OwnedPartition]:
-    """Return the partitions of topics that are named by their ids."""
     return [
         OwnedPartition(str(one["topic_id"]), exchange.place_by_id(one["topic_id"], number))
         for one in topics or ()
@@ -238,7 +235,7 @@ def given_epochs(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def added_partitions(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield the partitions that a producer makes part of its transaction; brokers' own requests are passed over."""
+    """Yield the partitions that a producer adds to its transaction. Requests of brokers are ignored."""
     request, response = exchange.request, exchange.response
     if "v3_and_below_topics" not in request:
         return
@@ -265,7 +262,7 @@ def added_offsets(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def ended_transactions(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield the end of a transaction, and the epoch of the next one if the answer gives it."""
+    """Yield the end of a transaction, and the next epoch if the response has one."""
     request, response, witness = exchange.request, exchange.response, exchange.witness
     producer = request["producer_id"], request["producer_epoch"]
     error = None if response is None else response["error_code"]
@@ -280,7 +277,7 @@ def ended_transactions(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def offered_versions(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield the versions that a broker offers; none where it refuses to answer in the version it was asked in."""
+    """Yield the versions that a broker offers, unless its response has an error."""
     response = exchange.response
     if response is not None and not response["error_code"] and response["api_keys"]:
         offered = {one["api_key"]: (one["min_version"], one["max_version"]) for one in response["api_keys"]}

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
+from .candidate import Candidate
 from .facts import (
     ALL_REPLICAS,
     BatchFact,
@@ -24,13 +25,10 @@ from .finding import BatchInQuestion, number_of
 from .history_check import CheckState, FactHandler, HistoryCheck
 from .lru_map import RecentMap
 from .partition import KnownBatch, SequenceKey
-from .suspicion import Suspicion
 
-MOST_HOLES = 100
-"""Stretches without a batch, of a partition, that later writes are compared with."""
+MOST_HOLES = 100  # holes of a partition that later writes are compared with
 MOST_WATERMARKS = 4096
-MOST_LOST = 1000
-"""Batches known at the offsets of one hole that are looked at, so that no answer costs more however much it passes."""
+MOST_LOST = 1000  # known batches in one hole that are examined, so that a response has bounded work
 MOST_PARTITIONS = 20_000
 MOST_REFUSED_READS = 16  # reads of a partition with OFFSET_OUT_OF_RANGE
 MOST_ATTEMPTS = 1000  # idempotent batches of a partition without a result, or with too low an offset
@@ -38,7 +36,7 @@ MOST_ATTEMPTS = 1000  # idempotent batches of a partition without a result, or w
 
 @dataclass(slots=True)
 class LogHole:
-    """Stretch of offsets at which an answer has no batch although it goes on behind it."""
+    """Offsets without a batch between two batches of a response."""
 
     first: int
     last: int
@@ -50,14 +48,11 @@ class LogHole:
 
 @dataclass(slots=True)
 class AcknowledgedWrites:
-    """Acknowledged writes of one partition.
-
-    `ended`, `lasts`: times of responses to writes with acks=all, and the highest offset by then; `writes`: those writes
-    with their first offsets. `lost`: first offsets of batches with a finding. `written`: there is any write.
-    `open`: times of idempotent writes without a result, by sequence. `lower`: suspicions about idempotent writes with
-    too low an offset. An attempt before the given time makes one lawful. `refused`: reads that received
-    OFFSET_OUT_OF_RANGE, until their node reports a log start.
-    """
+    """Acknowledged writes of one partition. `ended`, `lasts`: times of responses to writes with acks=all, and the
+    highest offset by then; `writes`: those writes with their base offsets. `lost`: base offsets of batches with a
+    finding. `written`: there was any write. `open`: times of idempotent writes without a result, by sequence. `lower`:
+    candidates about idempotent writes with too low an offset; an attempt before the given time makes one lawful.
+    `refused`: reads that received OFFSET_OUT_OF_RANGE, until their node reports a log start."""
 
     era: int = 0
     holes: deque[LogHole] = field(default_factory=lambda: deque(maxlen=MOST_HOLES))
@@ -67,12 +62,12 @@ class AcknowledgedWrites:
     writes: list[tuple[int, Witness]] = field(default_factory=list)
     written: bool = False
     open: dict[SequenceKey, float] = field(default_factory=dict)
-    lower: dict[SequenceKey, tuple[Suspicion, float]] = field(default_factory=dict)
+    lower: dict[SequenceKey, tuple[Candidate, float]] = field(default_factory=dict)
     refused: deque[OutOfRangeFact] = field(default_factory=lambda: deque(maxlen=MOST_REFUSED_READS))
 
 
 def weight_of(known: AcknowledgedWrites) -> int:
-    """Return the approximate size of a partition's acknowledged writes in bytes."""
+    """Approximate size in bytes."""
     few = len(known.holes) + len(known.ended) + len(known.refused) + 2 * len(known.lower)
     return 1000 + 800 * few + 200 * len(known.open) + 100 * len(known.lost)
 
@@ -93,7 +88,7 @@ class AcknowledgedCheck(HistoryCheck):
                 OffsetToldFact: self.offset_reported}  # fmt: skip
 
     def of(self, place: PartitionPlace) -> AcknowledgedWrites:
-        """Return the acknowledged writes of a partition, none from before its topic was made anew."""
+        """State of a partition since its topic was last re-created."""
         known, era = self.by_place[place], self.partitions.era(place.topic)
         if known.era != era:
             known = self.by_place.entries[place] = AcknowledgedWrites(era)
@@ -129,10 +124,8 @@ class AcknowledgedCheck(HistoryCheck):
                         self.lose(known, write.place, KnownBatch(batch, write.witness), hole)
 
     def read(self, read: ReadFact) -> None:
-        """Check the high watermark of a response and the holes between its batches.
-
-        The response of a share group has neither: it contains acquired records only.
-        """
+        """Check the high watermark of a response and the holes between its batches. A share group's response has
+        neither."""
         if read.shared:
             return
         known = self.of(read.place)
@@ -159,7 +152,7 @@ class AcknowledgedCheck(HistoryCheck):
         self.partitions.grow(history, before)
 
     def found_again(self, read: ReadFact) -> None:
-        """Note that a response has an acknowledged batch: a lost one would have been found in the same way."""
+        """Note a comparison if a response has an acknowledged batch, since a lost one would have been noticed."""
         batches = self.partitions[read.place].batches
         for batch in read.batches:
             known = batches.get(batch.base)
@@ -169,7 +162,7 @@ class AcknowledgedCheck(HistoryCheck):
                 return
 
     def watermark(self, known: AcknowledgedWrites, read: ReadFact) -> None:
-        """Add a suspicion if a high watermark is not above the offsets that were acknowledged before its request."""
+        """Report a high watermark that is not above the offsets that were acknowledged before its request."""
         at_time = bisect_left(known.ended, read.witness.began) - 1
         if at_time < 0 or read.high_watermark < 0:
             return
@@ -194,7 +187,7 @@ class AcknowledgedCheck(HistoryCheck):
                 self.lose(known, read.place, batch, hole)
 
     def lose(self, known: AcknowledgedWrites, place: PartitionPlace, batch: KnownBatch, hole: LogHole) -> None:
-        """Add a suspicion that a response passes over a batch that was acknowledged or read."""
+        """Report a response that skips a batch that was acknowledged or read."""
         seen, witness, base = batch.written or batch.read, hole.witness, batch.batch.base
         assert seen is not None, "a batch is known by an exchange"
         if base in known.lost:
@@ -216,10 +209,8 @@ class AcknowledgedCheck(HistoryCheck):
             known.lost.add(base)
 
     def in_order(self, known: AcknowledgedWrites, write: WriteFact, base: int, sequences: list[SequenceKey]) -> None:
-        """Add a suspicion if a write has a lower offset than one that was acknowledged before it was sent.
-
-        An idempotent producer also receives the offset of an earlier attempt, which may have been sent before both.
-        """
+        """Report a write with a lower offset than one that was acknowledged before it was sent. An idempotent producer
+        also receives the offset of an earlier attempt, which may have been sent before both."""
         at_time = bisect_left(known.ended, write.witness.began) - 1
         if at_time < 0 or not write.batches:
             return
@@ -239,25 +230,25 @@ class AcknowledgedCheck(HistoryCheck):
         doubts += ["earlier"] * (not all(map(self.state.is_first_attempt, write.batches)))
         says = f"a write was given offset {base}, after a write at offset {other} had been acknowledged"
         shown = (earlier, f"base_offset {other}"), (write.witness, f"base_offset {base}")
-        suspicion = self.violation("realtime-order", write.place, says, doubts, *shown)
+        candidate = self.violation("realtime-order", write.place, says, doubts, *shown)
         for one in sequences[:MOST_ATTEMPTS]:
-            known.lower[one] = suspicion, until
+            known.lower[one] = candidate, until
 
     def attempt(self, known: AcknowledgedWrites, sequence: SequenceKey, write: WriteFact) -> None:
-        """Take in an attempt to write an idempotent batch. A later attempt receives its offset."""
+        """Note an attempt to write an idempotent batch. A later attempt receives its offset."""
         began = write.witness.began
         if write.result == "open":
             known.open.setdefault(sequence, began)
-        suspicion, until = known.lower.get(sequence, (None, 0.0))
-        if suspicion is not None and began < until:
-            suspicion.void = True
+        candidate, until = known.lower.get(sequence, (None, 0.0))
+        if candidate is not None and began < until:
+            candidate.void = True
         if max(len(known.open), len(known.lower)) > MOST_ATTEMPTS:
             known.open.clear()
             known.lower.clear()
             self.state.forgot["realtime-order"] += 1
 
     def out_of_range(self, fact: OutOfRangeFact) -> None:
-        """Keep a read that was refused as out of range, until its node reports a log start."""
+        """Keep a read that was out of range, until its node reports a log start."""
         if fact.witness.node is not None and not fact.witness.made_by_kproxy:
             self.of(fact.place).refused.append(fact)
 
@@ -266,7 +257,7 @@ class AcknowledgedCheck(HistoryCheck):
             self.log_start(self.of(fact.place), fact.witness, fact.offset)
 
     def log_start(self, known: AcknowledgedWrites, witness: Witness, start: int) -> None:
-        """Decide about refused reads of this node. Log starts do not go back, so the earlier one was not higher."""
+        """Check refused reads of this node. Log starts do not go back, so the earlier one was not higher."""
         if not known.refused or start < 0:
             return
         for refused in [one for one in known.refused if one.witness.node == witness.node]:
@@ -294,8 +285,8 @@ class AcknowledgedCheck(HistoryCheck):
                     (witness, f"the log starts at {start}"),
                 )
 
-    def pending(self) -> Iterable[Suspicion]:
-        """Return nothing more: what is lost has been told. Count what nobody has read."""
+    def pending(self) -> Iterable[Candidate]:
+        """Count acknowledged batches without a read. Candidates were reported before."""
         unread = sum(history.unread for history in self.partitions.histories.values())
         self.state.counts["not read"] = unread
         return ()
@@ -307,7 +298,7 @@ def doubts_about_hole(log_start: int) -> tuple[str, ...]:
 
 
 def sequences_of(write: WriteFact) -> Iterator[SequenceKey]:
-    """Yield the producer id, epoch and first sequence of each idempotent batch of a write."""
+    """Yield the key of each idempotent batch of a write."""
     for batch in write.batches:
         identity = batch.identity
         if identity.producer_id >= 0 and identity.sequence >= 0:
@@ -315,8 +306,8 @@ def sequences_of(write: WriteFact) -> Iterator[SequenceKey]:
 
 
 def stretches(batches: list[BatchFact]) -> Iterator[tuple[int, int]]:
-    """Yield the stretches of offsets that ascending batches cover without a hole: what a cleaner has taken from a hole
-    nobody knows."""
+    """Yield the ranges of offsets that ascending batches cover without a hole. A hole may have held compacted
+    batches."""
     first, last = 0, -1
     for batch in batches:
         if batch.base != last + 1 or last < 0:
@@ -329,21 +320,19 @@ def stretches(batches: list[BatchFact]) -> Iterator[tuple[int, int]]:
 
 
 MOST_BOUNDS = 100_000
+# Version of ListOffsets since which a new leader reports no end before it knows the high watermark (KIP-207).
 LATEST_IS_FENCED = 5
-"""Version of ListOffsets since a new leader reports no end before it knows the high watermark (KIP-207)."""
 START, END, WATERMARK = "log start", "end", "high watermark"
 ANYWHERE = "any node"
 BoundFact = ReadFact | WriteFact | OffsetToldFact | RecordsDeletedFact
+# Exchanges whose bounds are compared (None: none), and the doubts about the comparison.
 Scope = tuple[Hashable, tuple[str, ...]]
-"""Exchanges whose bounds are compared, None for none, with the doubts about such a comparison."""
 
 
 class LogBoundsCheck(HistoryCheck):
-    """Checks of the bounds of a log in all responses that contain them.
-
-    Each replica deletes old records by itself and learns the high watermark after its leader. So bounds of one
-    connection or node are compared. A broker process lowers a bound only for a new leader.
-    """
+    """Checks of the bounds of a log in all responses that contain them. Each replica deletes old records by itself and
+    learns the high watermark after its leader, so bounds of one connection or node are compared. A broker process
+    lowers a bound only for a new leader."""
 
     names = ("log-goes-back", "deleted-read")
 
@@ -385,10 +374,8 @@ class LogBoundsCheck(HistoryCheck):
             self.raise_to(fact, END, fact.offset, ANYWHERE)
 
     def written(self, write: WriteFact) -> None:
-        """Compare the log start, and the offset of a write, with the bounds before it was sent.
-
-        An idempotent producer also receives the offset of an earlier attempt.
-        """
+        """Compare the log start and the offset of a write with the bounds before it was sent. An idempotent producer
+        also receives the offset of an earlier attempt."""
         if write.result != "ok" or write.base is None:
             return
         self.start(write, write.log_start)
@@ -405,12 +392,12 @@ class LogBoundsCheck(HistoryCheck):
                                (earlier, f"{end}"), (witness, f"base_offset {write.base}"))  # fmt: skip
 
     def records_deleted(self, fact: RecordsDeletedFact) -> None:
-        """Take in the lowest log start of all live replicas after DeleteRecords."""
+        """Keep the lowest log start of all live replicas after DeleteRecords."""
         for kind, scope in ((START, fact.witness.node), ("deleted", ANYWHERE)):
             self.raise_to(fact, kind, fact.low_watermark, scope)
 
     def not_deleted(self, read: ReadFact) -> None:
-        """Add a suspicion if a response contains a batch that ends below the offset of an earlier DeleteRecords."""
+        """Report a response with a batch that ends below the offset of an earlier DeleteRecords."""
         known, witness = self.known(read, "deleted", ANYWHERE), read.witness
         if not known or not known[0][1].before(witness):
             return
@@ -425,26 +412,23 @@ class LogBoundsCheck(HistoryCheck):
                                (witness, f"a batch from {batch.base} to {batch.last}"))  # fmt: skip
 
     def start(self, fact: ReadFact | WriteFact | OffsetToldFact, offset: int) -> None:
-        """Compare a log start with earlier ones of the same node.
-
-        A broker saves it from time to time, not with each change. A replica that is assigned again begins at the log
-        start of its leader, which may be lower.
-        """
+        """Compare a log start with earlier ones of the same node. A broker saves it from time to time, not with each
+        change. A replica that is assigned again begins at the log start of its leader, which may be lower."""
         self.compare(fact, START, offset, [(fact.witness.node, ("old-start", "anew", "unclean"))])
 
     def known(self, fact: BoundFact, kind: str, scope: Hashable) -> list[tuple[int, Witness]] | None:
-        """Return the highest earlier bound in a scope, with its exchange."""
+        """Highest earlier bound in a scope, with its exchange."""
         return self.highest.get((fact.place, self.partitions.era(fact.place.topic), kind, scope))
 
     def raise_to(self, fact: BoundFact, kind: str, offset: int, scope: Hashable) -> None:
-        """Keep a bound if it is higher than all earlier ones in its scope."""
+        """Keep a bound if it is the highest one in its scope."""
         if offset >= 0 and scope is not None:
             highest = self.highest[fact.place, self.partitions.era(fact.place.topic), kind, scope]
             if not highest or offset > highest[0][0]:
                 highest[:] = [(offset, fact.witness)]
 
     def compare(self, fact: BoundFact, kind: str, offset: int, scopes: list[Scope]) -> None:
-        """Compare a bound with the highest earlier one in each scope, and take it in. -1: the response has none."""
+        """Compare a bound with the highest earlier one in each scope, and keep it. -1: the response has none."""
         found = False
         for scope, doubts in scopes:
             known = self.known(fact, kind, scope)

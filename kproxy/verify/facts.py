@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 Result = Literal["ok", "failed", "open"]
-ConnectionKey = tuple[str, int, int]
-"""Address of a client, number of the connection, and number of the recording among several."""
+ConnectionKey = tuple[str, int, int]  # client address, connection number, and recording number
 
 
 class PartitionPlace(NamedTuple):
-    """Topic by the name it has in the record (its id as text where no name is known), and partition."""
+    """Topic by its name in the record (its id as text if the name is unknown), and partition."""
 
     topic: str
     number: int
@@ -26,14 +25,11 @@ class PartitionPlace(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Witness:
-    """Exchange as a finding names it.
-
-    `number`: of the exchange in its record, from 1 on; 0 for a request of kproxy's own. `began`, `ended`: seconds since
-    1970 of the request's first and the response's last byte; `ended` is None without a response. `clock`: number of the
-    recording with this clock, 0 for one clock. `altered`: the bytes at the client and at the broker differ. `differs`:
-    partitions with other batches or offsets at the broker. `made_by_kproxy`: a rule made the response. `server`: its
-    address, if its cluster is unknown.
-    """
+    """Exchange as a finding names it. `number`: of the exchange in its record, from 1 on; 0 for a request of kproxy's
+    own. `began`, `ended`: seconds since 1970 of the request's first and the response's last byte; `ended` is None
+    without a response. `clock`: number of the recording with this clock, 0 for one clock. `altered`: the bytes at the
+    client and at the broker differ. `differs`: partitions with other batches or offsets at the broker.
+    `made_by_kproxy`: a rule made the response. `server`: its address, if its cluster is unknown."""
 
     number: int
     began: float
@@ -53,44 +49,37 @@ class Witness:
     clock: int = 0
 
     def before(self, other: Witness) -> bool:
-        """Return True if this exchange was over when the other began: nothing else is known to be before."""
+        """True if this exchange ended before the other began. No other order is certain."""
         return self.ended is not None and self.ended < other.began
 
     def may_be_elsewhere(self, other: Witness) -> bool:
-        """Return True unless both exchanges were certainly with the same node."""
+        """True unless both exchanges were certainly with the same node."""
         return self.node is None or self.node != other.node
 
     @property
     def client_key(self) -> tuple[str, str]:
-        """Return the address, without its port, and the client id, which a client's connections have in common.
-
-        Many processes may share both, so they do not identify a client, and prove nothing.
-        """
+        """Address without port, and client id. Many processes may share both, so they do not identify a client."""
         return self.connection[0].rpartition(":")[0], self.client
 
 
 @dataclass(slots=True, eq=False)
 class Fact:
-    """Fact that an exchange tells, its `witness`."""
-
     witness: Witness
 
     @property
     def weight(self) -> int:
-        """Return how many small things it is made of, by which what is held is bounded."""
+        """Number of small objects in this fact, for the bound of `TimeOrder`."""
         return 1
 
 
 @dataclass(slots=True, eq=False)
 class PartitionFact(Fact):
-    """Fact about one partition."""
-
     place: PartitionPlace
 
 
 @dataclass(slots=True, eq=False)
 class RequestFact(Fact):
-    """Request that passed, whatever it was about."""
+    """Request of any API."""
 
     key: int
 
@@ -108,7 +97,7 @@ class VersionsFact(Fact):
 
 @dataclass(slots=True, eq=False)
 class SessionFact(Fact):
-    """Fetch session that a request opens or continues, and what the answer says of it."""
+    """Fetch session id and epoch of a request; `error` and `given`: error code and session id of its response."""
 
     session: int
     epoch: int
@@ -116,10 +105,8 @@ class SessionFact(Fact):
     given: int
 
 
-LogBound = Literal["start", "end", "stable"]
-"""Offset of a log that ListOffsets reports: the earliest one, the high watermark, or the last stable offset."""
-ALL_REPLICAS = -1
-"""Acks of a write that counts once all replicas in sync have it."""
+LogBound = Literal["start", "end", "stable"]  # bound in ListOffsets: log start, high watermark, or last stable offset
+ALL_REPLICAS = -1  # acks of a write that all in-sync replicas must have
 TransactionEnd = Literal["commit", "abort"]
 LAST_OFFSET = (1 << 63) - 1
 Marker = TransactionEnd | Literal["", "other"]
@@ -138,13 +125,10 @@ class BatchIdentity(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class BatchFact:
-    """Batch of a Produce request or a Fetch response, by its header.
-
-    `delta`: its last offset less its first. `attributes`, `oldest`, `newest`: of its header, its first and its highest
-    timestamp; below zero where it has none, or the record does not tell it. `marker`: of a control batch, what it says
-    of its transaction; "other" where its record was not kept. `comparable`: False for messages older than batches,
-    whose checksums brokers make anew.
-    """
+    """Batch of a Produce request or a Fetch response, by its header. `delta`: last offset minus base offset. `oldest`,
+    `newest`: base and maximum timestamp in ms, below 0 if missing or not recorded. `marker`: transaction end of a
+    control batch, "other" if its record was not kept. `comparable`: False for messages older than batches, whose
+    checksums brokers compute again."""
 
     base: int
     delta: int
@@ -155,10 +139,9 @@ class BatchFact:
     marker: Marker = ""
     transactional: bool = False
     comparable: bool = True
+    # Hash of the records' keys, values and headers; None if they were not read, or are unreadable.
     content: int | None = None
-    """Hash of the keys, values and headers of its records; None where they were not looked at, or cannot be read."""
-    ascending: bool = True
-    """False if the offsets of its records were looked at, and do not ascend."""
+    ascending: bool = True  # false if the record offsets were read and do not ascend
 
     @property
     def last(self) -> int:
@@ -166,7 +149,7 @@ class BatchFact:
 
     @property
     def end(self) -> TransactionEnd | None:
-        """Return how a transaction ends with this batch; None if it is no marker, or one that was not kept."""
+        """Transaction end in this batch; None if it is not a marker, or the marker was not kept."""
         if self.marker == "commit":
             return "commit"
         return "abort" if self.marker == "abort" else None
@@ -174,16 +157,15 @@ class BatchFact:
 
 @dataclass(slots=True, eq=False)
 class WriteFact(PartitionFact):
-    """Write of one partition. `base`: the offset it was given, None where no answer tells it. `batches` have offsets
-    from there on, or from 0 on."""
+    """Write of one partition. `base`: its base offset, None if no response contains it. The offsets of `batches` begin
+    there, or at 0."""
 
     batches: list[BatchFact]
     result: Result
     base: int | None
     acks: int
     log_start: int = -1
-    stamped: bool = False
-    """True if the broker put its own time into the records."""
+    stamped: bool = False  # the broker wrote its own time into the records
     topic_id: str = ""
 
     @property
@@ -193,11 +175,11 @@ class WriteFact(PartitionFact):
 
 @dataclass(slots=True, eq=False)
 class ReadFact(PartitionFact):
-    """Answer of a Fetch about one partition. `position`: the offset it was asked from, None where that is not known.
-    `aborted`: producers and the first offsets of their aborted transactions, as the answer lists them. `partial`: not
-    all of its batches are here, since some make no sense, or were not recorded. `last`: where it ends, if the record
-    tells that beside the batches. `topic_id`: as text, empty where the answer names its topic. `shared`: by a share
-    group, whose answers bring what it acquires, from anywhere and not for the first time."""
+    """Partition in a Fetch response. `position`: the requested offset, None if unknown. `aborted`: producer ids and
+    first offsets of the aborted transactions that the response lists. `partial`: some batches are malformed or were not
+    recorded. `last`: last offset, if the record has it apart from the batches. `topic_id`: as text, empty if the
+    response has the topic's name. `shared`: read by a share group, which receives acquired records only, in any order
+    and more than once."""
 
     position: int | None
     batches: list[BatchFact]
@@ -210,12 +192,12 @@ class ReadFact(PartitionFact):
     topic_id: str = ""
     last: int | None = None
     shared: bool = False
+    # Leader epoch in the request, -1 for none. A broker answers with another epoch's error if it has another one.
     leader_epoch: int = -1
-    """Leader epoch in the request, -1 for none. A broker answers with another epoch's error if it has another one."""
 
     @property
     def following(self) -> int | None:
-        """Return the offset behind all that it brought; None if that was nothing, or nobody knows."""
+        """Offset after the last batch; None without batches, or if the end is unknown."""
         if self.last is not None:
             return self.last + 1
         if self.partial or not self.batches:
@@ -229,11 +211,10 @@ class ReadFact(PartitionFact):
 
 @dataclass(slots=True, eq=False)
 class AskedFact(PartitionFact):
-    """Offset that a Fetch request names for a partition."""
+    """Fetch position of a partition in a request."""
 
     position: int
-    failed: bool = False
-    """True if the answer has an error for the partition."""
+    failed: bool = False  # the response has an error for the partition
 
 
 @dataclass(slots=True, eq=False)
@@ -285,18 +266,16 @@ class TopicToldFact(Fact):
 
 @dataclass(slots=True, eq=False)
 class ConfigsAlteredFact(Fact):
-    """Change of configs to unknown values: any topic may be compacted, or have unclean elections, after it.
-
-    `settings`: those of "compacted" and "unclean" that it may have changed.
-    """
+    """Change of configs to unknown values: any topic may be compacted, or have unclean elections, after it. `settings`:
+    those of "compacted" and "unclean" that it may have changed."""
 
     settings: tuple[str, ...] = ("compacted", "unclean")
 
 
 @dataclass(slots=True, eq=False)
 class ForgottenFact(Fact):
-    """Reason why earlier facts say nothing any more: a topic (`group` None) or a group was deleted. `topic` None: all
-    of the group's."""
+    """Deletion that ends the validity of earlier facts: of a topic (`group` None), a group (`topic` None), or the
+    commits of a topic in a group."""
 
     topic: str | None
     group: str | None
@@ -304,8 +283,6 @@ class ForgottenFact(Fact):
 
 @dataclass(slots=True, eq=False)
 class GroupFact(Fact):
-    """Fact about one group."""
-
     group: str
 
 
@@ -333,8 +310,8 @@ class CommitToldFact(GroupFact):
 
 @dataclass(slots=True, eq=False)
 class JoinFact(GroupFact):
-    """JoinGroup of a member; `timeout`: seconds that a rebalance may take, 0 where the request has none.
-    `protocol`: the assignor that the answer names for its generation, empty where it names none."""
+    """JoinGroup of a member. `timeout`: rebalance timeout in seconds, 0 if the request has none. `protocol`: the
+    assignor in the response, empty if it has none."""
 
     member: str
     protocol_type: str
@@ -345,8 +322,8 @@ class JoinFact(GroupFact):
 
 @dataclass(slots=True, eq=False)
 class AssignmentFact(GroupFact):
-    """Partitions that the leader of a classic group gave to its members in one generation. `protocol`: the assignor,
-    empty where the version does not tell it; `protocol_type` likewise."""
+    """Partitions that the leader of a classic group gave to its members in one generation. `protocol` (the assignor)
+    and `protocol_type` are empty if the version lacks them."""
 
     generation: int
     protocol_type: str
@@ -360,7 +337,7 @@ class AssignmentFact(GroupFact):
 
 
 class OwnedPartition(NamedTuple):
-    """Partition of an assignment, by the id of its topic. `place`: with the topic's name, if that is known by then."""
+    """Partition of an assignment by topic id. `place`: with the topic's name, if known by then."""
 
     topic_id: str
     place: PartitionPlace
@@ -386,11 +363,9 @@ class OwnershipFact(GroupFact):
 
 @dataclass(slots=True, eq=False)
 class MemberEpochFact(GroupFact):
-    """Generation or member epoch of a member that the coordinator gave or accepted.
-
-    `stored`: it is in the coordinator's log, as a SyncGroup or ConsumerGroupHeartbeat response shows. `commit`: of an
-    offset commit. `requested`: the member epoch of a ConsumerGroupHeartbeat request; None in the classic protocol.
-    """
+    """Generation or member epoch of a member that the coordinator gave or accepted. `stored`: it is in the
+    coordinator's log, as a SyncGroup or ConsumerGroupHeartbeat response shows. `commit`: of an offset commit.
+    `requested`: the member epoch of a ConsumerGroupHeartbeat request; None in the classic protocol."""
 
     member: str
     epoch: int
@@ -401,7 +376,7 @@ class MemberEpochFact(GroupFact):
 
 @dataclass(slots=True, eq=False)
 class MemberFact(GroupFact):
-    """Heartbeat or leave of a classic member. `left`: it left, and the answer says that it did."""
+    """Heartbeat or LeaveGroup of a classic member. `left`: a LeaveGroup that succeeded."""
 
     member: str
     left: bool
@@ -409,20 +384,16 @@ class MemberFact(GroupFact):
 
 @dataclass(slots=True, eq=False)
 class ProducerEpochFact(Fact):
-    """Fact about one epoch of a producer id."""
-
     producer_id: int
     epoch: int
 
 
 @dataclass(slots=True, eq=False)
 class ProducerFact(ProducerEpochFact):
-    """Producer id and epoch in the response to InitProducerId, or to EndTxn (`ended`).
-
-    `transactional_id`: None for an idempotent producer. `expected`: the request names the producer id and epoch that
-    its client has, so a repeated request gets the same epoch; True if not known. `keeps`: a prepared transaction may
-    have been left open (KIP-939).
-    """
+    """Producer id and epoch in the response to InitProducerId, or to EndTxn (`ended`). `transactional_id`: None for
+    an idempotent producer. `expected`: the request names the producer id and epoch that its client has, so a
+    repeated request gets the same epoch; True if not known. `keeps`: a prepared transaction may have been left open
+    (KIP-939)."""
 
     ended: bool = False
     transactional_id: str | None = None
@@ -431,18 +402,18 @@ class ProducerFact(ProducerEpochFact):
 
     @property
     def aborts(self) -> bool:
-        """Return True if this response comes after the end of every transaction of an older epoch."""
+        """True if every transaction of an older epoch has ended before this response."""
         return not (self.ended or self.keeps) and self.transactional_id is not None
 
 
 @dataclass(slots=True, eq=False)
 class FencedFact(ProducerEpochFact):
-    """Refusal of an epoch that has been fenced."""
+    """Refusal of a fenced epoch."""
 
 
 @dataclass(slots=True, eq=False)
 class PartitionsAddedFact(ProducerEpochFact):
-    """Partitions that a producer made part of its transaction."""
+    """Partitions that a producer added to its transaction."""
 
     places: list[PartitionPlace]
     result: Result
@@ -454,8 +425,8 @@ class PartitionsAddedFact(ProducerEpochFact):
 
 @dataclass(slots=True, eq=False)
 class TransactionEndFact(ProducerEpochFact):
-    """End of a transaction as its producer asked for it. `own_epoch`: the answer gives the next epoch, so that no other
-    transaction has this one, and its markers have the next one (KIP-890)."""
+    """EndTxn of a producer. `own_epoch`: the response has the next epoch, so no other transaction has this one, and its
+    markers have the next one (KIP-890)."""
 
     committed: bool
     result: Result

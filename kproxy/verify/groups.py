@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from .candidate import Candidate
 from .cluster import OFFSETS_LOG
 from .facts import (
     AssignmentFact,
@@ -20,15 +21,12 @@ from .facts import (
 from .finding import Evidence
 from .history_check import CheckState, FactHandler, HistoryCheck
 from .lru_map import RecentMap
-from .suspicion import Suspicion
 
+# Assignors that give each partition to one member, in all clients.
 ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky", "uniform"})
-"""Assignors that give a partition to one member, in all clients that have them."""
 CONSUMERS = "consumer"
-SESSION = 45.0
-"""Seconds of silence after which a broker takes a member for gone, unless it is told otherwise."""
+SESSION = 45.0  # default session timeout in seconds
 PartitionKey = tuple[str, str, int]
-"""Group, topic id and partition."""
 MOST_GROUPS = 20_000
 MOST_OWNED = 200_000
 MOST_MEMBERS = 50_000
@@ -37,9 +35,8 @@ MOST_DOUBTED = 64  # gifts of one member's partitions that its heartbeats confir
 
 @dataclass(slots=True)
 class ClassicGroup:
-    """Classic group as its members' requests show it. `protocol`: generation and assignor, as JoinGroup told them last.
-    `joining`: the first JoinGroup since the last assignment;
-    `timeout`: seconds that its members say a rebalance may take."""
+    """Classic group in its members' requests. `protocol`: generation and assignor of the last JoinGroup response.
+    `joining`: the first JoinGroup since the last assignment. `timeout`: rebalance timeout in seconds."""
 
     protocol_type: str = ""
     protocol: tuple[int, str] = (-1, "")
@@ -48,7 +45,7 @@ class ClassicGroup:
 
 
 class ClassicGroupsCheck(HistoryCheck):
-    """Check of the assignments that leaders of classic groups make."""
+    """Checks of the assignments by leaders of classic groups."""
 
     names = ("two-owners", "rebalance-gap")
 
@@ -68,7 +65,7 @@ class ClassicGroupsCheck(HistoryCheck):
         group.timeout = max(group.timeout, fact.timeout)
 
     def assigned(self, fact: AssignmentFact) -> None:
-        """Look for partitions that belong to two members, and at how long the group had none."""
+        """Check the owners of an assignment, and the time since the rebalance began."""
         if fact.result == "failed":
             return
         group = self.groups[fact.group]
@@ -86,8 +83,7 @@ class ClassicGroupsCheck(HistoryCheck):
         group.joining, group.timeout = None, 0.0
 
     def owners(self, fact: AssignmentFact, known: bool) -> None:
-        """Keep a suspicion for a partition that one assignment gives to two members. `known`: by an assignor that gives
-        each to one."""
+        """Report a partition that one assignment gives to two members. `known`: the assignor never does so."""
         doubts = () if known else ("assignor",)
         if sum(map(bool, fact.members.values())) > 1:
             self.compared("two-owners", fact.witness, doubts=doubts)
@@ -103,7 +99,7 @@ class ClassicGroupsCheck(HistoryCheck):
 
 @dataclass(slots=True)
 class PartitionOwner:
-    """Member that a partition was given to. `era`: of the member, when it had the partition last."""
+    """Member with a partition. `era`: era of the member when it last had the partition."""
 
     member: str = ""
     era: int = -1
@@ -111,17 +107,17 @@ class PartitionOwner:
 
 
 class DoubtedGift(NamedTuple):
-    """Response that gave a member's partition to another member, with the suspicion about it."""
+    """Response that gave a member's partition to another member, with its candidate."""
 
-    suspicion: Suspicion
+    candidate: Candidate
     partition: PartitionKey
     witness: Witness
 
 
 @dataclass(slots=True)
 class OwningMember:
-    """Member of a consumer group (KIP-848). A new era begins with each list of its partitions: it gave up those of
-    earlier eras that are not in the list. `last`: its last heartbeat. `doubted`: gifts of its partitions to other
+    """Member of a consumer group (KIP-848). Each list of its partitions begins a new era, since it gives up those of
+    earlier eras that are not in the list. `last`: its last heartbeat. `doubted`: assignments of its partitions to other
     members, which its later heartbeats confirm or excuse."""
 
     era: int = 0
@@ -130,7 +126,7 @@ class OwningMember:
 
 
 class BrokerGroupsCheck(HistoryCheck):
-    """Check of the partitions that coordinators assign (KIP-848): another member gets one once its owner gave it up."""
+    """Check of assignments by coordinators (KIP-848): a partition gets a new owner after the old one gave it up."""
 
     names = ("two-owners",)
 
@@ -145,7 +141,7 @@ class BrokerGroupsCheck(HistoryCheck):
         return {OwnershipFact: self.heartbeat}
 
     def heartbeat(self, fact: OwnershipFact) -> None:
-        """Update a member's partitions, and look for other owners of those that it is given."""
+        """Update a member's partitions, and find other owners of those that it receives."""
         member = self.members[fact.group, fact.member]
         if member.last is None or member.last.began < fact.witness.began:
             member.last = fact.witness
@@ -162,33 +158,33 @@ class BrokerGroupsCheck(HistoryCheck):
             self.own(fact, one, member)
 
     def review(self, fact: OwnershipFact, member: OwningMember) -> None:
-        """Confirm or excuse the gifts of a member's partitions by its other heartbeats. A coordinator fences a member
-        that it removed, so a later heartbeat that it accepts shows that the member kept its partitions until then. A
-        heartbeat without a response may come late in the record, and then excuses a gift that was confirmed."""
+        """Confirm or excuse assignments of a member's partitions by its other heartbeats. A coordinator fences a
+        removed member, so a later accepted heartbeat shows that the member kept its partitions until then. A heartbeat
+        without a response may be recorded late, and then excuses a confirmed assignment."""
         if not member.doubted:
             return
         owned = None if fact.owned is None and not fact.gone else {key_of(fact, one) for one in fact.owned or ()}
         for one in member.doubted:
-            suspicion, ended = one.suspicion, one.witness.ended
+            candidate, ended = one.candidate, one.witness.ended
             later = one.witness.before(fact.witness)
             if not later:
                 given_up = owned is not None and one.partition not in owned
-                suspicion.void = given_up and (ended is None or fact.witness.began <= ended)
-            elif "expired" not in suspicion.doubts or fact.witness.ended is None:
+                candidate.void = given_up and (ended is None or fact.witness.began <= ended)
+            elif "expired" not in candidate.doubts or fact.witness.ended is None:
                 continue
             elif not fact.accepted or fact.epoch <= 0:
-                suspicion.void = True
+                candidate.void = True
             elif not one.witness.may_be_elsewhere(fact.witness):
-                suspicion.doubts = tuple(doubt for doubt in suspicion.doubts if doubt != "expired")
-                suspicion.evidence.append(Evidence(fact.witness, f"{fact.member} is still a member"))
-        member.doubted = [one for one in member.doubted if not one.suspicion.void]
+                candidate.doubts = tuple(doubt for doubt in candidate.doubts if doubt != "expired")
+                candidate.evidence.append(Evidence(fact.witness, f"{fact.member} is still a member"))
+        member.doubted = [one for one in member.doubted if not one.candidate.void]
 
     def own(self, fact: OwnershipFact, partition: OwnedPartition, member: OwningMember) -> None:
         owner = self.owners[key_of(fact, partition)]
         owner.member, owner.era, owner.witness = fact.member, member.era, fact.witness
 
     def give(self, fact: OwnershipFact, partition: OwnedPartition) -> None:
-        """Suspect the gift of a partition that another member has not given up."""
+        """Report the assignment of a partition that another member has not given up."""
         key = key_of(fact, partition)
         owner = self.owners.get(key)
         if owner is None or owner.witness is None or owner.member == fact.member:
@@ -206,17 +202,17 @@ class BrokerGroupsCheck(HistoryCheck):
             return
         moved = owner.witness.may_be_elsewhere(fact.witness)
         place = partition.place
-        suspicion = self.report(
+        candidate = self.report(
             "two-owners", f"group {fact.group}",
             f"{place} is given to {fact.member} although {owner.member} has not given it up",
             (owner.witness, f"{owner.member} has {place}"), (fact.witness, f"{fact.member} is given it"),
             doubts=("expired", "unseen", "unclean", *(("coordinator",) if moved else ())), logs=(OFFSETS_LOG,),
         )  # fmt: skip
-        other.doubted.append(DoubtedGift(suspicion, key, fact.witness))
+        other.doubted.append(DoubtedGift(candidate, key, fact.witness))
 
 
 def key_of(fact: OwnershipFact, partition: OwnedPartition) -> PartitionKey:
-    """Return the key of a group's partition: by the id of its topic, since the name may be another topic's later."""
+    """Key by topic id, since the name may be another topic's later."""
     return fact.group, partition.topic_id, partition.place.number
 
 
@@ -229,8 +225,8 @@ class KnownEpoch:
 
 
 class MemberEpochsCheck(HistoryCheck):
-    """Check that the generation or epoch of a group's member never goes back. Coordinators refuse the id of a removed
-    member, so this includes groups that were emptied or deleted."""
+    """Check that the generation or epoch of a member never goes back. Coordinators refuse the id of a removed member,
+    so this includes groups that were emptied or deleted."""
 
     names = ("generation-goes-back",)
 
@@ -243,7 +239,6 @@ class MemberEpochsCheck(HistoryCheck):
         return {MemberEpochFact: self.accepted}
 
     def accepted(self, fact: MemberEpochFact) -> None:
-        """Compare a member's generation or epoch with the highest one before."""
         known = self.members[fact.group, fact.member]
         if fact.requested is not None:
             self.consumer_groups[fact.group]
@@ -274,7 +269,7 @@ class MemberEpochsCheck(HistoryCheck):
     def went_back(
         self, fact: MemberEpochFact, before: int, *evidence: tuple[Witness, str], doubts: tuple[str, ...] = ()
     ) -> None:
-        """Suspect a generation or epoch that is lower than `before`."""
+        """Report a generation or epoch that is lower than `before`."""
         word = "generation" if fact.requested is None else "member epoch"
         says = f"{fact.witness.api} succeeded for member {fact.member} with {word} {fact.epoch} after {before}"
         self.report("generation-goes-back", f"group {fact.group}", says, *evidence, doubts=doubts, logs=(OFFSETS_LOG,))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
+from .candidate import Candidate, Candidates, Comparisons, ExpiringProducer, is_expired
 from .cluster import KnownServers, KnownTopics
 from .facts import (
     BatchFact,
@@ -24,7 +25,6 @@ from .finding import Evidence, FindingLevel
 from .lru_map import Kept, RecentMap, SharedRoom
 from .options import VerifyTerms
 from .partition import PartitionHistories, TransactionMarkers
-from .suspicion import Comparisons, ExpiringProducer, Suspicion, Suspicions, is_expired
 
 SHARE = 4
 """Part of the memory, one of so many, that is for what checks remember beside the histories of partitions."""
@@ -45,10 +45,10 @@ class CheckState:
         self.terms = terms
         self.room = SharedRoom(memory // SHARE)
         self.topics = KnownTopics(terms, self.room)
-        self.suspicions = Suspicions(terms, self.topics, servers)
+        self.candidates = Candidates(terms, self.topics, servers)
         self.partitions = PartitionHistories(memory)
         self.markers = TransactionMarkers(self.partitions, self.room)
-        self.compared = Comparisons(self.suspicions)
+        self.compared = Comparisons(self.candidates)
         self.counts: Counter[str] = Counter()
         self.forgot: Counter[str] = Counter()
         self.leaders: RecentMap[tuple[PartitionPlace, int, int], list[int]] = RecentMap(
@@ -60,7 +60,7 @@ class CheckState:
         """By producer id, the first epoch that InitProducerId gave during the record. Its batches were sent later."""
         self.expiring: RecentMap[int, ExpiringProducer] = RecentMap(
             MOST_PRODUCERS, ExpiringProducer, ExpiringProducer.expire, room=self.room,
-            weigh=lambda producer: 500 + 1000 * len(producer.suspicions),
+            weigh=lambda producer: 500 + 1000 * len(producer.candidates),
         )  # fmt: skip
         self.recast = self.unread_markers = 0
         self.latest = 0.0
@@ -106,7 +106,7 @@ class HistoryCheck:
         any_age: bool = False,
     ) -> None:  # fmt: skip
         """Note a comparison of these exchanges, if they could have shown a violation. `doubts`, `any_age`: of its
-        suspicion."""
+        candidate."""
         self.state.compared.add(check, witnesses, place, doubts, any_age)
 
     def recent(
@@ -121,27 +121,27 @@ class HistoryCheck:
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
         raise NotImplementedError
 
-    def pending(self) -> Iterable[Suspicion]:
-        """Return what would be a suspicion if the record ended now."""
+    def pending(self) -> Iterable[Candidate]:
+        """Return what would be a candidate if the record ended now."""
         return ()
 
     def report(
         self, check: str, about: str, says: str, *shown: tuple[Witness, str], level: FindingLevel = "proved",
         doubts: tuple[str, ...] = (), place: PartitionPlace | None = None, **more: Any,
-    ) -> Suspicion:  # fmt: skip
-        """Add and return a suspicion. `shown`: exchanges with the text about each; `more`: of the Suspicion."""
+    ) -> Candidate:  # fmt: skip
+        """Add and return a candidate. `shown`: exchanges with the text about each; `more`: of the Candidate."""
         evidence = [Evidence(witness, text) for witness, text in shown]
-        return self.suspect(Suspicion(check, level, about, says, evidence, doubts, place, **more))
+        return self.suspect(Candidate(check, level, about, says, evidence, doubts, place, **more))
 
-    def suspect(self, suspicion: Suspicion) -> Suspicion:
-        """Keep a suspicion, and return it."""
-        self.state.suspicions.add(suspicion)
-        return suspicion
+    def suspect(self, candidate: Candidate) -> Candidate:
+        """Keep a candidate, and return it."""
+        self.state.candidates.add(candidate)
+        return candidate
 
     def violation(
         self, check: str, place: PartitionPlace, says: str, doubts: Iterable[str], *shown: tuple[Witness, str],
         **more: Any,
-    ) -> Suspicion:  # fmt: skip
+    ) -> Candidate:  # fmt: skip
         return self.report(check, str(place), says, *shown, doubts=tuple(doubts), place=place, **more)
 
 

@@ -44,6 +44,8 @@ from .facts import (
 )
 from .read_exchange import ReadExchange, codes
 
+# Errors of a Produce that brokers return before they append, so that nothing was stored. NOT_LEADER_OR_FOLLOWER,
+# UNKNOWN_TOPIC_OR_PARTITION and UNKNOWN_TOPIC_ID are also returned for appended batches that wait for replicas.
 REFUSED = codes(
     "CORRUPT_MESSAGE", "MESSAGE_TOO_LARGE", "INVALID_TOPIC_EXCEPTION", "RECORD_LIST_TOO_LARGE", "NOT_ENOUGH_REPLICAS",
     "INVALID_REQUIRED_ACKS", "TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED",
@@ -52,18 +54,14 @@ REFUSED = codes(
     "INVALID_TIMESTAMP", "POLICY_VIOLATION", "INVALID_TXN_STATE", "INVALID_PRODUCER_ID_MAPPING",
     "UNSUPPORTED_COMPRESSION_TYPE", "TRANSACTION_ABORTABLE", "UNSUPPORTED_VERSION",
 )  # fmt: skip
-"""Errors of a Produce that brokers return before they append, so that nothing was stored. NOT_LEADER_OR_FOLLOWER,
-UNKNOWN_TOPIC_OR_PARTITION and UNKNOWN_TOPIC_ID are also returned for appended batches that wait for replicas."""
 FENCED_WRITES = codes("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
 (OUT_OF_RANGE,) = codes("OFFSET_OUT_OF_RANGE")
-LATEST, EARLIEST = -1, -2
-"""Times in ListOffsets that request a bound of the log."""
-CONSUMER = -1
-"""Replica id of who reads no more than what is committed."""
+LATEST, EARLIEST = -1, -2  # ListOffsets timestamps of log bounds
+CONSUMER = -1  # replica id of consumers
 
 
 def write_facts(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield a write for each partition of a Produce."""
+    """Yield a WriteFact for each partition of a Produce."""
     witness, acks = exchange.witness, exchange.request["acks"]
     answers = {place: part.fields for part, place in exchange.answered()}
     for part, place in exchange.asked():
@@ -85,14 +83,14 @@ def write_facts(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def write_result(error: int | None) -> Result:
-    """Return what an error of a Produce says of its write; None: there is no answer."""
+    """Result of a write by its error code; None: no response."""
     if error == 0:
         return "ok"
     return "failed" if error in REFUSED else "open"
 
 
 def placed(batches: list[BatchFact], base: int) -> list[BatchFact]:
-    """Return batches of a request with the offsets that they got when the first one got `base`."""
+    """Return batches of a request with the offsets that follow from the base offset."""
     found = []
     for one in batches:
         found.append(replace(one, base=base))
@@ -101,7 +99,7 @@ def placed(batches: list[BatchFact], base: int) -> list[BatchFact]:
 
 
 def batches_of(exchange: ReadExchange, records: RecordHeaders | None) -> list[BatchFact]:
-    """Return the batches of a records field; those whose numbers make no sense are left out and counted."""
+    """Return the batches of a records field. Malformed ones are counted as damaged."""
     found = []
     for entry in () if records is None else records.entries:
         batch = batch_fact(entry)
@@ -115,7 +113,7 @@ def batches_of(exchange: ReadExchange, records: RecordHeaders | None) -> list[Ba
 
 
 def batch_fact(entry: Batch | LegacyEntry) -> BatchFact | None:
-    """Return a batch by its header; None if its numbers make no sense."""
+    """Return the fact of a batch header; None if it is malformed."""
     if isinstance(entry, LegacyEntry):
         if not 0 <= entry.offset <= LAST_OFFSET:
             return None
@@ -133,7 +131,7 @@ def batch_fact(entry: Batch | LegacyEntry) -> BatchFact | None:
 
 
 def contents(batch: Batch) -> dict[str, Any]:
-    """Return what only the records of a batch tell; nothing of one that cannot be read, or was not kept."""
+    """Return the fields that need the records of a batch; empty if they are unreadable or were not kept."""
     content, ascending, last = 0, True, -1
     try:
         for record in decode(batch):
@@ -146,7 +144,7 @@ def contents(batch: Batch) -> dict[str, Any]:
 
 
 def marker_of(batch: Batch) -> Marker:
-    """Return what a control batch says of its transaction; "other" where that cannot be read."""
+    """Marker of a control batch; "other" if it is unreadable."""
     if len(batch.raw) <= BATCH.size:
         return "other"
     try:
@@ -157,7 +155,7 @@ def marker_of(batch: Batch) -> Marker:
 
 
 def read_facts(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield a read for each partition in the response of a Fetch, with where it was asked from."""
+    """Yield a ReadFact for each partition of a Fetch response, with its requested position."""
     witness, request, response = exchange.witness, exchange.request, exchange.response
     if is_of_replica(request):
         return
@@ -209,7 +207,7 @@ def read_facts(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def shared_reads(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield a read for each partition in the response of a ShareFetch: it tells batches, and no offsets of the log."""
+    """Yield a ReadFact for each partition in a ShareFetch response, which has batches and no log offsets."""
     if exchange.response is None or exchange.response.get("error_code"):
         return
     for part, place in exchange.answered():
@@ -224,7 +222,7 @@ def shared_reads(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def is_of_replica(request: dict[str, Any]) -> bool:
-    """Return True if a Fetch comes from a broker, or reads as one: answers bring what may be truncated yet."""
+    """True if a Fetch has a broker's replica id. Its response may contain records that are truncated later."""
     state = request.get("replica_state")
     replica: int = request.get("replica_id", CONSUMER) if state is None else state["replica_id"]
     return replica != CONSUMER
@@ -233,7 +231,7 @@ def is_of_replica(request: dict[str, Any]) -> bool:
 def leader_epoch(
     part: Partition, place: PartitionPlace, fields: dict[str, object], witness: Witness
 ) -> Iterator[LeaderEpochFact]:
-    """Yield the leader epoch that a partition of a Produce or Fetch response tells, if it does."""
+    """Yield the leader epoch of a partition in a Produce or Fetch response, if it has one."""
     leader = fields.get("current_leader")
     epoch = leader.get("leader_epoch", -1) if isinstance(leader, dict) else -1
     if epoch >= 0:
@@ -241,7 +239,7 @@ def leader_epoch(
 
 
 def id_text(topic_id: object) -> str:
-    """Return a topic's id as text, empty for none."""
+    """Topic id as text, empty for none."""
     return "" if topic_id is None or topic_id == ZERO_UUID else str(topic_id)
 
 
@@ -259,7 +257,7 @@ def told_offsets(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def bound_at(time: int, *, stable: bool) -> LogBound | None:
-    """Return the bound that a time in ListOffsets requests. `stable`: of the isolation level read_committed."""
+    """Bound that a ListOffsets timestamp requests. `stable`: the isolation level is read_committed."""
     if time == LATEST:
         return "stable" if stable else "end"
     return "start" if time == EARLIEST else None
@@ -283,7 +281,7 @@ GONE = codes("NONE", "REQUEST_TIMED_OUT", "UNKNOWN_SERVER_ERROR")
 
 
 def told_topics(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield what a Metadata response tells of topics and their leaders."""
+    """Yield topic ids and leaders in a Metadata response."""
     for topic, parts in exchange.answered_topics():
         name, topic_id = exchange.topic(topic.name), id_text(topic.topic_id)
         if not name or topic.fields["error_code"]:
@@ -297,7 +295,7 @@ def told_topics(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def created_topics(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield the topics that CreateTopics has made, with their ids and configs."""
+    """Yield created topics with their ids and configs."""
     if exchange.request.get("validate_only"):
         return
     asked = {one["name"]: one for one in exchange.request["topics"] or ()}
@@ -313,7 +311,7 @@ def created_topics(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def deleted_topics(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield the topics that DeleteTopics has deleted, or may have."""
+    """Yield topics that DeleteTopics deleted, or may have."""
     request, response = exchange.request, exchange.response
     asked = [(one["name"], one["topic_id"]) for one in request.get("topics") or ()]
     asked += [(name, None) for name in request.get("topic_names") or ()]
@@ -328,7 +326,7 @@ def deleted_topics(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def named(exchange: ReadExchange, name: str | None, topic_id: UUID | None) -> str | None:
-    """Return the name of a topic that a message names, or gives the id of; None if nobody knows."""
+    """Topic name of a name or id in a message; None if unknown."""
     if name:
         return exchange.topic(name)
     return None if topic_id is None else exchange.name_of(topic_id)
@@ -343,10 +341,8 @@ def told_configs(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def altered_configs(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield the topics that AlterConfigs or IncrementalAlterConfigs give configs under which records may be lost.
-
-    A value that is deleted or overwritten may be any. AlterConfigs deletes the configs that it does not list.
-    """
+    """Yield topics whose new configs permit the loss of records. A deleted or redacted value may be any. AlterConfigs
+    deletes the configs that it does not list."""
     for resource in exchange.request["resources"] or ():
         configs = resource["configs"] or ()
         if resource["resource_type"] == BROKER_RESOURCE and any(one["name"] in BROKER_DEFAULTS for one in configs):
@@ -365,7 +361,7 @@ def altered_configs(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def elected_leaders(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield the topics of an unclean leader election that an operator requested, whatever their configs are."""
+    """Yield the topics of a requested unclean leader election."""
     if exchange.request.get("election_type") != UNCLEAN_ELECTION:
         return
     topics = exchange.request["topic_partitions"]
@@ -376,18 +372,18 @@ def elected_leaders(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def compacted_by(configs: Any) -> bool | None:
-    """Return whether these configs compact a topic; None if they have no policy, or its value is overwritten."""
+    """True if these configs compact a topic; None if they lack the policy, or it is redacted."""
     value = value_of(configs, POLICY)
     return None if value is None else COMPACT in value
 
 
 def unclean_by(configs: Any) -> bool | None:
-    """Return whether these configs permit unclean leader elections; None as for `compacted_by`."""
+    """True if these configs permit unclean leader elections; None as for `compacted_by`."""
     value = value_of(configs, UNCLEAN)
     return None if value is None else value.lower() != OFF
 
 
 def value_of(configs: Any, name: str) -> str | None:
-    """Return the value of the config of this name; None if it is missing or overwritten."""
+    """Value of a config; None if it is missing or redacted."""
     values = (one.get("value") for one in configs or () if one["name"] == name)
     return next((one for one in values if isinstance(one, str) and one.strip(OVERWRITTEN)), None)

@@ -14,8 +14,7 @@ from .lru_map import RecentMap, SharedRoom
 
 OffsetValue = TypeVar("OffsetValue")
 CHUNK = 2048
-MOST_RANGES = 10_000
-"""Stretches of a partition that are remembered apart; a record without gaps has one."""
+MOST_RANGES = 10_000  # ranges of a partition; a record without gaps has one
 
 
 class OffsetIndex(Generic[OffsetValue]):
@@ -32,7 +31,6 @@ class OffsetIndex(Generic[OffsetValue]):
         return len(self.values)
 
     def get(self, offset: int) -> OffsetValue | None:
-        """Return the value at exactly this offset, None if there is none."""
         return self.values.get(offset)
 
     def put(self, offset: int, value: OffsetValue) -> None:
@@ -53,7 +51,7 @@ class OffsetIndex(Generic[OffsetValue]):
             self.firsts[at : at + 1] = [chunk[0], chunk[CHUNK]]
 
     def below(self, offset: int) -> OffsetValue | None:
-        """Return the value at the highest offset that is less than this one; None if there is none."""
+        """Value at the highest lower offset, None if none."""
         at = bisect_left(self.firsts, offset) - 1
         if at < 0:
             return None
@@ -61,14 +59,14 @@ class OffsetIndex(Generic[OffsetValue]):
         return self.values[chunk[bisect_left(chunk, offset) - 1]]
 
     def down_from(self, offset: int) -> Iterator[OffsetValue]:
-        """Yield the values at the offsets that are less than this one, in descending order."""
+        """Yield the values at lower offsets in descending order."""
         for at in range(bisect_left(self.firsts, offset) - 1, -1, -1):
             chunk = self.chunks[at]
             for lower in reversed(chunk[: bisect_left(chunk, offset)]):
                 yield self.values[lower]
 
     def between(self, first: int, last: int) -> Iterator[OffsetValue]:
-        """Yield the values at the offsets from `first` to `last`, both included, in ascending order."""
+        """Yield the values at `first` to `last` (inclusive) in ascending order."""
         for at in range(max(bisect_right(self.firsts, first) - 1, 0), len(self.chunks)):
             chunk = self.chunks[at]
             if chunk[0] > last:
@@ -77,7 +75,7 @@ class OffsetIndex(Generic[OffsetValue]):
                 yield self.values[offset]
 
     def take_lowest(self, count: int) -> list[OffsetValue]:
-        """Remove the values at the lowest offsets, about `count` of them, and return them."""
+        """Remove and return about `count` values at the lowest offsets."""
         removed: list[OffsetValue] = []
         while self.chunks and len(removed) < count:
             removed += (self.values.pop(offset) for offset in self.chunks.pop(0))
@@ -86,7 +84,7 @@ class OffsetIndex(Generic[OffsetValue]):
 
 
 class KnownOffsets:
-    """Set of offsets as stretches. `dropped`: stretches that were forgotten, the lowest first."""
+    """Set of offsets as ranges. `dropped`: evicted ranges; the lowest are evicted first."""
 
     __slots__ = ("dropped", "firsts", "lasts")
 
@@ -96,7 +94,7 @@ class KnownOffsets:
         self.dropped = 0
 
     def add(self, first: int, last: int) -> None:
-        """Add the offsets from `first` to `last`, both included."""
+        """Add `first` to `last`, inclusive."""
         if last < first:
             return
         begin = bisect_left(self.lasts, first - 1)
@@ -112,41 +110,34 @@ class KnownOffsets:
         return len(self.firsts)
 
     def drop(self, count: int) -> None:
-        """Forget so many stretches, the lowest."""
+        """Evict the lowest `count` ranges."""
         del self.firsts[:count], self.lasts[:count]
         self.dropped += count
 
     def holds(self, first: int, last: int) -> bool:
-        """Return True if all offsets from `first` to `last` are in the set."""
+        """True if all offsets from `first` to `last` are in the set."""
         at = bisect_right(self.firsts, first) - 1
         return at >= 0 and self.lasts[at] >= last
 
 
-ENTRY_SIZE = 800
-"""Bytes that a batch takes with its identity, and with its share of the exchanges that brought it."""
+ENTRY_SIZE = 800  # bytes of a batch with its identity and its share of the exchanges
 PARTITION_SIZE = 20_000
-SMALL = 64
-"""Entries up to which the history of a partition is forgotten as a whole."""
-MOST_SENDS = 16
-"""Writes of one batch that are remembered; of more, it is only counted how many were acknowledged."""
+SMALL = 64  # maximum size of a history that is evicted as a whole
+MOST_SENDS = 16  # stored writes of one batch; later ones are counted only
 MOST_PLACES_OF_BATCH = 16
-STRETCHES = 8
-"""Known stretches of offsets that take as much room as a batch."""
-LOOSE = 20_000
-"""Identities of a partition that are remembered beyond the batches whose offsets are known."""
+STRETCHES = 8  # ranges of known offsets that take as much memory as a batch
+LOOSE = 20_000  # batch identities of a partition without a known offset
 
+# Identity with the highest timestamp, since some of a million checksums are equal by chance.
 StoredIdentity = tuple[BatchIdentity, int]
-"""Identity of a batch, with its highest timestamp: among a million checksums some are equal by chance."""
-SequenceKey = tuple[int, int, int]
-"""Producer id, epoch and first sequence of a batch."""
+SequenceKey = tuple[int, int, int]  # producer id, epoch and first sequence of a batch
 
 
 @dataclass(slots=True)
 class KnownBatch:
-    """Batch whose offset is known, as it is stored if that was read. `written`: the first write of it that was
-    acknowledged, with its `acks`; `read`: the first Fetch that brought it. `sent`: the form in which it was written, if
-    it is stored in another. `stamped`: the broker put its own time into it. `conflicts`: other batches that were found
-    in its place."""
+    """Batch with a known offset, in its stored form if it was read. `written`: its first acknowledged write, with its
+    `acks`. `read`: the first Fetch that returned it. `sent`: its form in the write, if the stored one differs.
+    `stamped`: the broker wrote its own time into it. `conflicts`: number of other batches found at its offsets."""
 
     batch: BatchFact
     written: Witness | None = None
@@ -169,7 +160,6 @@ class BatchCopies:
     reads: tuple[Witness, ...] = ()
 
     def send(self, witness: Witness, ok: bool) -> None:
-        """Note a write of the batch, and whether it was acknowledged."""
         if ok:
             self.acknowledged += 1
         else:
@@ -178,7 +168,7 @@ class BatchCopies:
             self.sends += (witness,)
 
     def add_offset(self, offset: int) -> bool:
-        """Note where the batch is; return True if that is a second place."""
+        """Add an offset of the batch; return True if it is not the first."""
         if offset in self.offsets or len(self.offsets) >= MOST_PLACES_OF_BATCH:
             return False
         self.offsets += (offset,)
@@ -229,7 +219,7 @@ class PartitionHistory:
         return len(self.batches) + len(self.copies) + len(self.sequences) + stretches
 
     def evict(self) -> int:
-        """Forget the lower half of its batches; return how many entries that were."""
+        """Evict the lower half of the batches; return the number of evicted entries."""
         before = self.size
         for known in self.batches.take_lowest(max(len(self.batches) // 2, 1)):
             batch = known.batch
@@ -250,10 +240,8 @@ class PartitionHistory:
 
 
 class PartitionHistories:
-    """Histories of all partitions of a record, within so many bytes. `evicted`: entries that were forgotten.
-
-    `eras`: how often a topic was made anew, which begins the histories of its partitions again.
-    """
+    """Histories of all partitions within `memory` bytes. `evicted`: number of evicted entries. `eras`: number of
+    re-creations of a topic, each of which starts new histories of its partitions."""
 
     def __init__(self, memory: int) -> None:
         self.limit(memory)
@@ -265,7 +253,7 @@ class PartitionHistories:
         self.evicted = 0
 
     def limit(self, memory: int) -> None:
-        """Remember as much as fits into so many bytes, from the next batch on."""
+        """Set the memory in bytes, from the next batch on."""
         self.most = max(memory // ENTRY_SIZE, 1000)
 
     def __getitem__(self, place: PartitionPlace) -> PartitionHistory:
@@ -277,7 +265,7 @@ class PartitionHistories:
         return history
 
     def era(self, topic: str) -> int:
-        """Return how often the topic has been made anew, as far as the record tells."""
+        """Number of re-creations of a topic in the record."""
         entry = self.eras.get(topic)
         return 0 if entry is None else entry[0]
 
@@ -285,7 +273,8 @@ class PartitionHistories:
         self.eras[topic][0] += 1
 
     def grow(self, history: PartitionHistory, before: int) -> None:
-        """Count what a history has grown by since its size was `before`, and forget the oldest if there is no room."""
+        """Account for the growth of a history since its size was `before`, and evict the oldest entries beyond the
+        limit."""
         self.used += history.size - before
         if len(history.copies) > len(history.batches) + LOOSE:
             history.copies.popitem(last=False)
@@ -312,12 +301,11 @@ class PartitionHistories:
 
 
 MOST_PRODUCERS = 20_000
-MOST_MARKERS = 1000
-"""Markers of one producer in a partition that are remembered; the lowest go first."""
+MOST_MARKERS = 1000  # markers of one producer in a partition; the lowest are evicted first
 
 
 class SeenMarker(NamedTuple):
-    """Marker of a transaction at an offset, with the epoch that stands in its batch."""
+    """Transaction marker at an offset, with the epoch of its batch."""
 
     offset: int
     end: TransactionEnd
@@ -327,7 +315,7 @@ class SeenMarker(NamedTuple):
 
 @dataclass(slots=True)
 class ProducerMarkers:
-    """Markers of one producer id in one partition, by offset. `lowest`: those up to it may have been forgotten."""
+    """Markers of one producer id in one partition, by offset. Markers up to `lowest` may have been evicted."""
 
     place: PartitionPlace | None = None
     markers: list[SeenMarker] = field(default_factory=list)
@@ -335,9 +323,8 @@ class ProducerMarkers:
 
 
 class TransactionMarkers:
-    """Markers of all producers in all partitions. A marker is *the next* of a batch's producer only if all that is
-    between them is known, and no marker among it was forgotten: another one may be there. `floors`: by partition, the
-    highest offset of those that were forgotten with their producers."""
+    """Markers of all producers in all partitions. `floors`: by partition, the highest offset of markers that were
+    evicted with their producer."""
 
     def __init__(self, partitions: PartitionHistories, room: SharedRoom) -> None:
         self.partitions, self.forgotten = partitions, 0
@@ -364,7 +351,7 @@ class TransactionMarkers:
         self.floors[known.place] = max(self.floors.get(known.place, -1), offset)
 
     def add(self, place: PartitionPlace, producer_id: int, marker: SeenMarker) -> bool:
-        """Take in a marker; return True if it is a new one."""
+        """Add a marker; return True if it is new."""
         known = self.of(place, producer_id)
         at = bisect_right(known.markers, marker.offset, key=attrgetter("offset"))
         if marker.offset <= known.lowest or (at and known.markers[at - 1].offset == marker.offset):
@@ -377,7 +364,8 @@ class TransactionMarkers:
         return True
 
     def next(self, place: PartitionPlace, producer_id: int, offset: int) -> SeenMarker | None:
-        """Return the next marker of a producer behind an offset; None as long as it is not certain which that is."""
+        """Next marker of a producer after an offset. None unless all batches between them are known and none of the
+        markers was evicted, since another marker may be there."""
         known = self.of(place, producer_id)
         if offset <= known.lowest:
             return None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
+from .candidate import Candidate
 from .facts import (
     LAST_OFFSET,
     AskedFact,
@@ -29,13 +30,12 @@ from .finding import BatchInQuestion, Evidence, number_of
 from .history_check import CheckState, FactHandler, HistoryCheck
 from .lru_map import RecentMap
 from .partition import SeenMarker
-from .suspicion import Suspicion
 
 MOST_WAITING = 1000  # offsets of a producer in a partition that wait for their marker
 
 
 class AnswersCheck(HistoryCheck):
-    """Check of answers by themselves: their offsets ascend, and their batches have all their records."""
+    """Checks of single responses: offsets ascend, and batches have all their records."""
 
     names = ("read-disorder", "thinned-batch")
 
@@ -43,7 +43,6 @@ class AnswersCheck(HistoryCheck):
         return {ReadFact: self.read}
 
     def read(self, read: ReadFact) -> None:
-        """Check the offsets and the record counts of the batches in a response."""
         end = -1
         for batch in read.batches:
             if not batch.comparable:
@@ -72,8 +71,8 @@ class AnswersCheck(HistoryCheck):
 
 
 class WaitingOffset(NamedTuple):
-    """Offset of a transaction in a response, until the marker that follows it is read. `base`: the first offset of the
-    batch. `listed`: the response lists the transaction as aborted; False: it delivers the batch."""
+    """Offset of a transaction in a response, until the marker after it is read. `base`: base offset of its batch.
+    `listed`: True if the response lists the transaction as aborted, False if it delivers the batch."""
 
     offset: int
     base: int
@@ -82,7 +81,7 @@ class WaitingOffset(NamedTuple):
 
 
 class CommittedReadsCheck(HistoryCheck):
-    """Check of read_committed responses. It also adds the markers in responses to those that other checks use."""
+    """Checks of read_committed responses. Also adds all markers in responses to the shared ones."""
 
     names = ("aborted-read", "hidden-transaction", "read-beyond-stable")
 
@@ -136,7 +135,8 @@ class CommittedReadsCheck(HistoryCheck):
                 yield waiting, producer_id
 
     def ended(self, place: PartitionPlace, producer_id: int, waiting: WaitingOffset, *, again: bool = False) -> None:
-        """Compare an offset of a transaction with the next marker, if that is known, or keep it unless `again`."""
+        """Compare an offset of a transaction with the next marker. If that is unknown, keep the offset unless
+        `again`."""
         marker = self.markers.next(place, producer_id, waiting.offset)
         if marker is not None:
             self.decided(place, producer_id, waiting, marker)
@@ -150,8 +150,8 @@ class CommittedReadsCheck(HistoryCheck):
         self, place: PartitionPlace, producer_id: int, waiting: WaitingOffset, marker: SeenMarker, *,
         whole: bool = False,
     ) -> None:  # fmt: skip
-        """Suspect a response that delivers an aborted transaction, or lists a committed one as aborted. `whole`: the
-        response itself has all from the transaction's first offset to the marker."""
+        """Report a response that delivers an aborted transaction, or lists a committed one as aborted. `whole`: the
+        response contains everything from the transaction's first offset to the marker."""
         check = "hidden-transaction" if waiting.listed else "aborted-read"
         doubts = () if whole else ("anew", "unclean")  # a broker reads one response from one log
         self.compared(check, waiting.witness, marker.witness, place=place, doubts=doubts)
@@ -171,14 +171,12 @@ class CommittedReadsCheck(HistoryCheck):
         if marker.witness is not waiting.witness:
             evidence.append(Evidence(marker.witness, f"{marker.end} marker at {marker.offset}"))
         batch = None if waiting.listed else BatchInQuestion(place, [(waiting.witness.number, at)])
-        self.suspect(Suspicion(check, "proved", str(place), says, evidence, doubts, place, batch=batch))
+        self.suspect(Candidate(check, "proved", str(place), says, evidence, doubts, place, batch=batch))
 
     def stable(self, read: ReadFact) -> None:
-        """Keep a suspicion if a response has data that its last stable offset excludes.
-
-        A broker reads the offset before the data. A later response with the same offset proves nothing: the offset of a
-        broker goes back when it becomes a follower and leads again.
-        """
+        """Report a batch at or above the last stable offset of its response. A broker reads that offset before the
+        data. A later response with the same offset proves nothing, since a broker that becomes a follower and leads
+        again may report a lower one."""
         if read.last_stable < 0 or not read.committed_only or not read.batches:
             return
         self.compared("read-beyond-stable", read.witness, place=read.place, doubts=("anew",))
@@ -191,7 +189,7 @@ class CommittedReadsCheck(HistoryCheck):
 
 
 def delivered(read: ReadFact) -> Iterator[BatchFact]:
-    """Yield the batches of transactions that a client takes for committed, as Java's consumer decides."""
+    """Yield the transactional batches that a client considers committed, by the algorithm of Java's consumer."""
     aborted = sorted(read.aborted, key=itemgetter(1))
     producers: set[int] = set()
     at_entry = 0
@@ -209,14 +207,13 @@ def delivered(read: ReadFact) -> Iterator[BatchFact]:
 
 
 MOST_CLIENTS = 20_000
-MOST_POSITIONS = 1000
-"""Partitions of one client whose next offset is remembered."""
+MOST_POSITIONS = 1000  # partitions of one client
 
 
 @dataclass(slots=True)
 class ConsumerPositions:
-    """Next offsets of one client's partitions. `given`: by connection and partition, as the answer there left it, with
-    that answer; `furthest`: of any connection."""
+    """Next offsets of one client's partitions. `given`: by connection and partition, the offset after the last
+    response, with that response. `furthest`: of any connection."""
 
     given: RecentMap[tuple[ConnectionKey, PartitionPlace], list[tuple[int, Witness]]] = field(
         default_factory=lambda: RecentMap(MOST_POSITIONS, list[tuple[int, Witness]])
@@ -227,7 +224,7 @@ class ConsumerPositions:
 
 
 class PositionsCheck(HistoryCheck):
-    """Check that a consumer asks for what follows on what it was given."""
+    """Check that a consumer requests the offset after the last one that it received."""
 
     names = ("skipped-input",)
 
@@ -244,7 +241,7 @@ class PositionsCheck(HistoryCheck):
     def moved(
         self, fact: CommitToldFact | OffsetToldFact | JoinFact | AssignmentFact | OwnershipFact | MemberFact
     ) -> None:
-        """Forget where a client is: it was given other partitions or offsets, or may be."""
+        """Forget the positions of a client that may have received other partitions or offsets."""
         if isinstance(fact, MemberFact) and not fact.left:
             return
         if isinstance(fact, OwnershipFact) and fact.given is None and not fact.gone:
@@ -263,7 +260,7 @@ class PositionsCheck(HistoryCheck):
         furthest[0] = max(furthest[0], following)
 
     def asked(self, asked: AskedFact) -> None:
-        """Keep a suspicion if a client asks for more than follows on what it was given."""
+        """Report a request for a higher offset than the one after the last response."""
         client = self.clients.get(asked.witness.client_key)
         if client is None:
             return

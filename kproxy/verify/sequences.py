@@ -9,6 +9,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
+from .candidate import SHORTEST_EXPIRY, Candidate
 from .facts import (
     ALL_REPLICAS,
     LAST_OFFSET,
@@ -25,22 +26,19 @@ from .finding import BatchInQuestion, Evidence
 from .history_check import CheckState, FactHandler, HistoryCheck
 from .lru_map import RecentMap
 from .partition import PartitionHistory, SequencePlace, SequenceRange
-from .suspicion import SHORTEST_EXPIRY, Suspicion
 
 SEQUENCES = 1 << 31  # sequences wrap around to 0
 HALF_RANGE = SEQUENCES // 2
 MOST_PRODUCERS = 100_000
 MOST_GAPS = 8  # sequence gaps of one producer in a partition
-MOST_BESIDE = 8
-"""Batches at each side of one that are looked at for its producer's."""
+MOST_BESIDE = 8  # batches on each side of one that are searched for its producer
 NOT_TOLD = -1
 MOST_CONNECTIONS = 20_000
-MOST_WRITES = 64
-"""Writes of a connection to a partition that a later one is compared with."""
+MOST_WRITES = 64  # writes of a connection to one partition
 
 
 class SequencesCheck(HistoryCheck):
-    """Check that sequences of a producer id and epoch are in one place each, and ascend with the offsets."""
+    """Check that each sequence of a producer epoch has one offset, and that sequences ascend with offsets."""
 
     names = ("duplicate-sequence", "order")
 
@@ -48,7 +46,6 @@ class SequencesCheck(HistoryCheck):
         return {WriteFact: self.written, ReadFact: self.read}
 
     def written(self, write: WriteFact) -> None:
-        """Look at the sequences of a write whose offset is known."""
         if write.base is not None:
             self.batches(write, loose=write.acks != ALL_REPLICAS)
 
@@ -69,7 +66,7 @@ class SequencesCheck(HistoryCheck):
     def twice(
         self, history: PartitionHistory, place: PartitionPlace, identity: BatchIdentity, mine: SequencePlace
     ) -> bool:
-        """Keep a suspicion if a batch's sequence is known at another offset; return True if it was not known at all."""
+        """Report a sequence at a second offset; return True if it was unknown."""
         key = identity.producer_id, identity.epoch, identity.sequence
         known = history.sequences.get(key)
         if known is None or (known.offset == mine.offset and known.loose):
@@ -84,15 +81,15 @@ class SequencesCheck(HistoryCheck):
                 f"offsets {lower.offset} and {higher.offset}")  # fmt: skip
         shown = [(one.witness, f"at {one.offset}") for one in (known, mine)]
         question = BatchInQuestion(place, [(one.witness.number, one.offset) for one in (known, mine)])
-        suspicion = self.violation("duplicate-sequence", place, says, doubts, *shown, batch=question)
-        self.state.expiring[identity.producer_id].doubt(suspicion)
+        candidate = self.violation("duplicate-sequence", place, says, doubts, *shown, batch=question)
+        self.state.expiring[identity.producer_id].doubt(candidate)
         return False
 
     def ascends(
         self, history: PartitionHistory, place: PartitionPlace, identity: BatchIdentity, mine: SequencePlace, new: bool
     ) -> None:
-        """Compare a batch with the first and the last one of its producer id and epoch; one between them, that is new,
-        with those beside it."""
+        """Compare a batch with the first and last one of its producer epoch. A new one between them is compared with
+        its neighbours."""
         ranges = history.producers[identity.producer_id, identity.epoch]
         if not ranges:
             ranges.append(SequenceRange(mine, mine))
@@ -114,7 +111,7 @@ class SequencesCheck(HistoryCheck):
     def compare(
         self, place: PartitionPlace, identity: BatchIdentity, lower: SequencePlace, higher: SequencePlace
     ) -> None:
-        """Keep a suspicion if the sequence at the higher offset is the lower one."""
+        """Report a lower sequence at a higher offset."""
         doubts = doubts_about(lower, higher)
         for check in self.names:
             self.compared(check, lower.witness, higher.witness, place=place, doubts=doubts)
@@ -124,12 +121,12 @@ class SequencesCheck(HistoryCheck):
         says = (f"producer {identity.producer_id}, epoch {identity.epoch}: sequence {lower.sequence} is at offset "
                 f"{lower.offset}, and sequence {higher.sequence} after it, at {higher.offset}")  # fmt: skip
         shown = [(one.witness, f"sequence {one.sequence} at {one.offset}") for one in (lower, higher)]
-        suspicion = self.violation("order", place, says, doubts, *shown)
-        self.state.expiring[identity.producer_id].doubt(suspicion)
+        candidate = self.violation("order", place, says, doubts, *shown)
+        self.state.expiring[identity.producer_id].doubt(candidate)
 
 
 def beside(history: PartitionHistory, identity: BatchIdentity, offset: int, *, upwards: bool) -> SequencePlace | None:
-    """Return the sequence that the same producer id and epoch has next to an offset, if it is near."""
+    """Nearest sequence of the same producer epoch above or below an offset, within MOST_BESIDE batches."""
     batches = history.batches
     near = batches.between(offset + 1, LAST_OFFSET) if upwards else batches.down_from(offset)
     for known in islice(near, MOST_BESIDE):
@@ -142,11 +139,9 @@ def beside(history: PartitionHistory, identity: BatchIdentity, offset: int, *, u
 
 
 def doubts_about(lower: SequencePlace, higher: SequencePlace) -> tuple[str, ...]:
-    """Return the lawful causes that two sequences of a producer may have.
-
-    A broker drops the state of a producer some time after the timestamp of its last batch. Before Kafka 2.5 it did so
-    when the records were deleted. Neither has happened if the batches are recent and the log still begins before them.
-    """
+    """Lawful causes of two sequences of a producer. A broker drops the state of a producer some time after the
+    timestamp of its last batch. Before Kafka 2.5 it did so when the records were deleted. Neither has happened if the
+    batches are recent and the log still begins before them."""
     doubts = ["anew", "unclean"]
     ended = max(one.witness.ended or one.witness.began for one in (lower, higher))
     newest = min(lower.newest, higher.newest)
@@ -159,7 +154,7 @@ def doubts_about(lower: SequencePlace, higher: SequencePlace) -> tuple[str, ...]
 
 @dataclass(slots=True)
 class SequenceGap:
-    """Sequences of an epoch that no accepted batch has, with the writes of the batches before and after them."""
+    """Sequences of an epoch that no accepted batch has, with the writes before and after."""
 
     epoch: int
     first: int
@@ -170,8 +165,8 @@ class SequenceGap:
 
 @dataclass(slots=True)
 class AcceptedSequences:
-    """Accepted batches of one producer id in one partition. `next`: the sequence that follows, -1 for none; `offset`:
-    of the last batch, with its write."""
+    """Accepted batches of one producer id in one partition. `next`: expected sequence, -1 for none; `offset`: of the
+    last batch, with its write."""
 
     epoch: int = -1
     next: int = -1
@@ -180,7 +175,7 @@ class AcceptedSequences:
     gaps: list[SequenceGap] = field(default_factory=list)
 
     def fill(self, batch: BatchFact) -> None:
-        """Take the sequences of a batch out of the gaps. A gap around them keeps only its part below them."""
+        """Remove the sequences of a batch from the gaps. A gap around them keeps only its part below them."""
         for gap in self.gaps:
             at = (batch.identity.sequence - gap.first) % SEQUENCES
             if batch.identity.epoch == gap.epoch and 0 <= at < gap.count:
@@ -190,10 +185,8 @@ class AcceptedSequences:
 
 
 class SequenceGapsCheck(HistoryCheck):
-    """Check that the accepted batches of an idempotent producer have consecutive sequences.
-
-    A batch fills a gap at any time, even if its write has no result, or only a reader shows it.
-    """
+    """Check that the accepted batches of an idempotent producer have consecutive sequences. A batch fills a gap at any
+    time, even if its write has no result, or only a read contains it."""
 
     names = ("sequence-gap",)
 
@@ -207,7 +200,7 @@ class SequenceGapsCheck(HistoryCheck):
         return {WriteFact: self.batches, ReadFact: self.batches}
 
     def batches(self, fact: WriteFact | ReadFact) -> None:
-        """Take in the batches of a write that may be stored, or of a response."""
+        """Add the batches of a write that may be stored, or of a response."""
         era = self.partitions.era(fact.place.topic)
         if isinstance(fact, WriteFact) and fact.result == "failed":
             return
@@ -237,7 +230,7 @@ class SequenceGapsCheck(HistoryCheck):
         known.epoch, known.next = identity.epoch, (identity.sequence + identity.records) % SEQUENCES
         known.offset, known.witness = batch.base, witness
 
-    def pending(self) -> Iterator[Suspicion]:
+    def pending(self) -> Iterator[Candidate]:
         for (place, _, producer_id), known in self.accepted.entries.items():
             for gap in known.gaps:
                 following = (gap.first + gap.count) % SEQUENCES
@@ -245,19 +238,17 @@ class SequenceGapsCheck(HistoryCheck):
                         f"accepted batch has the {gap.count} sequences from {gap.first} on")  # fmt: skip
                 evidence = [Evidence(gap.before, "the last batch before"), Evidence(gap.after, f"sequence {following}")]
                 doubts = "restart", "unseen", "anew"
-                yield Suspicion("sequence-gap", "suspect", str(place), says, evidence, doubts, place)
+                yield Candidate("sequence-gap", "suspect", str(place), says, evidence, doubts, place)
 
 
 class PlacedWrite(NamedTuple):
-    """Write of a connection with the offset that it was given."""
-
     base: int
     acks: int
     witness: Witness
 
 
 class ConnectionOrderCheck(HistoryCheck):
-    """Check that what a connection wrote without a producer id is in the log in the order in which it was sent."""
+    """Check that writes of a connection without a producer id have ascending offsets."""
 
     names = ("order",)
 
@@ -271,7 +262,7 @@ class ConnectionOrderCheck(HistoryCheck):
         return {WriteFact: self.written}
 
     def written(self, write: WriteFact) -> None:
-        """Compare the offset of a write with those of earlier ones of its connection."""
+        """Compare the offset of a write with those of earlier writes on its connection."""
         if write.base is None or not write.batches or any(one.identity.producer_id >= 0 for one in write.batches):
             return
         key = write.witness.connection, write.place, self.partitions.era(write.place.topic)
@@ -287,7 +278,7 @@ class ConnectionOrderCheck(HistoryCheck):
                 del earlier[: MOST_WRITES // 2]
 
     def compare(self, place: PartitionPlace, before: PlacedWrite, write: PlacedWrite) -> None:
-        """Keep a suspicion if a write has a lower offset than one that was sent earlier."""
+        """Report a write with a lower offset than one that was sent earlier."""
         doubts = ["anew", "unclean"]
         if not before.witness.before(write.witness):
             doubts.append("inflight")

@@ -9,20 +9,18 @@ from itertools import islice
 
 from kproxy.wire.records.entry import CODEC, DELETE_HORIZON, LOG_APPEND_TIME
 
+from .candidate import Candidate
 from .facts import ALL_REPLICAS, BatchFact, Fact, PartitionPlace, ReadFact, Witness, WriteFact
 from .finding import BatchInQuestion, Evidence, number_of
 from .history_check import CheckState, FactHandler, HistoryCheck
 from .lru_map import RecentMap
 from .partition import BatchCopies, KnownBatch, PartitionHistory, StoredIdentity
-from .suspicion import Suspicion
 
-MOST_CONFLICTS = 4
-"""Other batches in the place of one that are told."""
+MOST_CONFLICTS = 4  # reported other batches in place of one
 MOST_DOUBLED = 10_000
-MOST_TOLD_SENDS = 4
-"""Writes of a batch that a finding names."""
+MOST_TOLD_SENDS = 4  # writes of a batch in a finding
+# Attributes that a broker may change when it stores or compacts a batch.
 IN_FORM = CODEC | LOG_APPEND_TIME | DELETE_HORIZON
-"""Attributes that a broker may change when it stores or cleans a batch."""
 MOST_PARTITIONS = 20_000
 MOST_SENT = 200_000  # batches of a partition that writes have sent
 MOST_REFUSED = 1000
@@ -31,7 +29,7 @@ INTERNAL = "__"  # prefix of topics that brokers write themselves
 
 
 class StoredBatchesCheck(HistoryCheck):
-    """Check of batches against what else is known at their offsets."""
+    """Checks of batches against others at their offsets, and of the number of copies."""
 
     names = ("inconsistent-offset", "offset-given-twice", "duplicate")
 
@@ -43,7 +41,7 @@ class StoredBatchesCheck(HistoryCheck):
         return {WriteFact: self.written, ReadFact: self.read}
 
     def written(self, write: WriteFact) -> None:
-        """Compare the batches of a write with what is known at the offsets that it was given."""
+        """Compare the batches of a write with known ones at their offsets."""
         if write.result == "failed":
             return
         history = self.partitions[write.place]
@@ -66,7 +64,7 @@ class StoredBatchesCheck(HistoryCheck):
         self.partitions.grow(history, before)
 
     def read(self, read: ReadFact) -> None:
-        """Compare the batches of an answer with what is known at their offsets."""
+        """Compare the batches of a response with known ones at their offsets."""
         history = self.partitions[read.place]
         before = history.size
         for batch in read.batches:
@@ -82,7 +80,7 @@ class StoredBatchesCheck(HistoryCheck):
         witness: Witness,
         write: WriteFact | None,
     ) -> None:
-        """Take in that a batch is at an offset, by an answer that brought it or acknowledged it (`write`)."""
+        """Add a batch at an offset, from a response that contains it or acknowledged it (`write`)."""
         known = history.batches.get(batch.base)
         if known is not None:
             self.met(place, known, witness, write)
@@ -121,7 +119,7 @@ class StoredBatchesCheck(HistoryCheck):
                 self.doubled[place, (batch.identity, batch.newest)] = copies
 
     def met(self, place: PartitionPlace, known: KnownBatch, witness: Witness, write: WriteFact | None) -> None:
-        """Note that a batch was compared with a known one at its offset, unless both are acknowledged writes."""
+        """Note a comparison with a known batch, unless both are acknowledged writes."""
         earlier = known.written or known.read
         if earlier is None or (write is not None and known.written is not None):
             return
@@ -131,7 +129,7 @@ class StoredBatchesCheck(HistoryCheck):
     def confirm(
         self, history: PartitionHistory, known: KnownBatch, batch: BatchFact, witness: Witness, write: WriteFact | None
     ) -> None:
-        """Note who wrote or read a batch that is where it was."""
+        """Note the write or the read of a known batch."""
         unread = known.written is not None and known.read is None
         if write is None:
             known.read = known.read or witness
@@ -140,7 +138,7 @@ class StoredBatchesCheck(HistoryCheck):
         history.unread += (known.written is not None and known.read is None) - unread
 
     def copies(self, history: PartitionHistory, batch: BatchFact, *, make: bool) -> BatchCopies | None:
-        """Return the copies of a batch; None if nobody counts them: its producer has an id, or it says nothing."""
+        """Copies of a batch; None if they are not counted: it has a producer id, or no records."""
         if batch.identity.producer_id >= 0 or batch.marker or not batch.identity.records:
             return None
         key = batch.identity, batch.newest
@@ -152,7 +150,7 @@ class StoredBatchesCheck(HistoryCheck):
     def conflict(
         self, place: PartitionPlace, known: KnownBatch, batch: BatchFact, witness: Witness, write: WriteFact | None
     ) -> None:
-        """Add a suspicion that an offset has another batch than was acknowledged or read there before."""
+        """Report an offset with another batch than was acknowledged or read there before."""
         known.conflicts += 1
         if known.conflicts > MOST_CONFLICTS:
             return
@@ -181,12 +179,10 @@ class StoredBatchesCheck(HistoryCheck):
         question = BatchInQuestion(place, [(earlier.number, known.batch.base), (witness.number, batch.base)])
         self.violation(check, place, says, doubts, *shown, batch=question)
 
-    def pending(self) -> Iterator[Suspicion]:
-        """Yield the batches with more offsets than acknowledgements.
-
-        Without idempotence each write may be stored, whether its client sends the batch again by itself, or an
-        application or another process sends an equal one. So only a batch at more offsets than writes is proved.
-        """
+    def pending(self) -> Iterator[Candidate]:
+        """Yield the batches with more offsets than acknowledgements. Without idempotence each write may be stored, and
+        a retry, an application or another process may send equal batches. So only a batch at more offsets than writes
+        is proved."""
         for (place, (identity, newest)), copies in self.doubled.items():
             surplus = len(copies.offsets) - copies.acknowledged
             if surplus <= 0 or not copies.sends:
@@ -200,7 +196,7 @@ class StoredBatchesCheck(HistoryCheck):
             offsets = " and ".join(map(str, sorted(copies.offsets)))
             evidence = [Evidence(one, answer_of(one)) for one in copies.sends[:MOST_TOLD_SENDS]]
             evidence += [Evidence(one, f"brings it, at {offsets}") for one in copies.reads]
-            yield Suspicion(
+            yield Candidate(
                 "duplicate",
                 "proved",
                 str(place),
@@ -215,13 +211,10 @@ class StoredBatchesCheck(HistoryCheck):
 
 @dataclass(slots=True)
 class SentBatches:
-    """Batches that writes have sent to one partition, and batches that no write has sent so far.
-
-    `stored`: hashes of batches that may be stored. `forms`: attributes, by record count, of those without a producer
-    id; `times`: their record counts and first timestamps. `refused`: batches that a broker refused. `unwritten`:
-    batches of responses that are not in `stored`. `legacy`: some writes had messages older than batches, which brokers
-    convert.
-    """
+    """Batches that writes sent to one partition, and read batches without a write. `stored`: hashes of batches that may
+    be stored. `forms`: attributes, by record count, of those without a producer id; `times`: their record counts and
+    first timestamps. `refused`: batches that a broker refused. `unwritten`: read batches that are not in `stored`.
+    `legacy`: some writes had messages older than batches, which brokers convert."""
 
     stored: set[int] = field(default_factory=set)
     forms: dict[int, set[int]] = field(default_factory=dict)
@@ -232,11 +225,11 @@ class SentBatches:
 
     @property
     def size(self) -> int:
-        """Return the approximate size in bytes."""
+        """Approximate size in bytes."""
         return 1000 + 100 * len(self.stored) + 150 * len(self.times) + 800 * (len(self.unwritten) + len(self.refused))
 
     def may_have(self, batch: BatchFact) -> bool:
-        """Return True if a batch that no write has sent may be an earlier one, or a written one in another form."""
+        """True if an unwritten batch may be older than the record, or a written one in another form."""
         count, same = batch.identity.records, {batch.attributes & IN_FORM}
         recast = self.forms.get(count, same) != same or (batch.oldest >= 0 and (count, batch.oldest) in self.times)
         return self.legacy or (batch.identity.producer_id < 0 and recast)
@@ -258,7 +251,7 @@ class SentBatchesCheck(HistoryCheck):
         return {WriteFact: self.written, ReadFact: self.read}
 
     def of(self, place: PartitionPlace) -> SentBatches:
-        """Return the batches that were sent to a partition of the current topic of this name."""
+        """Batches of a partition since its topic was last re-created."""
         return self.sent[place, self.partitions.era(place.topic)]
 
     def written(self, write: WriteFact) -> None:
@@ -303,8 +296,8 @@ class SentBatchesCheck(HistoryCheck):
             else:
                 self.state.forgot.update(self.names)
 
-    def pending(self) -> Iterator[Suspicion]:
-        """Yield the batches that no write can have stored, as far as the record goes."""
+    def pending(self) -> Iterator[Candidate]:
+        """Yield the batches that no recorded write can have stored."""
         for (place, era), sent in self.sent.entries.items():
             for key, (batch, witness) in sent.unwritten.items():
                 other, refused = sent.refused.get(key, (batch, witness))
@@ -316,7 +309,7 @@ class SentBatchesCheck(HistoryCheck):
                     yield self.of_batch("phantom-record", place, batch, witness)
 
     def is_explained(self, place: PartitionPlace, era: int, sent: SentBatches, batch: BatchFact) -> bool:
-        """Return True if a batch without a write may be lawful, or has a finding of `inconsistent-offset`."""
+        """True if a batch without a write may be lawful, or has a finding of `inconsistent-offset`."""
         if sent.may_have(batch) or self.state.may_be_earlier(place, era, batch.base):
             return True
         history = self.partitions.histories.get(place)
@@ -326,9 +319,9 @@ class SentBatchesCheck(HistoryCheck):
     def of_batch(
         self, check: str, place: PartitionPlace, batch: BatchFact, witness: Witness, refused: Witness | None = None, *,
         earlier: bool = False,
-    ) -> Suspicion:  # fmt: skip
-        """Return the suspicion that a reader received a batch that was not written, or was `refused`. `earlier`: an
-        equal batch may have been stored before the record."""
+    ) -> Candidate:  # fmt: skip
+        """Candidate for a batch that was read although it was not written, or `refused`. `earlier`: an equal batch may
+        have been stored before the record."""
         evidence = [Evidence(witness, spelled(batch, told="read"))]
         numbers: list[tuple[int, int | None]] = [(witness.number, batch.base)]
         doubts = (
@@ -344,14 +337,12 @@ class SentBatchesCheck(HistoryCheck):
             doubts = ("unseen", "anew", *(("earlier",) if earlier else ()))
         says = f"a batch of {number_of(batch.identity.records, 'record')} was read at offset {batch.base}, and {why}"
         question = BatchInQuestion(place, numbers)
-        return Suspicion(check, "proved", str(place), says, evidence, doubts, place, question)
+        return Candidate(check, "proved", str(place), says, evidence, doubts, place, question)
 
 
 def key_of(batch: BatchFact) -> int:
-    """Return a hash that the batch of a write and the stored batch have in common.
-
-    A broker may store an idempotent batch with another checksum; its sequence identifies it.
-    """
+    """Hash that a written batch and its stored form have in common. A broker may store an idempotent batch with another
+    checksum, but its sequence identifies it."""
     identity = batch.identity
     if identity.producer_id >= 0:
         return hash(identity[1:])
@@ -359,13 +350,12 @@ def key_of(batch: BatchFact) -> int:
 
 
 def is_loose(known: KnownBatch, write: WriteFact | None) -> bool:
-    """Return True if a new leader may lack the known batch, or the one of this write."""
+    """True if a new leader may lack the known batch, or that of this write."""
     unread = known.written is not None and known.read is None and known.acks != ALL_REPLICAS
     return unread or (write is not None and write.acks != ALL_REPLICAS)
 
 
 def hint_of(witness: Witness) -> str:
-    """Return the advice about a producer of which a batch was sent more than once."""
     producer = f"The producer ({witness.software})" if witness.software else "The producer"
     return f"{producer} has no idempotence, so a batch that is sent again may be stored again."
 
@@ -388,31 +378,30 @@ def alike(known: BatchFact, batch: BatchFact) -> bool:
 
 
 def is_resent(known: KnownBatch, batch: BatchFact, write: WriteFact | None) -> bool:
-    """Return True if a batch is written in the form in which one was that is stored in another: its producer has sent
-    it again, and the broker says where it is."""
+    """True if a write has the same form as an earlier one whose stored form differs: the producer sent it again."""
     return write is not None and known.sent is not None and alike(known.sent, batch)
 
 
 def is_encoded_again(one: BatchFact, other: BatchFact) -> bool:
-    """Return True if two batches have the same sequences of one producer: brokers take them for one batch, in whatever
-    encoding the producer has sent it again."""
+    """True if two batches have the same sequences of one producer. Brokers treat them as one batch, even if the
+    producer encoded it differently."""
     return one.identity.producer_id >= 0 and one.identity[1:] == other.identity[1:] and one.delta == other.delta
 
 
 def cleaned(one: BatchFact, other: BatchFact) -> bool:
-    """Return True if one of two batches may be the other without some records: a cleaner leaves its first and last
-    offset. Each replica is cleaned by itself, so what was read first may be the cleaned one."""
+    """True if one of two batches may be the other after compaction, which keeps the first and last offset. Each replica
+    is compacted by itself, so the first read may be of the compacted one."""
     return one.base == other.base and one.delta == other.delta and one.identity.records != other.identity.records
 
 
 def write_and_read(known: KnownBatch, write: WriteFact | None) -> bool:
-    """Return True unless both batches are writes, which clients have not made anew."""
+    """True unless both batches are writes, which clients do not convert."""
     return write is None or known.written is None
 
 
 def recast(known: KnownBatch, batch: BatchFact, write: WriteFact | None) -> bool:
-    """Return True if one of two batches at an offset may be the other in the form in which the broker stores it: with
-    another compression or time. Headers cannot tell then whether their records are the same."""
+    """True if one of two batches may be the stored form of the other, with another compression or timestamp. Their
+    headers do not show if the records are equal."""
     one, two = known.batch, batch
     if one.delta != two.delta or one.identity[1:] != two.identity[1:]:
         return False
@@ -428,14 +417,14 @@ def recast(known: KnownBatch, batch: BatchFact, write: WriteFact | None) -> bool
 
 
 def untimed(one: BatchFact, other: BatchFact) -> bool:
-    """Return True if two batches may be one whose broker has mended its times, since these are not known."""
+    """True if two batches may be one whose broker corrected its timestamps, since one of them is unknown."""
     known = one.newest >= 0 and other.newest >= 0
     there = one.base == other.base and one.delta == other.delta
     return not known and there and one.identity[1:] == other.identity[1:]
 
 
 def overlapping(history: PartitionHistory, batch: BatchFact) -> list[KnownBatch]:
-    """Return batches that have an offset in common with this one, the first few of them."""
+    """The first few known batches that have an offset in common with this one."""
     below = history.batches.below(batch.base)
     found = [below] if below is not None and below.batch.last >= batch.base else []
     return found + list(islice(history.batches.between(batch.base, batch.last), MOST_CONFLICTS))

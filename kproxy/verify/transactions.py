@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from kproxy.wire.table.api_keys import WRITE_TXN_MARKERS
 
+from .candidate import SHORTEST_EXPIRY, Candidate
 from .cluster import TRANSACTIONS_LOG
 from .facts import (
     Fact,
@@ -24,28 +25,25 @@ from .facts import (
 )
 from .history_check import CheckState, FactHandler, HistoryCheck
 from .lru_map import RecentMap
-from .suspicion import SHORTEST_EXPIRY, Suspicion
 
-SENT_AGAIN = 5
-"""Version of EndTxn from which on one that is sent again is answered as the first one was."""
+SENT_AGAIN = 5  # version of EndTxn since which a repeated request gets the same response
 MOST_IDS = 100_000
 MOST_PRODUCERS = 50_000
 MOST_FENCES = 32
 MOST_EPOCHS = 256
 MOST_WRITES = 64
 MOST_EXPECTED = 32
-MOST_UNSURE = 32
-"""Suspicions about one producer that a later end of a transaction may make sure."""
+MOST_UNSURE = 32  # candidates about one producer that a later transaction may confirm
 
+# Lawful causes of two ends of one transaction: an operator aborts it in one partition, or its end was lost.
 OF_ENDS = ("aborter", "unclean")
-"""Lawful causes of two ends of one transaction: an operator aborts it in one partition, or its end was lost."""
+# Partition and offset of a marker, with the exchange that contains it.
 MarkerPlace = tuple[PartitionPlace, int, Witness]
-"""Partition and offset of a marker, with the exchange that brought it."""
 
 
 @dataclass(slots=True)
 class EpochFence:
-    """Epoch below which a producer is fenced. `certain`: all its partitions know of it by the time of the answer."""
+    """Epoch below which a producer is fenced. `certain`: all its partitions have the fence by the response."""
 
     epoch: int
     witness: Witness
@@ -53,7 +51,7 @@ class EpochFence:
 
 
 class WrittenBatch(NamedTuple):
-    """Transactional batch that was acknowledged at these offsets."""
+    """Acknowledged transactional batch."""
 
     place: PartitionPlace
     base: int
@@ -64,13 +62,10 @@ class WrittenBatch(NamedTuple):
 
 @dataclass(slots=True)
 class ProducerHistory:
-    """History of one transactional producer id.
-
-    `markers`: by epoch, one of each end. `ends`: by epoch, transactions that ended with an own epoch (KIP-890).
-    `own_from`: first epoch of their markers, None without any. `own_to`: last epoch of such a transaction. `unsure`:
-    suspicions about markers of an epoch that a later `own_to` confirms. `writes`: batches since the last end.
-    `expected`: by partition, batches of ended transactions, each with the end.
-    """
+    """History of one transactional producer id. `markers`: by epoch, one of each end. `ends`: by epoch, transactions
+    that ended with an own epoch (KIP-890). `own_from`: first epoch of their markers, None without any. `own_to`: last
+    epoch of such a transaction. `unsure`: candidates about markers of an epoch that a later `own_to` confirms.
+    `writes`: batches since the last end. `expected`: by partition, batches of ended transactions, each with the end."""
 
     fences: deque[EpochFence] = field(default_factory=lambda: deque(maxlen=MOST_FENCES))
     markers: RecentMap[int, dict[TransactionEnd, MarkerPlace]] = field(
@@ -81,7 +76,7 @@ class ProducerHistory:
     )
     own_from: int | None = None
     own_to: int = -1
-    unsure: list[tuple[Suspicion, int]] = field(default_factory=list)
+    unsure: list[tuple[Candidate, int]] = field(default_factory=list)
     writes: deque[WrittenBatch] = field(default_factory=lambda: deque(maxlen=MOST_WRITES))
     expected: RecentMap[PartitionPlace, deque[tuple[WrittenBatch, TransactionEndFact]]] = field(
         default_factory=lambda: RecentMap(MOST_EXPECTED, lambda: deque(maxlen=MOST_EXPECTED))
@@ -89,13 +84,13 @@ class ProducerHistory:
 
 
 def weight_of(producer: ProducerHistory) -> int:
-    """Return how many bytes the history of a producer takes, roughly."""
+    """Approximate size in bytes."""
     epochs = 1000 * (len(producer.markers) + len(producer.ends) + len(producer.fences))
     return 3000 + 1000 * len(producer.unsure) + epochs + 700 * len(producer.writes) + 5000 * len(producer.expected)
 
 
 class TransactionsCheck(HistoryCheck):
-    """Check of the ends of transactions, and of writes with an epoch that is fenced."""
+    """Checks of transaction ends, and of writes with a fenced epoch."""
 
     names = ("torn-transaction", "hidden-transaction", "zombie-write")
 
@@ -114,8 +109,8 @@ class TransactionsCheck(HistoryCheck):
         }
 
     def requested(self, fact: RequestFact) -> None:
-        """Note a WriteTxnMarkers: an operator aborts a transaction in one partition."""
-        self.state.suspicions.aborter |= fact.key == WRITE_TXN_MARKERS
+        """Note a WriteTxnMarkers, by which an operator aborts a transaction in one partition."""
+        self.state.candidates.aborter |= fact.key == WRITE_TXN_MARKERS
 
     def given(self, fact: ProducerFact) -> None:
         if fact.transactional_id is None:
@@ -126,11 +121,11 @@ class TransactionsCheck(HistoryCheck):
             producer.writes.clear()
 
     def fenced(self, fact: FencedFact) -> None:
-        """Note that this epoch has been refused, and so are older ones."""
+        """Note that this epoch and older ones are refused."""
         self.producers[fact.producer_id].fences.append(EpochFence(fact.epoch + 1, fact.witness, certain=False))
 
     def written(self, write: WriteFact) -> None:
-        """Look for fences before a write that was accepted, and note it for the end of its transaction."""
+        """Compare an accepted write with the fences, and keep it for the end of its transaction."""
         if write.result != "ok":
             return
         for batch in write.batches:
@@ -145,12 +140,9 @@ class TransactionsCheck(HistoryCheck):
     def behind_fence(
         self, producer: ProducerHistory, producer_id: int, epoch: int, witness: Witness, place: PartitionPlace | None
     ) -> None:
-        """Keep a suspicion if an epoch was accepted although it had been fenced before. `place`: the partition that was
-        written; None for the end of a transaction.
-
-        A partition knows the fence by its marker. It accepts the epoch if it is of a new topic, has lost the marker, or
-        has forgotten the producer.
-        """
+        """Report an epoch that was accepted although it was fenced. `place`: the written partition; None for EndTxn. A
+        partition has the fence by its marker. It accepts the epoch if it belongs to a new topic, has lost the marker,
+        or has dropped the producer's state."""
         earlier = [one for one in producer.fences if one.witness.before(witness)]
         if earlier:
             self.compared("zombie-write", earlier[-1].witness, witness)
@@ -165,16 +157,16 @@ class TransactionsCheck(HistoryCheck):
             doubts.append("restart")
         what = "end its transaction" if place is None else str(place)
         says = f"{witness.api} ({what}) with epoch {epoch} was accepted behind a fence at epoch {fence.epoch}"
-        suspicion = self.report(
+        candidate = self.report(
             "zombie-write", f"producer {producer_id}", says, (fence.witness, f"epoch {fence.epoch}"),
             (witness, f"epoch {epoch}, accepted"), doubts=tuple(doubts), place=place,
             logs=(TRANSACTIONS_LOG,) if place is None else (TRANSACTIONS_LOG, place.topic),
         )  # fmt: skip
         if place is not None:
-            self.state.expiring[producer_id].doubt(suspicion)
+            self.state.expiring[producer_id].doubt(candidate)
 
     def ended(self, fact: TransactionEndFact) -> None:
-        """Take in the end of a transaction as its producer asked for it."""
+        """Add an EndTxn."""
         producer = self.producers[fact.producer_id]
         self.state.counts["transactions"] += fact.result == "ok"
         own_epoch = fact.own_epoch
@@ -229,8 +221,8 @@ class TransactionsCheck(HistoryCheck):
                 self.expectations(producer, read.place)
 
     def listed(self, read: ReadFact, aborted: frozenset[tuple[int, int]]) -> None:
-        """Suspect a response that lists a transaction as aborted although EndTxn committed it. The list has its first
-        offset, and an acknowledged batch has the same."""
+        """Report a transaction that a response lists as aborted although EndTxn committed it. The list has the first
+        offset of the transaction, which an acknowledged batch has as well."""
         for producer_id in {one for one, _ in aborted}:
             producer = self.producers.get(producer_id)
             ended = producer and producer.expected.get(read.place)
@@ -241,7 +233,7 @@ class TransactionsCheck(HistoryCheck):
                     continue
                 lists = f"lists the transaction of producer {producer_id} from {written.base} as aborted"
                 says = f"a read_committed response {lists}, and EndTxn committed it"
-                suspicion = self.report(
+                candidate = self.report(
                     "hidden-transaction", str(read.place), says,
                     (written.witness, f"writes the batch at {written.base}"),
                     (fact.witness, f"commits, epoch {fact.epoch}"), (read.witness, lists),
@@ -249,26 +241,26 @@ class TransactionsCheck(HistoryCheck):
                     logs=(TRANSACTIONS_LOG, read.place.topic),
                 )  # fmt: skip
                 if fact.own_epoch:
-                    self.sure_once(producer, fact.epoch + 1, suspicion)
+                    self.sure_once(producer, fact.epoch + 1, candidate)
 
-    def sure_once(self, producer: ProducerHistory, epoch: int, suspicion: Suspicion) -> None:
-        """Leave a doubt about markers of an epoch until a later transaction is known to have one of its own, too: if
-        the cluster's transaction version was lowered, a transaction of this very epoch may have ended with it."""
+    def sure_once(self, producer: ProducerHistory, epoch: int, candidate: Candidate) -> None:
+        """Keep the doubt "lowered" until a later transaction has an own epoch. If the cluster's transaction version was
+        lowered, another transaction may have ended with this epoch."""
         if epoch <= producer.own_to:
-            make_sure(suspicion)
+            make_sure(candidate)
         elif len(producer.unsure) < MOST_UNSURE:
-            producer.unsure.append((suspicion, epoch))
+            producer.unsure.append((candidate, epoch))
 
     def make_sure(self, producer: ProducerHistory, epoch: int) -> None:
-        """Clear the doubts about markers up to this epoch, whose own transaction has ended with the next one."""
+        """Clear the doubt "lowered" for epochs up to this one."""
         producer.own_to = max(producer.own_to, epoch)
-        for suspicion, of_epoch in producer.unsure:
+        for candidate, of_epoch in producer.unsure:
             if of_epoch <= producer.own_to:
-                make_sure(suspicion)
+                make_sure(candidate)
         producer.unsure = [one for one in producer.unsure if one[1] > producer.own_to]
 
     def expectations(self, producer: ProducerHistory, place: PartitionPlace) -> None:
-        """Compare the markers behind batches of a partition with how their transactions ended."""
+        """Compare the markers after batches of a partition with the ends of their transactions."""
         expected = producer.expected.get(place) or deque()
         for _ in range(len(expected)):
             written, fact = expected.popleft()
@@ -282,8 +274,8 @@ class TransactionsCheck(HistoryCheck):
 
     def torn(
         self, producer_id: int, epoch: int, mine: tuple[TransactionEnd, MarkerPlace], other: MarkerPlace
-    ) -> Suspicion:
-        """Suspect markers of one transaction that commit it in a partition, and abort it in another one."""
+    ) -> Candidate:
+        """Report markers that commit a transaction in one partition and abort it in another."""
         end, (place, offset, witness) = mine
         opposite = "abort" if end == "commit" else "commit"
         says = f"the transaction of epoch {epoch} ends with {end} in {place} and with {opposite} in {other[0]}"
@@ -296,9 +288,9 @@ class TransactionsCheck(HistoryCheck):
     def torn_end(
         self, fact: TransactionEndFact, place: PartitionPlace, offset: int, witness: Witness, end: TransactionEnd,
         write: WrittenBatch | None = None,
-    ) -> Suspicion:  # fmt: skip
-        """Suspect a marker that contradicts the EndTxn of its producer. `write`: the batch before both, unless epochs
-        connect them. Then the record may lack another end in between."""
+    ) -> Candidate:  # fmt: skip
+        """Report a marker that contradicts EndTxn. `write`: the batch before both, unless epochs connect them; then the
+        record may lack another end in between."""
         result = "committed" if fact.committed else "aborted"
         says = f"EndTxn {result} the transaction, and {place} has a marker of the other end"
         shown = [(fact.witness, f"{result}, epoch {fact.epoch}"), (witness, f"{end} at {place}, offset {offset}")]
@@ -313,14 +305,14 @@ class TransactionsCheck(HistoryCheck):
 
 @dataclass(slots=True)
 class GivenProducer:
-    """First response that gave a producer id, and the one with the highest epoch."""
+    """First response with a producer id, and the one with the highest epoch."""
 
     first: ProducerFact | None = None
     highest: ProducerFact | None = None
 
 
 class ProducersCheck(HistoryCheck):
-    """Check of the producer ids and epochs that InitProducerId and EndTxn return."""
+    """Checks of the producer ids and epochs that InitProducerId and EndTxn return."""
 
     names = ("producer-id-reused", "producer-epoch-goes-back")
 
@@ -332,7 +324,7 @@ class ProducersCheck(HistoryCheck):
         return {ProducerFact: self.given}
 
     def given(self, fact: ProducerFact) -> None:
-        """Compare a producer id and epoch with earlier responses that gave this id."""
+        """Compare a producer id and epoch with earlier responses."""
         if fact.producer_id < 0:
             return
         known = self.producers[fact.producer_id]
@@ -365,5 +357,5 @@ def owner(fact: ProducerFact) -> str:
     )
 
 
-def make_sure(suspicion: Suspicion) -> None:
-    suspicion.doubts = tuple(doubt for doubt in suspicion.doubts if doubt != "lowered")
+def make_sure(candidate: Candidate) -> None:
+    candidate.doubts = tuple(doubt for doubt in candidate.doubts if doubt != "lowered")

@@ -14,6 +14,7 @@ from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.view import EventView, ViewedEvent
 
 from .broker_names import BrokerNames
+from .candidate import NATURAL, rules_of
 from .checks import checks
 from .cluster import KnownServers
 from .event_reader import EventReader, event_witness
@@ -22,7 +23,6 @@ from .finding import LEVELS, Finding, Verdict
 from .lru_map import RecentMap
 from .options import VerifyTerms
 from .reading import FactReader, ReadCounts, witness_of
-from .suspicion import NATURAL, rules_of
 from .view import ViewVerifier, counts_of, not_in_record, not_read, not_remembered, outcome, told_of_reading
 
 DEFAULT_TERMS = VerifyTerms()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
+from .candidate import Candidate
 from .checks import CheckDefinition, checks
 from .cluster import KnownServers
 from .commits import CommitsCheck
@@ -19,7 +20,6 @@ from .reading import ReadCounts
 from .reads import AnswersCheck, CommittedReadsCheck, PositionsCheck
 from .sequences import ConnectionOrderCheck, SequenceGapsCheck, SequencesCheck
 from .stored_batches import SentBatchesCheck, StoredBatchesCheck
-from .suspicion import Suspicion
 from .transactions import ProducersCheck, TransactionsCheck
 
 CHECKS: tuple[type[HistoryCheck], ...] = (
@@ -110,10 +110,10 @@ class ViewVerifier:
 
     def findings(self) -> list[Finding]:
         """Return what is found as of now."""
-        pending: list[Suspicion] = []
+        pending: list[Candidate] = []
         for check in self.checks:
             pending += check.pending()
-        found = list(self.state.suspicions.findings(pending))
+        found = list(self.state.candidates.findings(pending))
         for finding in found:
             finding.view = self.view
         return found
@@ -238,7 +238,7 @@ def told_of_reading(terms: VerifyTerms, views: Sequence[ViewVerifier], counts: S
     if terms.clock.back:
         back = f"{terms.clock.back:.1f} s"
         told.append(f"the clock went back by {back}: of exchanges that are closer in time, none is known to be first")
-    dropped = sum(view.state.suspicions.dropped + view.state.suspicions.dropped_late for view in views)
+    dropped = sum(view.state.candidates.dropped + view.state.candidates.dropped_late for view in views)
     if dropped:
         told.append(f"{dropped} findings at other places are not told")
     return told
