@@ -97,7 +97,6 @@ SECONDS = {
     "tests/net/test_turns.py": 12,
     "tests/process/test_config.py": 6,
     "tests/process/test_config_sequences.py": 6,
-    "tests/quota/test_accuracy.py": 10,
     "tests/rules/test_large_documents.py": 10,
     "tests/sinks/audit/test_kills.py": 15,
     "tests/test_docs.py": 30,

@@ -5,6 +5,7 @@ The bound of each test: in every window, at most the rate times the window, one 
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -19,6 +20,7 @@ from kproxy.rules.exchange import Facts
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.quota.effect import QuotaEffect
 from kproxy.testing.dialogue import Dialogue, frames, request, response
+from kproxy.wire import Message, encode
 from tests.rules.shared_table import commons
 from tests.support.frames import produce
 
@@ -502,3 +504,62 @@ def test_quota_many_frames_that_do_not_arrive_delay_a_second(size: int, workers:
         limited.until(0.25 * step)
     assert other.to_broker == sized(3, 100)
     assert limited.admitted[0][0] <= 1.5
+
+
+class SteadyLoad:
+    """Clients that have one request in flight each, and send the next one when they are read again. `counts`: bytes
+    or requests by the second in which they passed."""
+
+    def __init__(self, limited: Limited, what: str, clients: int) -> None:
+        self.limited, self.what = limited, what
+        self.talks = [limited.connect() for _ in range(clients)]
+        self.counts = Counter[int]()
+
+    def run(self, seconds: int, step: float = 0.05) -> None:
+        """Let the clients send for so many seconds of the test's clock."""
+        for number in range(round(seconds / step)):
+            self.limited.until(number * step)
+            for talk in self.talks:
+                self.count(talk, talk.requests())
+                for out in talk.out.values():
+                    out.clear()
+                self.limited.sent[talk.session] = 0
+                if talk.read[CLIENT] and not talk.session.awaited and talk.session.requests.at_boundary:
+                    self.limited.send(talk, self.request(number))
+
+    def request(self, number: int) -> bytes:
+        if self.what == "produce":
+            return sized(number, 10_000)
+        if self.what == "requests":
+            return request(METADATA, 9, number, topics=[])
+        topics = [{"topic": "a", "partitions": [{"partition": 0}]}]
+        return request(FETCH, 12, number, max_bytes=1 << 20, topics=topics)
+
+    def count(self, talk: Dialogue, requests: list[Message]) -> None:
+        """Count requests that the broker has received, and answer those that `Limited` leaves unanswered."""
+        for asked in requests:
+            amount = 1
+            if self.what == "produce":
+                amount = len(encode(asked))
+            elif self.what == "requests":
+                talk.broker(response(METADATA, 9, asked.header["correlation_id"]))
+            else:
+                part = {"partition_index": 0, "records": b"r" * asked.body["max_bytes"]}
+                answer = response(
+                    FETCH, 12, asked.header["correlation_id"], responses=[{"topic": "a", "partitions": [part]}]
+                )
+                amount = len(answer)
+                talk.broker(answer)
+            self.counts[int(self.limited.now)] += amount
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("clients", [1, 20])
+@pytest.mark.parametrize(("what", "rate"), [("produce", 100_000), ("fetch", 100_000), ("requests", 20)])
+def test_quota_steady_load_gets_its_rate(what: str, rate: int, clients: int, workers: int) -> None:
+    """Within 5 % in each 10 s after the first burst. `tests/quota/test_accuracy.py` measures it with real clients."""
+    limited = Limited(f"{what}: {rate}{'' if what == 'requests' else 'B'}/s, burst: 500ms", workers)
+    load = SteadyLoad(limited, what, clients)
+    load.run(24)
+    windows = [sum(load.counts[second] for second in range(first, first + 10)) / 10 for first in (4, 14)]
+    assert windows == [pytest.approx(rate, rel=0.05)] * 2

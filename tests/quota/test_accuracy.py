@@ -1,9 +1,9 @@
-"""The rate that real clients get is the rate that was said: with one connection, and with twenty that share it.
+"""Rates of real clients under quotas: one connection, and twenty that share a limit.
 
-All six kinds of load run at the same time through one proxy, each under a rule of its own. What they do is counted in
-windows of 10 seconds, with KPROXY_TEST_ALL=1 of 30, after the bursts at the beginning are over. A machine that stands
-still for a while shows less than the rate in one window, and a burst more in the next. So a rate that is off is
-measured on: in one of a few windows it has to be right, and in all of them together it may never be too high.
+`make stretches` runs these tests. tests/isolation/test_quota_reconnects.py checks the same with a clock of its own. All
+six kinds of load run at the same time through one proxy, each with its own rule. Amounts are counted in windows of 10
+seconds (KPROXY_TEST_ALL=1: 30), after the first bursts. A pause of the machine lowers the rate of one window, and a
+burst raises the next one. So one of a few windows must have the right rate, and all together must not exceed it.
 """
 
 from __future__ import annotations
@@ -200,6 +200,7 @@ def settled(windows: Windows, name: str, rate: float) -> bool:
     )
 
 
+@pytest.mark.measured
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("count", [1, MANY])
 @pytest.mark.parametrize(("what", "rate"), [("produce", BYTES), ("fetch", BYTES), ("requests", REQUESTS)])

@@ -67,17 +67,17 @@ def produce(size: int, acks: int, name: str = "orders") -> dict[str, Any]:
 
 
 def test_a_client_that_heeds_nothing_is_slowed(dial: Any) -> None:
-    """It is answered at once, told how long it has to wait, and read from again after that time."""
+    """It receives each response at once, with its throttle time. kproxy reads its next request after that time."""
 
-    def answers() -> list[tuple[int, float]]:
-        client = dial("127.0.2.1")
-        found = [ask(client) for _ in range(9)]
-        assert [told for told, _ in found[:5]] == [0] * 5
-        assert all(100 <= told for told, _ in found[5:])
-        assert all(took >= 0.09 for _, took in found[6:])
+    def answers() -> list[int]:
+        client, since = dial("127.0.2.1"), time.monotonic()
+        found = [ask(client)[0] for _ in range(9)]
+        assert time.monotonic() - since >= 0.6  # on any machine: 5 requests of the burst, then 5/s
+        assert found[:5] == [0] * 5
+        assert all(100 <= told for told in found[5:])
         return found
 
-    assert max(told for told, _ in undisturbed(answers)) <= 200
+    assert max(undisturbed(answers)) <= 200
 
 
 def test_each_connection_has_its_own_limit(dial: Any) -> None:
@@ -94,13 +94,14 @@ def test_each_connection_has_its_own_limit(dial: Any) -> None:
 
 
 def test_a_produce_request_is_stored_and_its_client_waits(dial: Any) -> None:
-    """The answer comes at once, with the debt in it; what follows on the connection waits."""
+    """The response comes at once with the debt as its throttle time. The next request on the connection waits."""
 
     def answered() -> dict[str, Any]:
-        client = dial("127.0.2.3")
+        client, since = dial("127.0.2.3"), time.monotonic()
         answer = client.call(PRODUCE, 7, produce(6000, acks=-1))
         assert 400 < answer["throttle_time_ms"]
-        assert ask(client)[1] > 0.4
+        ask(client)
+        assert time.monotonic() - since > 0.4
         return answer
 
     answer = undisturbed(answered)
@@ -109,19 +110,17 @@ def test_a_produce_request_is_stored_and_its_client_waits(dial: Any) -> None:
 
 
 def test_a_produce_request_with_acks_0_mutes_at_once(dial: Any, limited: Any) -> None:
-    """There is no answer to be told in; the next request waits."""
-
-    def waits() -> None:
-        client = dial("127.0.2.3")
-        ask(client)
-        client.send(client.request(PRODUCE, 7, produce(6000, acks=0)))
-        assert ask(client)[1] > 0.4
-
-    undisturbed(waits)
+    """Without a response no throttle time is reported; the next request waits."""
+    client = dial("127.0.2.3")
+    ask(client)
+    since = time.monotonic()
+    client.send(client.request(PRODUCE, 7, produce(6000, acks=0)))
+    ask(client)
+    assert time.monotonic() - since > 0.4
 
 
 def test_a_fetch_is_answered_at_once_and_then_waits(dial: Any, limited: Any) -> None:
-    """The data is there, the throttle time is in front of it, and the next request waits for it."""
+    """The response has the data and the throttle time. The next request on the connection waits."""
     with RawClient(limited[0].bootstrap) as direct:
         for _ in range(3):
             direct.call(PRODUCE, 7, produce(9000, acks=-1, name="fetched"))
@@ -133,10 +132,11 @@ def test_a_fetch_is_answered_at_once_and_then_waits(dial: Any, limited: Any) -> 
     }  # fmt: skip
 
     def answered() -> dict[str, Any]:
-        client = dial("127.0.2.4")
+        client, since = dial("127.0.2.4"), time.monotonic()
         answer = client.call(FETCH, 7, body)
         assert 300 < answer["throttle_time_ms"]
-        assert ask(client)[1] > 0.3
+        ask(client)
+        assert time.monotonic() - since > 0.3
         return answer
 
     answer = undisturbed(answered)
