@@ -8,14 +8,14 @@ is in the process that serves the admin API, so it is the same with and without 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.errors import KproxyError, NoSuchRule, RuleInUse
+from kproxy.errors import KproxyError
 from kproxy.net.rules.keeper import RuleKeeper
 from kproxy.rules.stored_rules import StoredDocument
 
@@ -76,26 +76,33 @@ class PageLeases:
         if due is None or self.clock() < due:
             return
         del self.left[page]
+        gone: dict[str, StoredDocument] = {}
         for name, leased in list(self.rules.items()):
             leased.pages.discard(page)
             if not leased.pages:
-                del self.rules[name]
-                self.keeper.reactor.spawn(self.remove, name, leased.document)
+                gone[name] = self.rules.pop(name).document
+        if gone:
+            self.keeper.reactor.spawn(self.remove, gone)
 
-    async def remove(self, name: str, document: StoredDocument) -> None:
-        """Remove a rule, unless it is gone or was replaced. If that fails, try again after GRACE seconds."""
+    async def remove(self, gone: Mapping[str, StoredDocument]) -> None:
+        """Remove rules, except those that were replaced, in one operation. If it fails, repeat it after GRACE seconds.
 
-        def check() -> None:
-            if self.keeper.store[name].stored_document is not document:
-                raise RuleInUse(f'the rule "{name}" was replaced')
-
+        One operation, because each copies and checks all rules, and changes of operators wait for it.
+        """
+        stored = {id(one) for one in self.keeper.store.documents}
+        gone = {name: one for name, one in gone.items() if id(one) in stored}
+        if not gone:
+            return
+        documents = {id(one) for one in gone.values()}
+        rule = next(iter(gone)) if len(gone) == 1 else None
         try:
             await self.keeper.do_everywhere(
-                "removed with its page", lambda store, now: store.remove(name, now), rule=name, check=check
-            )
-        except (NoSuchRule, RuleInUse):
-            pass
+                "removed with its page" if rule else f"{len(gone)} rules removed with their page",
+                lambda store, now: store.remove_documents(documents, now), rule=rule,
+            )  # fmt: skip
         except KproxyError as error:
-            self.log.warning("rule not removed with its page, trying again later", rule=name, reason=str(error))
-            again = partial(self.keeper.reactor.spawn, self.remove, name, document)
+            self.log.warning(
+                "rules not removed with their page, trying again later", rules=len(gone), reason=str(error)
+            )
+            again = partial(self.keeper.reactor.spawn, self.remove, gone)
             self.keeper.reactor.call_at(self.clock() + GRACE, again)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -134,6 +135,10 @@ class RuleStore:
         stored_rule = self[name]
         self._check_changeable(stored_rule)
         return self._adopt([one for one in self.documents if one is not stored_rule.stored_document], now)
+
+    def remove_documents(self, ids: AbstractSet[int], now: float) -> StoreChange:
+        """Remove all rules of stored documents by their `id()`. Documents that are gone already are ignored."""
+        return self._adopt([one for one in self.documents if id(one) not in ids], now)
 
     def clear(self, origin: Literal["api", "test"], now: float) -> StoreChange:
         """Remove all rules and scenarios of this origin."""

@@ -137,6 +137,27 @@ async def test_leases_are_bounded_by_the_rules(api: Any, clock: LeaseClock) -> N
     await trio.lowlevel.checkpoint()
 
 
+async def test_rules_of_a_page_end_in_one_operation(
+    api: Any, clock: LeaseClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many rules. Each operation checks all rules, and changes of operators wait for it."""
+    rules = [{"name": f"hold{number}", **BODY} for number in range(200)]
+    assert (await api("POST", "/api/rules?page=p1", {"rules": rules})).status == 201
+    await put(api, name="hold7")  # another client replaces one of them
+    await api("DELETE", "/api/rules/hold8")
+    keeper, operations = api.backend.keeper, list[tuple[str, str | None]]()
+    do_everywhere = keeper.do_everywhere
+
+    async def counted(what: str, operation: Any, *, rule: str | None = None) -> Any:
+        operations.append((what, rule))
+        return await do_everywhere(what, operation, rule=rule)
+
+    monkeypatch.setattr(keeper, "do_everywhere", counted)
+    await clock.advance(GRACE)
+    assert await names(api) == ["hold7"]
+    assert operations == [("198 rules removed with their page", None)]
+
+
 @pytest.mark.parametrize("page", ["a b", "x" * 65, "%2e"])
 async def test_page_id_is_checked(api: Any, page: str) -> None:
     answer = await api("PUT", f"/api/rules/hold?page={page.replace(' ', '%20')}", BODY)
