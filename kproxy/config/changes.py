@@ -9,7 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
-from .document import ClusterConfig, Config, ListenerConfig
+from .document import Config
+from .network import ListenerConfig
 
 MOST = 20
 """Places that are named at most; those beyond are only counted."""
@@ -193,26 +194,6 @@ def _restarts(name: str, before: Config, after: Config) -> Iterator[ConfigStep]:
 def _written(part: BaseModel, field: str) -> str:
     """Return the name of a field as documents have it."""
     return type(part).model_fields[field].alias or field
-
-
-def is_reached_alike(one: ClusterConfig, other: ClusterConfig) -> bool:
-    """Return True if two configs of a cluster lead to the same cluster, whatever else differs. A server name can select
-    the cluster behind a TLS router, and the user the one behind shared servers."""
-    return (
-        one.bootstrap == other.bootstrap
-        and one.dial == other.dial
-        and server_name(one) == server_name(other)
-        and _user(one) == _user(other)
-    )
-
-
-def server_name(cluster: ClusterConfig) -> str | None:
-    return None if cluster.tls is None else cluster.tls.server_name
-
-
-def _user(cluster: ClusterConfig) -> object:
-    """Return the parts of a login that can select a cluster. A changed password does not."""
-    return None if cluster.sasl is None else (cluster.sasl.username, cluster.sasl.extensions)
 
 
 def _clusters(before: Config, after: Config) -> Iterator[ConfigStep]:

@@ -14,164 +14,28 @@ Values may hold `${VARIABLE}`. Relative names start from the document's folder.
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from kproxy.rules.document.address import UNIX, Address, ServerAddress, TargetAddress
-from kproxy.rules.document.check import why_tls
+from kproxy.rules.document.address import Address
 from kproxy.rules.document.model import Model, ValidWords, Wrong
 from kproxy.rules.document.parsed_rules import ListenerTraits
-from kproxy.rules.document.quantities import Seconds, Seed
-from kproxy.rules.kinds.advertise import Advertise
+from kproxy.rules.document.quantities import Seed
 
 from .audit import AuditConfig
-from .limits import Jitter, Limits
+from .limits import Limits
 from .metrics import MetricsConfig
-from .network import MARK, HostPattern, Mark, MaybeTransparent, ProxyProtocol, ProxyVersion
+from .network import MARK, ClusterConfig, ListenerConfig, Name
 from .otlp import OtlpConfig
 from .ports import circles, overlaps
-from .sasl import ListenerSasl, UpstreamSasl
 from .telemetry import TelemetryConfig
-from .tls import FileName, HeaderSecret, HeaderSecretFile, ListenerTls, UpstreamTls
+from .tls import FileName, HeaderSecret, HeaderSecretFile
 from .view import ViewConfig
-
-__all__ = [
-    "Address",
-    "AdminConfig",
-    "Advertise",
-    "AuditConfig",
-    "ClusterConfig",
-    "Config",
-    "Limits",
-    "ListenerConfig",
-    "ListenerSasl",
-    "ListenerTls",
-    "LogConfig",
-    "MetricsConfig",
-    "OtlpConfig",
-    "TelemetryConfig",
-    "UpstreamSasl",
-    "UpstreamTls",
-    "ViewConfig",
-]  # fmt: skip
 
 MOST_WORKERS = 256
 """Worker processes at most: no machine has more cores for one proxy, and each process takes some 60 MB."""
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
-
-
-def _name(text: str) -> str:
-    if not _NAME.fullmatch(text):
-        raise ValueError(f'"{text}" is no name here: a-z A-Z 0-9 . _ -, at most 100 characters')
-    return text
-
-
-Name = Annotated[str, AfterValidator(_name)]
-"""Name of a cluster or listener, of 1 to 100 characters: selectors and metrics use it unchanged."""
-
-
-class ClusterConfig(Model):
-    """Kafka cluster behind kproxy: its brokers, and how kproxy connects to them."""
-
-    bootstrap: list[ServerAddress] = Field(
-        min_length=1,
-        description="brokers to begin with, host:port, or unix:/path for a socket of this machine; tried in parallel",
-    )
-    tls: UpstreamTls | None = Field(
-        default=None, description="TLS towards the brokers; {} for the defaults, left out for none"
-    )
-    sasl: UpstreamSasl | None = Field(
-        default=None, description="kproxy logs in to the brokers itself; left out: clients do, and kproxy lets it pass"
-    )
-    dial: dict[TargetAddress, ServerAddress] = Field(
-        default_factory=dict, description="where to go instead of an address that the brokers advertise, old: new"
-    )
-    mark: Mark | None = Field(
-        default=None,
-        description="mark of connections to these brokers, for the firewall (SO_MARK); 0: none. By default "
-        f"{MARK} where a listener of this cluster is transparent, else none",
-    )
-    proxy_protocol: ProxyVersion | None = Field(
-        default=None, description="version of the PROXY header that tells these brokers whose connection it is"
-    )
-
-    @classmethod
-    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Check that certificates have a name to be checked against: a Unix socket has no host name."""
-        servers, dial, tls = raw.get("bootstrap"), raw.get("dial"), raw.get("tls")
-        reached = [*(servers if isinstance(servers, list) else ()), *(dial.values() if isinstance(dial, dict) else ())]
-        local = [one for one in reached if isinstance(one, str) and one.startswith(UNIX)]
-        if local and isinstance(tls, dict) and tls.get("server_name") is None:
-            yield ("tls",), f"{local[0]} has no host name to check a certificate against, server_name is needed"
-
-
-def _advertise_tag(value: Any) -> str:
-    return "off" if value is False else "on"
-
-
-class ListenerConfig(Model):
-    """Listener: a port for clients, and the cluster that they reach there."""
-
-    name: Name = Field(description="unique; rules select by it")
-    bind: Address = Field(description="host:port to listen on; port 0 takes any free one")
-    cluster: Name = Field(description="name of the cluster that clients of this port reach")
-    advertise: Annotated[
-        Annotated[Advertise, Tag("on")] | Annotated[Literal[False], Tag("off")], Discriminator(_advertise_tag)
-    ] = Field(
-        default_factory=Advertise,
-        description="how brokers appear to clients; false: they see the brokers' own addresses, and go past kproxy",
-    )
-    tls: ListenerTls | None = Field(default=None, description="TLS towards clients; left out for none")
-    sasl: ListenerSasl | None = Field(
-        default=None, description="clients log in to kproxy; left out: to the brokers, if they want it"
-    )
-    proxy_protocol: ProxyProtocol | None = Field(
-        default=None, description="load balancers that say in a PROXY header who the client is; left out for none"
-    )
-    hosts: list[HostPattern] = Field(
-        default_factory=list,
-        description="names that TLS clients ask for, kafka.example.com or *.example.com; with them the listener serves "
-        "these and the names of its brokers only, and may share its port with others that have hosts",
-    )
-    transparent: MaybeTransparent = Field(
-        default=None,
-        description="take what the kernel diverts, and go on to where it was to go; true for the defaults. Brokers "
-        "keep their own addresses, so advertise is false",
-    )
-    max_connection_age: Seconds | None = Field(
-        default=None, description="age at which its connections are closed in order; by default that of the limits"
-    )
-    max_connection_age_jitter: Jitter | None = Field(
-        default=None, description="by how much these ages differ; by default that of the limits"
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_advertising(cls, raw: Any) -> Any:
-        if isinstance(raw, dict) and raw.get("transparent") not in (None, False):
-            return {"advertise": False, **raw}
-        return raw
-
-    @classmethod
-    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Check that nodes and listeners that only a host name tells apart have TLS, which carries that name."""
-        if raw.get("hosts") and raw.get("tls") is None:
-            yield ("hosts",), "hosts are asked for in TLS handshakes, and this listener has no tls"
-        if raw.get("transparent") not in (None, False):
-            for other in ("advertise", "hosts", "proxy_protocol"):
-                if raw.get(other) not in (None, False, []):
-                    yield (other,), f"{other} has no meaning where connections go to where their clients want"
-        if isinstance(raw.get("advertise"), dict) and raw.get("tls") is None:
-            try:
-                advertise = Advertise.model_validate(raw["advertise"])
-            except ValidationError:
-                return
-            if advertise.needs_tls:
-                field = "sni" if advertise.sni is not None else "nodes"
-                yield ("advertise", field), f"{why_tls(advertise)}, and this listener has none"
 
 
 class AdminConfig(Model):

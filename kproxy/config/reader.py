@@ -16,8 +16,10 @@ from kproxy.rules.document.model import found, validate
 from kproxy.rules.document.source import Source, Where, raise_mistakes
 from kproxy.rules.document.values import to_value
 from kproxy.rules.document.yaml_file import Mapping, Scalar, Sequence
+from kproxy.rules.kinds.advertise import Advertise
 
-from .document import AdminConfig, Advertise, ClusterConfig, Config, ListenerConfig, exposed
+from .document import AdminConfig, Config, exposed
+from .network import ClusterConfig, ListenerConfig
 from .system_needs import system_needs
 from .tls import FileContext
 

@@ -15,9 +15,8 @@ from typing import Literal, NamedTuple
 
 import trio
 
-from kproxy.config.changes import is_reached_alike, server_name
-from kproxy.config.document import ClusterConfig, Config, ListenerConfig
-from kproxy.config.network import plain_name
+from kproxy.config.document import Config
+from kproxy.config.network import ClusterConfig, ListenerConfig, is_reached_alike, plain_name, server_name
 from kproxy.core.cluster import OLD_VERSION, VERSION, brokers_request
 from kproxy.errors import ConfigRefused, DecodeError
 from kproxy.net.dial.own_connection import own_connection, send_request

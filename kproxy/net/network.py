@@ -20,8 +20,8 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from kproxy.config.changes import is_reached_alike
-from kproxy.config.document import ClusterConfig, Config, ListenerConfig
+from kproxy.config.document import Config
+from kproxy.config.network import ClusterConfig, ListenerConfig, is_reached_alike
 from kproxy.errors import UnusableSetting
 from kproxy.net.accept.listener import Listener, ListenerServer
 from kproxy.net.dial.metadata_poller import NodeLocator

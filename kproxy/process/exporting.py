@@ -16,8 +16,9 @@ from time import monotonic
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.config.document import Config, UpstreamTls
+from kproxy.config.document import Config
 from kproxy.config.otlp import OtlpConfig, parse_endpoint
+from kproxy.config.tls import UpstreamTls
 from kproxy.distribution import own_version
 from kproxy.errors import InternalError, UnusableSetting
 from kproxy.net.loop.background import Background

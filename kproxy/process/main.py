@@ -13,7 +13,8 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.changes import Origin, written_paths
-from kproxy.config.document import Config, ListenerConfig
+from kproxy.config.document import Config
+from kproxy.config.network import ListenerConfig
 from kproxy.distribution import own_version
 from kproxy.errors import DocumentError, InternalError, KproxyError
 from kproxy.logs.setup import THRESHOLD

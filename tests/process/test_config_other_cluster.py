@@ -14,11 +14,12 @@ import trio
 import trio.testing
 import yaml
 
-from kproxy.config.changes import Origin, is_reached_alike, steps
-from kproxy.config.document import Address, ClusterConfig, ListenerConfig
+from kproxy.config.changes import Origin, steps
 from kproxy.config.document import Config as ProxyConfig
+from kproxy.config.network import ClusterConfig, ListenerConfig, is_reached_alike
 from kproxy.errors import ConfigRefused
 from kproxy.net import cluster_identity
+from kproxy.rules.document.address import Address
 from kproxy.testing.process import free_port
 from kproxy.wire import Message
 from kproxy.wire.table.api_keys import METADATA

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.config.document import ListenerConfig
+from kproxy.config.network import ListenerConfig
 from kproxy.config.sasl import ListenerSasl, users_in
 from kproxy.core.sasl.server import Terms
 from kproxy.errors import InternalError, UnusableSetting

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.config.document import ListenerConfig
+from kproxy.config.network import ListenerConfig
 from kproxy.net.dial.resolve import Endpoint, OwnPorts
 from kproxy.net.driven import HostPort
 from kproxy.net.loop.reactor import Reactor

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from kproxy.config.document import ListenerConfig
-from kproxy.config.network import closeness, plain_name
+from kproxy.config.network import ListenerConfig, closeness, plain_name
 from kproxy.errors import InputError
 from kproxy.net.driven import HostPort, host_port
 from kproxy.net.socket.tls import HANDSHAKE, SentHeader, stranger

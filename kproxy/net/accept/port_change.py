@@ -15,7 +15,8 @@ from typing import NamedTuple, Protocol
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.config.document import Config, ListenerConfig
+from kproxy.config.document import Config
+from kproxy.config.network import ListenerConfig
 from kproxy.errors import UnusableSetting
 from kproxy.net.dial.resolve import Endpoint, OwnPorts, ask
 from kproxy.net.loop.reactor import Reactor

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from errno import EINPROGRESS
 from time import monotonic
 
-from kproxy.config.document import ClusterConfig
+from kproxy.config.network import ClusterConfig
 from kproxy.core.rewrite.context import MOST_NODES
 from kproxy.errors import InternalError, UnusableSetting
 from kproxy.net.accept.proxy_protocol import greeting

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from kproxy.config.changes import is_reached_alike
 from kproxy.config.document import Config
+from kproxy.config.network import is_reached_alike
 from kproxy.errors import UnusableSetting
 from kproxy.net.accept.port_change import PortChange
 from kproxy.net.capacity import find_capacity, log_capacity
