@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel
 
 from .document import Config
-from .network import ListenerConfig
+from .network import ListenerConfig, is_reached_alike
 
 MOST = 20
 """Places that are named at most; those beyond are only counted."""
