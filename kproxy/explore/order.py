@@ -146,13 +146,18 @@ class PlanOrder:
         best: tuple[float, int, float, int] | None = None
         chosen: HeapKey = (), False
         for key, heap in list(self._heaps.items()):
-            while heap and heap[0][-1] in self._stale:
-                self._stale.discard(heapq.heappop(heap)[-1])
+            while heap:
+                counted, rank, tie, number, plan = heap[0]
+                if plan in self._stale:  # an entry that moves down can leave a stale one on top
+                    self._stale.discard(plan)
+                    heapq.heappop(heap)
+                elif counted < (tries := self._tries(plan)):
+                    heapq.heapreplace(heap, (tries, rank, tie, number, plan))
+                else:
+                    break
             if not heap:
                 del self._heaps[key]
                 continue
-            while heap[0][0] < (tries := self._tries(heap[0][-1])):
-                heapq.heapreplace(heap, (tries, *heap[0][1:]))
             _, rank, tie, number, plan = heap[0]
             promise = (-self.priority(plan, key[1]), rank, tie, number)
             if best is None or promise < best:

@@ -10,7 +10,7 @@ from kproxy.explore import order as order_module
 from kproxy.explore.model import ExchangePlace, FaultPlan, PlaceMark, PlannedFault, StepCounters
 from kproxy.explore.order import OrderSettings, PlanOrder, followers
 from kproxy.explore.places import FIRST_RANK, LearnedPlaces, common_places, places_of, ranks_of
-from tests.explore.made_up import COPY, TABLE, exchange, made_run, plan, planned, produce, retried, stable
+from tests.explore.made_up import COPY, TABLE, commit, exchange, made_run, plan, planned, produce, retried, stable
 
 PLACES = stable(COPY)
 
@@ -283,3 +283,12 @@ def test_many_thousand_plans_cost_no_more_than_their_faults(monkeypatch: pytest.
         assert chosen is not None
         order.not_exercised(made_run(chosen, counters=()))
     assert order.left > 30_000 and compared[0] <= 20 * len(order.all_faults)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_order_each_plan_of_a_long_test_comes_once(seed: int) -> None:
+    """An early error leaves its second entry in another heap, below entries that move."""
+    order = new_order([one for number in range(1, 9) for one in (produce(number), commit(number))], seed=seed)
+    count = order.left
+    assert len(set(taken(order, count))) == count
+    assert order.left == 0 and order.next() is None
