@@ -32,11 +32,17 @@ NAMED = ("topic", "group", "transactional_id", "member")
 
 
 def describe_run(
-    plan: FaultPlan, ended: RunEnd, seconds: float, exchanges: Sequence[SeenExchange], **others: Any
+    plan: FaultPlan,
+    ended: RunEnd,
+    seconds: float,
+    exchanges: Sequence[SeenExchange],
+    libraries: Iterable[str] = (),
+    **others: Any,
 ) -> ExploredRun:
-    """Return a run with all that its exchanges say. `others`: the fields of ExploredRun that they do not say."""
+    """Return a run with the facts of its exchanges. `libraries`: client libraries that the exchanges do not name.
+    `others`: further fields of ExploredRun."""
     facts = list(read_facts(exchanges))
-    software = sorted({one.client_software for one in facts if one.client_software})
+    software = sorted({one.client_software for one in facts if one.client_software} | set(libraries))
     return ExploredRun(
         plan, ended, seconds, places=places_of(facts), digest=digest_of(facts), errors=errors_of(facts),
         patience=patience_of(exchanges), story=tuple(story_of(exchanges)), software=tuple(software), **others,

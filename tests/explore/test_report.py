@@ -201,6 +201,7 @@ UNSTARTED = RaisedError(
     "await producer.start()",
 )
 STOPPED = RaisedError("asyncio.exceptions.CancelledError", "", "t.py:9", "await consumer.stop()")
+AIOKAFKA = "aiokafka-0.14.0"
 PYTHON = "confluent-kafka-python/2.16.1-rdkafka-2.16.0"
 
 
@@ -216,6 +217,11 @@ PYTHON = "confluent-kafka-python/2.16.1-rdkafka-2.16.0"
             client_finding(known_plan("FindCoordinator: never arrives"), "raised", UNSTARTED),
         ),
         ("aiokafka-stop", client_finding(known_plan("Fetch: never arrives"), "raised", STOPPED)),
+        (
+            "aiokafka-stop-hang",
+            client_finding(known_plan("OffsetCommit: answer lost"), "hang", None, "aiokafka-0.14.0"),
+        ),
+        ("", client_finding(known_plan("OffsetCommit: answer lost"), "hang", None, PYTHON)),
         ("", client_finding(known_plan(HANG), "hang", None, "librdkafka/2.9.9")),
         ("", client_finding(known_plan(HANG), "hang", None, "apache-kafka-java/4.1.0")),
         ("", client_finding(known_plan(HANG), "hang", None, "librdkafka/")),

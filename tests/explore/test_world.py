@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -11,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from kproxy.explore.faults import fault_table
 from kproxy.explore.model import ExchangePlace, FaultPlan, PlaceMark, PlannedFault
 from kproxy.explore.runs.messages import RunJob
-from kproxy.explore.runs.world import RunWorld
+from kproxy.explore.runs.world import RunWorld, imported_clients
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.embedded import Embedded
 from kproxy.testing.inject import Kproxy
@@ -100,3 +102,10 @@ def test_what_cannot_be_verified_is_broken(kproxy: Kproxy, monkeypatch: pytest.M
     run = world.answer("passed", 1.0).run
 
     assert run.ended == "broken" and "cannot be verified: ZeroDivisionError" in run.problem
+
+
+def test_world_names_imported_libraries_that_send_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "aiokafka", raising=False)
+    assert imported_clients() == []
+    monkeypatch.setitem(sys.modules, "aiokafka", SimpleNamespace(__version__="0.14.0"))
+    assert imported_clients() == ["aiokafka-0.14.0"]

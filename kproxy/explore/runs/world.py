@@ -4,6 +4,7 @@ what can be told of it at its end."""
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
@@ -34,6 +35,7 @@ MOST_TAPED = 16 << 20
 """Bytes of frames that the tape of a run keeps: many runs go side by side."""
 MOST_VIOLATIONS = 20
 
+SILENT_CLIENTS = ("aiokafka",)  # modules whose version is not in ApiVersions
 
 class RunEvidence(NamedTuple):
     """Evidence of a run, as it was at its end: what became of its faults, its exchanges, and what these prove.
@@ -94,8 +96,8 @@ class RunWorld:
         if unknown:
             ended, problem = "broken", unknown
         run = describe_run(
-            self.job.plan, ended, seconds, exchanges, counters=counters, raised=raised, problem=problem, output=output,
-            violations=violations,
+            self.job.plan, ended, seconds, exchanges, imported_clients(), counters=counters, raised=raised,
+            problem=problem, output=output, violations=violations,
         )  # fmt: skip
         return ChildAnswer(run, self.shared)
 
@@ -121,6 +123,12 @@ class RunWorld:
 def warm_up() -> None:
     """Do once, before a child is forked, what each would do anew: import kinds of rules, and make what checks them."""
     rules: list[dict[str, Any]] = [DRIP, {"name": "prefix", "kind": "prefix", "prefix": "x."}]
+def imported_clients() -> list[str]:
+    """Return names and versions of the imported client libraries that send none in ApiVersions."""
+    found = ((name, sys.modules.get(name)) for name in SILENT_CLIENTS)
+    return [f"{name}-{getattr(module, '__version__', '')}" for name, module in found if module is not None]
+
+
     for number, fault in enumerate(fault_table().all):
         rules.append(
             {"name": str(number), **fault.rule, "match": {"api": fault.api}, "when": {"nth": 1, "counts": "all"}}
