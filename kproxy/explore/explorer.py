@@ -27,7 +27,7 @@ from .model import ExploredRun, FaultPlan, Runner
 from .order import OrderSettings, PlanOrder
 from .places import common_places
 from .plan import plan_text, saved_form
-from .result import Exploration, FaultFinding, applied_faults, finding_notes, slim_run
+from .result import NOT_ON_MOCK, Exploration, FaultFinding, applied_faults, finding_notes, slim_run
 from .shrink import Shrinking, with_faults_of
 from .trials import REPLAYS, Trials
 
@@ -38,11 +38,6 @@ ALONE, BESIDE_FINDINGS = 0.9, 0.5  # share of the time for exploring, without an
 REPLAY_TIME = 1.5  # time kept for the final replays of a finding, in expected durations
 OTHERS, OTHERS_ALIKE = 8, 2  # other plans kept of a finding, in all and with the same faults
 MOST_FINDINGS = 100  # of one exploration; failures of further kinds are counted
-NOT_ON_MOCK = (
-    "the test commits offsets in transactions: expected a Kafka cluster, got the mock. It does not store these "
-    "offsets, so a client that goes back to them after an abort would give false findings. Name a cluster with "
-    "--kproxy-upstream=HOST:PORT or a fixture kproxy_upstream (kproxy explore: --upstream)"
-)
 DETAILED = 500  # passed and other runs that keep their exchanges and output
 
 
@@ -142,9 +137,6 @@ class Explorer:
         result.limit = self.runner.limit = settings.limit or learned_limit
         self.slow_after = SLOWER * slower
         first, second = (run.places for run in result.learning[:2])
-        if settings.order.on_mock and any(place.api == "TxnOffsetCommit" for place in (*first, *second)):
-            result.problem = NOT_ON_MOCK
-            return False
         result.learned = common_places(first, second)
         if not result.learned.places:
             said = first or second
@@ -166,6 +158,9 @@ class Explorer:
     def say_unfit(self, judged: Sequence[JudgedRun], bad: Sequence[JudgedRun]) -> None:
         """Put on record why a test cannot be explored that does not pass without faults."""
         result = self.result
+        if any(one.run.problem == NOT_ON_MOCK for one in bad):
+            result.problem = NOT_ON_MOCK
+            return
         if bad and all(one.run.ended == "skipped" for one in judged):
             result.skipped = bad[0].run.problem
             return

@@ -14,6 +14,11 @@ from .plan import plan_text
 NO_FAULT = FaultPlan()
 MOST_MINIMAL = 8  # other smallest plans of one finding
 LONGEST_TEXT = 50_000
+NOT_ON_MOCK = (
+    "the mock does not store offsets that a client commits in a transaction, and the client fetched them: expected a "
+    "Kafka cluster for this result. Name one with --kproxy-upstream=HOST:PORT or a fixture kproxy_upstream (kproxy "
+    "explore: --upstream)"
+)
 """Characters kept of a run's output and stacks."""
 
 

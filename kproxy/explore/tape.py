@@ -17,7 +17,7 @@ from kproxy.testing.exchanges import SeenExchange
 from kproxy.wire.records import Batch, Entry, entries
 from kproxy.wire.records.digest import RecordsDigest
 from kproxy.wire.table import errors as error_codes
-from kproxy.wire.table.api_keys import FETCH, INIT_PRODUCER_ID, JOIN_GROUP, PRODUCE
+from kproxy.wire.table.api_keys import FETCH, INIT_PRODUCER_ID, JOIN_GROUP, OFFSET_FETCH, PRODUCE, TXN_OFFSET_COMMIT
 
 from .model import ExploredRun, FaultPlan, RunEnd
 from .places import EntityFacts, ExchangeFacts, digest_of, errors_of, places_of
@@ -47,6 +47,18 @@ def describe_run(
         plan, ended, seconds, places=places_of(facts), digest=digest_of(facts), errors=errors_of(facts),
         patience=patience_of(exchanges), story=tuple(story_of(exchanges)), software=tuple(software), **others,
     )  # fmt: skip
+
+
+def reads_lost_offsets(exchanges: Iterable[SeenExchange]) -> bool:
+    """Return True if a client fetched the offsets of a group after it committed such offsets in a transaction."""
+    groups: set[str | None] = set()
+    for one in exchanges:
+        if one.key in (TXN_OFFSET_COMMIT, OFFSET_FETCH):
+            named = {entity.group for entity in one.entities}
+            if one.key == OFFSET_FETCH and named & groups:
+                return True
+            groups |= named if one.key == TXN_OFFSET_COMMIT else set()
+    return False
 
 
 def read_facts(exchanges: Iterable[SeenExchange]) -> Iterator[ExchangeFacts]:

@@ -16,8 +16,18 @@ from kproxy.explore.order import OrderSettings
 from kproxy.explore.plan import rule_file, saved_form
 from kproxy.explore.report.baseline import Baseline
 from kproxy.explore.report.text import report_lines
-from kproxy.explore.result import Exploration
-from tests.explore.made_up import COPY, FakeRunner, exchange, failed_run, made_run, produce, retried, stable
+from kproxy.explore.result import NOT_ON_MOCK, Exploration
+from tests.explore.made_up import (
+    COPY,
+    FakeRunner,
+    exchange,
+    failed_run,
+    made_run,
+    planned,
+    produce,
+    retried,
+    stable,
+)
 
 Program = Callable[[FaultPlan, int], ExploredRun]
 
@@ -431,17 +441,6 @@ def test_whoever_wants_to_know_is_told() -> None:
     assert lines[1].startswith("failed in run")
 
 
-@pytest.mark.parametrize(("on_mock", "is_explored"), [(True, False), (False, True)])
-def test_explorer_offsets_in_transactions_need_kafka(on_mock: bool, is_explored: bool) -> None:
-    offsets = exchange("TxnOffsetCommit", topic="in", partition=0, group="g", offset=1)
-    made, runner = explorer(lambda of, number: made_run(of, exchanges=(*COPY, offsets)), on_mock=on_mock, runs=3)
-    result = made.explore()
-    assert bool(result.runs) == is_explored and (len(runner.ran) > 2) == is_explored
-    assert (result.problem == "") == is_explored and result.exit_code() == (0 if is_explored else 2)
-    if not is_explored:
-        assert "expected a Kafka cluster, got the mock" in result.problem and "--kproxy-upstream" in result.problem
-
-
 def test_explorer_transactional_writes_are_explored_on_mock() -> None:
     writes = (*COPY, exchange("EndTxn", transactional_id="t"))
     made, _ = explorer(lambda of, number: made_run(of, exchanges=writes), on_mock=True, runs=3)
@@ -451,3 +450,57 @@ def test_explorer_transactional_writes_are_explored_on_mock() -> None:
 def test_places_of_the_real_table_are_learned() -> None:
     """The copy's places are all there."""
     assert explored(right, runs=1).learned.places == stable(COPY)
+
+
+def test_explorer_plans_of_earlier_explorations_obey_the_options(tmp_path: Path) -> None:
+    """Other classes, places and clusters, more faults, and faults that the table lacks: such plans are not run."""
+    places = stable(COPY)
+    lost, fatal = (
+        planned("Produce", name, places[1]) for name in ("answer lost", "TOPIC_AUTHORIZATION_FAILED, before the work")
+    )
+    idempotent = replace(lost, place=replace(places[3], traits=places[3].traits | {"idempotent"}))
+    shrunk = replace(lost, place=replace(places[1], client_id=None))
+    unknown = replace(lost, fault=replace(lost.fault, name="Produce: renamed"))
+    renewed = replace(lost, fault=replace(lost.fault, rule={"kind": "no_such_kind"}))
+    store = FindingStore("t", tmp_path)
+    for number, steps in enumerate([(lost,), (fatal,), (idempotent,), (shrunk,), (unknown,), (renewed, idempotent)]):
+        store.save(KeptFinding(FaultPlan(steps), FailureSignature("failed", message=str(number)), float(-number)))
+
+    def tried(**settings) -> list[tuple[object, ...]]:
+        one, _ = explorer(right, store=store, runs=0, **settings)
+        one.explore()
+        assert all(step.fault in fault_table().all for tried in one._earlier for step in tried.steps)
+        return [tuple((step.fault.name, step.place) for step in tried.steps) for tried in one._earlier]
+
+    def named(*steps: PlannedFault) -> tuple[object, ...]:
+        return tuple((step.fault.name, step.place) for step in steps)
+
+    assert tried(classes=("fatal",)) == [named(fatal)]
+    assert tried(only="api=Metadata") == []
+    assert tried(only="api=Produce,client_id=app", classes=("transient",), depth=1) == [
+        named(lost), named(idempotent), named(shrunk),
+    ]  # fmt: skip
+    assert named(idempotent) not in tried(on_mock=True) and named(lost) in tried(on_mock=True)
+    assert named(lost, idempotent) in tried() and len(tried()) == 5
+
+
+def test_explorer_time_of_the_start_is_reported() -> None:
+    runner = FakeRunner(right)
+    runner.now = 10.0
+    one = Explorer("t", runner, ExploreSettings(seconds=9.0), clock=runner.clock, wall=lambda: 5.0, began=0.0)
+    assert "after 10 s" in one.explore().problem and one.result.seconds == 10
+
+
+def test_explorer_result_that_the_mock_cannot_give_is_a_problem() -> None:
+    """The test fails without faults, since the mock has lost its offsets."""
+    made, _ = explorer(lambda of, number: made_run(of, "skipped", problem=NOT_ON_MOCK), on_mock=True)
+    result = made.explore()
+    assert result.problem == NOT_ON_MOCK and not result.skipped and result.exit_code() == 2
+
+
+def test_explorer_run_that_the_mock_cannot_judge_is_no_finding() -> None:
+    made, _ = explorer(
+        lambda of, number: made_run(of, "skipped" if of.steps else "passed", problem=NOT_ON_MOCK), runs=4
+    )
+    result = made.explore()
+    assert result.outcomes == {"not exercised": 4} and not result.findings and not result.problem

@@ -11,9 +11,11 @@ from confluent_kafka import Consumer, Producer
 from kproxy.explore.faults import fault_table
 from kproxy.explore.model import ExploredRun, FaultPlan, PlaceMark, PlannedFault, dumps, loads
 from kproxy.explore.plan import plan_rules
-from kproxy.explore.tape import MOST_LINES, batches_in, describe_run, first_entry, story_of
+from kproxy.explore.tape import MOST_LINES, batches_in, describe_run, first_entry, reads_lost_offsets, story_of
+from kproxy.rules.entity import Entity
 from kproxy.testing.inject import Kproxy
 from kproxy.wire.records import Batch, Record, encode_batch
+from kproxy.wire.table.api_keys import OFFSET_COMMIT, OFFSET_FETCH, TXN_OFFSET_COMMIT
 
 CONFIG = {"auto.offset.reset": "earliest", "enable.auto.commit": False, "session.timeout.ms": 6000}
 
@@ -139,3 +141,17 @@ def test_stories_are_bounded() -> None:
     assert lines[MOST_LINES // 2] == "… 800 others …"
     assert lines[-1].startswith("  999.000 s")
     assert list(story_of([])) == []
+
+
+@pytest.mark.parametrize(
+    ("requests", "reads"),
+    [
+        ([(TXN_OFFSET_COMMIT, "g"), (OFFSET_FETCH, "g")], True),
+        ([(OFFSET_FETCH, "g"), (TXN_OFFSET_COMMIT, "g")], False),
+        ([(TXN_OFFSET_COMMIT, "g"), (OFFSET_FETCH, "other")], False),
+        ([(OFFSET_COMMIT, "g"), (OFFSET_FETCH, "g")], False),
+    ],
+)
+def test_reads_lost_offsets_after_a_commit_in_a_transaction(requests: list[tuple[int, str]], reads: bool) -> None:
+    made = [SimpleNamespace(key=key, entities=(Entity(group=group),)) for key, group in requests]
+    assert reads_lost_offsets(made) == reads

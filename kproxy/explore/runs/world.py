@@ -15,7 +15,8 @@ from kproxy.config.document import Config
 from kproxy.explore.faults import fault_table
 from kproxy.explore.model import ExploredRun, FaultPlan, ProvedViolation, RaisedError, RunEnd, StepCounters
 from kproxy.explore.plan import DRIP, plan_rules, step_text
-from kproxy.explore.tape import describe_run
+from kproxy.explore.result import NOT_ON_MOCK
+from kproxy.explore.tape import describe_run, reads_lost_offsets
 from kproxy.rules.document.json_tree import json_source
 from kproxy.rules.document.read import read_document
 from kproxy.rules.document.source import Source
@@ -95,6 +96,8 @@ class RunWorld:
         counters, exchanges, violations, unknown = self.look()
         if unknown:
             ended, problem = "broken", unknown
+        elif not self.shared and (violations or ended != "passed") and reads_lost_offsets(exchanges):
+            ended, problem, raised, violations = "skipped", NOT_ON_MOCK, None, ()
         run = describe_run(
             self.job.plan, ended, seconds, exchanges, imported_clients(), counters=counters, raised=raised,
             problem=problem, output=output, violations=violations,
