@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
@@ -26,6 +26,7 @@ from .plan import plan_rules, plan_text, rule_bytes
 FOLDER = Path(".kproxy/explored")
 MOST_KEPT = 50
 """Findings kept of one test, the newest ones."""
+MOST_PASSES = 3  # explorations in which an intermittent finding passes before it is removed
 LARGEST = 1 << 20
 """Bytes of a file that is read: a plan has some hundred."""
 LONGEST_STEM = 60
@@ -84,6 +85,15 @@ class FindingStore:
                     path.unlink()
 
     def _let_go(self) -> None:
+    def passed(self, finding: KeptFinding) -> None:
+        """Record that the plan of a finding passed. A finding that failed in each run is removed, an intermittent one
+        after MOST_PASSES explorations."""
+        failed, of = finding.rate
+        if failed == of or finding.passes + 1 >= MOST_PASSES:
+            self.forget(finding.signature)
+        else:
+            self.save(replace(finding, passes=finding.passes + 1))
+
         """Let go of all but the newest findings, and of what an interrupted process had begun to write. What another
         exploration has written since it was looked is left alone."""
         found = sorted(self._files(), key=lambda one: -one[1].seen)

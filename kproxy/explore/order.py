@@ -102,6 +102,20 @@ class PlanOrder:
     def left(self) -> int:
         return self._left
 
+    def allowed(self, plan: FaultPlan) -> FaultPlan | None:
+        """Return a plan of an earlier exploration with the faults of today's table; None if the settings exclude it.
+
+        Selectors that shrinking has removed match each text of `only`.
+        """
+        wanted, steps = place_filter(self.settings.only, missing=True), []
+        for step in plan.steps:
+            faults = self.table.at(step.place, self.settings.classes, self.settings.on_mock)
+            fault = next((one for one in faults if one.name == step.fault.name), None)
+            if fault is None or not wanted(step.place):
+                return None
+            steps.append(PlannedFault(step.place, fault))
+        return FaultPlan(tuple(steps)) if 0 < len(steps) <= self.settings.depth else None
+
     def add_all(self, before: FaultPlan, place: ExchangePlace) -> None:
         """Put in the plans that have one more fault, at this place."""
         for fault in self.faults_at(place):
@@ -247,9 +261,11 @@ def position(places: Sequence[ExchangePlace], wanted: ExchangePlace) -> int | No
     return None
 
 
-def place_filter(text: str) -> Callable[[ExchangePlace], bool]:
-    """Return a test for places from a text such as `api=Produce,client_id=app-*`. A place passes if all parts hold; a
-    part does not hold if the place lacks its selector. Raises InputError."""
+def place_filter(text: str, missing: bool = False) -> Callable[[ExchangePlace], bool]:
+    """Return a test for places from a text such as `api=Produce,client_id=app-*`. A place passes if all parts hold.
+
+    `missing`: result of a part if the place lacks its selector. Raises InputError.
+    """
     if not isinstance(text, str):  # of a test's marker
         raise InputError(f"only: expected a text such as api=Produce, got {text!r}")
     tests = []
@@ -268,5 +284,5 @@ def place_filter(text: str) -> Callable[[ExchangePlace], bool]:
             raise InputError(f"only: expected a number as partition, got {pattern!r}")
         tests.append((name, test))
     return lambda place: all(
-        getattr(place, name) is not None and test(str(getattr(place, name))) for name, test in tests
+        missing if getattr(place, name) is None else test(str(getattr(place, name))) for name, test in tests
     )

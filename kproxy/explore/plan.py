@@ -176,7 +176,9 @@ def plan_of_file(file: Path) -> tuple[FaultPlan, bool]:
 
 def plan_of_source(source: Source) -> tuple[FaultPlan, bool]:
     """Return what `plan_of_file` returns, from an opened document."""
-    rules = [dict(rule.raw) for rule in read_document(source).parsed_rules]
+    document = read_document(source)
+    raise_mistakes([source])  # such as a missing file
+    rules = [dict(rule.raw) for rule in document.parsed_rules]
     drip = DRIP in rules
     wanted = [rule for rule in rules if rule != DRIP]
     plan = FaultPlan(tuple(step for rule in wanted for step in step_of_rule(rule)))

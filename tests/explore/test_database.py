@@ -192,3 +192,16 @@ def test_save_rules_keeps_findings_apart_and_names_stable(tmp_path: Path) -> Non
     assert [save_rules(tmp_path, *one, ()).name for one in findings[:50]] == names[:50]
     assert save_rules(tmp_path, tests[0], failures[0], LOST, (), drip=True).name not in names
     assert save_rules(tmp_path, tests[0], failures[0], LOST, ["a note"]).name == names[0]
+
+
+@pytest.mark.parametrize(("rate", "left"), [((3, 3), [0, 0, 0]), ((3, 10), [1, 1, 0])])
+def test_store_intermittent_finding_is_kept_for_some_passes(
+    tmp_path: Path, rate: tuple[int, int], left: list[int]
+) -> None:
+    """A plan that always failed is removed when it passes once, an intermittent one after three explorations."""
+    store = FindingStore("test", tmp_path)
+    store.save(replace(kept(), rate=rate))
+    for count in left:
+        for one in store.load():
+            store.passed(one)
+        assert len(store.load()) == count

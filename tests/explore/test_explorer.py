@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.explore import explorer as explorer_module
-from kproxy.explore.database import FindingStore
+from kproxy.explore.database import FindingStore, KeptFinding
 from kproxy.explore.explorer import Explorer, ExploreSettings
 from kproxy.explore.judge import KnownFailures, judge
 from kproxy.explore.model import ExploredRun, FaultPlan, RaisedError, StepCounters

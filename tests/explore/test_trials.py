@@ -293,3 +293,13 @@ def test_explorer_unconfirmed_finding_is_a_problem() -> None:
     result = explored(program, seconds=100.0, jobs=1)
     assert "time was up before 1 finding could be confirmed" in result.problem and result.exit_code() == 2
     assert "not confirmed" in "\n".join(report_lines(result))
+
+
+def test_replay_that_time_cuts_short_counts_earlier_runs() -> None:
+    """Two of five replays end in time; the plan had failed in three of three runs."""
+    one = judge(failed_run(LOST))
+    finding = FaultFinding(one.signature, one, 1, fails=3, of=3, smallest=LOST)
+    runner = FakeRunner(lambda of, number: failed_run(of), jobs=1)
+    runner.until = 2.5
+    Trials(runner).replay(finding, [MeasuredPlan(LOST, Tally(3, 3))])
+    assert (finding.replays, finding.replays_of) == (5, 5)
