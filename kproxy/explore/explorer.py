@@ -78,8 +78,8 @@ class Explorer:
         self.trials = Trials(runner)
         self.slow_after = float("inf")
         self.waits = 0.0
-        self.began = clock()
-        self.deadline = (self.began if began is None else began) + settings.seconds
+        self.began = clock() if began is None else began
+        self.deadline = self.began + settings.seconds
         self.order: PlanOrder
         self.stopped = False
         self._earlier: dict[FaultPlan, KeptFinding] = {}

@@ -56,7 +56,8 @@ def explore_test(test: ExploredTest, options: ExploreOptions, tell: Callable[[st
     runner: ForkRunner | None = None
     began = monotonic()
     try:
-        with ForkRunner(test.command, options.jobs or default_jobs(test.workers), test.folder) as runner:
+        jobs = options.jobs or default_jobs(test.workers)
+        with ForkRunner(test.command, jobs, test.folder, began + options.seconds) as runner:
             explorer = Explorer(test.name, runner, settings, store, clock=monotonic, wall=time, tell=tell, began=began)
             result = explorer.result
             try:

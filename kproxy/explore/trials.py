@@ -138,13 +138,15 @@ class Trials:
 
     def replay(self, finding: FaultFinding, forms: Sequence[MeasuredPlan]) -> None:
         """Run the smallest plan again, and those before it until one is as reproducible as required. Keep the one with
-        the highest rate, the smaller one of equals. A plan without runs, since time was up, keeps its earlier rate."""
+        the highest rate, the smaller one of equals. If time is up before all runs, the earlier runs count as well."""
         reference = best_tally(forms)
         times = REPLAYS if reference.certain else MOST_TRIALS
         replayed: list[MeasuredPlan] = []
         for plan, earlier in reversed(forms):
             tally = self.tally(plan, finding.signature, times)
-            replayed.append(MeasuredPlan(plan, tally if tally.of else earlier))
+            if tally.of < times:  # time was up
+                tally = Tally(earlier.failed + tally.failed, earlier.of + tally.of)
+            replayed.append(MeasuredPlan(plan, tally))
             if tally.failed >= reference.required(tally.of):
                 break
         best = max(replayed, key=lambda one: one.tally.rate)

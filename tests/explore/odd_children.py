@@ -104,5 +104,7 @@ def work(job: RunJob, pipes: ChildPipes) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "never ready":
         sys.exit("there is nothing here")
+    if sys.argv[1] == "never imported":
+        time.sleep(1000)
     fork_server.GRACE, child.STACKS_AFTER = 1.0, 0.3
     serve(int(sys.argv[2]), work)

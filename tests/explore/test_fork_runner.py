@@ -166,3 +166,9 @@ def test_a_server_that_ends() -> None:
     other = ForkRunner([*COMMAND, "ready"], jobs=1)
     with other, pytest.raises(InternalError, match="has ended with exit code -9"):
         list(other.run([plan_of("ends the server")]))
+
+
+def test_runner_time_that_is_up_while_the_test_is_imported() -> None:
+    """The process that imports it is killed, and not waited for."""
+    with pytest.raises(InternalError, match="time was up before the test's module was imported"):
+        ForkRunner([*COMMAND, "never imported"], 1, until=monotonic()).__enter__()

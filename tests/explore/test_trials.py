@@ -22,7 +22,7 @@ from kproxy.explore.report.baseline import Baseline
 from kproxy.explore.report.text import report_lines
 from kproxy.explore.result import MOST_MINIMAL, Exploration, FaultFinding
 from kproxy.explore.shrink import Shrinking
-from kproxy.explore.trials import Tally, Trials
+from kproxy.explore.trials import MeasuredPlan, Tally, Trials
 from tests.explore.made_up import COPY, FakeRunner, failed_run, made_run, plan, planned, stable
 from tests.explore.test_explorer import doubles, explored, explorer, right
 

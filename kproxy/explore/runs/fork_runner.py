@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -54,11 +55,11 @@ class ForkRunner:
     names of a run begin with `token` and its number. Their topics are deleted after many runs and at the end.
     """
 
-    def __init__(self, command: Sequence[str], jobs: int, cwd: Path | None = None) -> None:
+    def __init__(self, command: Sequence[str], jobs: int, cwd: Path | None = None, until: float = inf) -> None:
         if not HAS_FORKS:
             raise InternalError("an exploration forks a process for each run and watches over it, which needs Linux")
         self.command, self.jobs, self.limit, self.cwd = list(command), jobs, FIRST_LIMIT, cwd
-        self.until = inf
+        self.until = until
         self.token = f"x{token_hex(2)}-"
         self.shared = ""
         self.left = ""  # why topics of runs stay on the cluster
@@ -75,13 +76,19 @@ class ForkRunner:
             )  # fmt: skip  # Ctrl-C is for the explorer, which then ends it
 
     def __enter__(self) -> ForkRunner:
+        began = monotonic()
         try:
-            first = self._next_report(START_PATIENCE)
+            first = self._next_report(min(START_PATIENCE, max(self.until - began, 0.0)))
             if first.problem:
                 raise InternalError(first.problem)
             self.threads = first.threads
-        except BaseException:
+        except BaseException as error:
+            with suppress(ProcessLookupError):  # it has no runs yet, and reads no orders while it imports the test
+                os.killpg(self._process.pid, signal.SIGKILL)
             self.close()
+            if isinstance(error, NoReportError) and monotonic() >= self.until:
+                passed = f"{monotonic() - began:.0f} s"
+                raise InternalError(f"time was up before the test's module was imported, after {passed}") from None
             raise
         return self
 
