@@ -11,12 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from kproxy.errors import DocumentError, InputError, KproxyError
 from kproxy.explore.option_table import OPTIONS
 from kproxy.terminal import say
 
 DEFAULT_SAVE = "explored"
+NOT_IN_REPLAYS = (
+    "for", "faults", "depth", "only", "report", "baseline", "update", "first", "until-covered", "save",
+)  # fmt: skip
 
 
 def exploration_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -51,6 +55,16 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
     --replay 0 if the program passes, 1 if it fails, 2 if it could not be run, or the faults found nothing to act on.
     Ctrl-C and SIGTERM end it with what it has started: 1 if something was certain or has failed by then, else 2.
     """
+    from kproxy.cli.run import flag
+    from kproxy.rules.document.address import parse_server
+    from kproxy.rules.document.quantities import checked_seed
+
+    for broker in filter(None, given["upstream"].split(",")):
+        flag("--upstream", parse_server, broker.strip())
+    if given["seed"] is not None:
+        flag("--seed", checked_seed, given["seed"])
+    if given["replay"] and (unused := [f"--{name}" for name in NOT_IN_REPLAYS if is_given(ctx, name)]):
+        raise click.UsageError(f"--replay: expected none of the options of an exploration, got {', '.join(unused)}")
     from kproxy.explore.exploring import write_reports
     from kproxy.explore.options import read_options
     from kproxy.explore.report.baseline import Baseline
@@ -72,7 +86,8 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
             result = explored(words, given, options, baseline)
             for line in report_lines(result):
                 say(line)
-            for line in write_reports([result], options, baseline):
+            lines, is_written = write_reports([result], options, baseline)
+            for line in lines:
                 say(line)
     except KproxyError as error:
         say(f"kproxy: {error}", err=True)
@@ -80,7 +95,11 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
     except KeyboardInterrupt:  # once more, while it ended: click would exit with 1, which says that something was found
         say("kproxy: interrupted", err=True)
         ctx.exit(2)
-    ctx.exit(result.exit_code())
+    ctx.exit(result.exit_code() or (0 if is_written else 2))
+
+
+def is_given(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name.replace("-", "_")) is not ParameterSource.DEFAULT
 
 
 @contextmanager
@@ -124,16 +143,17 @@ def test_of(words: tuple[str, ...], given: dict[str, Any], options: Any, known: 
     test = CommandTest(words, given["before"], given["check"], given["upstream"], given["rules"], drip, seed)
     return ExploredTest(
         name, server_command(test), Path.cwd(), Path(given["save"]), seed, not given["upstream"], known,
-        rules=given["rules"], replay=replay_line(words, given),
+        rules=given["rules"], replay=replay_line(words, given), replay_limit=" --limit {seconds}s",
     )  # fmt: skip
 
 
 def replay_line(words: tuple[str, ...], given: dict[str, Any]) -> str:
-    """Return the command that repeats a finding, with `{name}` for its file in the folder where it is saved."""
+    """Return the command that replays a finding, with `{name}` for its rule file and `{limit}` for a limit of hangs."""
     texts = [f"--{name} {shlex.quote(given[name])}" for name in ("upstream", "before", "check") if given[name]]
     files = [f"--rules {shlex.quote(file)}" for file in given["rules"]]
-    found = f"--replay {shlex.quote(str(Path(given['save'])))}/{{name}}"
-    return " ".join(["kproxy explore", *texts, *files, found, "--", shlex.join(words)])
+    seed = [] if given["seed"] is None else [f"--seed {given['seed']}"]
+    found = f"--replay {shlex.quote(str(Path(given['save'])))}/{{name}}{{limit}}"
+    return " ".join(["kproxy explore", *texts, *files, *seed, found, "--", shlex.join(words)])
 
 
 def check_rules(files: tuple[str, ...]) -> None:

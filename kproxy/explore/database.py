@@ -37,12 +37,13 @@ ABANDONED = 60.0
 
 @dataclass(frozen=True, slots=True)
 class KeptFinding:
-    """Finding of an exploration as it is kept: a plan, the signature of its failure, and when it was seen last, in
-    seconds since 1970."""
+    """Plan and failure of a finding, for the next exploration."""
 
     plan: FaultPlan
     signature: FailureSignature
-    seen: float
+    seen: float  # seconds since 1970
+    rate: tuple[int, int] = (1, 1)  # failures and runs of the plan
+    passes: int = 0  # explorations in a row in which it passed
 
 
 class FindingStore:
@@ -84,7 +85,6 @@ class FindingStore:
                 with suppress(OSError):
                     path.unlink()
 
-    def _let_go(self) -> None:
     def passed(self, finding: KeptFinding) -> None:
         """Record that the plan of a finding passed. A finding that failed in each run is removed, an intermittent one
         after MOST_PASSES explorations."""
@@ -94,6 +94,7 @@ class FindingStore:
         else:
             self.save(replace(finding, passes=finding.passes + 1))
 
+    def _let_go(self) -> None:
         """Let go of all but the newest findings, and of what an interrupted process had begun to write. What another
         exploration has written since it was looked is left alone."""
         found = sorted(self._files(), key=lambda one: -one[1].seen)

@@ -42,6 +42,7 @@ class ExploredTest:
     workers: int = 1
     rules: tuple[str, ...] = ()
     replay: str = "{name}"
+    replay_limit: str = ""  # text for `{limit}` in `replay`, with `{seconds}`
 
 
 def explore_test(test: ExploredTest, options: ExploreOptions, tell: Callable[[str], object]) -> Exploration:
@@ -69,7 +70,7 @@ def explore_test(test: ExploredTest, options: ExploreOptions, tell: Callable[[st
     except KeyboardInterrupt:  # before it began, or while topics were deleted
         result.interrupted = True
         result.notes.append("interrupted")
-    result.replay = test.replay
+    result.replay, result.replay_limit = test.replay, test.replay_limit
     if runner is not None and runner.threads and result.problem and not result.runs:
         result.notes.append(
             f"threads that begin when the test is imported ({runner.threads}) are not there in its runs, which are "
@@ -80,22 +81,23 @@ def explore_test(test: ExploredTest, options: ExploreOptions, tell: Callable[[st
     return result
 
 
-def write_reports(results: Sequence[Exploration], options: ExploreOptions, baseline: Baseline) -> list[str]:
-    """Write the reports and the baseline that are asked for. Return lines about what was written, or why it was not."""
+def write_reports(
+    results: Sequence[Exploration], options: ExploreOptions, baseline: Baseline
+) -> tuple[list[str], bool]:
+    """Write the requested reports and the baseline. Return a line about each file, and True if all were written."""
     texts = {path: (json_report if path.suffix == ".json" else html_report)(results) for path in options.reports}
     if options.baseline is not None and options.update:
         texts[options.baseline] = baseline.updated(results).text()
-    return [written(path, text) for path, text in texts.items()]
-
-
-def written(path: Path, text: str) -> str:
-    """Write a file, and return a line about that."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text.encode("utf-8", "backslashreplace"))
-    except OSError as error:
-        return f"{path} cannot be written: {error.strerror or error}"
-    return f"written: {path}"
+    lines, is_written = [], True
+    for path, text in texts.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, text.encode("utf-8", "backslashreplace"))
+            lines.append(f"written: {path}")
+        except OSError as error:
+            is_written = False
+            lines.append(f"{path} cannot be written: {error.strerror or error}")
+    return lines, is_written
 
 
 def packed_exploration(result: Exploration) -> str:

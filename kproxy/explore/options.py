@@ -70,7 +70,23 @@ def read_options(given: Mapping[str, Any]) -> ExploreOptions:
     for file in read["reports"]:
         if file.suffix not in REPORTS:
             raise InputError(f"report: expected a file name ending in {' or '.join(REPORTS)}, got {file}")
-    return ExploreOptions(**read, seed=known.get("seed"))
+    options = ExploreOptions(**read, seed=known.get("seed"))
+    check_written(options)
+    return options
+
+
+def check_written(options: ExploreOptions) -> None:
+    """Raise InputError for files that cannot be written, and for an update that would lose known failures."""
+    written = {"report": options.reports}
+    if options.baseline is not None and options.update:
+        written["baseline"] = (options.baseline,)
+        if options.first:
+            raise InputError("update: expected a whole exploration, got the option first")
+        if options.baseline.resolve() in [file.resolve() for file in options.reports]:
+            raise InputError(f"baseline: expected another file than the report, got {options.baseline}")
+    for name, files in written.items():
+        if folder := next((file for file in files if file.is_dir()), None):
+            raise InputError(f"{name}: expected a file, got the folder {folder}")
 
 
 def read_number(name: str, value: object) -> int:

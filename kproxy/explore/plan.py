@@ -16,7 +16,7 @@ import yaml
 
 from kproxy.errors import InputError
 from kproxy.rules.document.read import read_document
-from kproxy.rules.document.source import Source
+from kproxy.rules.document.source import Source, raise_mistakes
 from kproxy.rules.kinds.base.rule import LONGEST_NAME
 from kproxy.rules.select.match import is_pattern
 from kproxy.terminal import in_line

@@ -112,11 +112,14 @@ class ExploredSession:
         if told is not None:
             self.explorations.append(unpacked_exploration(told))
 
-    def pytest_sessionfinish(self) -> None:
-        """Write the reports and the baseline, where not only a part of the tests was explored."""
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the reports and the baseline. Workers of pytest-xdist leave this to the main process."""
         if hasattr(self.config, "workerinput"):
             return
-        self.notes = write_reports(self.explorations, self.options, self.baseline)
+        self.notes, is_written = write_reports(self.explorations, self.options, self.baseline)
+        if not is_written and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     # ---- one test
 
@@ -151,7 +154,8 @@ class ExploredSession:
                     self.known(item, options),
                     int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
                     rules,
-                    replay_line(item, rules),
+                    replay_line(item, rules, self.config.getoption("--kproxy-seed")),
+                    "\n@pytest.mark.kproxy_timeout({seconds})",
                 )
                 result = explore_test(test, options, self.tell)
         except InputError as error:
@@ -223,13 +227,15 @@ def temporary_folder(config: pytest.Config) -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def replay_line(item: pytest.Item, rules: Iterable[str]) -> str:
-    """Return the marker that puts the rules of a finding into force, with `{name}` for its file. Markers name files
-    from the root folder of the tests, or from the test's own."""
+def replay_line(item: pytest.Item, rules: Iterable[str], seed: int | None = None) -> str:
+    """Return the marker that activates the rules of a finding, with `{name}` for its file and `{limit}` for the marker
+    of a hang. Files are relative to the root folder of the tests, or to the test's own folder."""
     root, folder = item.config.rootpath, item.path.parent / SAVED
     folder = folder.relative_to(root) if root in folder.parents else Path(SAVED)
     marker = f"@pytest.mark.kproxy_rules({json.dumps(f'{folder.as_posix()}/{{name}}', ensure_ascii=False)})"
-    return " # with ".join((marker, *(f"--kproxy-rules={shlex.quote(file)}" for file in rules)))
+    options = [f"--kproxy-rules={shlex.quote(file)}" for file in rules]
+    options += [] if seed is None else [f"--kproxy-seed={seed}"]
+    return " # with ".join((marker, *options)) + "{limit}"
 
 
 def marked(item: pytest.Item) -> dict[str, Any]:

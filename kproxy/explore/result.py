@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from math import ceil
+from pathlib import Path
 
 from .judge import PASSED, FailureSignature, JudgedRun, tally
 from .model import ExploredRun, FaultClass, FaultPlan, RunOutcome
@@ -12,13 +14,13 @@ from .places import LearnedPlaces
 from .plan import plan_text
 
 NO_FAULT = FaultPlan()
-MOST_MINIMAL = 8  # other smallest plans of one finding
-LONGEST_TEXT = 50_000
 NOT_ON_MOCK = (
     "the mock does not store offsets that a client commits in a transaction, and the client fetched them: expected a "
     "Kafka cluster for this result. Name one with --kproxy-upstream=HOST:PORT or a fixture kproxy_upstream (kproxy "
     "explore: --upstream)"
 )
+MOST_MINIMAL = 8  # other smallest plans of one finding
+LONGEST_TEXT = 50_000
 """Characters kept of a run's output and stacks."""
 
 
@@ -92,8 +94,9 @@ class FaultFinding:
 class Exploration:
     """Exploration of one test. `problem`: why it was not explored, or not to its end; `flaky`: it fails without faults.
 
-    skipped: why the test does not want to be run · replay: how the file of a finding is put into force, with
-    `{name}` for its name without folders · drip: readers got one batch at a time in all runs.
+    skipped: why the test does not want to be run · replay: how the file of a finding is put into force, with `{name}`
+    for its name without folders, and `{limit}` for the limit of a hang · drip: all runs gave readers one batch at a
+    time.
     runs: in the order of their ends, those of learning, confirming and shrinking left out · exploring: seconds until
     there were no more of them · all_faults: names of the
     faults that can be at the places which were learned · left: plans that were not run · refused: plans for which there
@@ -120,6 +123,7 @@ class Exploration:
     notes: list[str] = field(default_factory=list)
     exploring: float = 0.0
     replay: str = "{name}"
+    replay_limit: str = ""  # text for `{limit}`, with `{seconds}`
     drip: bool = False
 
     @property
@@ -141,6 +145,11 @@ class Exploration:
     def new_findings(self) -> list[FaultFinding]:
         """Return the findings that fail a build: confirmed ones, certain or intermittent, that are not known."""
         return [one for one in self.findings if one.confirmed and not one.known and not one.is_of_test]
+
+    def replay_lines(self, finding: FaultFinding) -> list[str]:
+        """Return the text that replays the rule file of a finding. A hang has the limit that made it one."""
+        limit = self.replay_limit.replace("{seconds}", str(ceil(self.limit))) if finding.hangs else ""
+        return self.replay.replace("{name}", Path(finding.file).name).replace("{limit}", limit).splitlines()
 
     @property
     def was_explored(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ import pytest
 from kproxy.explore import explorer as explorer_module
 from kproxy.explore.database import FindingStore, KeptFinding
 from kproxy.explore.explorer import Explorer, ExploreSettings
-from kproxy.explore.judge import KnownFailures, judge
-from kproxy.explore.model import ExploredRun, FaultPlan, RaisedError, StepCounters
+from kproxy.explore.faults import fault_table
+from kproxy.explore.judge import FailureSignature, KnownFailures, judge
+from kproxy.explore.model import ExploredRun, FaultPlan, PlannedFault, RaisedError, StepCounters
 from kproxy.explore.order import OrderSettings
 from kproxy.explore.plan import rule_file, saved_form
 from kproxy.explore.report.baseline import Baseline

@@ -14,14 +14,14 @@ from kproxy.cli.explore import command, replay_line
 from kproxy.errors import InputError
 from kproxy.explore.exploring import packed_exploration, unpacked_exploration, write_reports
 from kproxy.explore.faults import fault_table
-from kproxy.explore.judge import FailureSignature, KnownFailures, plain_message
-from kproxy.explore.model import ExchangePlace, FaultPlan, PlannedFault
+from kproxy.explore.judge import FailureSignature, JudgedRun, KnownFailures, plain_message
+from kproxy.explore.model import ExchangePlace, ExploredRun, FaultPlan, PlannedFault
 from kproxy.explore.option_table import OPTIONS
 from kproxy.explore.options import ExploreOptions, read_options, read_patterns
 from kproxy.explore.plan import faults_of_files, rule_file
 from kproxy.explore.pytest_session import marked, options_of_tests
 from kproxy.explore.report.baseline import Baseline
-from kproxy.explore.result import Exploration
+from kproxy.explore.result import Exploration, FaultFinding
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,13 @@ def test_faults_of_a_saved_file(tmp_path: Path) -> None:
 
 def test_the_command_that_repeats_a_finding() -> None:
     """It has all that the exploration had, as words of a shell."""
-    given = {"upstream": "", "before": "", "check": "", "rules": (), "save": "explored"}
-    assert replay_line(("go", "run"), given) == "kproxy explore --replay explored/{name} -- go run"
+    given = {"upstream": "", "before": "", "check": "", "rules": (), "save": "explored", "seed": None}
+    assert replay_line(("go", "run"), given) == "kproxy explore --replay explored/{name}{limit} -- go run"
     more = {"upstream": "a:1,b:2", "check": "./check me", "rules": ("my rules.yaml",), "save": "what we found/"}
+    more["seed"] = 7
     assert replay_line(("my program", "-x"), given | more) == (
         "kproxy explore --upstream a:1,b:2 --check './check me' --rules 'my rules.yaml' "
-        "--replay 'what we found'/{name} -- 'my program' -x"
+        "--seed 7 --replay 'what we found'/{name}{limit} -- 'my program' -x"
     )
 
 
@@ -158,9 +159,10 @@ def test_an_exploration_travels_between_processes(tmp_path: Path) -> None:
     assert (came.test, came.problem, came.notes) == ("test_it", "no cluster", ["a note"])
     new, page = tmp_path / "new" / "x.json", tmp_path / "x.html"
     options = ExploreOptions(reports=(new, page, page / "x.json"))
-    told = write_reports([came], options, Baseline())
+    told, is_written = write_reports([came], options, Baseline())
     assert "no cluster" in new.read_text() and "no cluster" in page.read_text()
-    assert told[0] == f"written: {new}" and "cannot be written" in told[2]
+    assert told[0] == f"written: {new}" and "cannot be written" in told[2] and not is_written
+    assert write_reports([came], ExploreOptions(reports=(new,)), Baseline()) == ([f"written: {new}"], True)
 
 
 def test_the_page_has_all_options() -> None:
@@ -171,3 +173,50 @@ def test_the_page_has_all_options() -> None:
     words = [f"--kproxy-explore-{option.name}" for option in OPTIONS]
     missing = [word for word in words if f"`{word}" not in page]
     assert missing + [option for option in own if f"`{option}`" not in page] == []
+
+
+@pytest.mark.parametrize("words", [["--for=5s"], ["--only=api=Produce", "--first"], ["--report=x.json"], ["--save=x"]])
+def test_explore_replay_with_unused_option_is_refused(words: list[str]) -> None:
+    result = CliRunner().invoke(command, ["--replay=x.yaml", *words, "--", "true"])
+    names = ", ".join(word.split("=")[0] for word in words)
+    assert result.exit_code == 2 and f"expected none of the options of an exploration, got {names}" in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--replay=none.yaml"], "none.yaml:1:1: the file cannot be read"),
+        (["--upstream=nonsense"], "Invalid value for --upstream"),
+        ([f"--seed={1 << 64}"], "Invalid value for --seed"),
+    ],
+)
+def test_explore_with_wrong_value_fails_before_the_first_run(words: list[str], said: str) -> None:
+    result = CliRunner().invoke(command, [*words, "--", "true"])
+    assert result.exit_code == 2 and said in result.output
+
+
+def test_read_options_with_files_in_each_others_way_raises(tmp_path: Path) -> None:
+    file = str(tmp_path / "x.json")
+    update = {"baseline": file, "update": True}
+    wrong = {
+        "baseline: expected another file than the report": update | {"report": [str(tmp_path / "a" / ".." / "x.json")]},
+        "update: expected a whole exploration, got the option first": update | {"first": True},
+        "baseline: expected a file, got the folder": {"baseline": str(tmp_path), "update": True},
+    }
+    (tmp_path / "a").mkdir()
+    for said, given in wrong.items():
+        with pytest.raises(InputError, match=re.escape(said)):
+            read_options(given)
+    assert read_options({"baseline": file, "report": [file]}).reports  # read before, and written after
+
+
+def test_replay_lines_of_a_hang_have_its_limit() -> None:
+    """A program that is slower than the limit passes without it."""
+    run = ExploredRun(FaultPlan(), "hang")
+    hang, failed = (
+        FaultFinding(FailureSignature(outcome), JudgedRun(run, outcome), 1, file="explored/x.yaml")
+        for outcome in ("hang", "failed")
+    )
+    result = Exploration("t", replay="replay {name}{limit} -- go", replay_limit=" --limit {seconds}s", limit=15.2)
+    assert result.replay_lines(hang) == ["replay x.yaml --limit 16s -- go"]
+    assert result.replay_lines(failed) == ["replay x.yaml -- go"]

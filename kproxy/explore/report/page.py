@@ -78,7 +78,7 @@ def exploration_section(result: Exploration, prefix: str) -> HtmlText:
 
 def finding_block(result: Exploration, number: int) -> HtmlText:
     finding = result.findings[number]
-    lines = list(finding_lines(finding, result.replay))
+    lines = list(finding_lines(finding, result))
     return element("details", element("summary", lines[0]), element("pre", "\n".join(lines[1:])),
                    element("pre", rule_file(finding.smallest, drip=result.drip)))  # fmt: skip
 

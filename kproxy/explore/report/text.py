@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from kproxy.explore.known_clients import known_behaviour
 from kproxy.explore.model import RunOutcome
@@ -22,7 +21,7 @@ def report_lines(result: Exploration) -> Iterator[str]:
     for line in (*learned_lines(result), *explored_lines(result)):
         yield f"  {in_line(line)}"
     for finding in result.findings:
-        for number, line in enumerate(finding_lines(finding, result.replay)):
+        for number, line in enumerate(finding_lines(finding, result)):
             yield f"  {'  ' if number else ''}{in_line(line)}"
     for note in result.notes:
         yield f"  note: {in_line(note)}"
@@ -74,8 +73,8 @@ def explored_lines(result: Exploration) -> Iterator[str]:
         yield f"BROKEN       {one.run.problem or '; '.join(problems) or 'its process has told nothing'}"
 
 
-def finding_lines(finding: FaultFinding, replay: str) -> Iterator[str]:
-    """Yield a finding's outcome, plan and failure rate, and how to repeat it. `replay`: as in an Exploration."""
+def finding_lines(finding: FaultFinding, result: Exploration) -> Iterator[str]:
+    """Yield a finding's outcome, plan and failure rate, and how to replay it."""
     word = finding.signature.outcome.upper()
     marks = ["known"] if finding.known else []
     if finding.of == 1:
@@ -98,7 +97,7 @@ def finding_lines(finding: FaultFinding, replay: str) -> Iterator[str]:
         yield "not saved: it did not fail again from its rule file"
     if finding.file:
         yield f"saved {finding.file}; from now on:"
-        yield f"  {replay.replace('{name}', Path(finding.file).name)}"
+        yield from (f"  {line}" for line in result.replay_lines(finding))
 
 
 def certainty(finding: FaultFinding) -> Iterator[str]:

@@ -35,8 +35,8 @@ MOST_SAID = 2000
 MOST_TAPED = 16 << 20
 """Bytes of frames that the tape of a run keeps: many runs go side by side."""
 MOST_VIOLATIONS = 20
-
 SILENT_CLIENTS = ("aiokafka",)  # modules whose version is not in ApiVersions
+
 
 class RunEvidence(NamedTuple):
     """Evidence of a run, as it was at its end: what became of its faults, its exchanges, and what these prove.
@@ -123,15 +123,15 @@ class RunWorld:
             return self.kproxy.exchanges()
 
 
-def warm_up() -> None:
-    """Do once, before a child is forked, what each would do anew: import kinds of rules, and make what checks them."""
-    rules: list[dict[str, Any]] = [DRIP, {"name": "prefix", "kind": "prefix", "prefix": "x."}]
 def imported_clients() -> list[str]:
     """Return names and versions of the imported client libraries that send none in ApiVersions."""
     found = ((name, sys.modules.get(name)) for name in SILENT_CLIENTS)
     return [f"{name}-{getattr(module, '__version__', '')}" for name, module in found if module is not None]
 
 
+def warm_up() -> None:
+    """Do once, before a child is forked, what each would do anew: import kinds of rules, and make what checks them."""
+    rules: list[dict[str, Any]] = [DRIP, {"name": "prefix", "kind": "prefix", "prefix": "x."}]
     for number, fault in enumerate(fault_table().all):
         rules.append(
             {"name": str(number), **fault.rule, "match": {"api": fault.api}, "when": {"nth": 1, "counts": "all"}}
