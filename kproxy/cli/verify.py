@@ -32,17 +32,14 @@ from kproxy.verify.finding import LEVELS, FindingLevel
 from kproxy.verify.options import BadTerm, FailOn, MissingPart, fail_on, outside, terms_of
 from kproxy.verify.report import MOST_SHOWN, finding_lines, report_html, report_json, report_lines
 
-LOOK = 2.0
-"""Seconds from one look at what is found to the next, at least."""
-SHARE = 10
-"""Times as long as a look has taken, until the next one: so most of the time is for what passes."""
-MOST_TOLD = 1000
-"""Findings that are told as they come; the verdict has the others."""
+LOOK = 2.0  # shortest time between two verdicts, in seconds
+SHARE = 10  # time between two verdicts, in durations of one: most of the time is for reading
+MOST_TOLD = 1000  # findings that are printed at once; the verdict has the others
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Quantity(click.ParamType[Any]):
-    """Type of an option that takes a quantity with a unit, such as 50ms or 1GB."""
+    """Option type for a quantity with a unit, such as 50ms or 1GB."""
 
     def __init__(self, name: str, parse: Callable[[Any], Any]) -> None:
         self.name, self.parse = name, parse
@@ -119,8 +116,11 @@ def command(
 
 
 class ReportForm(NamedTuple):
-    """Form of a report. `level`: the lowest one of findings that do not fail the verification; `html`: the file of a
-    page, None for none; `number`: findings of a check that are printed."""
+    """Form of a report.
+
+    `level`: the lowest level of findings that do not fail the verification. `html`: file of the page, None for none.
+    `number`: printed findings of a check.
+    """
 
     level: FindingLevel
     policy: FailOn
@@ -136,7 +136,7 @@ class ReportForm(NamedTuple):
             print_styled([*finding_lines(finding), StyledLine("")])
 
     def report(self, verdict: Verdict, title: str, names: Sequence[str]) -> None:
-        """Print a verdict, and write its page. Raises OSError."""
+        """Print a verdict and write its page. Raises OSError."""
         if self.html is not None:
             Path(self.html).write_text(report_html(verdict, title), "utf-8")
         if self.as_json:
@@ -146,7 +146,7 @@ class ReportForm(NamedTuple):
 
 
 def check_input(files: Sequence[str], following: bool, given: Mapping[str, Any]) -> None:
-    """Check that files are named, or a proxy is followed, and not what only the other can do. Raises UsageError."""
+    """Check that there are files or a proxy, and no options of the other. Raises UsageError."""
     if not following:
         if not files:
             raise click.UsageError("name a capture or an event file, or - for standard input")
@@ -162,13 +162,12 @@ def check_input(files: Sequence[str], following: bool, given: Mapping[str, Any])
 
 
 def bad(message: str) -> click.exceptions.Exit:
-    """Print what is wrong with the input. Return the end of the command with exit code 2."""
+    """Print an error of the input. Return an exit with code 2."""
     say(f"kproxy: {message}", err=True)
     return click.exceptions.Exit(2)
 
 
 def failing(given: str | None) -> FailOn:
-    """Return the terms of `--fail-on`. Raises UsageError."""
     try:
         return fail_on(given)
     except BadTerm as error:
@@ -176,7 +175,7 @@ def failing(given: str | None) -> FailOn:
 
 
 def terms_given(level: FindingLevel, given: Mapping[str, Any]) -> VerifyTerms:
-    """Return the terms that options ask for. Raises UsageError."""
+    """Return the options' terms. Raises UsageError."""
     read = dict(given) | {"level": level, "memory": int(given["memory"]), "retention": retention(given["retention"])}
     for name in ("only", "without", "compacted", "not_compacted"):
         read[name] = None if given[name] is None else words(given[name])
@@ -189,7 +188,7 @@ def terms_given(level: FindingLevel, given: Mapping[str, Any]) -> VerifyTerms:
 
 
 def retention(given: str | None) -> dict[str, str]:
-    """Return the durations for which topics keep records, as they are written. Raises UsageError."""
+    """Return durations by topic as they are written. Raises UsageError."""
     found: dict[str, str] = {}
     for word in words(given):
         topic, sign, time = word.rpartition("=")
@@ -204,8 +203,10 @@ def words(given: str | None) -> list[str]:
 
 
 def verdict_of(files: Sequence[str], wanted: Filter, terms: VerifyTerms, *, as_json: bool) -> Verdict:
-    """Return what recordings prove; at Ctrl-C, what those parts of them do that were read. They are read a second time
-    to explain findings, where that can be done. Raises KproxyError, OSError."""
+    """Return the verdict of recordings; after Ctrl-C, of the part that was read. Raises KproxyError, OSError.
+
+    Files with findings are read a second time to explain these.
+    """
     found = recordings(files, terms.clock)
     terms = for_sides(found, terms)
     verifier = Verifier(terms)
@@ -229,8 +230,8 @@ def verdict_of(files: Sequence[str], wanted: Filter, terms: VerifyTerms, *, as_j
 
 
 def for_sides(found: Sequence[JudgedRecording], terms: VerifyTerms) -> VerifyTerms:
-    """Return the terms without the brokers' view, if not all recordings have it. Raises InputError for recordings
-    without the view that is asked for."""
+    """Return the terms without the brokers' view if a recording lacks it. Raises InputError for a recording without a
+    required view."""
     for one in found:
         if one.side == "broker":
             raise InputError(f"{one.path} has only what was something else at the broker, so most is missing in it")
@@ -258,8 +259,8 @@ def print_checks() -> None:
 class FollowedProxy:
     """Traffic of a running proxy after the first line of its stream.
 
-    `dropped`: exchanges that came faster than they were read, with their APIs as far as the proxy reports them.
-    `unknown`: exchanges that the filter could not judge. `ended`: the reason of its end, empty before it.
+    `dropped`: exchanges that came faster than they were read; `dropped_apis`: their APIs if the proxy reports them.
+    `unknown`: exchanges that the filter could not judge. `ended`: the reason of the end, empty before it.
     """
 
     def __init__(self, admin: Admin, wanted: Filter) -> None:
@@ -270,7 +271,7 @@ class FollowedProxy:
         self.ended = ""
 
     def lines(self) -> Generator[dict[str, Any]]:
-        """Yield what the proxy tells, up to its end. Raises KproxyError if it tells nothing at all, or is none."""
+        """Yield the lines of the stream. Raises KproxyError if the server is not kproxy, or ends before a line."""
         try:
             for line in self.admin.stream("/api/tail", {"filter": str(self.wanted) or None}):
                 try:
@@ -288,7 +289,7 @@ class FollowedProxy:
             self.ended = str(error)
 
     def missing(self) -> list[MissingPart]:
-        """Return the parts of the traffic that were not read up to now."""
+        """Return the parts of the traffic that were not read until now."""
         parts: list[MissingPart] = []
         if self.dropped:
             apis = frozenset(self.dropped_apis) if sum(self.dropped_apis.values()) == self.dropped else None
@@ -302,8 +303,10 @@ class FollowedProxy:
 
 
 def follow(admin: Admin, wanted: Filter, terms: VerifyTerms, tell: Callable[[Finding], object]) -> Verdict:
-    """Return what passes through a proxy until Ctrl-C, or its end, proves. `tell`: called with each finding when it is
-    first there, or is surer; later exchanges may still clear one. Raises KproxyError."""
+    """Verify a proxy's traffic until Ctrl-C or its end. Raises KproxyError.
+
+    `tell` receives each finding once for each of its levels. Later exchanges may still disprove one.
+    """
     terms = replace(terms, view="clients")
     proxy, verifier, told = FollowedProxy(admin, wanted), Verifier(terms), set[tuple[str, str, str]]()
     due = monotonic() + LOOK

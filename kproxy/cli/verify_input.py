@@ -1,5 +1,4 @@
-"""Recordings that `kproxy verify` reads: captures, of both sides where they are kproxy's, and event files; several are
-merged by time."""
+"""Recordings that `kproxy verify` reads: captures and event files. Several are merged by time."""
 
 from __future__ import annotations
 
@@ -31,18 +30,18 @@ from kproxy.verify.verifier import VerifiedExchange
 from kproxy.wire.table import schema
 
 ENDINGS = (".pcapng", ".pcap", ".pcapng.gz", ".pcap.gz", ".cap")
-LONGEST_FRAME = 64 << 20
-"""Bytes that are kept of a frame: of one that is cut nothing is known, and brokers answer with 50 MiB."""
-MOST_FILES = 200
-"""Files that are read together; each is open until its end."""
+LONGEST_FRAME = 64 << 20  # kept bytes of a frame: checks cannot use a truncated one, and brokers send 50 MiB
+MOST_FILES = 200  # files that are read together; each is open until its end
 MOST_SOURCES = 10_000
-STEADY = 0.5
-"""Seconds by which times of one process may go back while its clock is set right little by little."""
+STEADY = 0.5  # seconds by which times of one process may go back while its clock is slewed
 
 
 class JudgedCapture:
-    """Capture that is read once, in pairs of both sides. Its first exchange is read at once, so that it says what it
-    is. Raises InputError, OSError for a file that cannot be judged at all."""
+    """Capture that is read once, in pairs of both sides.
+
+    Its first exchange is read at once, since it decides whether the file is kproxy's. Raises InputError, OSError for an
+    unreadable file.
+    """
 
     def __init__(self, path: str) -> None:
         self.path, self.problem = path, ""
@@ -53,11 +52,11 @@ class JudgedCapture:
 
     @property
     def side(self) -> str:
-        """Return which sides were recorded: client, broker or both; in others' captures one stands for both."""
+        """Recorded sides: client, broker or both. Other programs' captures have one side for both."""
         return str(merged(self.capture.file.notes).get("side") or "both") if self.capture.own else "both"
 
     def _guarded(self, pairs: Iterable[BothSides]) -> Iterator[BothSides]:
-        """Yield pairs up to the place where the file is damaged, if it is."""
+        """Yield pairs up to the first damage of the file."""
         try:
             yield from pairs
         except CaptureError as error:
@@ -65,13 +64,12 @@ class JudgedCapture:
 
     @property
     def strangers(self) -> int:
-        """Return how many answers without a request there are where nothing is missing that they could belong to; once
-        it was read."""
+        """Responses without a request, after the reading; 0 if a missing part may have the requests."""
         counts, file = self.capture.counts, self.capture.file
         return 0 if counts.gaps or counts.unread or file.dropped or file.torn else counts.strangers
 
     def not_told(self) -> Mapping[str, int]:
-        """Return nothing: a capture has each request by itself."""
+        """Return nothing: captures have each request."""
         return {}
 
     def missing(self) -> Iterator[MissingPart]:
@@ -93,8 +91,10 @@ class JudgedCapture:
 
 
 class JudgedEvents:
-    """Event files of one process that are read once, as exchanges. The first event is read at once, so that a file
-    without any is told. `clock` is told when their times go back. Raises NoInput, OSError."""
+    """Event files of one process, read once. `clock` receives steps back of their times.
+
+    The first event is read at once. Raises NoInput for a file without events, OSError.
+    """
 
     side = "client"
     strangers = 0
@@ -114,7 +114,7 @@ class JudgedEvents:
         self.pairs: Iterator[EventView] = chain(() if first is None else (first,), rest)
 
     def _read(self) -> Iterator[EventView]:
-        """Yield the exchanges that request events tell, and count the others."""
+        """Yield request events, and count the others."""
         for file in self.files:
             for kind, data, source, number in events_of_file(file, self.trouble):
                 if not self._follows(source, number):
@@ -130,7 +130,7 @@ class JudgedEvents:
                     self.lost += number_in(data, "dropped") if kind == RECOVERED_EVENT.name else 0
 
     def _follows(self, source: str, number: int) -> bool:
-        """Note the number of an event, and what is missing before it; return False if it was here already."""
+        """Count the events that are missing before an event. Return False for a repeated one."""
         last = self.last.get(source)
         if not number or (last is None and len(self.last) >= MOST_SOURCES):
             return True
@@ -140,7 +140,7 @@ class JudgedEvents:
         return number != last
 
     def _look_at_clock(self, source: str, data: Mapping[str, Any]) -> None:
-        """Note by how much the time goes back: a process writes exchanges down in the order in which they were over."""
+        """Note a step back: a process writes exchanges in the order of their ends."""
         ended = seconds(data.get("response_out"))
         if ended is None:
             return
@@ -159,17 +159,16 @@ class JudgedEvents:
             yield MissingPart(f"{self.gaps - self.lost} events are missing between others")
 
     def not_told(self) -> Mapping[str, int]:
-        """Return by API how many requests are told by the minute only, once they were read."""
+        """Return the requests that the files have in summaries only, by API, after they were read."""
         return self.minutes
 
 
 def number_in(data: Mapping[str, Any], column: str) -> int:
-    """Return a count in an event, 0 if it has none."""
     return max(data.get(column) or 0, 0)
 
 
 def event_streams(folder: str) -> dict[str, list[str]]:
-    """Return the event files in a folder by the process that wrote them; none where there are none."""
+    """Return the event files in a folder by the process that wrote them."""
     found: dict[str, list[str]] = {}
     with suppress(NoInput):
         for file in event_files(folder):
@@ -182,8 +181,7 @@ JudgedRecording = JudgedCapture | JudgedEvents
 
 
 def recordings(paths: Sequence[str], clock: RecordClock | None = None) -> list[JudgedRecording]:
-    """Return the recordings of these paths, which may be folders, each once. `clock`: is told what their times show of
-    it while they are read. Raises InputError, OSError."""
+    """Open the recordings of these paths, which may be folders. Raises InputError, OSError."""
     found: dict[str, list[str] | None] = {}
     for path in paths:
         found |= files_in(path) if path != "-" and Path(path).is_dir() else {path: None}
@@ -194,15 +192,14 @@ def recordings(paths: Sequence[str], clock: RecordClock | None = None) -> list[J
 
 
 def recording(path: str, files: list[str] | None, clock: RecordClock) -> JudgedRecording:
-    """Return a recording. `files`: the event files of one process; None for a path of which only that is known."""
+    """Open a recording. `files`: event files of one process; None: the path is a file."""
     if files is not None:
         return JudgedEvents(path, files, clock)
     return JudgedEvents(path, [path], clock) if kind_of(path) == "events" else JudgedCapture(path)
 
 
 def files_in(path: str) -> dict[str, list[str] | None]:
-    """Return the captures in a folder, and its event files by the process that wrote them. Raises NoInput for a folder
-    without any."""
+    """Return the captures in a folder, and its event files by process. Raises NoInput for a folder without any."""
     found: dict[str, list[str] | None] = {
         str(one): None for one in sorted(Path(path).iterdir()) if one.name.endswith(ENDINGS) and one.is_file()
     }
@@ -217,7 +214,7 @@ def files_in(path: str) -> dict[str, list[str] | None]:
 
 
 def by_time(found: Sequence[JudgedRecording], wanted: Filter) -> Iterator[VerifiedExchange]:
-    """Yield the exchanges of several recordings that fit a filter, in the order in which they were over."""
+    """Yield the exchanges of several recordings that fit a filter, in the order of their ends."""
     if len(found) == 1:
         pairs: Iterator[VerifiedExchange] = iter(found[0].pairs)
     else:
@@ -227,12 +224,12 @@ def by_time(found: Sequence[JudgedRecording], wanted: Filter) -> Iterator[Verifi
 
 
 def origin_of(recording: JudgedRecording) -> str:
-    """Return the path of a recording, without the number of the worker: workers of a process share a clock."""
+    """Return a recording's path without the number of the worker: workers of a process share a clock."""
     return recording.path.rpartition("-")[0] if isinstance(recording, JudgedEvents) else recording.path
 
 
 def numbered(exchanges: Iterable[VerifiedExchange], recording: int) -> Iterator[VerifiedExchange]:
-    """Yield the exchanges of a recording, which note its number. Connections and clocks differ between recordings."""
+    """Add a recording's number to its exchanges. Connections and clocks differ between recordings."""
     for exchange in exchanges:
         if isinstance(exchange, EventView):
             exchange.recording = recording
@@ -244,7 +241,7 @@ def numbered(exchanges: Iterable[VerifiedExchange], recording: int) -> Iterator[
 
 
 def fits(exchange: VerifiedExchange, wanted: Filter) -> bool:
-    """Return True if the filter holds for an exchange as the client saw it, or as the broker did if kproxy asked."""
+    """True if a filter accepts an exchange at the client or, for kproxy's own requests, at the broker."""
     if isinstance(exchange, EventView):
         return wanted.holds(exchange)
     seen = exchange.front or exchange.behind
@@ -252,7 +249,7 @@ def fits(exchange: VerifiedExchange, wanted: Filter) -> bool:
 
 
 def over(exchange: VerifiedExchange) -> float:
-    """Return when an exchange was over; without an answer, when its request was."""
+    """Return an exchange's end or, without a response, the end of its request."""
     if isinstance(exchange, EventView):
         times = (seconds(exchange.data.get(column)) for column in ("response_out", "request_in"))
         return next((time for time in times if time is not None), -math.inf)
@@ -262,14 +259,14 @@ def over(exchange: VerifiedExchange) -> float:
 
 
 def told(found: Sequence[JudgedRecording]) -> Iterator[MissingPart]:
-    """Yield the parts that recordings lack, after they were read; with their paths if there are several."""
+    """Yield the parts that recordings lack, after they were read, with the path if there are several recordings."""
     for one in found:
         for part in one.missing():
             yield part if len(found) == 1 else replace(part, text=f"{one.path}: {part.text}")
 
 
 def filtered(text: str, wanted: str) -> MissingPart:
-    """Return the part that a filter leaves out: exchanges of each API that it does not accept as a whole."""
+    """Return the part that a filter leaves out: APIs whose exchanges it does not accept in all cases."""
     try:
         accepted = Filter(wanted)
     except FilterError:

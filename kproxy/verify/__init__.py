@@ -12,14 +12,14 @@ from .checks import CheckDefinition, checks
 from .explain import explain
 from .finding import Evidence, Finding, Verdict
 from .options import VerifyTerms
-from .verifier import TwoSides, Verifier, verify
+from .verifier import VerifiedExchange, Verifier, verify
 
 __all__ = [
     "CheckDefinition",
     "Evidence",
     "Finding",
-    "TwoSides",
     "Verdict",
+    "VerifiedExchange",
     "Verifier",
     "VerifyTerms",
     "checks",

@@ -1,8 +1,8 @@
-"""Reader of the facts that request events tell: those of the audit's files, and of what passes through a live proxy.
+"""Reader of facts from request events: of audit files and of a live proxy.
 
-Strategy: an event tells what the client saw, by columns. What has no column is no fact, and the checks that need it are
-left open (`events` in checks.yaml): an event without a column proves nothing. Topics and groups count by their names at
-the broker, where the event has them, since several clients may mean different ones by one name.
+An event has columns of the exchange at the client. A fact without its column is absent, and the checks that need it are
+not made (`events` in checks.yaml). Topics and groups have their names at the broker if the event has them, since
+several clients may use one name for different topics.
 """
 
 from __future__ import annotations
@@ -49,18 +49,65 @@ from .log_facts import FENCED_WRITES, GONE, OUT_OF_RANGE, placed, write_result
 from .read_exchange import LONGEST_NAME, coordinator_result
 from .reading import LONGEST_TEXT, MOST_NAMES, MOST_RULES, ReadCounts
 
-NO_COMMIT = -1
 UNKNOWN_ERROR = -2
 READ_COMMITTED = 1
-END_TELLS_EPOCH = 5
-"""Version of EndTxn from which on the answer gives the next epoch."""
-OMITTED = ("unread", "omitted_topics", "omitted_partitions")
-"""Columns that say that an event does not tell all of its exchange."""
+END_TELLS_EPOCH = 5  # first version whose response has the next epoch
+EventRow = Mapping[str, Any]  # columns of a request event, or of a topic, partition or batch in it
+UNKNOWN = -1
+OMITTED = ("unread", "omitted_topics", "omitted_partitions")  # columns of events that lack a part of their exchange
+
+
+def number(row: EventRow, column: str) -> int:
+    """Return the number in a column; UNKNOWN if it is absent or outside the protocol's range."""
+    value = row.get(column)
+    return value if isinstance(value, int) and 0 <= value <= LAST_OFFSET else UNKNOWN
+
+
+def batches_told(row: EventRow) -> list[BatchFact]:
+    """Return the batches of a partition. A partial batch is left out, and makes its read a partial one.
+
+    The columns of a partition have one batch of user records without its timestamps. `batches_detail` has the first of
+    several batches and of markers. Offsets in a request begin at 0.
+    """
+    if row.get("batches_detail"):
+        found = [batch_of(one, "sequence", number(one, "last_delta"), number(one, "count"))
+                 for one in row["batches_detail"] if one is not None]  # fmt: skip
+    elif number(row, "batches") == 1:
+        records, first, last = (number(row, column) for column in ("records", "base_offset", "last_offset"))
+        delta = last - first if first >= 0 and last >= 0 else records - 1
+        found = [batch_of(row, "base_sequence", delta, records)]
+    else:
+        found = []
+    return [one for one in found if one is not None]
+
+
+def batch_of(row: EventRow, sequence: str, delta: int, count: int) -> BatchFact | None:
+    """Return the batch in these columns; None if a part is missing. `sequence`: the column of the first sequence."""
+    crc, attributes, base = number(row, "crc"), number(row, "attributes"), max(number(row, "base_offset"), 0)
+    if crc < 0 or attributes < 0 or delta < 0 or count < 0 or base + delta > LAST_OFFSET:
+        return None
+    identity = BatchIdentity(
+        crc, count, number(row, "producer_id"), number(row, "producer_epoch"), number(row, sequence)
+    )
+    marker = row.get("marker")
+    return BatchFact(
+        base, delta, identity, attributes, UNKNOWN, UNKNOWN,
+        "" if not attributes & CONTROL else marker if marker in ("commit", "abort") else "other",
+        bool(attributes & TRANSACTIONAL),
+    )  # fmt: skip
+
+
+def aborted_told(row: EventRow) -> list[tuple[int, int]] | None:
+    """Return producer ids and first offsets of aborted transactions; None if the event may lack some."""
+    listed = row.get("aborted") or ()
+    if len(listed) >= MOST_BATCHES:
+        return None
+    return [(number(one, "producer_id"), number(one, "first_offset")) for one in listed if one is not None]
 
 
 @dataclass(slots=True)
 class EventExchange:
-    """Exchange as its request event tells it. `names`: of topic ids, as earlier events have told them."""
+    """Exchange of a request event. `names`: topics by id, from earlier events."""
 
     data: EventRow
     witness: Witness
@@ -68,20 +115,19 @@ class EventExchange:
 
     @property
     def answered(self) -> bool:
-        """Return True if an answer came, and so the columns of its partitions say what became of them."""
         return self.witness.ended is not None
 
     def text(self, row: EventRow, *columns: str) -> str | None:
-        """Return the name in the first of these columns that has one; None for none, or one that was cut."""
+        """Return the name in the first of these columns that is not empty. None: no name, or a truncated one."""
         value = next((row[column] for column in columns if row.get(column)), None)
         return value if isinstance(value, str) and len(value) < min(LONGEST_NAME, LONGEST_OF_EVENT) else None
 
     def error(self, row: EventRow) -> int | None:
-        """Return the error code of a partition, 0 for none; None without an answer."""
+        """Return a partition's error code; None without a response."""
         return code_of(row) if self.answered else None
 
     def topics(self) -> Iterator[tuple[str, EventRow]]:
-        """Yield the topics with their names at the broker, or their ids where nobody has told the name."""
+        """Yield topics with their names at the broker, or with their ids if the names are unknown."""
         for topic in self.data.get("topics") or ():
             if topic is not None:
                 name, topic_id = self.text(topic, "broker_topic", "topic"), self.text(topic, "topic_id")
@@ -92,7 +138,7 @@ class EventExchange:
                     yield name, topic
 
     def partitions(self) -> Iterator[tuple[PartitionPlace, EventRow, EventRow]]:
-        """Yield the partitions, each with its place, its topic's columns and its own."""
+        """Yield partitions with place, topic's columns and own columns."""
         for name, topic in self.topics():
             for row in topic.get("partitions") or ():
                 if row is not None and number(row, "partition") >= 0:
@@ -108,7 +154,6 @@ class EventExchange:
 
 
 def code_of(row: EventRow) -> int:
-    """Return the code of the error in a row, 0 if there is none."""
     name = row.get("error")
     if name is None:
         return 0
@@ -117,7 +162,6 @@ def code_of(row: EventRow) -> int:
 
 
 def writes(event: EventExchange) -> Iterator[Fact]:
-    """Yield a write for each partition of a Produce."""
     acks = event.data.get("acks")
     if acks is None:
         return
@@ -136,7 +180,6 @@ def writes(event: EventExchange) -> Iterator[Fact]:
 
 
 def reads(event: EventExchange) -> Iterator[Fact]:
-    """Yield what a Fetch asked for and a read for each partition of its answer."""
     found = []
     for place, topic, row in event.partitions():
         position, error = number(row, "fetch_offset"), event.error(row)
@@ -148,7 +191,7 @@ def reads(event: EventExchange) -> Iterator[Fact]:
             continue
         batches, aborted = batches_told(row), aborted_told(row)
         last, high_watermark = number(row, "last_offset"), number(row, "high_watermark")
-        if last >= high_watermark:  # a broker's, or read as one: what it brings may be truncated yet
+        if last >= high_watermark:  # a replica's read: the records may still be truncated
             batches = []
         found.append(
             ReadFact(
@@ -169,7 +212,6 @@ def told_offsets(event: EventExchange) -> Iterator[Fact]:
 
 
 def told_topics(event: EventExchange) -> Iterator[Fact]:
-    """Yield what Metadata and CreateTopics tell of topics and their leaders."""
     if not event.answered:
         return
     for name, topic in event.topics():
@@ -186,14 +228,12 @@ def told_topics(event: EventExchange) -> Iterator[Fact]:
 
 
 def deleted_topics(event: EventExchange) -> Iterator[Fact]:
-    """Yield the topics that DeleteTopics has deleted, or may have."""
     for name, topic in event.topics():
         if code_of(topic) in GONE:
             yield ForgottenFact(event.witness, name, None)
 
 
 def commits(event: EventExchange) -> Iterator[Fact]:
-    """Yield a commit for each partition of an OffsetCommit or a TxnOffsetCommit."""
     group, of_transaction = event.group, event.data["api_key"] == api_keys.TXN_OFFSET_COMMIT
     if group is None or in_zookeeper(event.data["api_key"], event.witness.version):
         return
@@ -208,31 +248,30 @@ def commits(event: EventExchange) -> Iterator[Fact]:
 
 
 def told_commits(event: EventExchange) -> Iterator[Fact]:
-    """Yield the committed offsets that OffsetFetch tells; an answer without one tells that there is none."""
+    """Yield committed offsets in an OffsetFetch. An offset of -1: the group has not committed."""
     if in_zookeeper(event.data["api_key"], event.witness.version):
         return
     for place, topic, row in event.partitions():
         several = event.text(topic, "group")
         group = several or event.group
-        renamed = several is not None and "broker_group" in event.data  # only the first group's other name is told
+        # The event has the broker's name of the first group only.
+        renamed = several is not None and "broker_group" in event.data
         if group is not None and event.error(row) == 0 and not renamed:
             yield CommitToldFact(event.witness, group, place, number(row, "committed_offset"))
 
 
 def deleted_groups(event: EventExchange) -> Iterator[Fact]:
-    """Yield the groups that DeleteGroups has deleted, or may have."""
     names = {event.group, *(event.text(one, "name") for one in event.data.get("resources") or () if one is not None)}
     yield from (ForgottenFact(event.witness, None, name) for name in sorted(filter(None, names)))
 
 
 def deleted_commits(event: EventExchange) -> Iterator[Fact]:
-    """Yield the topics whose commits OffsetDelete has deleted, or may have."""
     if event.group is not None:
         yield from (ForgottenFact(event.witness, name, event.group) for name, _ in event.topics())
 
 
 def moves(event: EventExchange) -> Iterator[Fact]:
-    """Yield that a member's partitions may be others from now on."""
+    """Yield that the partitions of a member may change."""
     news = event.data["api_key"] != api_keys.CONSUMER_GROUP_HEARTBEAT or event.data.get("topics") or code_of(event.data)
     if event.group is not None and news:
         yield JoinFact(event.witness, event.group, event.text(event.data, "member") or "", "", 0.0)
@@ -256,7 +295,7 @@ def given_epochs(event: EventExchange) -> Iterator[Fact]:
 
 
 def added_partitions(event: EventExchange) -> Iterator[Fact]:
-    """Yield the partitions that a producer makes part of its transaction; brokers' own requests are passed over."""
+    """Yield the partitions that a producer adds to its transaction. Requests of brokers are skipped."""
     if min(event.producer) < 0:
         return
     places = [place for place, _, _ in event.partitions()]
@@ -291,12 +330,10 @@ EVENT_TELLERS: Mapping[int, Callable[[EventExchange], Iterator[Fact]]] = {
     api_keys.ADD_PARTITIONS_TO_TXN: added_partitions,
     api_keys.ADD_OFFSETS_TO_TXN: fenced,
 }
-"""Functions that make facts of an API's events."""
 
 
 class EventReader:
-    """Reader of the facts of request events, in the order in which their exchanges were over. `counts`: what was read,
-    and what was not."""
+    """Reader of request events in the order of their ends. `counts`: events that were read, and that were not."""
 
     def __init__(self, counts: ReadCounts) -> None:
         self.counts = counts
@@ -307,7 +344,7 @@ class EventReader:
         facts: list[Fact] = [RequestFact(witness, key)]
         tell = EVENT_TELLERS.get(key)
         if tell is None:
-            self.counts.not_kept[witness.api] += key == api_keys.SHARE_FETCH  # batches that a share group was given
+            self.counts.not_kept[witness.api] += key == api_keys.SHARE_FETCH  # events lack its batches
             return facts
         if any(data.get(column) for column in OMITTED):
             self.counts.not_kept[witness.api] += 1
@@ -319,7 +356,7 @@ class EventReader:
 
 
 def event_witness(data: EventRow, number_in_record: int, skew: float, recording: int = 0) -> Witness | None:
-    """Return the witness of an exchange by its event; None for an event without a time."""
+    """Return an event's witness; None for an event without a time."""
     ended = seconds(data.get("response_out"))
     began = seconds(data.get("request_in"))
     if began is None:
@@ -346,60 +383,8 @@ def event_witness(data: EventRow, number_in_record: int, skew: float, recording:
 
 
 def seconds(stamp: Any) -> float | None:
-    """Return a time of an event as seconds since 1970; None for one that is absent, or is no time."""
+    """Convert an event's time to seconds since 1970. None: absent or invalid."""
     try:
         return None if stamp is None else datetime.fromisoformat(stamp).timestamp()
     except (ValueError, OverflowError, TypeError):
         return None
-
-
-EventRow = Mapping[str, Any]
-"""Columns of a request event, or of a topic, partition or batch in it."""
-UNKNOWN = -1
-
-
-def number(row: EventRow, column: str) -> int:
-    """Return the number in a column; UNKNOWN if it is absent, or none that the protocol has."""
-    value = row.get(column)
-    return value if isinstance(value, int) and 0 <= value <= LAST_OFFSET else UNKNOWN
-
-
-def batches_told(row: EventRow) -> list[BatchFact]:
-    """Return the batches that the columns of a partition tell, at the offsets that these name or, in a request, from 0
-    on."""
-    if row.get("batches_detail"):
-        found = [batch_of(one, "sequence", number(one, "last_delta"), number(one, "count"))
-                 for one in row["batches_detail"] if one is not None]  # fmt: skip
-    elif number(row, "batches") == 1:
-        records, first, last = (number(row, column) for column in ("records", "base_offset", "last_offset"))
-        delta = last - first if first >= 0 and last >= 0 else records - 1
-        found = [batch_of(row, "base_sequence", delta, records)]
-    else:
-        found = []
-    return [one for one in found if one is not None]
-
-
-def batch_of(row: EventRow, sequence: str, delta: int, count: int) -> BatchFact | None:
-    """Return the batch that these columns tell; None if something of it is missing. `sequence`: the column of its
-    first sequence."""
-    crc, attributes, base = number(row, "crc"), number(row, "attributes"), max(number(row, "base_offset"), 0)
-    if crc < 0 or attributes < 0 or delta < 0 or count < 0 or base + delta > LAST_OFFSET:
-        return None
-    identity = BatchIdentity(
-        crc, count, number(row, "producer_id"), number(row, "producer_epoch"), number(row, sequence)
-    )
-    marker = row.get("marker")
-    return BatchFact(
-        base, delta, identity, attributes, UNKNOWN, UNKNOWN,
-        "" if not attributes & CONTROL else marker if marker in ("commit", "abort") else "other",
-        bool(attributes & TRANSACTIONAL),
-    )  # fmt: skip
-
-
-def aborted_told(row: EventRow) -> list[tuple[int, int]] | None:
-    """Return producers and first offsets of the aborted transactions that an answer lists; None if the event may not
-    have all of them."""
-    listed = row.get("aborted") or ()
-    if len(listed) >= MOST_BATCHES:
-        return None
-    return [(number(one, "producer_id"), number(one, "first_offset")) for one in listed if one is not None]

@@ -1,7 +1,7 @@
-"""Explanation of findings by the records of their batches: which are missing, added, changed, reordered or shifted.
+"""Explanation of findings by their records: missing, added, changed, reordered or shifted.
 
-Strategy: the record is read a second time, and only the exchanges that findings name are looked into. So the first
-reading needs headers alone, and the second one is as short as what was found.
+The record is read a second time, and only the exchanges of findings are decoded. So the first reading needs batch
+headers only.
 """
 
 from __future__ import annotations
@@ -25,23 +25,19 @@ from .read_exchange import ReadExchange
 from .reading import FactReader, witness_of
 from .verifier import VerifiedExchange
 
-MOST_BATCHES = 32
-"""Batches of one finding that are compared."""
-MOST_RECORDS = 10_000
-"""Records of one batch that are compared."""
-MOST_BYTES = 64 << 20
-"""Bytes of records that are held for all findings together; what is beyond is not compared."""
+MOST_BATCHES = 32  # compared batches of one finding
+MOST_RECORDS = 10_000  # compared records of one batch
+MOST_BYTES = 64 << 20  # of records of all findings together; the rest is not compared
 MOST_LINES = 8
 SHOWN = 24
 NAMING = frozenset({METADATA, CREATE_TOPICS})
 
 
-RecordContent = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
-"""Key, value and headers of a record."""
+RecordContent = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]  # key, value and headers
 
 
 class SeenRecord(NamedTuple):
-    """Record at an offset, without its time: brokers may set that."""
+    """Record without its timestamp, which brokers may set."""
 
     offset: int
     key: bytes | None
@@ -53,28 +49,27 @@ class SeenRecord(NamedTuple):
         return self.key, self.value, self.headers
 
 
+# number of an exchange, partition, batch's offset; None: all batches of the partition
 BatchKey = tuple[int, PartitionPlace, int | None]
-"""Number of an exchange, partition, and offset of a batch in it; None: all of its batches there."""
 
 
 class RecordsOfExchanges:
-    """Records of the batches that findings are about, at the client and at the broker (`behind`). `left`: bytes that
-    may still be held."""
+    """Records of the findings' batches, at the client and at the broker (`behind`). `left`: free bytes."""
 
     def __init__(self, findings: Iterable[Finding], names: BrokerNames) -> None:
         self.names = names
-        self.wanted: dict[int, set[tuple[PartitionPlace, int | None]]] = {}
+        self.wanted: dict[int, dict[PartitionPlace, set[int | None]]] = {}
         for finding in findings:
             for batch in finding.batches[:MOST_BATCHES]:
                 for number, offset in batch.exchanges:
-                    self.wanted.setdefault(number, set()).add((batch.place, offset))
+                    self.wanted.setdefault(number, {}).setdefault(batch.place, set()).add(offset)
         self.front: dict[BatchKey, list[SeenRecord]] = {}
         self.behind: dict[BatchKey, list[SeenRecord]] = {}
         self.left = MOST_BYTES
         self.readers = FactReader(), FactReader()
 
     def take(self, number: int, front: ObservedExchange | None, behind: ObservedExchange | None) -> None:
-        """Keep the records of an exchange, if a finding names it; learn names of topics from others."""
+        """Keep an exchange's records if a finding names it; learn topic names from other exchanges."""
         for seen, reader, kept in ((front, self.readers[0], self.front), (behind, self.readers[1], self.behind)):
             if seen is None or (number not in self.wanted and seen.key not in NAMING):
                 continue
@@ -90,14 +85,13 @@ class RecordsOfExchanges:
                 self.keep(number, exchange, kept)
 
     def keep(self, number: int, exchange: ReadExchange, kept: dict[BatchKey, list[SeenRecord]]) -> None:
-        """Keep the records of the batches that are wanted of an exchange."""
         wanted = self.wanted[number]
         parts = exchange.asked() if exchange.key == PRODUCE else exchange.answered()
         bases = {}
         if exchange.key == PRODUCE:
             bases = {place: part.fields["base_offset"] for part, place in exchange.answered()}
         for part, place in parts:
-            offsets = {offset for other, offset in wanted if other == place}
+            offsets = wanted.get(place)
             if not offsets or part.records is None:
                 continue
             base = max(bases.get(place, 0), 0)
@@ -116,7 +110,7 @@ class RecordsOfExchanges:
                 kept[number, place, None] = everything
 
     def records(self, batch: Batch, moved: int) -> list[SeenRecord]:
-        """Return the records of a batch, as far as there is room for them; none of one that cannot be read."""
+        """Return a batch's records within the free bytes; none of an unreadable batch."""
         if self.left <= 0:
             return []
         try:
@@ -127,7 +121,7 @@ class RecordsOfExchanges:
         return [SeenRecord(one.offset + moved, one.key, one.value, one.headers) for one in read]
 
     def of(self, finding: Finding, batch: BatchInQuestion) -> tuple[list[SeenRecord], list[SeenRecord]] | None:
-        """Return the records of a batch as they should be and as they are; None if not both are known."""
+        """Return a batch's expected and actual records; None unless both are known."""
         found: list[list[SeenRecord] | None] = []
         for number, offset in batch.exchanges:
             key = number, batch.place, offset
@@ -136,7 +130,8 @@ class RecordsOfExchanges:
         if len(found) == 2 and found[0] is not None and found[1] is not None:
             if batch.exchanges[1][1] is not None:
                 return found[0], found[1]
-            written = {one.content for one in found[0]}  # a batch that an answer lacks: its records may be elsewhere
+            # The response lacks the batch; its records may be in others.
+            written = {one.content for one in found[0]}
             return found[0], [one for one in found[1] if one.content in written]
         if len(found) == 1 and found[0] is not None and finding.view == "clients":
             sent = self.behind.get((batch.exchanges[0][0], batch.place, batch.exchanges[0][1]))
@@ -145,8 +140,7 @@ class RecordsOfExchanges:
 
 
 def explain(verdict: Verdict, exchanges: Iterable[VerifiedExchange]) -> None:
-    """Say of each finding what is different in its records, where the record has them: events have none.
-    `exchanges`: the same record, from its beginning."""
+    """Add the differences of its records to each finding. `exchanges`: the same record from its beginning."""
     held = RecordsOfExchanges(verdict.findings, verdict.names or BrokerNames())
     if not held.wanted:
         return
@@ -174,17 +168,23 @@ def explain(verdict: Verdict, exchanges: Iterable[VerifiedExchange]) -> None:
 
 
 def differences(before: Sequence[SeenRecord], after: Sequence[SeenRecord]) -> Iterator[str]:
-    """Yield in words what is different in the records `after` those `before`."""
+    """Yield the differences between the records `before` and `after`, in words."""
     was, now = [one.content for one in before], [one.content for one in after]
     if was == now:
-        yield from moved(before, after)
+        same, shift = number_of(len(before), "record"), shifted(before, after)
+        if shift:
+            yield f"shifted by {shift:+d}: the same {same} at other offsets"
+        else:
+            yield f"the same {same}: their batch was made anew, and what producers wrote is unchanged"
         return
     counted = Counter(was), Counter(now)
     missing, added = counted[0] - counted[1], counted[1] - counted[0]
     if not missing and not added:
         yield f"reordered: the same {len(was)} records, in another order"
         return
-    others = [] if len(was) != len(now) else [pair for pair in zip(before, after, strict=True) if different(*pair)]
+    others = []
+    if len(was) == len(now):
+        others = [(one, other) for one, other in zip(before, after, strict=True) if one.content != other.content]
     if others and len(others) == missing.total():
         yield from (f"changed at {other.offset}: {changed(one, other)}" for one, other in others)
         return
@@ -195,18 +195,8 @@ def differences(before: Sequence[SeenRecord], after: Sequence[SeenRecord]) -> It
         yield f"shifted by {shift:+d}: what is the same in both is at other offsets"
 
 
-def moved(before: Sequence[SeenRecord], after: Sequence[SeenRecord]) -> Iterator[str]:
-    """Yield in words how the same records lie at other offsets, or that they are the same."""
-    shift = shifted(before, after)
-    if shift:
-        yield f"shifted by {shift:+d}: the same {number_of(len(before), 'record')} at other offsets"
-    else:
-        same = number_of(len(before), "record")
-        yield f"the same {same}: their batch was made anew, and what producers wrote is unchanged"
-
-
 def shifted(before: Sequence[SeenRecord], after: Sequence[SeenRecord]) -> int:
-    """Return by how much most records have moved; 0 if most are where they were, or there is no such number."""
+    """Return the offset change of most records; 0 if most are unmoved or no change prevails."""
     places: dict[RecordContent, list[int]] = {}
     for one in reversed(before):
         places.setdefault(one.content, []).append(one.offset)
@@ -216,7 +206,7 @@ def shifted(before: Sequence[SeenRecord], after: Sequence[SeenRecord]) -> int:
 
 
 def listed(what: str, records: Sequence[SeenRecord], counted: Counter[RecordContent]) -> Iterator[str]:
-    """Yield in words which of the records are missing or added, the first few of them."""
+    """Yield which records are missing or added, with the first three."""
     total, left = counted.total(), Counter(counted)
     if not total:
         return
@@ -229,21 +219,9 @@ def listed(what: str, records: Sequence[SeenRecord], counted: Counter[RecordCont
     yield f"{what}: {number_of(total, 'record')}, at {', '.join(named)}{more}"
 
 
-def different(one: SeenRecord, other: SeenRecord) -> bool:
-    """Return True if two records in the same place are not the same."""
-    return one.content != other.content
-
-
 def changed(one: SeenRecord, other: SeenRecord) -> str:
-    parts = [
-        name
-        for name, was, now in (
-            ("key", one.key, other.key),
-            ("value", one.value, other.value),
-            ("headers", one.headers, other.headers),
-        )
-        if was != now
-    ]
+    names = ("key", "value", "headers")
+    parts = [name for name, was, now in zip(names, one.content, other.content, strict=True) if was != now]
     return f"{' and '.join(parts)} of the record with {shown(one.key)}"
 
 
@@ -255,5 +233,5 @@ def shown(key: bytes | None) -> str:
 
 
 def size(value: bytes | None) -> str:
-    """Return a value by its length: what users wrote is not told."""
+    # Values are user data, so the report has their lengths only.
     return "no value" if value is None else number_of(len(value), "byte")

@@ -1,4 +1,4 @@
-"""Findings of a verification: what a check found, how sure that is, and the exchanges that show it."""
+"""Findings with their evidence, and the verdict of a verification."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEVELS: tuple[FindingLevel, ...] = ("proved", "suspect", "note")
 
 @dataclass(slots=True)
 class Evidence:
-    """Exchange that shows a finding, with what in it does. `says`: such as "from 0: at 1 and at 15"."""
+    """Exchange that shows a finding. `says`: its relevant part, such as "from 0: at 1 and at 15"."""
 
     witness: Witness
     says: str
@@ -23,8 +23,11 @@ class Evidence:
 
 @dataclass(slots=True)
 class BatchInQuestion:
-    """Batch that a finding is about, for whoever compares its records. `exchanges`: numbers of those that brought it or
-    should have, each with the offset at which it begins there (None: written, offset not told)."""
+    """Batch whose records `explain` compares.
+
+    `exchanges`: numbers of the exchanges that contain the batch, or lack it, each with the batch's base offset there.
+    None: the batch was written and its offset is unknown.
+    """
 
     place: PartitionPlace
     exchanges: list[tuple[int, int | None]]
@@ -32,12 +35,13 @@ class BatchInQuestion:
 
 @dataclass(slots=True)
 class Finding:
-    """Guarantee that the record breaks, at one place.
+    """Violation of a guarantee at one place.
 
-    `check`: its name in checks.yaml. `about`: "orders[0]", a group or a producer. `says`: one line, what is wrong.
-    `evidence`: in time's order. `view`: whose record shows it; "both": the clients' and the brokers'. `else_`: what
-    else it could be, and who did it, in sentences. `rules`: of kproxy, that fired on this evidence. `details`: what is
-    different in its records, a line each. `times`: how often it was found there; `evidence` has the first ones.
+    `check`: name in checks.yaml. `about`: partition such as "orders[0]", group or producer. `says`: the violation in
+    one line. `evidence`: exchanges ordered by time, of the first occurrences only; `times` counts all of them. `view`:
+    the views that show the finding. `else_`: sentences about other explanations and the cause. `rules`: kproxy's rules
+    that fired on the evidence. `details`: differences of the records, one in a line. `doubts`: names, in checks.yaml,
+    of the other explanations.
     """
 
     check: str
@@ -52,7 +56,6 @@ class Finding:
     times: int = 1
     batches: list[BatchInQuestion] = field(default_factory=list)
     doubts: tuple[str, ...] = ()
-    """Names, in checks.yaml, of what else it could be; `else_` has them in words."""
     hint: str = ""
 
 
@@ -60,8 +63,8 @@ class Finding:
 class Verdict:
     """Result of a verification.
 
-    `findings`: proved ones first, then by time. `clean`: checks that could find a violation in this record, and found
-    none. `not_checked`: the other checks without a finding, each with the reason. `counts`: figures of the line
+    `findings`: sorted by level and time. `clean`: checks that could find a violation in this record, and found none.
+    `not_checked`: the other checks without a finding, each with the reason. `counts`: figures of the line
     "checked", such as "acknowledged writes" and "commits". `incomplete`: sentences about missing parts of the record
     (gaps, torn ends, unreadable frames). `views`: the verified views. `names`: the brokers' names of topics and groups.
     `exit_code`: 1 if findings fail the verification, None before `FailOn.decide`; `reason`: its cause, in one line.
@@ -80,16 +83,8 @@ class Verdict:
     reason: str = ""
 
 
-def number_of(count: int, what: str) -> str:
-    """Return a number with what it counts, in the plural unless it is one."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {plural(what)}"
-
-
-def plural(what: str) -> str:
-    """Return the plural of a noun that may have an adjective in front."""
-    return f"{what}es" if what.endswith("ch") else f"{what}s"
-
-
-def singular(what: str) -> str:
-    """Return the singular of the last noun, for a count of one."""
-    return what.removesuffix("s")
+def number_of(count: int, noun: str) -> str:
+    """Return a count with its noun, which is in the plural unless the count is 1."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count:,} {noun}es" if noun.endswith("ch") else f"{count:,} {noun}s"

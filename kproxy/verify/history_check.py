@@ -1,4 +1,4 @@
-"""Base of the checks, and what they share while they look at one view of a record."""
+"""Base class of the checks, and the state that the checks of one view share."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ from .lru_map import Kept, RecentMap, SharedRoom
 from .options import VerifyTerms
 from .partition import PartitionHistories, TransactionMarkers
 
-SHARE = 4
-"""Part of the memory, one of so many, that is for what checks remember beside the histories of partitions."""
+SHARE = 4  # 1/SHARE of the memory is for everything but the histories of partitions
 MOST_LEADERS = 100_000
 MOST_PRODUCERS = 100_000
 FactHandler = Callable[[Any], None]
@@ -38,7 +37,8 @@ class CheckState:
 
     `compared`: comparisons that could have found a violation. `counts`: figures of the line "checked". `recast`:
     batches that a broker stores in another form. `unread_markers`: control batches whose record was not kept. `room`:
-    memory of everything but the logs. `forgot`: facts that a check evicted, without the entries of its maps.
+    memory of everything but the logs. `forgot`: evicted facts by check, without the entries of its maps. `new_epochs`:
+    by producer id, the first epoch that InitProducerId gave during the record; its batches were sent later.
     """
 
     def __init__(self, terms: VerifyTerms, memory: int, servers: KnownServers) -> None:
@@ -57,7 +57,6 @@ class CheckState:
         self.new_epochs: RecentMap[int, list[int]] = RecentMap(
             MOST_PRODUCERS, list[int], room=self.room, weigh=some_bytes
         )
-        """By producer id, the first epoch that InitProducerId gave during the record. Its batches were sent later."""
         self.expiring: RecentMap[int, ExpiringProducer] = RecentMap(
             MOST_PRODUCERS, ExpiringProducer, ExpiringProducer.expire, room=self.room,
             weigh=lambda producer: 500 + 1000 * len(producer.candidates),
@@ -66,33 +65,34 @@ class CheckState:
         self.latest = 0.0
 
     def may_be_earlier(self, place: PartitionPlace, era: int, offset: int) -> bool:
-        """Return True if the batch at an offset may be from before the record, and so before `--complete` holds."""
+        """True if the batch at an offset may be older than the record, and so `--complete` does not cover it."""
         if self.topics.is_created(place.topic):
             return False
         history = self.partitions.histories.get(place)
         return history is None or history.era != era or offset < history.begin
 
     def is_first_attempt(self, batch: BatchFact) -> bool:
-        """Return True if this batch was not sent before the record. Without a producer id each attempt receives an own
-        offset. With one, a later attempt receives the offset of the first."""
+        """True if this batch was not sent before the record.
+
+        Without a producer id, each attempt receives its own offset. With one, a later attempt receives the offset of
+        the first.
+        """
         identity = batch.identity
         epochs = self.new_epochs.get(identity.producer_id)
         return identity.producer_id < 0 or (epochs is not None and identity.epoch >= epochs[0])
 
     def leads(self, place: PartitionPlace, epoch: int, node: int | None) -> bool:
-        """Return True if this node was reported as the leader of a partition in a leader epoch."""
+        """True if this node was reported as the leader of a partition in a leader epoch."""
         leader = self.leaders.get((place, self.partitions.era(place.topic), epoch))
         return epoch >= 0 and leader == [node]
 
 
 def some_bytes(entry: object) -> int:
-    """Return what a small entry takes with its key and an exchange that it names."""
-    return 800
+    return 800  # a small entry with its key and an exchange
 
 
 class HistoryCheck:
-    """Check, or several about the same subject, of one view of a record, which is told of facts in the order of
-    time."""
+    """One or several checks of the same subject in one view. Facts come ordered by time."""
 
     names: ClassVar[tuple[str, ...]] = ()
 
@@ -105,15 +105,13 @@ class HistoryCheck:
         self, check: str, *witnesses: Witness, place: PartitionPlace | None = None, doubts: tuple[str, ...] = (),
         any_age: bool = False,
     ) -> None:  # fmt: skip
-        """Note a comparison of these exchanges, if they could have shown a violation. `doubts`, `any_age`: of its
-        candidate."""
+        """Note a comparison of these exchanges if it could have shown a violation."""
         self.state.compared.add(check, witnesses, place, doubts, any_age)
 
     def recent(
         self, most: int, make: Callable[[], Kept], weigh: Callable[[Kept], int] = some_bytes
     ) -> RecentMap[Any, Kept]:
-        """Return a map whose entries are within the memory; of what it drops, the check is told not to be sure.
-        `weigh`: bytes that an entry takes, roughly."""
+        """Return an LRU map in the shared memory. The check is not sure of evicted entries. `weigh`: their bytes."""
         made: RecentMap[Any, Kept] = RecentMap(most, make, room=self.state.room, weigh=weigh)
         self.maps.append(made)
         return made
@@ -122,19 +120,18 @@ class HistoryCheck:
         raise NotImplementedError
 
     def pending(self) -> Iterable[Candidate]:
-        """Return what would be a candidate if the record ended now."""
+        """Return the candidates that would exist if the record ended now."""
         return ()
 
     def report(
         self, check: str, about: str, says: str, *shown: tuple[Witness, str], level: FindingLevel = "proved",
         doubts: tuple[str, ...] = (), place: PartitionPlace | None = None, **more: Any,
     ) -> Candidate:  # fmt: skip
-        """Add and return a candidate. `shown`: exchanges with the text about each; `more`: of the Candidate."""
+        """Add and return a candidate. `shown`: exchanges with the text about each; `more`: fields of the Candidate."""
         evidence = [Evidence(witness, text) for witness, text in shown]
         return self.suspect(Candidate(check, level, about, says, evidence, doubts, place, **more))
 
     def suspect(self, candidate: Candidate) -> Candidate:
-        """Keep a candidate, and return it."""
         self.state.candidates.add(candidate)
         return candidate
 
@@ -146,8 +143,10 @@ class HistoryCheck:
 
 
 class ErasCheck(HistoryCheck):
-    """Keeper of what is known of topics, before any other check is told of a fact: that one was deleted or made anew
-    begins its history again."""
+    """Keeper of the shared facts about topics and producers. It precedes the other checks.
+
+    A deleted or recreated topic begins a new history.
+    """
 
     def handlers(self) -> Mapping[type[Fact], FactHandler]:
         return {
@@ -161,7 +160,7 @@ class ErasCheck(HistoryCheck):
         }
 
     def wrote(self, write: WriteFact) -> None:
-        """Take in the producers of batches with old timestamps, and the topic's id."""
+        """Store the producers of batches with old timestamps, and the topic's id."""
         self.named(write)
         if write.result == "failed" or write.stamped:
             return
@@ -170,18 +169,16 @@ class ErasCheck(HistoryCheck):
                 self.state.expiring[batch.identity.producer_id].expire()
 
     def initialized(self, fact: ProducerFact) -> None:
-        """Take in a new epoch. A repeated InitProducerId, with the expected epoch, may return an older one."""
+        # A repeated InitProducerId with the expected epoch may return an older one.
         if not (fact.expected or fact.ended):
             epochs = self.state.new_epochs[fact.producer_id]
             epochs[:] = [min([*epochs, fact.epoch])]
 
     def led(self, fact: LeaderEpochFact) -> None:
-        """Take in the node that leads a partition in an epoch."""
         if fact.leader >= 0:
             self.state.leaders[fact.place, self.partitions.era(fact.place.topic), fact.epoch][:] = [fact.leader]
 
     def altered(self, fact: ConfigsAlteredFact) -> None:
-        """Take in that topics may be compacted for a while of which nothing is told."""
         for setting in fact.settings:
             self.topics.alter(setting, fact.witness)
 
@@ -195,7 +192,7 @@ class ErasCheck(HistoryCheck):
             self.partitions.begin_era(fact.topic)
 
     def named(self, fact: ReadFact | WriteFact) -> None:
-        """Take in that a topic has the id by which it was read or written."""
+        """Store the topic id of a read or write."""
         written = not isinstance(fact, WriteFact) or fact.result == "ok"
         if written and fact.topic_id and self.topics.named(fact.place.topic, fact.topic_id, fact.witness):
             self.partitions.begin_era(fact.place.topic)

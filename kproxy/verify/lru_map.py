@@ -1,4 +1,4 @@
-"""Maps of bounded size that keep what was used last."""
+"""LRU maps with bounds on entries and on shared memory."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ Kept = TypeVar("Kept")
 
 
 class RecentMap(Generic[RecentKey, Kept]):
-    """Map with at most `most` entries: those that were used last. `dropped` counts the others, each of which `end` is
-    told of. With a `room`, entries of all its maps share so many bytes, as `weigh` estimates them: that of an entry is
-    looked at again when another one is used, since whoever asks for one may add to it."""
+    """LRU map of at most `most` entries. `dropped` counts evicted entries, which `end` receives.
+
+    Maps with the same `room` share its bytes. `weigh` estimates the bytes of an entry. An entry is weighed when another
+    one is used, since the caller may have added to it.
+    """
 
     __slots__ = ("dropped", "end", "entries", "last", "make", "most", "room", "used", "weigh", "weights")
 
@@ -71,7 +73,7 @@ class RecentMap(Generic[RecentKey, Kept]):
             self.end(dropped)
 
     def get(self, key: RecentKey) -> Kept | None:
-        """Return the entry if there is one, and make none; it does not count as a use."""
+        """Return the entry or None. This does not count as a use."""
         return self.entries.get(key)
 
     def forget(self, key: RecentKey) -> None:
@@ -79,12 +81,12 @@ class RecentMap(Generic[RecentKey, Kept]):
         self._lighten(key)
 
     def values(self) -> Iterator[Kept]:
-        """Return an iterator over the entries, the one used longest ago first."""
+        """Iterate over the entries, the least recently used first."""
         return iter(self.entries.values())
 
 
 class SharedRoom:
-    """Room in bytes that several maps share: of the one that has most of it, the oldest entries go first."""
+    """Bytes that several maps share. The fullest map evicts first."""
 
     __slots__ = ("maps", "most", "used")
 
@@ -93,14 +95,9 @@ class SharedRoom:
         self.maps: list[RecentMap[Any, Any]] = []
 
     def use(self, change: int) -> None:
-        """Take so many bytes more, or less, and drop entries until all are within the room."""
         self.used += change
         while self.used > self.most:
-            fullest = max(self.maps, key=used_by)
+            fullest = max(self.maps, key=lambda one: one.used)
             if len(fullest) <= 1:
                 return
             fullest.drop_oldest()
-
-
-def used_by(one: RecentMap[Any, Any]) -> int:
-    return one.used

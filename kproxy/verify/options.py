@@ -1,4 +1,4 @@
-"""Terms of a verification: which checks, whose view, and what is known beside the record."""
+"""Options of a verification, missing parts of its record, and the condition of its exit code."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ from .checks import checks
 from .finding import LEVELS, Finding, FindingLevel, RecordView, Verdict, number_of
 
 MEMORY = 1 << 30
-TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-"""Names of topics that brokers accept."""
-LONGEST_SHOWN = 80
-"""Characters of a wrong value in an error."""
+TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")  # names that brokers accept
+LONGEST_SHOWN = 80  # characters of a wrong value in an error
 CONFIG_APIS = frozenset(("DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs"))
 TOPIC_APIS = frozenset(("Metadata", "CreateTopics", "DeleteTopics"))
 NO_APIS: frozenset[str] = frozenset()
@@ -30,7 +28,7 @@ class MissingPart:
     """Part of the traffic that a record lacks.
 
     `apis`: the only APIs that the missing exchanges can have; None for any. `undecided`: a check that reads one of
-    these APIs cannot be decided. It is None for any API, and empty if the part lies before the record or after it.
+    these APIs cannot be decided. None: any API. Empty: the part lies before or after the record.
     """
 
     text: str
@@ -41,13 +39,13 @@ class MissingPart:
         return self.text
 
     def hides(self, apis: frozenset[str] | None) -> bool:
-        """Return True if an exchange of these APIs may be missing. None: any API except those of configs."""
+        """True if an exchange of these APIs may be missing. None: any API except those of configs."""
         if self.apis is None:
             return True
         return bool(self.apis - CONFIG_APIS if apis is None else self.apis & apis)
 
     def leaves_open(self, apis: Iterable[str]) -> bool:
-        """Return True if a check that reads these APIs cannot be decided."""
+        """True if a check that reads these APIs cannot be decided."""
         return self.undecided is None or not self.undecided.isdisjoint(apis)
 
 
@@ -63,26 +61,27 @@ def of_apis(text: str, *apis: str) -> MissingPart:
 
 @dataclass(slots=True)
 class RecordClock:
-    """Clock that the times of a record are of. `back`: seconds by which it has been seen to go back, at most: of two
-    exchanges that are closer in time, nobody knows which was first."""
+    """Clock of the record's times. `back`: the longest backward step that was seen, in seconds.
+
+    The order of two exchanges that are closer in time is unknown.
+    """
 
     back: float = 0.0
 
     def goes_back(self, seconds: float) -> None:
-        """Note that it has gone back by so many seconds."""
         self.back = max(self.back, seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyTerms:
-    """Terms of one verification.
+    """Options of a verification, and the limits of its record.
 
-    `only` (empty: all), `without`: names of checks. `level`: the lowest of findings. `compacted`, `not_compacted`:
-    topics that brokers compact, or never do. `retention`: seconds that a topic keeps records. `complete`: all
-    traffic of these topics and groups is in the record, so that absence is a proof. `skew`: seconds by which clocks of
-    the record may differ. `memory`: bytes for facts. `records`: every record is compared, not only headers of batches.
-    `incomplete`: parts that the record lacks. `clock`: how far its times can be trusted. The reader of the record adds
-    to both until the verdict.
+    `only` (empty: all), `without`: names of checks. `level`: the lowest level of findings. `compacted`,
+    `not_compacted`: topics that brokers compact, or never do. `retention`: seconds that topics keep records.
+    `complete`: the record has all traffic of its topics and groups, so absence is a proof. `from_start`: it also has
+    the creation of all its topics. `skew`: seconds by which its clocks may differ. `memory`: bytes for facts.
+    `records`: every record is compared, not only batch headers. `incomplete`, `clock`: missing parts and trust in
+    times; the record's reader adds to both until the verdict.
     """
 
     view: RecordView = "both"
@@ -93,7 +92,7 @@ class VerifyTerms:
     not_compacted: frozenset[str] = frozenset()
     retention: Mapping[str, float] = field(default_factory=dict)
     complete: bool = False
-    from_start: bool = False  # the record begins with the creation of all its topics
+    from_start: bool = False
     skew: float = 0.0
     memory: int = MEMORY
     records: bool = False
@@ -101,10 +100,7 @@ class VerifyTerms:
     clock: RecordClock = field(default_factory=RecordClock)
 
     def proves_absence(self, apis: frozenset[str] | None = None) -> bool:
-        """Return True if an exchange of these APIs that is not in the record did not happen.
-
-        None: of any API except those of configs.
-        """
+        """True if every exchange of these APIs is in the record. None: all APIs except those of configs."""
         return self.complete and not any(part.hides(apis) for part in self.incomplete)
 
     def undecided(self, apis: Iterable[str]) -> str:
@@ -112,12 +108,11 @@ class VerifyTerms:
         return next((part.text for part in self.incomplete if part.leaves_open(apis)), "")
 
     def wants(self, check: str) -> bool:
-        """Return True if the check of this name is to be done."""
         return check not in self.without and (not self.only or check in self.only)
 
 
 class BadTerm(InputError):
-    """Term of a verification that makes no sense. `name`: which one; the message says what is wrong with it."""
+    """Wrong value of an option. `name`: the option."""
 
     def __init__(self, name: str, message: str) -> None:
         self.name = name
@@ -126,18 +121,16 @@ class BadTerm(InputError):
 
 @dataclass(frozen=True, slots=True)
 class FailOn:
-    """Condition of a failed verification. `level`: the lowest failing level of most checks; `levels`: the lowest
-    failing level of each check."""
+    """Levels that fail a verification. `level`: the lowest failing level of most checks; `levels`: of each check."""
 
     level: FindingLevel
     levels: Mapping[str, FindingLevel]
 
     def __str__(self) -> str:
-        """Return these terms as a value of `--fail-on`."""
         return ",".join((self.level, *self.own(self.levels)))
 
     def own(self, names: Iterable[str]) -> list[str]:
-        """Return CHECK=LEVEL for those of these checks whose level is not that of most checks."""
+        """Return CHECK=LEVEL of the checks whose level differs from most checks."""
         return [f"{check}={self.levels[check]}" for check in names if self.levels[check] != self.level]
 
     @property
@@ -145,35 +138,36 @@ class FailOn:
         return max(self.levels.values(), key=LEVELS.index)
 
     def fails(self, finding: Finding) -> bool:
-        """Return True if a finding fails the verification."""
         return LEVELS.index(finding.level) <= LEVELS.index(self.levels[finding.check])
 
     def decide(self, verdict: Verdict, level: FindingLevel) -> None:
-        """Set exit code and reason of a verdict. Then remove findings below `level` that do not fail it."""
+        """Set exit code and reason. Then remove findings below `level` that do not fail the verdict."""
         failing = Counter((one.level, one.check) for one in verdict.findings if self.fails(one))
-        found = "; ".join(
-            f"{number_of(count, f'{level} finding')} of {check}" for (level, check), count in failing.items()
-        )
-        names = dict.fromkeys(check for _, check in failing)
-        own, of_all = self.own(names), any(self.levels[check] == self.level for check in names)
         verdict.exit_code = int(bool(failing))
-        verdict.reason = f"{found} (--fail-on {','.join([self.level, *own] if of_all else own)})"
-        if not failing:
-            own = self.own(self.levels)
-            verdict.reason = (
-                f"no finding of --fail-on {self.level}" + f", with another level for {len(own)} checks" * bool(own)
+        if failing:
+            found = "; ".join(
+                f"{number_of(count, f'{one} finding')} of {name}" for (one, name), count in failing.items()
             )
+            names = dict.fromkeys(check for _, check in failing)
+            own, of_all = self.own(names), any(self.levels[check] == self.level for check in names)
+            verdict.reason = f"{found} (--fail-on {','.join([self.level, *own] if of_all else own)})"
+        else:
+            other = len(self.own(self.levels))
+            verdict.reason = f"no finding of --fail-on {self.level}"
+            if other:
+                verdict.reason += f", with another level for {other} checks"
         shown = LEVELS.index(level)
         verdict.findings = [one for one in verdict.findings if self.fails(one) or LEVELS.index(one.level) <= shown]
 
 
-FailOnTerm = str | Iterable[str] | None
-"""Value of `--fail-on`; None for the default."""
+FailOnTerm = str | Iterable[str] | None  # value of --fail-on; None: default
 
 
 def fail_on(given: FailOnTerm = None) -> FailOn:
-    """Return the terms of failing: LEVEL for all checks, and CHECK=LEVEL, in a list or separated by commas. A check
-    that is not given has the level of its definition, unless LEVEL is given. Raises BadTerm."""
+    """Return the failing levels: LEVEL for all checks and CHECK=LEVEL for one, in a list or separated by commas.
+
+    LEVEL replaces the levels of the checks' definitions. Raises BadTerm.
+    """
     words = [word.strip() for one in listed(given or ()) for word in one.split(",") if word.strip()]
     base = [word for word in words if "=" not in word]
     if len(base) > 1:
@@ -191,8 +185,8 @@ def fail_on(given: FailOnTerm = None) -> FailOn:
 
 
 def terms_of(given: Mapping[str, Any]) -> VerifyTerms:
-    """Return the terms that are given by their names, as a user writes them: names of checks and topics in lists or
-    alone, durations as texts. Those that are not given, or None, are as in VerifyTerms. Raises BadTerm."""
+    """Return the terms of a user's values: names in lists or alone, durations as text, None for a default. Raises
+    BadTerm."""
     read = {name: value for name, value in given.items() if value is not None}
     for name in sorted(set(read) - TERMS):
         raise BadTerm(name, f"expected one of {', '.join(sorted(TERMS))}, got {name!r}")
@@ -212,26 +206,15 @@ def terms_of(given: Mapping[str, Any]) -> VerifyTerms:
     return VerifyTerms(**read)
 
 
-TERMS = frozenset(
-    (
-        "view",
-        "only",
-        "without",
-        "level",
-        "compacted",
-        "not_compacted",
-        "retention",
-        "complete",
-        "skew",
-        "memory",
-        "records",
-    )
-)
-"""Names of the terms that a user may give."""
+# options that a user may give
+TERMS = frozenset((
+    "view", "only", "without", "level", "compacted", "not_compacted", "retention", "complete", "skew", "memory",
+    "records",
+))  # fmt: skip
 
 
 def one_of(name: str, value: Any, choices: Sequence[str], what: str = "one of ", at: str = "") -> None:
-    """Check that a value is one of these. `what`, `at`: begin and end of the error. Raises BadTerm."""
+    """Raise BadTerm if a value is not one of these. `what`, `at`: begin and end of the error."""
     if value not in choices:
         place = f" (at {at})" if at else ""
         raise BadTerm(name, f"expected {what}{', '.join(choices)}, got {value!r}{place}")
@@ -250,7 +233,7 @@ def names_of_checks(name: str, given: Iterable[str]) -> frozenset[str]:
 
 
 def names_of_topics(name: str, given: Iterable[str]) -> frozenset[str]:
-    """Return these names. Raises BadTerm for one that no topic can have, and for none at all."""
+    """Return names of topics. Raises BadTerm for an invalid name and for no name."""
     topics = frozenset(given)
     for topic in sorted(topics, key=str):
         if not TOPIC_NAME.fullmatch(str(topic)) or str(topic) != topic:
@@ -261,7 +244,7 @@ def names_of_topics(name: str, given: Iterable[str]) -> frozenset[str]:
 
 
 def seconds_by_topic(given: Mapping[str, Any]) -> dict[str, float]:
-    """Return for how many seconds topics keep records. Raises BadTerm for what is no duration."""
+    """Parse durations by topic. Raises BadTerm."""
     try:
         return {topic: float(parse_duration(time)) for topic, time in dict(given).items()}
     except (KproxyError, ValueError, TypeError) as error:

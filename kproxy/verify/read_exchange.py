@@ -1,4 +1,4 @@
-"""Exchange whose bodies have been decoded, with what facts are made of."""
+"""Decoded exchange, from which facts are made."""
 
 from __future__ import annotations
 
@@ -14,27 +14,24 @@ from kproxy.wire.table import errors as error_codes
 
 from .facts import PartitionPlace, Result, Witness
 
-NameOfIdText = Callable[[str], str | None]
-"""Look-up of a topic's name by its id as text; None for one that is not known."""
+NameOfIdText = Callable[[str], str | None]  # topic's name by the text of its id, None if unknown
+# Longest name of a group, member or topic that is stored. Kafka limits topics to 249 characters, groups not at all.
 LONGEST_NAME = 1000
-"""Characters of a name of a group, a member or a topic that is remembered. Kafka's topics have at most 249; longer
-names of groups are possible, and never met."""
 
 
 def codes(*names: str) -> frozenset[int]:
-    """Return the codes of these errors. Raises KeyError for a name that the table lacks."""
     return frozenset(error_codes.by_name(name).code for name in names)
 
 
+# Coordinators also return these errors after the log has stored the request's effect.
 UNDECIDED = codes(
     "UNKNOWN_SERVER_ERROR", "REQUEST_TIMED_OUT", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR",
     "CONCURRENT_TRANSACTIONS", "NETWORK_EXCEPTION", "KAFKA_STORAGE_ERROR",
 )  # fmt: skip
-"""Errors of a coordinator that it also gives when the log has what was asked for already."""
 
 
 def coordinator_result(error: int | None) -> Result:
-    """Return what an error of a coordinator says of what was asked; None: there is no answer."""
+    """Return the result of a coordinator's error code. None: no response."""
     if error is None or error in UNDECIDED:
         return "open"
     return "failed" if error else "ok"
@@ -42,7 +39,7 @@ def coordinator_result(error: int | None) -> Result:
 
 @dataclass(slots=True)
 class ClientNames:
-    """Names at the broker by the names that rules give one client: topics, groups and transactional ids."""
+    """Names at the broker by one client's names: topics, groups and transactional ids."""
 
     topics: dict[str, str] = field(default_factory=dict)
     groups: dict[str, str] = field(default_factory=dict)
@@ -51,11 +48,11 @@ class ClientNames:
 
 @dataclass(slots=True)
 class ReadExchange:
-    """Exchange whose bodies have been decoded; records are RecordHeaders.
+    """Decoded exchange; records are RecordHeaders.
 
-    `response`: None where there is none. `names`: topic ids' names at the broker. `sessions`: fetch sessions of its
-    connection. `records`: they are looked at, too. `damaged`: parts of it that make no sense, by count. `others`: names
-    at the broker that are not those of the client.
+    `names`: names of topic ids at the broker. `sessions`: fetch sessions of the connection. `records`: records are
+    decoded, not only batch headers. `damaged`: number of invalid parts. `others`: names at the broker that differ from
+    the client's.
     """
 
     key: int
@@ -70,33 +67,27 @@ class ReadExchange:
     others: ClientNames | None = None
 
     def name_of(self, topic_id: UUID) -> str | None:
-        """Return the name of the topic with this id; None if it is not known."""
         return self.names(str(topic_id))
 
     def place(self, part: Partition) -> PartitionPlace | None:
-        """Return where a partition of a message is; None for a name that no topic has."""
-        return self.place_in(part, part.number)
-
-    def place_in(self, topic: Topic | Partition, number: int) -> PartitionPlace | None:
-        """Return the place of this partition of a topic; None for a name or number that none has."""
-        name = called(topic, self.name_of)
-        if self.others is not None and topic[0]:
+        """Return the place of a partition; None for an invalid name or number."""
+        name = called(part, self.name_of)
+        if self.others is not None and part[0]:
             name = self.others.topics.get(name, name)
-        if len(name) > LONGEST_NAME or number < 0:
+        if len(name) > LONGEST_NAME or part.number < 0:
             self.damaged += 1
             return None
-        return PartitionPlace(intern(name), number)
+        return PartitionPlace(intern(name), part.number)
 
     def place_by_id(self, topic_id: UUID, number: int) -> PartitionPlace:
-        """Return the place of this partition of the topic with this id."""
         return PartitionPlace(self.name_of(topic_id) or str(topic_id), number)
 
     def asked(self) -> Iterator[tuple[Partition, PartitionPlace]]:
-        """Yield the partitions that the request lists, with their places."""
+        """Yield the request's partitions with their places."""
         return self._placed(partitions_in(self.key, self.version, "request", self.request))
 
     def answered(self) -> Iterator[tuple[Partition, PartitionPlace]]:
-        """Yield the partitions that the response lists, with their places."""
+        """Yield the response's partitions with their places."""
         return self._placed(partitions_in(self.key, self.version, "response", self.response))
 
     def _placed(self, parts: Iterator[Partition]) -> Iterator[tuple[Partition, PartitionPlace]]:
@@ -106,7 +97,6 @@ class ReadExchange:
                 yield part, place
 
     def answered_topics(self) -> Iterator[tuple[Topic, Iterator[Partition]]]:
-        """Yield the topics that the response lists, each with its partitions."""
         walk = topic_walk(self.key, self.version, "response")
         if walk is None or self.response is None:
             return
@@ -114,29 +104,27 @@ class ReadExchange:
             yield topic, walk.inside(topic)
 
     def errors(self) -> dict[PartitionPlace, int] | None:
-        """Return the error code of each partition in the response; None without a response."""
+        """Return error codes by partition; None without a response."""
         if self.response is None:
             return None
         return {place: part.error_code for part, place in self.answered()}
 
     def topic(self, value: Any) -> str | None:
-        """Return a topic's name at the broker; None for one that is absent, or longer than any."""
-        name = self.text(value)
-        return name if name is None or self.others is None else self.others.topics.get(name, name)
+        """Return the topic's name at the broker. None: absent or too long, as for all names below."""
+        return self._renamed(value, self.others.topics if self.others else None)
 
     def group(self, value: Any) -> str | None:
-        """Return a group's name at the broker; None for one that is absent, or longer than any."""
-        name = self.text(value)
-        return name if name is None or self.others is None else self.others.groups.get(name, name)
+        return self._renamed(value, self.others.groups if self.others else None)
 
     def transactional_id(self, value: Any) -> str | None:
-        """Return a transactional id at the broker; None for one that is absent, or longer than any."""
-        name = self.text(value)
-        return name if name is None or self.others is None else self.others.transactional_ids.get(name, name)
+        return self._renamed(value, self.others.transactional_ids if self.others else None)
 
     def text(self, value: Any) -> str | None:
-        """Return a name in a message; None for one that is absent, or longer than any."""
         if not isinstance(value, str) or len(value) > LONGEST_NAME:
             self.damaged += isinstance(value, str)
             return None
         return value
+
+    def _renamed(self, value: Any, names: dict[str, str] | None) -> str | None:
+        name = self.text(value)
+        return name if name is None or names is None else names.get(name, name)

@@ -1,8 +1,7 @@
-"""Reader of facts: what each request and its response say that checks are about.
+"""Reader of facts from exchanges.
 
-Strategy: an exchange is decoded once, records by the headers of their batches. What cannot be read gives no fact and is
-counted, so that a check can say what it did not see. Fetch sessions are followed by connection, as in the proxy itself,
-since a Fetch that continues one does not say where it reads from.
+An exchange is decoded once, and its records by batch headers. Unreadable exchanges are counted and have no facts. Fetch
+sessions are followed by connection, since a Fetch of an incremental session lacks most of its positions.
 """
 
 from __future__ import annotations
@@ -26,13 +25,10 @@ from .facts import ConfigsAlteredFact, ConnectionKey, Fact, RequestFact, TopicTo
 from .lru_map import RecentMap
 from .read_exchange import ClientNames, ReadExchange
 
-MOST_CONNECTIONS = 20_000
-"""Connections whose fetch sessions are followed; one that has been silent longest goes first."""
+MOST_CONNECTIONS = 20_000  # whose fetch sessions are followed; the least recently used one is evicted
 LONGEST_TEXT = 200
-MOST_RULES = 16
-"""Rules that an exchange names as those that fired; it is kept as long as what it brought."""
-MOST_NAMES = 100_000
-"""Topic ids whose names are remembered, some 30 MB."""
+MOST_RULES = 16  # names of fired rules that a witness stores
+MOST_NAMES = 100_000  # topic ids whose names are stored, some 30 MB
 
 ALTERING = frozenset((api_keys.ALTER_CONFIGS, api_keys.INCREMENTAL_ALTER_CONFIGS))
 FactTeller = Callable[[ReadExchange], Iterator[Fact]]
@@ -65,13 +61,14 @@ TELLERS: dict[int, FactTeller] = {
     api_keys.END_TXN: coordinator_facts.ended_transactions,
     api_keys.API_VERSIONS: coordinator_facts.offered_versions,
 }
-"""Functions that make facts of an API's exchanges."""
 
 
 @dataclass(slots=True)
 class ReadCounts:
-    """Exchanges by API: those that were read, those of which not enough was kept, and those that cannot be read.
-    `side`: where they passed, in words before a verb; empty at the client."""
+    """Exchanges by API: read ones, partly recorded ones, and unreadable ones.
+
+    `side`: words before a verb that name the side; empty for the client's.
+    """
 
     side: str = ""
     looked: Counter[str] = field(default_factory=Counter)
@@ -80,9 +77,9 @@ class ReadCounts:
 
 
 class FactReader:
-    """Reader of the facts of one side's exchanges, in the order in which they were over.
+    """Reader of the facts of one side's exchanges, in the order of their ends.
 
-    `names`: those of topic ids, as the exchanges tell them. `records`: the records of batches are looked at, too.
+    `names`: topics by id. `records`: records are decoded, not only batch headers.
     """
 
     def __init__(self, side: str = "", *, records: bool = False) -> None:
@@ -95,13 +92,13 @@ class FactReader:
         )
 
     def facts(self, seen: ObservedExchange, witness: Witness, others: ClientNames | None = None) -> list[Fact]:
-        """Return the facts that an exchange tells. `others`: names at the broker that its client has others for."""
+        """Return an exchange's facts. `others`: names at the broker that differ from the client's."""
         return self.told(seen, witness, self.read(seen, witness), others)
 
     def told(
         self, seen: ObservedExchange, witness: Witness, exchange: ReadExchange | None, others: ClientNames | None = None
     ) -> list[Fact]:
-        """Return the facts that an exchange tells, which `read` has read; None: it could not."""
+        """Return the facts of an exchange that `read` has returned, None included."""
         facts: list[Fact] = [RequestFact(witness, seen.key)]
         if exchange is None:
             if seen.key in ALTERING:
@@ -116,7 +113,7 @@ class FactReader:
         return facts
 
     def read(self, seen: ObservedExchange, witness: Witness) -> ReadExchange | None:
-        """Return an exchange with its bodies; None for one that tells no facts, or cannot be read, which is counted."""
+        """Return the decoded exchange. None: its API has no facts, or it is unreadable, which is counted."""
         if seen.key not in TELLERS:
             return None
         if not (kept(seen.request) and (seen.answer is None or kept(seen.answer))):
@@ -140,7 +137,7 @@ class FactReader:
         return exchange
 
     def learn(self, exchange: ReadExchange) -> None:
-        """Take in the names of topic ids that an exchange tells, and nothing else."""
+        """Store the topic names of an exchange, without other facts."""
         for fact in TELLERS[exchange.key](exchange):
             if isinstance(fact, TopicToldFact):
                 self.name(fact)
@@ -151,7 +148,7 @@ class FactReader:
 
 
 def kept(frame: Frame | None) -> bool:
-    """Return True if enough of a frame was kept to read its fields."""
+    """True if the kept part of a frame has all its fields."""
     return frame is not None and (frame.form >= Form.SKETCH or bool(frame.sketch))
 
 
@@ -165,14 +162,14 @@ def decoded(seen: ObservedExchange, frame: Frame | None, direction: str) -> dict
 
 
 def witness_of(seen: ObservedExchange, number: int, skew: float, altered: bool, at: ObservedExchange) -> Witness:
-    """Return the witness of an exchange. `at`: the same exchange at the client, by which a reader knows it."""
+    """Return an exchange's witness. `at`: the same exchange at the client, which names the client and the rules."""
     request, answer = seen.request, seen.answer
     first = request or seen.response
     began = 0.0 if first is None else first.first
     ended = None if answer is None else max(answer.last, began) + skew
     who = at.who
     recording: int = getattr(who, "recording", 0)
-    software = " ".join(filter(None, (who.software_name, who.software_version)))  # kept once, as many have the same
+    software = " ".join(filter(None, (who.software_name, who.software_version)))
     return Witness(
         number=number,
         began=began - skew,
@@ -193,14 +190,11 @@ def witness_of(seen: ObservedExchange, number: int, skew: float, altered: bool, 
 
 
 def server_of(who: Who, recording: int) -> str:
-    """Return the address of a connection's server if its cluster is unknown, as in a capture of tcpdump.
+    """Return the address of a connection's server if its cluster is unknown, as in files of tcpdump.
 
-    Among several recordings the name of a cluster counts as a server of its recording, since another config may use it.
+    Among several recordings, a cluster's name is valid in its own recording only: other configs may use the same name.
     """
     address: str | None = getattr(who, "server_address", None)
     if who.cluster is not None or address is None:
         return intern(f"{recording} {who.cluster}") if recording else ""
     return intern(f"{f'{recording} ' if recording else ''}{address}:{getattr(who, 'server_port', 0)}")
-
-
-__all__ = ["FactReader", "ReadExchange", "witness_of"]

@@ -1,6 +1,6 @@
-"""Verdict as text: what was read, what was checked, each finding with its exchanges, and what is clean.
+"""Reports of a verdict: text for terminals, an HTML page, and JSON.
 
-Names are chosen by clients, and any text of a verdict may have some in it: it is made safe for terminals here.
+Names are chosen by clients and may be in any text of a verdict. Each report escapes them for its medium.
 """
 
 from __future__ import annotations
@@ -18,32 +18,42 @@ from kproxy.distribution import own_version
 from kproxy.terminal import StyledLine, in_line
 
 from .facts import Witness
-from .finding import LEVELS, Evidence, Finding, FindingLevel, Verdict, number_of, singular
+from .finding import LEVELS, Evidence, Finding, FindingLevel, Verdict, number_of
 
+SCHEMA = "kproxy.verify/1"  # only grows
 WIDTH = 120
-MARGIN = " " * 9
-"""In front of what is said of a finding: as wide as its level."""
-MOST_SHOWN = 5
-"""Findings of a check that are shown unless something else is asked for."""
+MARGIN = " " * 9  # the width of a level
+MOST_SHOWN = 5  # findings of one check
 STYLES: Mapping[FindingLevel, str] = {"proved": "bold red", "suspect": "bold yellow", "note": "bold"}
+# APIs whose responses are the evidence: the arrow points to the client.
 TOLD_BY_BROKERS = frozenset((
     "Fetch", "ListOffsets", "Metadata", "OffsetFetch", "SyncGroup", "ApiVersions", "ShareFetch",
     "DescribeTopicPartitions",
 ))  # fmt: skip
-"""APIs whose answers are what matters: the arrow shows to the client."""
-TOLD_OF_CHECKS = ("acknowledged writes", "read afterwards", "not read", "commits", "groups")
-"""Counts that are told together with others."""
+COMBINED_COUNTS = ("acknowledged writes", "read afterwards", "not read", "commits", "groups")
+STYLE = """
+:root { color-scheme: light dark; }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 2rem 0 0; }
+.level { border-radius: .3rem; color: #fff; font-size: .8rem; padding: .1rem .5rem; text-transform: uppercase; }
+.proved { background: #b3261e; } .suspect { background: #8a5a00; } .note { background: #555; }
+.missing { border-left: .3rem solid #8a5a00; padding-left: .7rem; }
+table { border-collapse: collapse; margin: .5rem 0; }
+td, th { padding: .15rem .8rem .15rem 0; text-align: left; vertical-align: top; }
+td { font-family: ui-monospace, monospace; font-size: .85rem; overflow-wrap: anywhere; }
+footer { margin-top: 3rem; opacity: .7; }
+"""
+HEADS = ("exchange", "time (UTC)", "who", "API", "what is seen")
 
 
 def report_text(verdict: Verdict, title: str, most: int = MOST_SHOWN) -> str:
-    """Return the report of a verdict as one text. `title`: what was read; `most`: findings shown of a check."""
     return "\n".join(line.text for line in report_lines(verdict, title, most))
 
 
 def report_lines(verdict: Verdict, title: str, most: int = MOST_SHOWN) -> Iterator[StyledLine]:
+    """Yield the lines of the text report. `title`: the input's name; `most`: printed findings of each check."""
     whole = "not all of it could be read:" if verdict.incomplete else "all read whole"
-    exchanges, connections = number_of(verdict.exchanges, "exchange"), number_of(verdict.connections, "connection")
-    yield StyledLine(f"{in_line(title)}: {exchanges} of {connections}, {whole}", "bold")
+    yield StyledLine(f"{in_line(title)}: {size_text(verdict)}, {whole}", "bold")
     for sentence in verdict.incomplete:
         yield from wrapped(f"missing   {sentence}", " " * 10, "yellow")
     yield StyledLine(f"checked   {checked(verdict.counts)}")
@@ -67,6 +77,10 @@ def report_lines(verdict: Verdict, title: str, most: int = MOST_SHOWN) -> Iterat
         yield from wrapped(f"exit code {verdict.exit_code}: {verdict.reason}", "    ")
 
 
+def size_text(verdict: Verdict) -> str:
+    return f"{number_of(verdict.exchanges, 'exchange')} of {number_of(verdict.connections, 'connection')}"
+
+
 def checked(counts: Mapping[str, int]) -> str:
     writes, read = counts.get("acknowledged writes", 0), counts.get("read afterwards", 0)
     some = "all of them" if read == writes else f"{read:,} of them"
@@ -74,17 +88,17 @@ def checked(counts: Mapping[str, int]) -> str:
     groups = counts.get("groups", 0)
     of_groups = f" of {number_of(groups, 'group')}" if groups else ""
     parts.append(f"{number_of(counts.get('commits', 0), 'commit')}{of_groups}")
-    for what, count in counts.items():
-        if what not in TOLD_OF_CHECKS:
-            parts.append(f"{count:,} {singular(what) if count == 1 else what}")
+    for name, count in counts.items():
+        if name not in COMBINED_COUNTS:
+            parts.append(f"{count:,} {name.removesuffix('s') if count == 1 else name}")
     return " · ".join(map(in_line, parts))
 
 
 def conclusion(verdict: Verdict) -> str:
     levels = Counter(finding.level for finding in verdict.findings)
     found = ", ".join(f"{levels[level]} {level}" for level in LEVELS if levels[level])
-    said = f"{number_of(len(verdict.findings), 'finding')} ({found})" if found else "nothing found"
-    return f"{said}; clean: {', '.join(verdict.clean) or 'none'}"
+    result = f"{number_of(len(verdict.findings), 'finding')} ({found})" if found else "nothing found"
+    return f"{result}; clean: {', '.join(verdict.clean) or 'none'}"
 
 
 def by_reason(not_checked: Mapping[str, str]) -> dict[str, list[str]]:
@@ -94,60 +108,58 @@ def by_reason(not_checked: Mapping[str, str]) -> dict[str, list[str]]:
     return found
 
 
-def finding_lines(finding: Finding) -> Iterator[StyledLine]:
+def head_of(finding: Finding) -> str:
     times = f" · {finding.times:,} times" if finding.times > 1 else ""
-    head = in_line(f"{finding.check} · {finding.about}{times}")
-    yield StyledLine(f"{finding.level.upper():9}{head}", STYLES[finding.level])
+    return f"{finding.check} · {finding.about}{times}"
+
+
+def finding_lines(finding: Finding) -> Iterator[StyledLine]:
+    yield StyledLine(f"{finding.level.upper():9}{in_line(head_of(finding))}", STYLES[finding.level])
     yield from wrapped(finding.says, MARGIN, first=MARGIN)
-    yield from (StyledLine(row) for row in evidence_rows(finding.evidence))
+    rows = evidence_cells(finding.evidence)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for number, time, who, api, text in rows:
+        row = f"{MARGIN}{number:>{max(2, widths[0])}}  {time}  {who:{widths[2]}}  {api:{widths[3]}}  {text}"
+        yield StyledLine(row.rstrip())
     for detail in finding.details:
         yield from wrapped(detail, f"{MARGIN}  ", first=f"{MARGIN}  ")
     yield from wrapped(finding.else_, MARGIN, first=MARGIN)
 
 
-def evidence_rows(evidence: Sequence[Evidence]) -> list[str]:
-    days = {day_of(one.witness) for one in evidence}
-    rows = [evidence_cells(one, with_day=len(days) > 1) for one in evidence]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)] if rows else []
-    return [
-        f"{MARGIN}{number:>{max(2, widths[0])}}  {time}  {who:{widths[2]}}  {api:{widths[3]}}  {said}".rstrip()
-        for number, time, who, api, said in rows
-    ]
+def evidence_cells(evidence: Sequence[Evidence]) -> list[tuple[str, str, str, str, str]]:
+    """Return number, time, parties, API and observation of each exchange. Times have a date if the days differ."""
+    several_days = len({one.witness.began // 86_400 for one in evidence}) > 1
+    cells = []
+    for one in evidence:
+        witness = one.witness
+        note = "[no answer]" if witness.ended is None else "[kproxy's answer]" if witness.made_by_kproxy else ""
+        text = " ".join(part for part in ("" if note in one.says else note, in_line(one.says)) if part)
+        if witness.rules:
+            names = ", ".join(f'"{in_line(name)}"' for name in witness.rules)
+            text = f"{text}    rule{'s' if len(witness.rules) > 1 else ''} {names}".lstrip()
+        client = witness.client or "a client without a name"
+        broker = "bootstrap" if witness.node is None else f"node {witness.node}"
+        arrow = "←" if witness.api in TOLD_BY_BROKERS else "→"
+        cells.append((
+            str(witness.number or "-"), time_of(witness.began, with_day=several_days),
+            in_line(f"{client} {arrow} {broker}"), in_line(f"{witness.api} {witness.version}"), text,
+        ))  # fmt: skip
+    return cells
 
 
-def evidence_cells(one: Evidence, *, with_day: bool) -> tuple[str, str, str, str, str]:
-    """Return number, time, who talked with whom, which API, and what is seen there, of one exchange."""
-    witness = one.witness
-    note = "[no answer]" if witness.ended is None else "[kproxy's answer]" if witness.made_by_kproxy else ""
-    said = " ".join(text for text in ("" if note in one.says else note, in_line(one.says)) if text)
-    if witness.rules:
-        names = ", ".join(f'"{in_line(name)}"' for name in witness.rules)
-        said = f"{said}    rule{'s' if len(witness.rules) > 1 else ''} {names}".lstrip()
-    return (
-        str(witness.number or "-"), time_of(witness.began, with_day=with_day), in_line(parties(witness)),
-        in_line(f"{witness.api} {witness.version}"), said,
-    )  # fmt: skip
-
-
-def parties(witness: Witness) -> str:
-    """Return who talked with whom: `writer → node 1`; the arrow shows where what matters went."""
-    client = witness.client or "a client without a name"
-    broker = "bootstrap" if witness.node is None else f"node {witness.node}"
-    return f"{client} {'←' if witness.api in TOLD_BY_BROKERS else '→'} {broker}"
+def utc(seconds: float) -> datetime | None:
+    """Return the time of seconds since 1970; None if datetime cannot represent it, as in damaged recordings."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def time_of(seconds: float, *, with_day: bool) -> str:
-    """Return seconds since 1970 as a time of the day in UTC, to the millisecond."""
-    try:
-        made = datetime.fromtimestamp(seconds, UTC)
-    except (ValueError, OverflowError, OSError):  # damaged recordings have any
+    made = utc(seconds)
+    if made is None:
         return f"{seconds:.3f}"
     return made.isoformat(" ", "milliseconds")[:23] if with_day else made.time().isoformat("milliseconds")
-
-
-def day_of(witness: Witness) -> int:
-    """Return the day on which an exchange began, counted from 1970."""
-    return int(witness.began // 86_400)
 
 
 def wrapped(text: str, indent: str, style: str = "", first: str = "") -> Iterator[StyledLine]:
@@ -159,29 +171,13 @@ def wrapped(text: str, indent: str, style: str = "", first: str = "") -> Iterato
         yield from (StyledLine(line, style) for line in lines)
 
 
-STYLE = """
-:root { color-scheme: light dark; }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 2rem 0 0; }
-.level { border-radius: .3rem; color: #fff; font-size: .8rem; padding: .1rem .5rem; text-transform: uppercase; }
-.proved { background: #b3261e; } .suspect { background: #8a5a00; } .note { background: #555; }
-.missing { border-left: .3rem solid #8a5a00; padding-left: .7rem; }
-table { border-collapse: collapse; margin: .5rem 0; }
-td, th { padding: .15rem .8rem .15rem 0; text-align: left; vertical-align: top; }
-td { font-family: ui-monospace, monospace; font-size: .85rem; overflow-wrap: anywhere; }
-footer { margin-top: 3rem; opacity: .7; }
-"""
-HEADS = ("exchange", "time (UTC)", "who", "API", "what is seen")
-
-
 def report_html(verdict: Verdict, title: str) -> str:
-    """Return the page of a verdict. `title`: what was read."""
+    """Return one page without scripts and external resources. Its policy allows nothing but its own style."""
     return "\n".join(page_lines(verdict, title)) + "\n"
 
 
 def page_lines(verdict: Verdict, title: str) -> Iterator[str]:
     digest = b64encode(sha256(STYLE.encode()).digest()).decode()
-    read = f"{number_of(verdict.exchanges, 'exchange')} of {number_of(verdict.connections, 'connection')}"
     yield "<!doctype html>"
     yield '<html lang="en"><head><meta charset="utf-8">'
     yield (
@@ -193,14 +189,22 @@ def page_lines(verdict: Verdict, title: str) -> Iterator[str]:
     yield f"<style>{STYLE}</style></head><body>"
     yield f"<h1>{html_text(title)}</h1>"
     whole = "" if verdict.incomplete else ", all read whole"
-    yield f"<p>{html_text(read)}{whole}. Checked: {html_text(checked(verdict.counts))}.</p>"
+    yield f"<p>{html_text(size_text(verdict))}{whole}. Checked: {html_text(checked(verdict.counts))}.</p>"
     if verdict.incomplete:
-        yield '<ul class="missing">' + "".join(f"<li>{html_text(one)}</li>" for one in verdict.incomplete) + "</ul>"
+        yield '<ul class="missing">' + tagged("li", verdict.incomplete) + "</ul>"
     yield f"<p><strong>{html_text(conclusion(verdict))}</strong></p>"
     if verdict.exit_code is not None:
         yield f"<p>Exit code {verdict.exit_code}: {html_text(verdict.reason)}</p>"
     for finding in verdict.findings:
-        yield from finding_html(finding)
+        level = f'<span class="level {finding.level}">{finding.level}</span>'
+        yield f"<section><h2>{level} {html_text(head_of(finding))}</h2>"
+        yield f"<p>{html_text(finding.says)}</p>"
+        yield f"<table><tr>{tagged('th', HEADS)}</tr>"
+        yield from (f"<tr>{tagged('td', row)}</tr>" for row in evidence_cells(finding.evidence))
+        yield "</table>"
+        if finding.details:
+            yield f"<ul>{tagged('li', finding.details)}</ul>"
+        yield f"<p>{html_text(finding.else_)}</p></section>"
     if verdict.not_checked:
         yield "<h2>Not checked</h2><table>"
         for why, names in by_reason(verdict.not_checked).items():
@@ -209,35 +213,16 @@ def page_lines(verdict: Verdict, title: str) -> Iterator[str]:
     yield f"<footer>kproxy {html_text(own_version())}</footer></body></html>"
 
 
-def finding_html(finding: Finding) -> Iterator[str]:
-    times = f" · {finding.times:,} times" if finding.times > 1 else ""
-    yield (
-        f'<section><h2><span class="level {html_text(finding.level)}">{html_text(finding.level)}</span> '
-        f"{html_text(finding.check)} · {html_text(finding.about)}{times}</h2>"
-    )
-    yield f"<p>{html_text(finding.says)}</p>"
-    several = len({day_of(one.witness) for one in finding.evidence}) > 1
-    yield "<table><tr>" + "".join(f"<th>{head}</th>" for head in HEADS) + "</tr>"
-    for one in finding.evidence:
-        yield (
-            "<tr>" + "".join(f"<td>{html_text(cell)}</td>" for cell in evidence_cells(one, with_day=several)) + "</tr>"
-        )
-    yield "</table>"
-    if finding.details:
-        yield "<ul>" + "".join(f"<li>{html_text(one)}</li>" for one in finding.details) + "</ul>"
-    yield f"<p>{html_text(finding.else_)}</p></section>"
+def tagged(tag: str, texts: Sequence[str]) -> str:
+    return "".join(f"<{tag}>{html_text(text)}</{tag}>" for text in texts)
 
 
 def html_text(value: object) -> str:
-    """Return any text as HTML, without markup, and with unseen characters shown."""
+    """Escape markup and show invisible characters."""
     return escape(in_line(value))
 
 
-SCHEMA = "kproxy.verify/1"
-
-
 def report_json(verdict: Verdict, files: Sequence[str]) -> dict[str, Any]:
-    """Return a verdict as values that JSON has. `files`: what was read."""
     return {
         "schema": SCHEMA,
         "files": list(files),
@@ -289,9 +274,5 @@ def witness_json(witness: Witness) -> dict[str, Any]:
 
 
 def timestamp(seconds: float) -> str | None:
-    """Return seconds since 1970 as ISO 8601 in UTC; None for a number that is no time."""
-    try:
-        made = datetime.fromtimestamp(seconds, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
-    return made.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    made = utc(seconds)
+    return None if made is None else made.isoformat(timespec="microseconds").replace("+00:00", "Z")

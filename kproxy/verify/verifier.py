@@ -1,15 +1,16 @@
-"""Verification of a record: its exchanges in, and a verdict out.
+"""Verification of a record: exchanges in, verdict out.
 
-verdict = verify(exchanges)                   all of a record
-verifier = Verifier(); verifier.take(front, behind); verifier.verdict()     while it is made
+verdict = verify(exchanges)                                                 a complete record
+verifier = Verifier(); verifier.take(front, behind); verifier.verdict()     a growing record
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
+from kproxy.capture.pairs import BothSides
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.view import EventView, ViewedEvent
 
@@ -23,46 +24,32 @@ from .finding import LEVELS, Finding, Verdict
 from .lru_map import RecentMap
 from .options import VerifyTerms
 from .reading import FactReader, ReadCounts, witness_of
-from .view import ViewVerifier, counts_of, not_in_record, not_read, not_remembered, outcome, told_of_reading
+from .view import ViewVerifier, counts_of, not_in_record, not_read, not_remembered, outcome, reading_remarks
 
 DEFAULT_TERMS = VerifyTerms()
 MOST_CONNECTIONS = 100_000
-MOST_CLUSTERS = 16
-"""Clusters of one record that are verified; each has names, producer ids and groups of its own."""
-
-
-class TwoSides(Protocol):
-    """Exchange at the client (None: kproxy asked by itself) and at the broker (None: the same bytes, or none)."""
-
-    @property
-    def front(self) -> ObservedExchange | None: ...
-    @property
-    def behind(self) -> ObservedExchange | None: ...
-
-
-VerifiedExchange = TwoSides | EventView
-"""Exchange of a record: of a capture or a tape, or as a request event tells it."""
+MOST_CLUSTERS = 16  # each has its own names, producer ids and groups
+CLEAN_BROKERS = "Brokers' view: clean."
+BOTH = "Brokers' view: the same, so the cluster did it, or the client that sent it."
+BROKERS_ONLY = "Clients' view: clean."
+NOT_ALL_OF_BROKERS = "Brokers' view: not all of it is in the record."
+VerifiedExchange = BothSides | EventView
 
 
 class ClusterVerifier:
-    """Verifier of what clients saw of one cluster, and of what its brokers did; None for a view not asked for."""
+    """Verifier of one cluster. `clients`, `brokers`: its views; None if the terms exclude the view."""
 
     def __init__(self, terms: VerifyTerms, memory: int) -> None:
         each = memory // 2 if terms.view == "both" else memory
         self.servers = KnownServers()
         self.clients = ViewVerifier("clients", terms, each, self.servers) if terms.view != "brokers" else None
         self.brokers = ViewVerifier("brokers", terms, each, self.servers) if terms.view != "clients" else None
-
-    @property
-    def views(self) -> list[ViewVerifier]:
-        return [view for view in (self.clients, self.brokers) if view is not None]
+        self.views = [view for view in (self.clients, self.brokers) if view is not None]
 
     def findings(self, counts: ReadCounts) -> list[Finding]:
-        """Return what is found as of now, with who did it. `counts`: what was read of the brokers' side."""
-        clients = [] if self.clients is None else self.clients.findings()
-        brokers = [] if self.brokers is None else self.brokers.findings()
+        """Return the current findings of both views. `counts`: of the broker side's reader."""
         if self.clients is None or self.brokers is None:
-            return clients + brokers
+            return [finding for view in self.views for finding in view.findings()]
         view = self.brokers
 
         def blind(check: str) -> bool:
@@ -70,12 +57,15 @@ class ClusterVerifier:
             hidden = any(part.hides(apis) or part.leaves_open(apis) for part in view.terms.incomplete)
             return bool(hidden or view.obstacle(check) or not_in_record(counts, check))
 
-        return both_sides(clients, brokers, blind)
+        return both_sides(self.clients.findings(), view.findings(), blind)
 
 
 class Verifier:
-    """Verifier of a record, exchange by exchange. `strangers`: answers without a request, as the reader counts them.
-    `clusters`: by name, empty where the record has none; `beyond`: exchanges of clusters that are not verified."""
+    """Verifier of a record, exchange by exchange.
+
+    `strangers`: responses without requests, as the record's reader counts them. `clusters`: by name, empty for none.
+    `beyond`: exchanges of clusters that are not verified.
+    """
 
     def __init__(self, terms: VerifyTerms = DEFAULT_TERMS) -> None:
         self.terms = terms
@@ -89,22 +79,22 @@ class Verifier:
         self.front_reader = FactReader(records=terms.records)
         self.behind_reader = FactReader("at the broker ", records=terms.records)
         self.event_reader = EventReader(self.front_reader.counts)
+        # Connections with an exchange that differs at the broker. Their fetch sessions may differ too.
         self.apart: RecentMap[ConnectionKey, list[bool]] = RecentMap(MOST_CONNECTIONS, list[bool])
         self.names = BrokerNames()
 
     def add(self, exchange: VerifiedExchange) -> None:
-        """Take the next exchange of a record, whatever it is made of."""
         if isinstance(exchange, EventView):
             self.take_event(exchange.data, exchange.recording)
         else:
             self.take(exchange.front, exchange.behind)
 
     def take(self, front: ObservedExchange | None, behind: ObservedExchange | None) -> None:
-        """Take the next exchange, as it was at the client and, where that was something else, at the broker."""
+        """Take the next exchange at the client and, if it differs there, at the broker."""
         known = front or behind
         if known is None:
             return
-        self.exchanges += front is not None  # so that numbers are those of `kproxy show`
+        self.exchanges += front is not None  # the numbers of `kproxy show`
         cluster = self.cluster(known.who.cluster)
         if cluster is None:
             return
@@ -130,27 +120,27 @@ class Verifier:
                 witness.differs = other.differs = differing(shared, at_broker)
             if witness.server:
                 cluster.servers.learn(witness.server, mine, shared)
-            tell(cluster.clients, witness, shared)
+            give(cluster.clients, witness, shared)
             if behind is None and not front.answered_by_rule:
-                if self.apart.get(witness.connection):  # fetch sessions may differ on the two sides of it
+                if self.apart.get(witness.connection):
                     shared = self.behind_reader.facts(front, witness, self.names.of(front))
-                tell(cluster.brokers, witness, shared)
+                give(cluster.brokers, witness, shared)
         if at_broker is not None:
-            tell(cluster.brokers, other, at_broker)
+            give(cluster.brokers, other, at_broker)
             if front is None:
-                self.tell_topics(cluster, other, at_broker)
+                self.share_topics(cluster, other, at_broker)
 
-    def tell_topics(self, cluster: ClusterVerifier, witness: Witness, facts: Iterable[Fact]) -> None:
-        """Give the topics of an exchange of kproxy's own to the clients' view, which uses the brokers' names."""
+    def share_topics(self, cluster: ClusterVerifier, witness: Witness, facts: Iterable[Fact]) -> None:
+        """Give the topics in an exchange of kproxy's own to the clients' view, which uses the brokers' names."""
         if witness.server:
             cluster.servers.learn(witness.server, None, facts)
         own = [replace(fact, own=True) for fact in facts if isinstance(fact, TopicToldFact)]
         for fact in own:
             self.front_reader.name(fact)
-        tell(cluster.clients, witness, [*own])
+        give(cluster.clients, witness, [*own])
 
     def take_event(self, data: ViewedEvent, recording: int = 0) -> None:
-        """Take the next exchange from its request event, as the client saw it, in this one of several recordings."""
+        """Take the next exchange from its request event. `recording`: its number among several recordings."""
         self.exchanges += 1
         self.events += 1
         cluster = self.cluster(data.get("cluster"))
@@ -164,14 +154,14 @@ class Verifier:
         facts = self.event_reader.facts(data, witness)
         if witness.server:
             cluster.servers.learn(witness.server, None, facts)
-        tell(cluster.clients, witness, facts)
+        give(cluster.clients, witness, facts)
 
     def note_not_told(self, requests: Mapping[str, int]) -> None:
-        """Note how many requests, by API, the record tells in sums only."""
+        """Note requests that the record has in sums only, by API."""
         self.front_reader.counts.not_kept.update(requests)
 
     def cluster(self, name: str | None) -> ClusterVerifier | None:
-        """Return the verifier of a cluster; None if there are too many. All of them share the memory."""
+        """Return the verifier of a cluster; None beyond MOST_CLUSTERS. All clusters share the memory."""
         known = self.clusters.get(name or "")
         if known is None:
             if len(self.clusters) >= MOST_CLUSTERS:
@@ -184,7 +174,7 @@ class Verifier:
         return known
 
     def connected(self, witness: Witness) -> None:
-        """Count the connection of a witness if it is a new one; of a known one, share its name."""
+        """Count a new connection. Witnesses of a known one share its key, to save memory."""
         connection = self.connections[witness.connection]
         if connection:
             witness.connection = connection[0]
@@ -197,18 +187,19 @@ class Verifier:
         return [view for cluster in self.clusters.values() for view in cluster.views]
 
     def verdict(self, *, so_far: bool = False) -> Verdict:
-        """Return what is found. `so_far`: the record goes on, so that what was over in the last seconds is left for
-        the next verdict."""
+        """Return the verdict. `so_far`: the record goes on; exchanges of the last seconds wait for the next verdict."""
         if not self.clusters:
             self.cluster(None)
-        for view in self.views:
+        views, counts = self.views, [self.front_reader.counts]
+        for view in views:
             view.answers_without_requests(self.strangers)
             if not so_far:
                 view.end()
         found, of_record = [], len(self.terms.incomplete)
+        # Unreadable and evicted exchanges disprove absence.
         for reader in (self.front_reader, self.behind_reader):
-            self.terms.incomplete.extend(not_read(reader.counts))  # so that absence proves nothing
-        self.terms.incomplete.extend(not_remembered(self.views))
+            self.terms.incomplete.extend(not_read(reader.counts))
+        self.terms.incomplete.extend(not_remembered(views))
         for name, cluster in self.clusters.items():
             of_cluster = cluster.findings(self.behind_reader.counts)
             if len(self.clusters) > 1:
@@ -219,7 +210,6 @@ class Verifier:
         lowest = LEVELS.index(self.terms.level)
         found = [one for one in found if LEVELS.index(one.level) <= lowest]
         found.sort(key=rank)
-        views, counts = self.views, [self.front_reader.counts]
         if self.terms.view != "clients":
             counts.append(self.behind_reader.counts)
         figures = counts_of([cluster.views[0] for cluster in self.clusters.values()])
@@ -227,7 +217,7 @@ class Verifier:
             del figures["transactions"]
         clean, not_checked = outcome(self.terms, views, counts, {one.check for one in found}, events=self.events > 0)
         incomplete = [part.text for part in (*self.terms.incomplete, *not_remembered(views))]
-        incomplete += told_of_reading(self.terms, views, counts)
+        incomplete += reading_remarks(self.terms, views, counts)
         if self.beyond:
             incomplete.append(f"{self.beyond} exchanges are of other clusters than the first {MOST_CLUSTERS}")
         return Verdict(
@@ -243,15 +233,14 @@ class Verifier:
         )
 
 
-def tell(view: ViewVerifier | None, witness: Witness, facts: list[Fact]) -> None:
-    """Give a view the facts of an exchange, by the time at which it was over, or began if it was not."""
+def give(view: ViewVerifier | None, witness: Witness, facts: list[Fact]) -> None:
+    """Give an exchange's facts to a view, by the exchange's end or, without a response, by its beginning."""
     if view is not None:
         over = witness.ended is not None
         view.take(witness.ended if witness.ended is not None else witness.began, facts, over=over)
 
 
 def rank(finding: Finding) -> tuple[int, float, str]:
-    """Return what findings are sorted by: proved ones first, then by time."""
     first = min((one.witness.began for one in finding.evidence), default=0.0)
     return LEVELS.index(finding.level), first, finding.check
 
@@ -263,23 +252,14 @@ def verify(exchanges: Iterable[VerifiedExchange], terms: VerifyTerms = DEFAULT_T
     return verifier.verdict()
 
 
-CLEAN_BROKERS = "Brokers' view: clean."
-BOTH = "Brokers' view: the same, so the cluster did it, or the client that sent it."
-BROKERS_ONLY = "Clients' view: clean."
-
-
-NOT_ALL_OF_BROKERS = "Brokers' view: not all of it is in the record."
-
-
 def differing(front: Sequence[Fact], behind: Sequence[Fact]) -> frozenset[str]:
-    """Return the partitions of which an exchange has other batches, offsets or transactions at the client than at the
-    broker."""
+    """Return the partitions with other batches, offsets or transactions at the client than at the broker."""
     mine, theirs = contents(front), contents(behind)
     return frozenset(about for about, content in mine.items() if about in theirs and theirs[about] != content)
 
 
 def contents(facts: Sequence[Fact]) -> dict[str, Any]:
-    """Return the batches, offsets and transactions of an exchange, by partition, and by a group's partition."""
+    """Return batches, offsets and transactions by partition or group's partition."""
     found: dict[str, Any] = {}
     for fact in facts:
         if isinstance(fact, WriteFact | ReadFact):
@@ -294,12 +274,12 @@ def contents(facts: Sequence[Fact]) -> dict[str, Any]:
 
 
 def both_sides(clients: list[Finding], brokers: list[Finding], blind: Callable[[str], bool]) -> list[Finding]:
-    """Return the findings of both views, each once, with who did it in words. `blind`: whether the brokers' view lacks
-    something that the check of this name needs."""
+    """Merge the findings of both views and add the cause to each. `blind`: the brokers' view cannot make a check."""
     places = {(one.check, one.about) for one in clients}
     shared = {(one.check, one.about) for one in brokers} & places
+    # A place has another name at the broker if the record lacks the rename. Then the evidence decides.
     elsewhere: dict[tuple[str, int], list[Finding]] = {}
-    for finding in brokers:  # names that the record does not tell are others there
+    for finding in brokers:
         if (finding.check, finding.about) not in places:
             for one in finding.evidence:
                 elsewhere.setdefault((finding.check, one.witness.number), []).append(finding)
@@ -308,21 +288,23 @@ def both_sides(clients: list[Finding], brokers: list[Finding], blind: Callable[[
         numbers = {(finding.check, one.witness.number) for one in finding.evidence} & elsewhere.keys()
         if (finding.check, finding.about) in shared or numbers:
             finding.view = "both"
-            add(finding, BOTH)
+            prepend(finding, BOTH)
         else:
-            by_something_between(finding, blind=blind(finding.check))
+            explain_clients_only(finding, blind=blind(finding.check))
         for number in numbers:
             matched.update(map(id, elsewhere[number]))
             elsewhere[number] = []
     alone = [one for one in brokers if (one.check, one.about) not in shared and id(one) not in matched]
     for finding in alone:
-        add(finding, BROKERS_ONLY)
+        prepend(finding, BROKERS_ONLY)
     return clients + alone
 
 
-def by_something_between(finding: Finding, *, blind: bool) -> None:
-    """Say who did what clients saw and brokers did not; what became of a log by itself is no reason for it if what is
-    told of the partition is something else at the broker."""
+def explain_clients_only(finding: Finding, *, blind: bool) -> None:
+    """Add the cause of a finding of the clients' view alone.
+
+    The finding is proved if the evidence differs at the broker: natural changes of a log do not explain that.
+    """
     altered = any(one.witness.made_by_kproxy or finding.about in one.witness.differs for one in finding.evidence)
     if not blind and finding.level == "suspect" and finding.doubts and altered and NATURAL.issuperset(finding.doubts):
         finding.level, finding.doubts = "proved", ()
@@ -332,9 +314,8 @@ def by_something_between(finding: Finding, *, blind: bool) -> None:
     by = f" Something between did it: rule{'s' if len(rules) > 1 else ''} {names} fired." if rules else ""
     if not rules and any(one.witness.altered or one.witness.made_by_kproxy for one in finding.evidence):
         by = " Something between did it; the record names no rule of kproxy that fired."
-    add(finding, (NOT_ALL_OF_BROKERS if blind else CLEAN_BROKERS) + by)
+    prepend(finding, (NOT_ALL_OF_BROKERS if blind else CLEAN_BROKERS) + by)
 
 
-def add(finding: Finding, sentence: str) -> None:
-    """Add a sentence in front of what else a finding says."""
+def prepend(finding: Finding, sentence: str) -> None:
     finding.else_ = " ".join(filter(None, (sentence, finding.else_)))

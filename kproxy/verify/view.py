@@ -1,4 +1,7 @@
-"""Verification of one view of a record: its facts in the order of time, given to all checks."""
+"""Verification of one view of a record, and the outcome of its checks.
+
+facts → ordered by time → all checks → findings, clean checks, and checks that were not made with the reason
+"""
 
 from __future__ import annotations
 
@@ -22,39 +25,85 @@ from .sequences import ConnectionOrderCheck, SequenceGapsCheck, SequencesCheck
 from .stored_batches import SentBatchesCheck, StoredBatchesCheck
 from .transactions import ProducersCheck, TransactionsCheck
 
+# Order of the handlers of one fact: checks that add to a history precede those that read it.
 CHECKS: tuple[type[HistoryCheck], ...] = (
     ErasCheck, AcknowledgedCheck, StoredBatchesCheck, SentBatchesCheck, SequencesCheck, SequenceGapsCheck,
     ConnectionOrderCheck, AnswersCheck, LogBoundsCheck, CommittedReadsCheck, TransactionsCheck, ProducersCheck,
     CommitsCheck, PositionsCheck, ClassicGroupsCheck, BrokerGroupsCheck, MemberEpochsCheck, VersionsCheck,
     LeaderEpochsCheck, ConformanceCheck, AnswerOrderCheck,
 )  # fmt: skip
-"""Checks in the order in which they are told of a fact: what covers a stretch of a log comes before what asks."""
+OF_MARKERS = frozenset({"aborted-read", "hidden-transaction", "torn-transaction"})  # checks that need markers
+WINDOW = 10.0  # seconds by which an exchange may come late, as when several files are merged
+# Bytes of the verification's memory for each held fact, or batch in one: a sixth of the memory in all.
+FACT_SIZE = 2000
 
-OF_MARKERS = frozenset({"aborted-read", "hidden-transaction", "torn-transaction"})
-"""Checks that need what markers of transactions say."""
+
+class TimeOrder:
+    """Facts of exchanges, sorted by the ends of the exchanges and held for WINDOW seconds.
+
+    An exchange without a response counts from its beginning, and comes when its connection ends. `late`: exchanges with
+    a response that came after the window, as when a clock goes back.
+    """
+
+    __slots__ = ("clock", "count", "given", "held", "late", "most", "newest", "weight")
+
+    def __init__(self, memory: int, clock: RecordClock) -> None:
+        self.clock, self.weight = clock, 0
+        self.limit(memory)
+        self.held: list[tuple[float, int, list[Fact]]] = []
+        self.count = self.late = 0
+        self.newest = self.given = float("-inf")
+
+    def limit(self, memory: int) -> None:
+        self.most = max(memory // FACT_SIZE, 1)
+
+    def take(self, time: float, facts: list[Fact], *, over: bool = True) -> Iterator[list[Fact]]:
+        """Hold an exchange's facts; yield those of due exchanges. `over`: the exchange has a response."""
+        self.count += 1
+        if over and time < self.newest - WINDOW:
+            self.late += 1
+            self.clock.goes_back(self.newest - time)
+        heappush(self.held, (time, self.count, facts))
+        self.weight += weight(facts)
+        self.newest = max(self.newest, time)
+        while self.held and (self.held[0][0] < self.newest - WINDOW or self.weight > self.most):
+            yield self._earliest()
+
+    def rest(self) -> Iterator[list[Fact]]:
+        while self.held:
+            yield self._earliest()
+
+    def _earliest(self) -> list[Fact]:
+        self.given, _, due = heappop(self.held)
+        self.weight -= weight(due)
+        return due
+
+
+def weight(facts: list[Fact]) -> int:
+    return sum(one.weight for one in facts)
 
 
 class ViewVerifier:
-    """Verifier of what clients saw, or of what brokers did."""
+    """Verifier of the clients' view or of the brokers' view."""
 
     def __init__(self, view: RecordView, terms: VerifyTerms, memory: int, servers: KnownServers | None = None) -> None:
         self.view, self.terms = view, terms
         self.order = TimeOrder(memory, terms.clock)
         self.state = CheckState(terms, memory, servers or KnownServers())
-        self.checks = [one(self.state) for one in CHECKS]  # each, since one knows what another asks for
+        self.checks = [one(self.state) for one in CHECKS]  # all of them: checks use what others learn
         self.handlers: dict[type[Fact], list[FactHandler]] = {}
         for check in self.checks:
             for kind, handler in check.handlers().items():
                 self.handlers.setdefault(kind, []).append(handler)
 
     def limit(self, memory: int) -> None:
-        """Have what comes from now on take so many bytes at most."""
+        """Change the memory, in bytes."""
         self.order.limit(memory)
         self.state.partitions.limit(memory)
         self.state.room.most = memory // SHARE
 
     def forgotten(self, check: str) -> int:
-        """Return how much of what a check needs was forgotten, as there was no room for it."""
+        """Return the number of evicted entries that a check needs."""
         state = self.state
         forgotten = state.forgot[check]
         forgotten += sum(one.dropped for each in self.checks if check in each.names for one in each.maps)
@@ -67,7 +116,7 @@ class ViewVerifier:
         return forgotten
 
     def obstacle(self, check: str) -> str:
-        """Return why a check of what is in the record is not one of all of it; empty if it is."""
+        """Return why a check did not cover the whole record; empty if it did."""
         state = self.state
         if check == "phantom-record" and not self.terms.complete:
             return "records may have been written past the record, which only --complete excludes"
@@ -87,21 +136,19 @@ class ViewVerifier:
         return ""
 
     def take(self, time: float, facts: list[Fact], *, over: bool = True) -> None:
-        """Take the facts of an exchange that was over at `time`, or has begun then and was never over."""
-        for due in self.order.take(time, facts, over=over):
-            self.tell(due)
-
-    def tell(self, facts: Iterable[Fact]) -> None:
-        """Tell all checks of facts, now that it is their turn."""
-        handlers = self.handlers
-        for fact in facts:
-            for handle in handlers.get(type(fact), ()):
-                handle(fact)
+        """Take the facts of an exchange that ended at `time`, or began then if it has no response (not `over`)."""
+        self._check(self.order.take(time, facts, over=over))
 
     def end(self) -> None:
-        """Tell the checks of all that is still held, since the record is over."""
-        for due in self.order.rest():
-            self.tell(due)
+        """Check all held facts at the end of the record."""
+        self._check(self.order.rest())
+
+    def _check(self, due: Iterable[list[Fact]]) -> None:
+        handlers = self.handlers
+        for facts in due:
+            for fact in facts:
+                for handle in handlers.get(type(fact), ()):
+                    handle(fact)
 
     def answers_without_requests(self, count: int) -> None:
         for check in self.checks:
@@ -109,7 +156,6 @@ class ViewVerifier:
                 check.strangers = count
 
     def findings(self) -> list[Finding]:
-        """Return what is found as of now."""
         pending: list[Candidate] = []
         for check in self.checks:
             pending += check.pending()
@@ -119,68 +165,13 @@ class ViewVerifier:
         return found
 
 
-WINDOW = 10.0
-"""Seconds by which exchanges may come later than those that were over after them, as of several files, or of a
-connection whose frames were put together late."""
-FACT_SIZE = 2000
-"""Bytes of the whole verification's memory for each fact, or batch in one, that is held: a sixth of it in all. If more
-of them come in so many seconds, the earliest is taken as it is."""
-
-
-class TimeOrder:
-    """Facts of exchanges in the order of their ends, held as long as an earlier one may still come. An exchange without
-    a response counts from its beginning, and comes when its connection ends. `late`: exchanges with a response that
-    came after that time, as with a clock that went back."""
-
-    __slots__ = ("clock", "count", "given", "held", "late", "most", "newest", "weight")
-
-    def __init__(self, memory: int, clock: RecordClock) -> None:
-        self.clock, self.weight = clock, 0
-        self.limit(memory)
-        self.held: list[tuple[float, int, list[Fact]]] = []
-        self.count = self.late = 0
-        self.newest = self.given = float("-inf")
-
-    def limit(self, memory: int) -> None:
-        """Hold as much as so many bytes of the whole verification's memory allow."""
-        self.most = max(memory // FACT_SIZE, 1)
-
-    def take(self, time: float, facts: list[Fact], *, over: bool = True) -> Iterator[list[Fact]]:
-        """Hold an exchange's facts; yield those of exchanges that are due. `over`: it has an end, and is told of when
-        it has."""
-        self.count += 1
-        if over and time < self.newest - WINDOW:
-            self.late += 1
-            self.clock.goes_back(self.newest - time)
-        heappush(self.held, (time, self.count, facts))
-        self.weight += weight(facts)
-        self.newest = max(self.newest, time)
-        while self.held and (self.held[0][0] < self.newest - WINDOW or self.weight > self.most):
-            self.given, _, due = heappop(self.held)
-            self.weight -= weight(due)
-            yield due
-
-    def rest(self) -> Iterator[list[Fact]]:
-        while self.held:
-            self.given, _, due = heappop(self.held)
-            self.weight -= weight(due)
-            yield due
-
-
-def weight(facts: list[Fact]) -> int:
-    return sum(one.weight for one in facts)
-
-
-NOTHING = "there is nothing of it in the record"
-
-
 def outcome(
     terms: VerifyTerms, views: Sequence[ViewVerifier], counts: Sequence[ReadCounts], found: set[str], *, events: bool
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the clean checks, and those that were not made or not of everything, each with the reason.
+    """Return the clean checks, and the checks that were not made or not complete with the reason.
 
-    A check is clean if the record has all that it needs, and a comparison that could have proved a violation. `counts`:
-    figures of the reading of each side. `events`: some exchanges are request events.
+    A clean check needs a complete record and a comparison that could have proved a violation. `found`: checks with
+    findings. `counts`: of both sides' readers. `events`: some exchanges are request events.
     """
     clean, not_checked = [], {}
     for name, check in checks().items():
@@ -201,7 +192,7 @@ def obstacle(
     terms: VerifyTerms, views: Sequence[ViewVerifier], counts: Sequence[ReadCounts], check: CheckDefinition, *,
     events: bool,
 ) -> str:  # fmt: skip
-    """Return why a check was not made, or not of everything; empty if it was."""
+    """Return why a check was not made or not complete; empty if it was."""
     for side in counts:
         lacking = not_in_record(side, check.name)
         if lacking:
@@ -214,11 +205,12 @@ def obstacle(
     reasons = [reason for view in views if (reason := view.obstacle(check.name))]
     if reasons:
         return reasons[0]
-    return "" if any(view.state.compared.made(check.name) for view in views) else NOTHING
+    made = any(view.state.compared.made(check.name) for view in views)
+    return "" if made else "there is nothing of it in the record"
 
 
 def not_in_record(counts: ReadCounts, check: str) -> str:
-    """Return which exchanges a check needs that the record does not have, or not whole; empty if it has all."""
+    """Return which exchanges of a check's APIs are absent or unreadable; empty if none are."""
     for kept, says in (
         (counts.not_kept, "not kept, or not as much as is needed"),
         (counts.damaged, "cannot be read"),
@@ -229,23 +221,24 @@ def not_in_record(counts: ReadCounts, check: str) -> str:
     return ""
 
 
-def told_of_reading(terms: VerifyTerms, views: Sequence[ViewVerifier], counts: Sequence[ReadCounts]) -> list[str]:
-    """Return sentences about exchanges that could not be read, times that went back, and findings that are omitted."""
-    told = [part.text for side in counts for part in not_read(side)]
+def reading_remarks(terms: VerifyTerms, views: Sequence[ViewVerifier], counts: Sequence[ReadCounts]) -> list[str]:
+    """Return sentences about unreadable exchanges, clocks that went back, and omitted findings."""
+    remarks = [part.text for side in counts for part in not_read(side)]
     late = max((view.order.late for view in views), default=0)
     if late:
-        told.append(f"{late} exchanges came more than ten seconds late, as with clocks that go back")
+        remarks.append(f"{late} exchanges came more than ten seconds late, as with clocks that go back")
     if terms.clock.back:
         back = f"{terms.clock.back:.1f} s"
-        told.append(f"the clock went back by {back}: of exchanges that are closer in time, none is known to be first")
+        remarks.append(
+            f"the clock went back by {back}: of exchanges that are closer in time, none is known to be first"
+        )
     dropped = sum(view.state.candidates.dropped + view.state.candidates.dropped_late for view in views)
     if dropped:
-        told.append(f"{dropped} findings at other places are not told")
-    return told
+        remarks.append(f"{dropped} findings at other places are not told")
+    return remarks
 
 
 def not_remembered(views: Sequence[ViewVerifier]) -> Iterator[MissingPart]:
-    """Yield a part if facts were evicted from memory."""
     forgotten = sum(view.state.partitions.evicted + view.state.topics.by_name.dropped for view in views)
     forgotten += sum(view.forgotten(check) for view in views for check in checks())
     if forgotten:
@@ -253,22 +246,20 @@ def not_remembered(views: Sequence[ViewVerifier]) -> Iterator[MissingPart]:
 
 
 def not_read(counts: ReadCounts) -> Iterator[MissingPart]:
-    """Yield for each API the exchanges that could not be read."""
     for by_api, says in ((counts.not_kept, "were not kept"), (counts.damaged, "cannot be read")):
         yield from (of_apis(f"{count} {api} {counts.side}{says}", api) for api, count in by_api.items() if count)
 
 
 def counts_of(views: Sequence[ViewVerifier]) -> dict[str, int]:
-    """Return the figures for the line that says what was checked, of one view of each cluster."""
-    figures = dict.fromkeys(
-        ("acknowledged writes", "read afterwards", "not read", "commits", "groups", "transactions"), 0
-    )
+    """Return the figures of the report's line "checked". `views`: one of each cluster."""
+    names = "acknowledged writes", "read afterwards", "not read", "commits", "groups", "transactions"
+    figures = dict.fromkeys(names, 0)
     for view in views:
         counts = view.state.counts
         written, unread = counts["acknowledged writes"], min(counts["not read"], counts["acknowledged writes"])
         figures["acknowledged writes"] += written
         figures["read afterwards"] += written - unread
         figures["not read"] += unread
-        for name in ("commits", "groups", "transactions"):
+        for name in names[3:]:
             figures[name] += counts[name]
     return figures
