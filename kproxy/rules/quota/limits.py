@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr
 
+from kproxy.rules.document.address import network_of
 from kproxy.rules.document.model import Model, Wrong, unknown
 from kproxy.rules.document.quantities import ByteRate, CountRate, Ranges, Unlimited
 from kproxy.rules.entity import Entity
@@ -15,10 +16,13 @@ from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.select.match import Networks, Texts, address_test, text_test
 from kproxy.rules.select.selected import ApiNames, api_keys
 
-QuotaWord = Literal["client_id", "principal", "client_address", "topic", "api", "node", "listener", "connection"]
+QuotaWord = Literal[
+    "client_id", "principal", "client_address", "client_network", "topic", "api", "node", "listener", "connection"
+]  # fmt: skip
+"""Word of `per`. `client_network`: an IPv4 address, or the /64 of an IPv6 address."""
 LimitedResource = Literal["produce", "fetch", "requests", "connections"]
 RESOURCES: tuple[LimitedResource, ...] = ("produce", "fetch", "requests", "connections")
-AT_CONNECT: frozenset[QuotaWord] = frozenset(("client_address", "node", "listener"))
+AT_CONNECT: frozenset[QuotaWord] = frozenset(("client_address", "client_network", "node", "listener"))
 """Words of `per` that are known when a connection is made."""
 
 LONGEST_TEXT = 255
@@ -55,9 +59,11 @@ class Override(Model):
 
     @classmethod
     def unknown_key(cls, name: object) -> str:
-        """Return the message for a key that an override does not have; a connection's number is nobody's to know."""
+        """Return the message for a key that an override does not have."""
         if name == "connection":
             return '"connection" cannot be selected, connections have no names'
+        if name == "client_network":
+            return '"client_network" cannot be selected: write client_address, here and in "per"'
         return unknown("key", name, cls.keys())
 
     def model_post_init(self, context: Any, /) -> None:
@@ -121,6 +127,8 @@ def _of_connection(word: QuotaWord, connection: ConnectionView) -> Value:
     facts = connection.facts
     if word == "client_address":
         return facts.client_address
+    if word == "client_network":
+        return network_of(facts.client_address)
     if word == "node":
         return facts.node
     return facts.listener if word == "listener" else connection.number

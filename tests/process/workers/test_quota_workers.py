@@ -65,7 +65,9 @@ def test_all_together_get_the_limit(table: SharedTable, resource: LimitedResourc
     assert all(0.95 * limit <= total <= 1.05 * limit for total in sent.values())
 
 
-@pytest.mark.parametrize("word", ["client_id", "principal", "client_address", "topic", "api", "node", "listener"])
+@pytest.mark.parametrize(
+    "word", ["client_id", "principal", "client_address", "client_network", "topic", "api", "node", "listener"]
+)
 def test_what_is_told_apart_by_all_is_counted_by_all(table: SharedTable, word: QuotaWord) -> None:
     """Values may be texts, numbers or unknown; each is its own, and the same in every worker."""
     one, two = effects(table, 2, per=[word], requests="10/s", burst="1s")

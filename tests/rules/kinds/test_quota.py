@@ -298,6 +298,20 @@ def test_each_has_a_limit_of_its_own(hand: Any, per: str, first: Any, other: Any
     assert [paid(one, decisions, 0.0) for one, decisions in zip(exchanges, made, strict=True)] == [None, None, 1]
 
 
+@pytest.mark.parametrize("limit", ["requests", "connections"])
+def test_quota_per_network_ignores_the_host_of_ipv6(hand: Any, limit: str) -> None:
+    """A client with a /64 gets no fresh tokens with another address of it. IPv4 addresses are networks of their own."""
+    addresses = ["2001:db8::1", "2001:db8::2:3", "2001:db8:0:1::1", "10.0.0.1", "10.0.0.2"]
+    for per, waiting in (("client_network", [0, 1, 0, 0, 0]), ("client_address", [0] * 5)):
+        effect = hand.effect(hand.rule(f"kind: quota, {limit}: 1/s, per: [{per}]"))
+        views = [hand.connection(number, address, None) for number, address in enumerate(addresses)]
+        if limit == "requests":
+            asked = [effect.on_request(hand.exchange(METADATA, 9, connection=one), (), 0.0) for one in views]
+            assert [seconds(one) for one in asked] == waiting
+        else:
+            assert [len(effect.on_connect(one, 0.0)) for one in views] == waiting
+
+
 def test_words_of_per_are_combined(hand: Any) -> None:
     """A client id on each broker, which is Kafka's own meaning of a quota."""
     effect = hand.effect(hand.rule("kind: quota, requests: 1/s, per: [client_id, node, listener]"))
@@ -435,7 +449,10 @@ def test_only_what_is_limited_is_looked_at(hand: Any) -> None:
     ("text", "mistake"),
     [
         ("per: [client_id]", "a quota limits something: produce, fetch, requests, connections"),
-        ("requests: 1/s, per: [client]", "one of client_id, principal, client_address, topic, api, node, listener,"),
+        (
+            "requests: 1/s, per: [client]",
+            "one of client_id, principal, client_address, client_network, topic, api, node, listener,",
+        ),
         ("requests: 1/s, per: [api, api]", '"api" is there already'),
         ("requests: 1/s, burst: 0s", "must be more than 0"),
         ("requests: 0/s", "must be more than 0 per second, found 0/s"),
@@ -457,6 +474,10 @@ def test_only_what_is_limited_is_looked_at(hand: Any) -> None:
         (
             "requests: 1/s, per: [connection], overrides: [{connection: 1, requests: 2/s}]",
             '"connection" cannot be selected, connections have no names',
+        ),
+        (
+            "requests: 1/s, per: [client_network], overrides: [{client_network: 10.0.0.1, requests: 2/s}]",
+            '"client_network" cannot be selected: write client_address, here and in "per"',
         ),
     ],
 )
