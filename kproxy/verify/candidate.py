@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from .checks import doubt_text, unknown_text
 from .cluster import KnownServers, KnownTopics
@@ -59,12 +60,26 @@ class Candidate:
         return max(one.ended or one.began for one in times) - min(one.began for one in times) if times else 0.0
 
 
+def candidate_of(
+    check: str, about: str | PartitionPlace, says: str, *shown: tuple[Witness, str], level: FindingLevel = "proved",
+    doubts: Iterable[str] = (), place: PartitionPlace | None = None, **more: Any,
+) -> Candidate:  # fmt: skip
+    """Return a candidate. `about`: its place, or a name of its subject. `shown`: exchanges with the text about each."""
+    if isinstance(about, PartitionPlace):
+        place = about
+    evidence = [Evidence(witness, text) for witness, text in shown]
+    return Candidate(check, level, str(about), says, evidence, tuple(doubts), place, **more)
+
+
 @dataclass(slots=True)
 class AlikeCandidates:
     """Candidates of one check at one place. `more`: number of those that were counted only."""
 
     kept: list[Candidate] = field(default_factory=list)
     more: int = 0
+
+
+PlacedCandidates = dict[tuple[str, str], AlikeCandidates]  # by check and `about`
 
 
 @dataclass(slots=True)
@@ -80,58 +95,44 @@ class Candidates:
 
     def __init__(self, terms: VerifyTerms, topics: KnownTopics, servers: KnownServers) -> None:
         self.terms, self.topics, self.servers = terms, topics, servers
-        self.by_place: dict[tuple[str, str], AlikeCandidates] = {}
+        self.by_place: PlacedCandidates = {}
         self.dropped = self.dropped_late = 0
         self.aborter = False  # an operator ended a transaction in single partitions, with WriteTxnMarkers
 
     def add(self, candidate: Candidate) -> None:
         """Keep a candidate, or count it if there are many like it."""
+        self.dropped += not self.keep(candidate, self.by_place)
+
+    def keep(self, candidate: Candidate, by_place: PlacedCandidates, factor: int = 1) -> bool:
+        """Add a candidate to its place; return False beyond the limit of places. `factor`: of the limits."""
         if not self.terms.wants(candidate.check):
-            return
+            return True
         key = candidate.check, candidate.about
-        alike = self.by_place.get(key)
+        alike = by_place.get(key)
         if alike is None:
-            if len(self.by_place) >= MOST_PLACES:
-                self.dropped += 1
-                return
-            alike = self.by_place[key] = AlikeCandidates()
-        if len(alike.kept) < MOST_ALIKE:
+            if len(by_place) >= factor * MOST_PLACES:
+                return False
+            alike = by_place[key] = AlikeCandidates()
+        if len(alike.kept) < factor * MOST_ALIKE:
             alike.kept.append(candidate)
         else:
             alike.more += 1
+        return True
 
     def findings(self, pending: Iterable[Candidate]) -> Iterator[Finding]:
         """Yield the current findings, by check, place and level. `pending`: candidates that later exchanges may still
         clear."""
-        groups: dict[tuple[str, str], list[Candidate]] = {key: list(one.kept) for key, one in self.by_place.items()}
-        self.dropped_late = 0
-        more = {key: one.more for key, one in self.by_place.items()}
-        for candidate in pending:
-            if not self.terms.wants(candidate.check):
-                continue
-            group = groups.get((candidate.check, candidate.about))
-            if group is None:
-                if len(groups) >= 2 * MOST_PLACES:
-                    self.dropped_late += 1
-                    continue
-                group = groups[candidate.check, candidate.about] = []
-            if len(group) < 2 * MOST_ALIKE:
-                group.append(candidate)
-            else:
-                more[candidate.check, candidate.about] = more.get((candidate.check, candidate.about), 0) + 1
-        for key, group in groups.items():
-            yield from self._of_place(group, more.get(key, 0))
-
-    def _of_place(self, group: list[Candidate], more: int) -> Iterator[Finding]:
-        by_level: dict[FindingLevel, list[tuple[Candidate, list[str]]]] = {}
-        for candidate in group:
-            doubts = self.doubts_left(candidate)
-            if doubts is None:
-                continue
-            level: FindingLevel = "suspect" if doubts and candidate.level == "proved" else candidate.level
-            by_level.setdefault(level, []).append((candidate, doubts))
-        for level, of_level in by_level.items():
-            yield merged(level, of_level, more if len(by_level) == 1 else 0)
+        by_place = {key: AlikeCandidates(list(one.kept), one.more) for key, one in self.by_place.items()}
+        self.dropped_late = sum(not self.keep(one, by_place, factor=2) for one in pending)
+        for alike in by_place.values():
+            by_level: dict[FindingLevel, list[tuple[Candidate, list[str]]]] = {}
+            for candidate in alike.kept:
+                doubts = self.doubts_left(candidate)
+                if doubts is not None:
+                    level = "suspect" if doubts and candidate.level == "proved" else candidate.level
+                    by_level.setdefault(level, []).append((candidate, doubts))
+            for level, of_level in by_level.items():
+                yield merged(level, of_level, alike.more if len(by_level) == 1 else 0)
 
     def doubts_left(self, candidate: Candidate) -> list[str] | None:
         """Doubts that nothing has cleared; None if the candidate is void."""

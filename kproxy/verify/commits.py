@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .candidate import Candidate
+from .candidate import Candidate, candidate_of
 from .cluster import COORDINATORS_LOGS, OFFSETS_LOG
 from .facts import (
     ALL_REPLICAS,
     LAST_OFFSET,
     CommitFact,
     CommitToldFact,
-    Fact,
     ForgottenFact,
     OffsetToldFact,
     PartitionPlace,
@@ -25,7 +24,7 @@ from .facts import (
     WriteFact,
 )
 from .finding import Evidence
-from .history_check import CheckState, FactHandler, HistoryCheck
+from .history_check import CheckState, HistoryCheck, handles
 from .lru_map import RecentMap
 
 MOST_COMMITTED = 100_000  # partitions of groups
@@ -88,6 +87,12 @@ class CommittedOffsets:
     lowest: int | None = None
     era: int = 0
 
+    @property
+    def size(self) -> int:
+        """Approximate size in bytes."""
+        commits = len(self.last) + len(self.open) + len(self.aborted)
+        return 800 + 700 * commits + 900 * len(self.unexplained)
+
     def has(self, offset: int) -> bool:
         """True if an accepted or possible commit has this offset."""
         return any(one.fact.offset == offset for one in self.last) or any(one.offset == offset for one in self.open)
@@ -114,13 +119,6 @@ class CommittingGroup:
 
 
 @dataclass(slots=True)
-class OpenEnd:
-    """EndTxn without a known result, of one producer epoch. `began`: of the first one, in seconds since 1970."""
-
-    began: float = math.inf
-
-
-@dataclass(slots=True)
 class KnownEnd:
     """End of a partition in the record. `received`: highest offset that a client has read up to or received in a
     response. `end`: highest log end. `open`: records of writes with an unknown offset. `looked`: a client has read
@@ -139,17 +137,6 @@ class KnownEnd:
         self.received, self.end = max(self.received, offset), max(self.end, offset)
 
 
-def weight_of(known: CommittedOffsets) -> int:
-    """Approximate size in bytes."""
-    commits = len(known.last) + len(known.open) + len(known.aborted)
-    return 800 + 700 * commits + 900 * len(known.unexplained)
-
-
-def weight_of_group(group: CommittingGroup) -> int:
-    """Approximate size in bytes."""
-    return 500 + 150 * len(group.deletions)
-
-
 class CommitsCheck(HistoryCheck):
     """Checks of the commits of all groups, and of the input that transactions commit with them."""
 
@@ -158,47 +145,41 @@ class CommitsCheck(HistoryCheck):
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
         self.committed: RecentMap[CommitKey, CommittedOffsets] = self.recent(
-            MOST_COMMITTED, CommittedOffsets, weight_of
+            MOST_COMMITTED, CommittedOffsets, lambda known: known.size
         )
         self.ends: RecentMap[PartitionPlace, KnownEnd] = self.recent(
             MOST_PARTITIONS, KnownEnd, lambda known: 500 + 2000 * len(known.beyond)
         )
-        self.groups: RecentMap[str, CommittingGroup] = self.recent(MOST_PARTITIONS, CommittingGroup, weight_of_group)
-        self.group_topics: RecentMap[tuple[str, str], CommittingGroup] = self.recent(
-            MOST_PARTITIONS, CommittingGroup, weight_of_group
+        # By group, or by group and topic.
+        self.groups: RecentMap[str | tuple[str, str], CommittingGroup] = self.recent(
+            2 * MOST_PARTITIONS, CommittingGroup, lambda group: 500 + 150 * len(group.deletions)
         )
         self.transactions: RecentMap[int, list[CommitFact]] = self.recent(
             MOST_PRODUCERS, list[CommitFact], lambda pending: 500 + 100 * len(pending)
         )
-        self.open_ends: RecentMap[tuple[int, int], OpenEnd] = self.recent(MOST_PRODUCERS, OpenEnd)
+        # Begin of the first EndTxn of a producer epoch without a known result.
+        self.open_ends: RecentMap[tuple[int, int], float] = self.recent(MOST_PRODUCERS, lambda: math.inf)
         # By group, the commit of an aborted transaction whose records no Fetch has read again.
         self.inputs: RecentMap[PartitionPlace, dict[str, AppliedCommit]] = self.recent(
             MOST_PRODUCERS, dict[str, AppliedCommit], lambda inputs: 500 + 900 * len(inputs)
         )
 
-    def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        return {
-            CommitFact: self.commit, CommitToldFact: self.reported, TransactionEndFact: self.ended,
-            ProducerFact: self.initialized, ForgottenFact: self.forgotten, ReadFact: self.read,
-            OffsetToldFact: self.offset_told, WriteFact: self.written,
-        }  # fmt: skip
-
     # ---- state of a group's partition
 
     def of(self, group: str, place: PartitionPlace) -> CommittedOffsets:
         """Commits of a group's partition since the group, topic or offsets were last deleted."""
-        era = self.partitions.era(place.topic) + self.groups[group].era + self.group_topics[group, place.topic].era
+        era = self.partitions.era(place.topic) + self.groups[group].era + self.groups[group, place.topic].era
         known = self.committed[group, place]
         if known.era != era:
-            fresh = CommittedOffsets(era=era, unexplained=known.unexplained)
-            known = self.committed.entries[group, place] = fresh
+            known = self.committed[group, place] = CommittedOffsets(era=era, unexplained=known.unexplained)
         return known
 
+    @handles(ForgottenFact)
     def forgotten(self, fact: ForgottenFact) -> None:
         """Discard the commits of a deleted group, or of one topic in it."""
         if fact.group is None:
             return
-        group = self.groups[fact.group] if fact.topic is None else self.group_topics[fact.group, fact.topic]
+        group = self.groups[fact.group if fact.topic is None else (fact.group, fact.topic)]
         group.era += 1
         if len(group.deletions) < MOST_DELETIONS:
             over = math.inf if fact.witness.ended is None else fact.witness.ended
@@ -206,6 +187,7 @@ class CommitsCheck(HistoryCheck):
         else:
             group.too_many = True
 
+    @handles(CommitFact)
     def commit(self, fact: CommitFact) -> None:
         """Add a commit, and compare it with earlier commits and with the offsets that were read."""
         if fact.result == "failed":
@@ -216,7 +198,7 @@ class CommitsCheck(HistoryCheck):
             one for one in known.unexplained
             if fact.offset != one.fact.offset or began > (one.fact.witness.ended or math.inf)
         ]  # fmt: skip
-        group, topic = self.groups[fact.group], self.group_topics[fact.group, fact.place.topic]
+        group, topic = self.groups[fact.group], self.groups[fact.group, fact.place.topic]
         deleted = group.overlaps(fact.witness) or topic.overlaps(fact.witness)
         if fact.producer is not None or fact.result == "open" or fact.witness.ended is None or deleted:
             self.wait(known, fact, deleted=deleted)
@@ -259,13 +241,15 @@ class CommitsCheck(HistoryCheck):
 
     # ---- commits of transactions
 
+    @handles(TransactionEndFact)
     def ended(self, fact: TransactionEndFact) -> None:
         if fact.result == "open":
-            end = self.open_ends[fact.producer_id, fact.epoch]
-            end.began = min(end.began, fact.witness.began)
+            key = fact.producer_id, fact.epoch
+            self.open_ends[key] = min(self.open_ends[key], fact.witness.began)
         elif fact.result == "ok":
             self.settle(fact, committed=fact.committed)
 
+    @handles(ProducerFact)
     def initialized(self, fact: ProducerFact) -> None:
         """Discard the offsets of older epochs: InitProducerId aborts an open transaction before it succeeds."""
         if fact.aborts:
@@ -322,6 +306,7 @@ class CommitsCheck(HistoryCheck):
 
     # ---- lost and aborted commits
 
+    @handles(CommitToldFact)
     def reported(self, fact: CommitToldFact) -> None:
         """Compare the offset in an OffsetFetch response with the commits that may have been the last before it."""
         known = self.of(fact.group, fact.place)
@@ -360,7 +345,7 @@ class CommitsCheck(HistoryCheck):
     def pending(self) -> Iterable[Candidate]:
         """Yield a candidate for each offset of an OffsetFetch that no commit explains."""
         for (group, place), known in self.committed.entries.items():
-            deleted = (self.groups.get(group), self.group_topics.get((group, place.topic)))
+            deleted = (self.groups.get(group), self.groups.get((group, place.topic)))
             for one in known.unexplained:
                 gone = any(by is not None and by.may_explain(one.fact.witness) for by in deleted)
                 if not (known.too_many or gone or any(map(self.is_unsure, (*one.commits, *one.aborted)))):
@@ -371,8 +356,8 @@ class CommitsCheck(HistoryCheck):
         any time after it was sent, and is recorded when its connection ends."""
         if commit.end is None or commit.fact.producer is None:
             return False
-        end = self.open_ends.get(commit.fact.producer)
-        return end is not None and (commit.end.ended is None or end.began <= commit.end.ended)
+        began = self.open_ends.get(commit.fact.producer)
+        return began is not None and (commit.end.ended is None or began <= commit.end.ended)
 
     def unexplained(self, about: str, place: PartitionPlace, reported: ReportedOffset) -> Candidate:
         """Candidate for an OffsetFetch that reported an aborted transaction's offset, or not the last commit."""
@@ -386,15 +371,14 @@ class CommitsCheck(HistoryCheck):
         if any(one.producer is not None for one in commits):
             doubts += ("unseen",)  # such as an EndTxn between the commit and the end that the record has
         offset = "none" if fact.offset == NO_COMMIT else str(fact.offset)
-        response = Evidence(fact.witness, f"reports {offset}")
         last = max(commits, key=lambda one: one.witness.ended or 0.0)
-        evidence = [Evidence(last.witness, f"commits {last.offset}"), response]
+        shown = [(last.witness, f"commits {last.offset}"), (fact.witness, f"reports {offset}")]
         if aborted is None or aborted.end is None:
             says = f"OffsetFetch reports {offset} although {last.offset} was committed last"
-            return Candidate("lost-commit", "proved", about, says, evidence, doubts, place, logs=(OFFSETS_LOG,))
+            return candidate_of("lost-commit", about, says, *shown, doubts=doubts, place=place, logs=(OFFSETS_LOG,))
         says = f"OffsetFetch reports {offset}, which only an aborted transaction committed"
-        evidence.insert(1, Evidence(aborted.end, "aborts"))
-        return Candidate("aborted-commit", "proved", about, says, evidence, doubts, place, logs=COORDINATORS_LOGS)
+        shown.insert(1, (aborted.end, "aborts"))
+        return candidate_of("aborted-commit", about, says, *shown, doubts=doubts, place=place, logs=COORDINATORS_LOGS)
 
     # ---- commits that go back, or beyond what was read
 
@@ -419,6 +403,7 @@ class CommitsCheck(HistoryCheck):
         )  # fmt: skip
         known.highest, known.lowest = fact, None
 
+    @handles(ReadFact)
     def read(self, read: ReadFact) -> None:
         """Note the highest offset that was read, and the log end."""
         known = self.ends[read.place]
@@ -438,9 +423,11 @@ class CommitsCheck(HistoryCheck):
                 del inputs[group]
                 self.compared("skipped-input", one.fact.witness, read.witness, place=read.place)
 
+    @handles(OffsetToldFact)
     def offset_told(self, fact: OffsetToldFact) -> None:
         self.ends[fact.place].has(fact.offset)
 
+    @handles(WriteFact)
     def written(self, write: WriteFact) -> None:
         """Note the log end, and prove earlier commits beyond it by the lower offset of a later write. An idempotent
         batch proves nothing, since its base offset may be that of an earlier attempt."""
@@ -483,21 +470,14 @@ class CommitsCheck(HistoryCheck):
         if known.looked and fact.offset > known.received:
             of_log = fact.offset > known.end + known.open and not known.transactions
             made = self.topics.is_created(fact.place.topic)
-            limit = (
-                f"the log ended at {known.end}"
-                if of_log
-                else f"no client had read or received more than {known.received}"
-            )
-            candidate = Candidate(
-                "commit-beyond",
-                "proved" if of_log and made else "suspect",
-                f"group {fact.group}, {fact.place}",
-                f"{fact.offset} was committed, and {limit}",
-                [Evidence(fact.witness, f"commits {fact.offset}")],
-                ("unseen", "anew") if of_log and made else ("operator", "unseen"),
-                fact.place,
-            )
-            self.suspect(candidate)
+            limit = f"no client had read or received more than {known.received}"
+            if of_log:
+                limit = f"the log ended at {known.end}"
+            candidate = self.report(
+                "commit-beyond", f"group {fact.group}, {fact.place}", f"{fact.offset} was committed, and {limit}",
+                (fact.witness, f"commits {fact.offset}"), level="proved" if of_log and made else "suspect",
+                doubts=("unseen", "anew") if of_log and made else ("operator", "unseen"), place=fact.place,
+            )  # fmt: skip
             if len(known.beyond) == MOST_BEYOND:
                 excuse(known.beyond.popleft()[0])
             known.beyond.append((candidate, fact))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import API_VERSIONS
 
-from .candidate import Candidate
+from .candidate import Candidate, candidate_of
 from .facts import (
     ConnectionKey,
-    Fact,
     LeaderEpochFact,
     MemberFact,
     PartitionPlace,
@@ -23,8 +22,7 @@ from .facts import (
     Witness,
     WriteFact,
 )
-from .finding import Evidence
-from .history_check import CheckState, FactHandler, HistoryCheck
+from .history_check import CheckState, HistoryCheck, handles
 from .lru_map import RecentMap
 
 MOST_CONNECTIONS = 20_000
@@ -48,18 +46,15 @@ class VersionsCheck(HistoryCheck):
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
         self.offers: RecentMap[ConnectionKey, list[VersionsFact]] = self.recent(
-            MOST_CONNECTIONS,
-            list[VersionsFact],
-            weight_of,
+            MOST_CONNECTIONS, list[VersionsFact], weight_of
         )
 
-    def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        return {VersionsFact: self.offered, RequestFact: self.requested}
-
+    @handles(VersionsFact)
     def offered(self, fact: VersionsFact) -> None:
         offers = self.offers[fact.witness.connection]
         offers[:] = [*offers[-1:], fact]
 
+    @handles(RequestFact)
     def requested(self, fact: RequestFact) -> None:
         witness = fact.witness
         offers = [one for one in self.offers.get(witness.connection) or () if one.witness.before(witness)]
@@ -71,16 +66,10 @@ class VersionsCheck(HistoryCheck):
             return
         first, last = ranges[-1] if ranges else (-1, -1)
         name = schema.load(fact.key).name if fact.key in schema.paths() else f"API {fact.key}"
-        told = f"{first} to {last}" if ranges else "none"
-        self.suspect(
-            Candidate(
-                "unsupported-version",
-                "proved",
-                f"{name} {witness.version}",
-                f"a request has version {witness.version} of {name}, and its connection was offered {told}",
-                [Evidence(offers[-1].witness, f"offers {told}"), Evidence(witness, f"version {witness.version}")],
-            )
-        )
+        offered = f"{first} to {last}" if ranges else "none"
+        says = f"a request has version {witness.version} of {name}, and its connection was offered {offered}"
+        shown = (offers[-1].witness, f"offers {offered}"), (witness, f"version {witness.version}")
+        self.report("unsupported-version", f"{name} {witness.version}", says, *shown)
 
 
 class LeaderEpochsCheck(HistoryCheck):
@@ -90,26 +79,22 @@ class LeaderEpochsCheck(HistoryCheck):
 
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
-        self.told: RecentMap[tuple[int, str, PartitionPlace, str], list[LeaderEpochFact]] = self.recent(
-            MOST_EPOCHS, list[LeaderEpochFact]
-        )
+        self.reported: RecentMap[tuple[int, str, PartitionPlace, str], LeaderEpochFact] = self.recent(MOST_EPOCHS)
 
-    def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        return {LeaderEpochFact: self.epoch}
-
+    @handles(LeaderEpochFact)
     def epoch(self, fact: LeaderEpochFact) -> None:
         node = fact.witness.node
         if node is None:
             return
-        told = self.told[node, fact.witness.api, fact.place, fact.topic_id]
-        if told and told[0].witness.before(fact.witness):
-            self.compared("epoch-goes-back", told[0].witness, fact.witness, place=fact.place)
-        if told and fact.epoch < told[0].epoch and told[0].witness.before(fact.witness):
-            says = f"node {node} reports leader epoch {fact.epoch} after {told[0].epoch}"
-            shown = (told[0].witness, f"epoch {told[0].epoch}"), (fact.witness, f"epoch {fact.epoch}")
-            self.violation("epoch-goes-back", fact.place, says, ("lagging", "anew"), *shown, level="suspect")
-        elif not told or fact.epoch > told[0].epoch:
-            told[:] = [fact]
+        key = node, fact.witness.api, fact.place, fact.topic_id
+        highest = self.reported.get(key)
+        if highest is not None and highest.witness.before(fact.witness):
+            self.compared("epoch-goes-back", highest.witness, fact.witness, place=fact.place)
+            if fact.epoch < highest.epoch:
+                says = f"node {node} reports leader epoch {fact.epoch} after {highest.epoch}"
+                shown = [(one.witness, f"epoch {one.epoch}") for one in (highest, fact)]
+                self.report("epoch-goes-back", fact.place, says, *shown, doubts=("lagging", "anew"), level="suspect")
+        self.reported[key] = fact if highest is None or fact.epoch > highest.epoch else highest
 
 
 @dataclass(slots=True)
@@ -130,23 +115,15 @@ class ConformanceCheck(HistoryCheck):
         self.sessions: RecentMap[ConnectionKey, dict[int, int]] = self.recent(
             MOST_CONNECTIONS, dict[int, int], lambda sessions: 500 + 100 * len(sessions)
         )
-        self.left: RecentMap[tuple[str, str], list[Witness]] = self.recent(MOST_MEMBERS, list[Witness])
+        self.left: RecentMap[tuple[str, str], Witness] = self.recent(MOST_MEMBERS)
         self.added: RecentMap[tuple[int, int], AddedPartitions] = self.recent(
             MOST_PRODUCERS, AddedPartitions, lambda added: 600 + 200 * len(added.places)
         )
 
-    def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        return {
-            SessionFact: self.session,
-            MemberFact: self.member,
-            PartitionsAddedFact: self.partitions_added,
-            TransactionEndFact: self.ended,
-            WriteFact: self.written,
-        }
-
     def note(self, about: str, says: str, witness: Witness, shows: str) -> None:
-        self.suspect(Candidate("conformance", "note", about, says, [Evidence(witness, shows)]))
+        self.report("conformance", about, says, (witness, shows), level="note")
 
+    @handles(SessionFact)
     def session(self, fact: SessionFact) -> None:
         sessions = self.sessions[fact.witness.connection]
         if fact.epoch > 0:
@@ -163,28 +140,33 @@ class ConformanceCheck(HistoryCheck):
                 sessions.clear()
             sessions[fact.given] = 1 if fact.epoch <= 0 or fact.epoch == (1 << 31) - 1 else fact.epoch + 1
 
+    @handles(MemberFact)
     def member(self, fact: MemberFact) -> None:
         if fact.left:
-            self.left[fact.group, fact.member][:] = [fact.witness]
+            self.left[fact.group, fact.member] = fact.witness
             return
         left = self.left.get((fact.group, fact.member))
-        if left:
-            self.compared("conformance", left[0], fact.witness)
-        if left and left[0].before(fact.witness):
+        if left is None:
+            return
+        self.compared("conformance", left, fact.witness)
+        if left.before(fact.witness):
             says = f"member {fact.member} sends a heartbeat after it has left"
             self.note(f"group {fact.group}", says, fact.witness, "heartbeat")
 
+    @handles(PartitionsAddedFact)
     def partitions_added(self, fact: PartitionsAddedFact) -> None:
         added = self.added[fact.producer_id, fact.epoch]
         added.seen = True
         if fact.result != "failed" and len(added.places) < MOST_ADDED:
             added.places.update(fact.places)
 
+    @handles(TransactionEndFact)
     def ended(self, fact: TransactionEndFact) -> None:
         added = self.added.get((fact.producer_id, fact.epoch))
         if added is not None and fact.result == "ok":
             added.places.clear()
 
+    @handles(WriteFact)
     def written(self, write: WriteFact) -> None:
         """Note a transactional write to a partition that was not added to its transaction."""
         if write.result != "ok" or write.witness.version >= ADDED_BY_PRODUCE:
@@ -208,9 +190,7 @@ class AnswerOrderCheck(HistoryCheck):
         super().__init__(state)
         self.strangers = 0
 
-    def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        return {RequestFact: self.requested}
-
+    @handles(RequestFact)
     def requested(self, fact: RequestFact) -> None:
         if fact.witness.ended is not None and not fact.witness.made_by_kproxy:
             self.compared("answer-order", fact.witness)
@@ -220,4 +200,4 @@ class AnswerOrderCheck(HistoryCheck):
             return ()
         says = f"{self.strangers} answers came without a request, twice, or out of turn"
         doubts = () if self.terms.proves_absence() else ("gaps",)
-        return (Candidate("answer-order", "proved", "the record", says, [], doubts),)
+        return (candidate_of("answer-order", "the record", says, doubts=doubts),)

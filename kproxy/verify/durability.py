@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -12,7 +12,6 @@ from .candidate import Candidate
 from .facts import (
     ALL_REPLICAS,
     BatchFact,
-    Fact,
     OffsetToldFact,
     OutOfRangeFact,
     PartitionPlace,
@@ -22,7 +21,7 @@ from .facts import (
     WriteFact,
 )
 from .finding import BatchInQuestion, number_of
-from .history_check import CheckState, FactHandler, HistoryCheck
+from .history_check import CheckState, HistoryCheck, handles
 from .lru_map import RecentMap
 from .partition import KnownBatch, SequenceKey
 
@@ -83,17 +82,14 @@ class AcknowledgedCheck(HistoryCheck):
             MOST_PARTITIONS, AcknowledgedWrites, weight_of
         )
 
-    def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        return {WriteFact: self.written, ReadFact: self.read, OutOfRangeFact: self.out_of_range,
-                OffsetToldFact: self.offset_reported}  # fmt: skip
-
     def of(self, place: PartitionPlace) -> AcknowledgedWrites:
         """State of a partition since its topic was last re-created."""
         known, era = self.by_place[place], self.partitions.era(place.topic)
         if known.era != era:
-            known = self.by_place.entries[place] = AcknowledgedWrites(era)
+            known = self.by_place[place] = AcknowledgedWrites(era)
         return known
 
+    @handles(WriteFact)
     def written(self, write: WriteFact) -> None:
         """Compare an acknowledged write with earlier writes, and with the holes of responses."""
         if write.result == "failed":
@@ -123,6 +119,7 @@ class AcknowledgedCheck(HistoryCheck):
                     if hole.first <= base and batch.last <= hole.last and not hole.witness.before(write.witness):
                         self.lose(known, write.place, KnownBatch(batch, write.witness), hole)
 
+    @handles(ReadFact)
     def read(self, read: ReadFact) -> None:
         """Check the high watermark of a response and the holes between its batches. A share group's response has
         neither."""
@@ -172,9 +169,10 @@ class AcknowledgedCheck(HistoryCheck):
             return
         says = (f"the high watermark is {read.high_watermark} after a write up to {known.lasts[at_time]} was "
                 "acknowledged with acks all")  # fmt: skip
-        shown = (written, f"base_offset {base}, up to {known.lasts[at_time]}"), (
-            read.witness, f"high watermark {read.high_watermark}")  # fmt: skip
-        self.violation("watermark-behind", read.place, says, ("follower", "anew", "unclean"), *shown, level="suspect")
+        shown = ((written, f"base_offset {base}, up to {known.lasts[at_time]}"),
+                 (read.witness, f"high watermark {read.high_watermark}"))  # fmt: skip
+        doubts = "follower", "anew", "unclean"
+        self.report("watermark-behind", read.place, says, *shown, doubts=doubts, level="suspect")
 
     def hole(self, known: AcknowledgedWrites, read: ReadFact, first: int, last: int) -> None:
         if first > last:
@@ -195,16 +193,12 @@ class AcknowledgedCheck(HistoryCheck):
         start = "an unknown offset" if hole.position is None else str(hole.position)
         check, was = ("read-then-gone", "read") if batch.written is None else ("lost-write", "acknowledged")
         # Another replica may still have the batch, since each one is cleaned by itself.
-        self.violation(
-            check,
-            place,
-            f"a batch of {number_of(batch.batch.identity.records, 'record')} was {was} at offset {base}, and a later "
-            f"response from {start} on continues after it without it",
-            doubts_about_hole(hole.log_start),
-            (seen, f"base_offset {base}" if batch.written is not None else f"a batch at {base}"),
-            (witness, f"from {start}: a batch at {hole.next}, none at {base}"),
-            batch=BatchInQuestion(place, [(seen.number, base), (witness.number, None)]),
-        )
+        says = (f"a batch of {number_of(batch.batch.identity.records, 'record')} was {was} at offset {base}, and a "
+                f"later response from {start} on continues after it without it")  # fmt: skip
+        shown = ((seen, f"a batch at {base}" if batch.written is None else f"base_offset {base}"),
+                 (witness, f"from {start}: a batch at {hole.next}, none at {base}"))  # fmt: skip
+        question = BatchInQuestion(place, [(seen.number, base), (witness.number, None)])
+        self.report(check, place, says, *shown, doubts=doubts_about_hole(hole.log_start), batch=question)
         if len(known.lost) < MOST_LOST:
             known.lost.add(base)
 
@@ -217,7 +211,7 @@ class AcknowledgedCheck(HistoryCheck):
         (other, earlier), until = known.writes[at_time], known.ended[at_time]
         doubts = ["anew", "unclean"] + ["truncation"] * (write.acks != ALL_REPLICAS)
         if sequences or earlier.connection != write.witness.connection:
-            self.compared("realtime-order", earlier, write.witness, place=write.place, doubts=tuple(doubts))
+            self.compared("realtime-order", earlier, write.witness, place=write.place, doubts=doubts)
         # A common offset is `offset-given-twice`; `order` compares writes of a connection without producer ids.
         if write.batches[-1].last >= other or (not sequences and earlier.connection == write.witness.connection):
             return
@@ -230,7 +224,7 @@ class AcknowledgedCheck(HistoryCheck):
         doubts += ["earlier"] * (not all(map(self.state.is_first_attempt, write.batches)))
         says = f"a write was given offset {base}, after a write at offset {other} had been acknowledged"
         shown = (earlier, f"base_offset {other}"), (write.witness, f"base_offset {base}")
-        candidate = self.violation("realtime-order", write.place, says, doubts, *shown)
+        candidate = self.report("realtime-order", write.place, says, *shown, doubts=doubts)
         for one in sequences[:MOST_ATTEMPTS]:
             known.lower[one] = candidate, until
 
@@ -247,11 +241,13 @@ class AcknowledgedCheck(HistoryCheck):
             known.lower.clear()
             self.state.forgot["realtime-order"] += 1
 
+    @handles(OutOfRangeFact)
     def out_of_range(self, fact: OutOfRangeFact) -> None:
         """Keep a read that was out of range, until its node reports a log start."""
         if fact.witness.node is not None and not fact.witness.made_by_kproxy:
             self.of(fact.place).refused.append(fact)
 
+    @handles(OffsetToldFact)
     def offset_reported(self, fact: OffsetToldFact) -> None:
         if fact.bound == "start":
             self.log_start(self.of(fact.place), fact.witness, fact.offset)
@@ -268,22 +264,17 @@ class AcknowledgedCheck(HistoryCheck):
             if at_time < 0:
                 continue
             (base, written), last, position = known.writes[at_time], known.lasts[at_time], refused.position
-            doubts = ["anew", "unclean"] + ["follower"] * (
-                not self.state.leads(refused.place, refused.leader_epoch, witness.node)
-            )
+            leads = self.state.leads(refused.place, refused.leader_epoch, witness.node)
+            doubts = ["anew", "unclean"] + ["follower"] * (not leads)
             doubts += ["old-start"] * (witness.connection != refused.witness.connection)
-            self.compared("out-of-range", written, refused.witness, witness, place=refused.place, doubts=tuple(doubts))
+            self.compared("out-of-range", written, refused.witness, witness, place=refused.place, doubts=doubts)
             if start <= position <= last + 1:
-                self.violation(
-                    "out-of-range",
-                    refused.place,
-                    f"a Fetch from {position} received OFFSET_OUT_OF_RANGE, after a write up to {last} was "
-                    "acknowledged with acks all",
-                    doubts,
-                    (written, f"base_offset {base}, up to {last}"),
-                    (refused.witness, f"from {position}: OFFSET_OUT_OF_RANGE"),
-                    (witness, f"the log starts at {start}"),
-                )
+                says = (f"a Fetch from {position} received OFFSET_OUT_OF_RANGE, after a write up to {last} was "
+                        "acknowledged with acks all")  # fmt: skip
+                shown = ((written, f"base_offset {base}, up to {last}"),
+                         (refused.witness, f"from {position}: OFFSET_OUT_OF_RANGE"),
+                         (witness, f"the log starts at {start}"))  # fmt: skip
+                self.report("out-of-range", refused.place, says, *shown, doubts=doubts)
 
     def pending(self) -> Iterable[Candidate]:
         """Count acknowledged batches without a read. Candidates were reported before."""
@@ -339,14 +330,9 @@ class LogBoundsCheck(HistoryCheck):
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
         # Highest offset and its exchange, by partition, era, bound and scope (connection, node, or anywhere).
-        self.highest: RecentMap[tuple[Hashable, ...], list[tuple[int, Witness]]] = self.recent(
-            MOST_BOUNDS, list[tuple[int, Witness]]
-        )
+        self.highest: RecentMap[tuple[Hashable, ...], tuple[int, Witness]] = self.recent(MOST_BOUNDS)
 
-    def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        return {ReadFact: self.read, WriteFact: self.written, OffsetToldFact: self.listed,
-                RecordsDeletedFact: self.records_deleted}  # fmt: skip
-
+    @handles(ReadFact)
     def read(self, read: ReadFact) -> None:
         """Compare the bounds and the batches of a Fetch response with earlier bounds."""
         if read.shared:
@@ -360,19 +346,20 @@ class LogBoundsCheck(HistoryCheck):
         self.raise_to(read, END, read.high_watermark, ANYWHERE)
         self.not_deleted(read)
 
+    @handles(OffsetToldFact)
     def listed(self, fact: OffsetToldFact) -> None:
         """Compare a bound in a ListOffsets response, which only leaders send, with earlier ones."""
         if fact.bound == "start":
             self.start(fact, fact.offset)
         elif fact.bound is not None:
             kind = "end in ListOffsets" if fact.bound == "end" else "last stable offset"
-            fenced = (
-                ("anew", "unclean") if fact.witness.version >= LATEST_IS_FENCED else ("follower", "anew", "unclean")
-            )
-            scopes: list[Scope] = [(fact.witness.node, fenced), (ANYWHERE, ("follower", "anew", "unclean"))]
+            doubts = "follower", "anew", "unclean"
+            fenced = doubts[1:] if fact.witness.version >= LATEST_IS_FENCED else doubts
+            scopes: list[Scope] = [(fact.witness.node, fenced), (ANYWHERE, doubts)]
             self.compare(fact, kind, fact.offset, scopes)
             self.raise_to(fact, END, fact.offset, ANYWHERE)
 
+    @handles(WriteFact)
     def written(self, write: WriteFact) -> None:
         """Compare the log start and the offset of a write with the bounds before it was sent. An idempotent producer
         also receives the offset of an earlier attempt."""
@@ -381,16 +368,17 @@ class LogBoundsCheck(HistoryCheck):
         self.start(write, write.log_start)
         known = self.known(write, END, ANYWHERE)
         if known and write.batches and all(one.identity.producer_id < 0 and one.comparable for one in write.batches):
-            (end, earlier), witness = known[0], write.witness
+            (end, earlier), witness = known, write.witness
             if not earlier.before(witness):
                 return
-            doubts = ("anew", "unclean", *(("truncation",) if write.acks != ALL_REPLICAS else ()))
+            doubts = ["anew", "unclean"] + ["truncation"] * (write.acks != ALL_REPLICAS)
             self.compared("log-goes-back", earlier, witness, place=write.place, doubts=doubts)
             if write.base < end:
                 says = f"a write was given offset {write.base}, after the log had an end of at least {end}"
-                self.violation("log-goes-back", write.place, says, doubts,
-                               (earlier, f"{end}"), (witness, f"base_offset {write.base}"))  # fmt: skip
+                shown = (earlier, f"{end}"), (witness, f"base_offset {write.base}")
+                self.report("log-goes-back", write.place, says, *shown, doubts=doubts)
 
+    @handles(RecordsDeletedFact)
     def records_deleted(self, fact: RecordsDeletedFact) -> None:
         """Keep the lowest log start of all live replicas after DeleteRecords."""
         for kind, scope in ((START, fact.witness.node), ("deleted", ANYWHERE)):
@@ -399,46 +387,48 @@ class LogBoundsCheck(HistoryCheck):
     def not_deleted(self, read: ReadFact) -> None:
         """Report a response with a batch that ends below the offset of an earlier DeleteRecords."""
         known, witness = self.known(read, "deleted", ANYWHERE), read.witness
-        if not known or not known[0][1].before(witness):
+        if known is None or not known[1].before(witness):
             return
-        offset, deletion = known[0]
+        offset, deletion = known
         doubts = ["anew", "unclean"] + ["old-start"] * (deletion.connection != witness.connection)
         doubts += ["follower"] * (witness.node is None or deletion.node != witness.node)
         for batch in read.batches[:1]:
-            self.compared("deleted-read", deletion, witness, place=read.place, doubts=tuple(doubts))
+            self.compared("deleted-read", deletion, witness, place=read.place, doubts=doubts)
             if batch.last < offset:
                 says = f"records below {offset} were deleted, and a later response has the batch at {batch.base}"
-                self.violation("deleted-read", read.place, says, doubts, (deletion, f"deleted below {offset}"),
-                               (witness, f"a batch from {batch.base} to {batch.last}"))  # fmt: skip
+                shown = (deletion, f"deleted below {offset}"), (witness, f"a batch from {batch.base} to {batch.last}")
+                self.report("deleted-read", read.place, says, *shown, doubts=doubts)
 
     def start(self, fact: ReadFact | WriteFact | OffsetToldFact, offset: int) -> None:
         """Compare a log start with earlier ones of the same node. A broker saves it from time to time, not with each
         change. A replica that is assigned again begins at the log start of its leader, which may be lower."""
         self.compare(fact, START, offset, [(fact.witness.node, ("old-start", "anew", "unclean"))])
 
-    def known(self, fact: BoundFact, kind: str, scope: Hashable) -> list[tuple[int, Witness]] | None:
+    def known(self, fact: BoundFact, kind: str, scope: Hashable) -> tuple[int, Witness] | None:
         """Highest earlier bound in a scope, with its exchange."""
-        return self.highest.get((fact.place, self.partitions.era(fact.place.topic), kind, scope))
+        return self.highest.get(self.key(fact, kind, scope))
+
+    def key(self, fact: BoundFact, kind: str, scope: Hashable) -> tuple[Hashable, ...]:
+        return fact.place, self.partitions.era(fact.place.topic), kind, scope
 
     def raise_to(self, fact: BoundFact, kind: str, offset: int, scope: Hashable) -> None:
         """Keep a bound if it is the highest one in its scope."""
         if offset >= 0 and scope is not None:
-            highest = self.highest[fact.place, self.partitions.era(fact.place.topic), kind, scope]
-            if not highest or offset > highest[0][0]:
-                highest[:] = [(offset, fact.witness)]
+            known, key = self.known(fact, kind, scope), self.key(fact, kind, scope)
+            self.highest[key] = (offset, fact.witness) if known is None or offset > known[0] else known
 
     def compare(self, fact: BoundFact, kind: str, offset: int, scopes: list[Scope]) -> None:
         """Compare a bound with the highest earlier one in each scope, and keep it. -1: the response has none."""
         found = False
         for scope, doubts in scopes:
             known = self.known(fact, kind, scope)
-            if known and offset >= 0 and known[0][1].before(fact.witness):
-                highest, earlier = known[0]
+            if known and offset >= 0 and known[1].before(fact.witness):
+                highest, earlier = known
                 self.compared("log-goes-back", earlier, fact.witness, place=fact.place, doubts=doubts)
                 if offset < highest:
                     if not found:
                         says = f"the {kind} went back from {highest} to {offset}"
                         shown = (earlier, f"{kind} {highest}"), (fact.witness, f"{kind} {offset}")
-                        self.violation("log-goes-back", fact.place, says, doubts, *shown)
-                    found, known[:] = True, [(offset, fact.witness)]
+                        self.report("log-goes-back", fact.place, says, *shown, doubts=doubts)
+                    found, self.highest[self.key(fact, kind, scope)] = True, (offset, fact.witness)
             self.raise_to(fact, kind, offset, scope)

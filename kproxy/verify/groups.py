@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -10,7 +9,6 @@ from .candidate import Candidate
 from .cluster import OFFSETS_LOG
 from .facts import (
     AssignmentFact,
-    Fact,
     JoinFact,
     MemberEpochFact,
     OwnedPartition,
@@ -19,7 +17,7 @@ from .facts import (
     Witness,
 )
 from .finding import Evidence
-from .history_check import CheckState, FactHandler, HistoryCheck
+from .history_check import CheckState, HistoryCheck, handles
 from .lru_map import RecentMap
 
 # Assignors that give each partition to one member, in all clients.
@@ -53,9 +51,7 @@ class ClassicGroupsCheck(HistoryCheck):
         super().__init__(state)
         self.groups: RecentMap[str, ClassicGroup] = self.recent(MOST_GROUPS, ClassicGroup)
 
-    def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        return {JoinFact: self.joined, AssignmentFact: self.assigned}
-
+    @handles(JoinFact)
     def joined(self, fact: JoinFact) -> None:
         group = self.groups[fact.group]
         group.protocol_type = fact.protocol_type or group.protocol_type
@@ -64,6 +60,7 @@ class ClassicGroupsCheck(HistoryCheck):
         group.joining = group.joining or fact.witness
         group.timeout = max(group.timeout, fact.timeout)
 
+    @handles(AssignmentFact)
     def assigned(self, fact: AssignmentFact) -> None:
         """Check the owners of an assignment, and the time since the rebalance began."""
         if fact.result == "failed":
@@ -137,9 +134,7 @@ class BrokerGroupsCheck(HistoryCheck):
             MOST_MEMBERS, OwningMember, lambda member: 800 + 3000 * len(member.doubted)
         )
 
-    def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        return {OwnershipFact: self.heartbeat}
-
+    @handles(OwnershipFact)
     def heartbeat(self, fact: OwnershipFact) -> None:
         """Update a member's partitions, and find other owners of those that it receives."""
         member = self.members[fact.group, fact.member]
@@ -235,9 +230,7 @@ class MemberEpochsCheck(HistoryCheck):
         self.members: RecentMap[tuple[str, str], KnownEpoch] = self.recent(MOST_MEMBERS, KnownEpoch)
         self.consumer_groups: RecentMap[str, object] = self.recent(MOST_GROUPS, object)
 
-    def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        return {MemberEpochFact: self.accepted}
-
+    @handles(MemberEpochFact)
     def accepted(self, fact: MemberEpochFact) -> None:
         known = self.members[fact.group, fact.member]
         if fact.requested is not None:

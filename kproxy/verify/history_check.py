@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
-from .candidate import Candidate, Candidates, Comparisons, ExpiringProducer, is_expired
+from .candidate import Candidate, Candidates, Comparisons, ExpiringProducer, candidate_of, is_expired
 from .cluster import KnownServers, KnownTopics
 from .facts import (
     BatchFact,
@@ -21,25 +21,22 @@ from .facts import (
     Witness,
     WriteFact,
 )
-from .finding import Evidence, FindingLevel
-from .lru_map import Kept, RecentMap, SharedRoom
+from .lru_map import Kept, RecentMap, SharedRoom, no_entry
 from .options import VerifyTerms
 from .partition import PartitionHistories, TransactionMarkers
 
 SHARE = 4  # 1/SHARE of the memory is for everything but the histories of partitions
 MOST_LEADERS = 100_000
 MOST_PRODUCERS = 100_000
-FactHandler = Callable[[Any], None]
+FactHandler = Callable[..., None]
+HANDLED_KINDS: dict[FactHandler, tuple[type[Fact], ...]] = {}
 
 
 class CheckState:
-    """State that the checks of one view share.
-
-    `compared`: comparisons that could have found a violation. `counts`: figures of the line "checked". `recast`:
-    batches that a broker stores in another form. `unread_markers`: control batches whose record was not kept. `room`:
-    memory of everything but the logs. `forgot`: evicted facts by check, without the entries of its maps. `new_epochs`:
-    by producer id, the first epoch that InitProducerId gave during the record; its batches were sent later.
-    """
+    """State that the checks of one view share. `compared`: comparisons that could have found a violation. `counts`:
+    figures of the line "checked". `recast`: number of batches that a broker stores in another form. `unread_markers`:
+    number of control batches whose record was not kept. `room`: memory of everything but the logs. `forgot`: evicted
+    facts by check, without the entries of its maps."""
 
     def __init__(self, terms: VerifyTerms, memory: int, servers: KnownServers) -> None:
         self.terms = terms
@@ -51,12 +48,11 @@ class CheckState:
         self.compared = Comparisons(self.candidates)
         self.counts: Counter[str] = Counter()
         self.forgot: Counter[str] = Counter()
-        self.leaders: RecentMap[tuple[PartitionPlace, int, int], list[int]] = RecentMap(
-            MOST_LEADERS, list[int], room=self.room, weigh=some_bytes
+        self.leaders: RecentMap[tuple[PartitionPlace, int, int], int] = RecentMap(
+            MOST_LEADERS, room=self.room, weigh=some_bytes
         )
-        self.new_epochs: RecentMap[int, list[int]] = RecentMap(
-            MOST_PRODUCERS, list[int], room=self.room, weigh=some_bytes
-        )
+        # By producer id, the first epoch that InitProducerId gave during the record. Its batches were sent later.
+        self.new_epochs: RecentMap[int, int] = RecentMap(MOST_PRODUCERS, room=self.room, weigh=some_bytes)
         self.expiring: RecentMap[int, ExpiringProducer] = RecentMap(
             MOST_PRODUCERS, ExpiringProducer, ExpiringProducer.expire, room=self.room,
             weigh=lambda producer: 500 + 1000 * len(producer.candidates),
@@ -65,30 +61,37 @@ class CheckState:
         self.latest = 0.0
 
     def may_be_earlier(self, place: PartitionPlace, era: int, offset: int) -> bool:
-        """True if the batch at an offset may be older than the record, and so `--complete` does not cover it."""
+        """True if the batch at an offset may be older than the record, to which `--complete` does not apply."""
         if self.topics.is_created(place.topic):
             return False
         history = self.partitions.histories.get(place)
         return history is None or history.era != era or offset < history.begin
 
     def is_first_attempt(self, batch: BatchFact) -> bool:
-        """True if this batch was not sent before the record.
-
-        Without a producer id, each attempt receives its own offset. With one, a later attempt receives the offset of
-        the first.
-        """
+        """True if this batch was not sent before the record. Without a producer id each attempt receives an own offset.
+        With one, a later attempt receives the offset of the first."""
         identity = batch.identity
-        epochs = self.new_epochs.get(identity.producer_id)
-        return identity.producer_id < 0 or (epochs is not None and identity.epoch >= epochs[0])
+        first = self.new_epochs.get(identity.producer_id)
+        return identity.producer_id < 0 or (first is not None and identity.epoch >= first)
 
     def leads(self, place: PartitionPlace, epoch: int, node: int | None) -> bool:
         """True if this node was reported as the leader of a partition in a leader epoch."""
         leader = self.leaders.get((place, self.partitions.era(place.topic), epoch))
-        return epoch >= 0 and leader == [node]
+        return epoch >= 0 and leader is not None and leader == node
 
 
 def some_bytes(entry: object) -> int:
     return 800  # a small entry with its key and an exchange
+
+
+def handles(*kinds: type[Fact]) -> Callable[[FactHandler], FactHandler]:
+    """Register a method of a check for facts of these kinds."""
+
+    def register(method: FactHandler) -> FactHandler:
+        HANDLED_KINDS[method] = kinds
+        return method
+
+    return register
 
 
 class HistoryCheck:
@@ -102,63 +105,43 @@ class HistoryCheck:
         self.maps: list[RecentMap[Any, Any]] = []
 
     def compared(
-        self, check: str, *witnesses: Witness, place: PartitionPlace | None = None, doubts: tuple[str, ...] = (),
+        self, check: str, *witnesses: Witness, place: PartitionPlace | None = None, doubts: Iterable[str] = (),
         any_age: bool = False,
     ) -> None:  # fmt: skip
         """Note a comparison of these exchanges if it could have shown a violation."""
-        self.state.compared.add(check, witnesses, place, doubts, any_age)
+        self.state.compared.add(check, witnesses, place, tuple(doubts), any_age)
 
     def recent(
-        self, most: int, make: Callable[[], Kept], weigh: Callable[[Kept], int] = some_bytes
+        self, most: int, make: Callable[[], Kept] = no_entry, weigh: Callable[[Kept], int] = some_bytes
     ) -> RecentMap[Any, Kept]:
-        """Return an LRU map in the shared memory. The check is not sure of evicted entries. `weigh`: their bytes."""
+        """Return a map whose evictions make the checks undecided. `weigh`: approximate size of an entry in bytes."""
         made: RecentMap[Any, Kept] = RecentMap(most, make, room=self.state.room, weigh=weigh)
         self.maps.append(made)
         return made
 
-    def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        raise NotImplementedError
+    def handlers(self) -> dict[type[Fact], FactHandler]:
+        """Methods with `@handles`, by the kind of fact."""
+        methods = [(name, value) for name, value in vars(type(self)).items() if callable(value)]
+        return {kind: getattr(self, name) for name, method in methods for kind in HANDLED_KINDS.get(method, ())}
 
     def pending(self) -> Iterable[Candidate]:
-        """Return the candidates that would exist if the record ended now."""
+        """Candidates if the record ended now."""
         return ()
 
     def report(
-        self, check: str, about: str, says: str, *shown: tuple[Witness, str], level: FindingLevel = "proved",
-        doubts: tuple[str, ...] = (), place: PartitionPlace | None = None, **more: Any,
-    ) -> Candidate:  # fmt: skip
-        """Add and return a candidate. `shown`: exchanges with the text about each; `more`: fields of the Candidate."""
-        evidence = [Evidence(witness, text) for witness, text in shown]
-        return self.suspect(Candidate(check, level, about, says, evidence, doubts, place, **more))
-
-    def suspect(self, candidate: Candidate) -> Candidate:
+        self, check: str, about: str | PartitionPlace, says: str, *shown: tuple[Witness, str], **more: Any
+    ) -> Candidate:
+        """Add and return a candidate, with the arguments of `candidate_of`."""
+        candidate = candidate_of(check, about, says, *shown, **more)
         self.state.candidates.add(candidate)
         return candidate
 
-    def violation(
-        self, check: str, place: PartitionPlace, says: str, doubts: Iterable[str], *shown: tuple[Witness, str],
-        **more: Any,
-    ) -> Candidate:  # fmt: skip
-        return self.report(check, str(place), says, *shown, doubts=tuple(doubts), place=place, **more)
-
 
 class ErasCheck(HistoryCheck):
-    """Keeper of the shared facts about topics and producers. It precedes the other checks.
+    """Keeper of the shared facts about topics and producers. It precedes the other checks. A deleted or recreated topic
+    begins a new history."""
 
-    A deleted or recreated topic begins a new history.
-    """
-
-    def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        return {
-            TopicToldFact: self.told,
-            ConfigsAlteredFact: self.altered,
-            LeaderEpochFact: self.led,
-            ForgottenFact: self.forgotten,
-            ReadFact: self.named,
-            WriteFact: self.wrote,
-            ProducerFact: self.initialized,
-        }
-
+    @handles(WriteFact)
     def wrote(self, write: WriteFact) -> None:
         """Store the producers of batches with old timestamps, and the topic's id."""
         self.named(write)
@@ -168,29 +151,36 @@ class ErasCheck(HistoryCheck):
             if batch.identity.producer_id >= 0 and is_expired(batch.newest, write.witness):
                 self.state.expiring[batch.identity.producer_id].expire()
 
+    @handles(ProducerFact)
     def initialized(self, fact: ProducerFact) -> None:
-        # A repeated InitProducerId with the expected epoch may return an older one.
+        """Store a new epoch. A repeated InitProducerId with the expected epoch may return an older one."""
         if not (fact.expected or fact.ended):
-            epochs = self.state.new_epochs[fact.producer_id]
-            epochs[:] = [min([*epochs, fact.epoch])]
+            first = self.state.new_epochs.get(fact.producer_id)
+            self.state.new_epochs[fact.producer_id] = fact.epoch if first is None else min(first, fact.epoch)
 
+    @handles(LeaderEpochFact)
     def led(self, fact: LeaderEpochFact) -> None:
         if fact.leader >= 0:
-            self.state.leaders[fact.place, self.partitions.era(fact.place.topic), fact.epoch][:] = [fact.leader]
+            self.state.leaders[fact.place, self.partitions.era(fact.place.topic), fact.epoch] = fact.leader
 
+    @handles(ConfigsAlteredFact)
     def altered(self, fact: ConfigsAlteredFact) -> None:
+        """Note that any topic may be compacted, or have unclean elections, after this exchange."""
         for setting in fact.settings:
             self.topics.alter(setting, fact.witness)
 
+    @handles(TopicToldFact)
     def told(self, fact: TopicToldFact) -> None:
         if self.topics.learn(fact):
             self.partitions.begin_era(fact.topic)
 
+    @handles(ForgottenFact)
     def forgotten(self, fact: ForgottenFact) -> None:
         if fact.topic is not None and fact.group is None:
             self.topics.delete(fact.topic)
             self.partitions.begin_era(fact.topic)
 
+    @handles(ReadFact)
     def named(self, fact: ReadFact | WriteFact) -> None:
         """Store the topic id of a read or write."""
         written = not isinstance(fact, WriteFact) or fact.result == "ok"

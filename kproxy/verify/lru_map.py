@@ -10,6 +10,10 @@ RecentKey = TypeVar("RecentKey", bound=Hashable)
 Kept = TypeVar("Kept")
 
 
+def no_entry() -> Any:
+    raise KeyError("expected a key with an entry, got a missing one")
+
+
 class RecentMap(Generic[RecentKey, Kept]):
     """LRU map of at most `most` entries. `dropped` counts evicted entries, which `end` receives.
 
@@ -20,7 +24,7 @@ class RecentMap(Generic[RecentKey, Kept]):
     __slots__ = ("dropped", "end", "entries", "last", "make", "most", "room", "used", "weigh", "weights")
 
     def __init__(
-        self, most: int, make: Callable[[], Kept], end: Callable[[Kept], object] | None = None, *,
+        self, most: int, make: Callable[[], Kept] = no_entry, end: Callable[[Kept], object] | None = None, *,
         room: SharedRoom | None = None, weigh: Callable[[Kept], int] | None = None,
     ) -> None:  # fmt: skip
         self.most, self.make, self.end = most, make, end
@@ -32,10 +36,13 @@ class RecentMap(Generic[RecentKey, Kept]):
         if room is not None:
             room.maps.append(self)
 
-    def __getitem__(self, key: RecentKey) -> Kept:
+    def _use(self, key: RecentKey) -> None:
         if self.room is not None and self.last != key:
             self._weigh_last()
             self.last = key
+
+    def __getitem__(self, key: RecentKey) -> Kept:
+        self._use(key)
         entry = self.entries.get(key)
         if entry is None:
             entry = self.entries[key] = self.make()
@@ -44,6 +51,13 @@ class RecentMap(Generic[RecentKey, Kept]):
         else:
             self.entries.move_to_end(key)
         return entry
+
+    def __setitem__(self, key: RecentKey, entry: Kept) -> None:
+        self._use(key)
+        self.entries[key] = entry
+        self.entries.move_to_end(key)
+        if len(self.entries) > self.most:
+            self.drop_oldest()
 
     def __len__(self) -> int:
         return len(self.entries)

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from .facts import LAST_OFFSET, BatchFact, BatchIdentity, PartitionPlace, TransactionEnd, Witness
 from .lru_map import RecentMap, SharedRoom
@@ -206,9 +206,7 @@ class PartitionHistory:
     covered: KnownOffsets = field(default_factory=KnownOffsets)
     copies: OrderedDict[StoredIdentity, BatchCopies] = field(default_factory=OrderedDict)
     sequences: OrderedDict[SequenceKey, SequencePlace] = field(default_factory=OrderedDict)
-    producers: RecentMap[tuple[int, int], list[SequenceRange]] = field(
-        default_factory=lambda: RecentMap(1000, list[SequenceRange])
-    )
+    producers: RecentMap[tuple[int, int], SequenceRange] = field(default_factory=lambda: RecentMap(1000))
     unread: int = 0
     acknowledged: tuple[Witness, int] | None = None
     begin: int = LAST_OFFSET
@@ -217,6 +215,10 @@ class PartitionHistory:
     def size(self) -> int:
         stretches = len(self.producers) + len(self.covered) // STRETCHES
         return len(self.batches) + len(self.copies) + len(self.sequences) + stretches
+
+    @property
+    def loose(self) -> tuple[OrderedDict[Any, Any], ...]:
+        return self.copies, self.sequences
 
     def evict(self) -> int:
         """Evict the lower half of the batches; return the number of evicted entries."""
@@ -232,10 +234,9 @@ class PartitionHistory:
         for _ in range(len(self.producers) // 2):
             self.producers.drop_oldest()
         self.covered.drop(len(self.covered) // 2)
-        while len(self.copies) > len(self.batches) + LOOSE // 2:
-            self.copies.popitem(last=False)
-        while len(self.sequences) > len(self.batches) + LOOSE // 2:
-            self.sequences.popitem(last=False)
+        for entries in self.loose:
+            while len(entries) > len(self.batches) + LOOSE // 2:
+                entries.popitem(last=False)
         return before - self.size
 
 
@@ -248,7 +249,7 @@ class PartitionHistories:
         self.histories: RecentMap[PartitionPlace, PartitionHistory] = RecentMap(
             max(memory // PARTITION_SIZE, 100), PartitionHistory, self._ended
         )
-        self.eras: RecentMap[str, list[int]] = RecentMap(100_000, lambda: [0])
+        self.eras: RecentMap[str, int] = RecentMap(100_000, int)
         self.used = 0
         self.evicted = 0
 
@@ -261,29 +262,25 @@ class PartitionHistories:
         era = self.era(place.topic)
         if history.era != era:
             self.used -= history.size
-            history = self.histories.entries[place] = PartitionHistory(era)
+            history = self.histories[place] = PartitionHistory(era)
         return history
 
     def era(self, topic: str) -> int:
         """Number of re-creations of a topic in the record."""
-        entry = self.eras.get(topic)
-        return 0 if entry is None else entry[0]
+        return self.eras.get(topic) or 0
 
     def begin_era(self, topic: str) -> None:
-        self.eras[topic][0] += 1
+        self.eras[topic] += 1
 
     def grow(self, history: PartitionHistory, before: int) -> None:
         """Account for the growth of a history since its size was `before`, and evict the oldest entries beyond the
         limit."""
         self.used += history.size - before
-        if len(history.copies) > len(history.batches) + LOOSE:
-            history.copies.popitem(last=False)
-            self.used -= 1
-            self.evicted += 1
-        if len(history.sequences) > len(history.batches) + LOOSE:
-            history.sequences.popitem(last=False)
-            self.used -= 1
-            self.evicted += 1
+        for entries in history.loose:
+            if len(entries) > len(history.batches) + LOOSE:
+                entries.popitem(last=False)
+                self.used -= 1
+                self.evicted += 1
         while self.used > self.most:
             oldest = next(self.histories.values())
             if oldest.size <= SMALL and oldest is not history:

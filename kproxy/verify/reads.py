@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
-from .candidate import Candidate
 from .facts import (
     LAST_OFFSET,
     AskedFact,
@@ -17,7 +16,6 @@ from .facts import (
     BatchFact,
     CommitToldFact,
     ConnectionKey,
-    Fact,
     JoinFact,
     MemberFact,
     OffsetToldFact,
@@ -26,8 +24,8 @@ from .facts import (
     ReadFact,
     Witness,
 )
-from .finding import BatchInQuestion, Evidence, number_of
-from .history_check import CheckState, FactHandler, HistoryCheck
+from .finding import BatchInQuestion, number_of
+from .history_check import CheckState, HistoryCheck, handles
 from .lru_map import RecentMap
 from .partition import SeenMarker
 
@@ -39,9 +37,7 @@ class AnswersCheck(HistoryCheck):
 
     names = ("read-disorder", "thinned-batch")
 
-    def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        return {ReadFact: self.read}
-
+    @handles(ReadFact)
     def read(self, read: ReadFact) -> None:
         end = -1
         for batch in read.batches:
@@ -55,11 +51,11 @@ class AnswersCheck(HistoryCheck):
             question = BatchInQuestion(read.place, [(read.witness.number, batch.base)])
             if batch.base <= end:
                 says = f"a response has a batch at offset {batch.base} after one that ends at {end}"
-                self.violation("read-disorder", read.place, says, (), (read.witness, f"up to {end}, then {batch.base}"))
+                self.report("read-disorder", read.place, says, (read.witness, f"up to {end}, then {batch.base}"))
             if not batch.ascending:
                 says = f"the records of the batch at offset {batch.base} are not in the order of their offsets"
                 shown = read.witness, f"the batch at {batch.base}"
-                self.violation("read-disorder", read.place, says, (), shown, batch=question)
+                self.report("read-disorder", read.place, says, shown, batch=question)
             end = max(end, batch.last)
             count = batch.identity.records
             if count != batch.delta + 1 and not batch.marker:
@@ -67,7 +63,7 @@ class AnswersCheck(HistoryCheck):
                 says = f"the batch at offset {batch.base} has {has} for {number_of(batch.delta + 1, 'offset')}"
                 doubts = ("compaction",) if count <= batch.delta else ()
                 shown = read.witness, f"{has} from {batch.base} to {batch.last}"
-                self.violation("thinned-batch", read.place, says, doubts, shown, batch=question, any_age=True)
+                self.report("thinned-batch", read.place, says, shown, doubts=doubts, batch=question, any_age=True)
 
 
 class WaitingOffset(NamedTuple):
@@ -92,9 +88,7 @@ class CommittedReadsCheck(HistoryCheck):
             20_000, lambda: deque(maxlen=MOST_WAITING), lambda waiting: 500 + 600 * len(waiting)
         )
 
-    def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        return {ReadFact: self.read}
-
+    @handles(ReadFact)
     def read(self, read: ReadFact) -> None:
         place, added = read.place, []
         markers: defaultdict[int, list[SeenMarker]] = defaultdict(list)
@@ -167,11 +161,11 @@ class CommittedReadsCheck(HistoryCheck):
                 f"data of producer {producer_id} at offset {at} was given to a read_committed reader, "
                 f"and aborted at {marker.offset}"
             )
-        evidence = [Evidence(waiting.witness, shows)]
+        shown = [(waiting.witness, shows)]
         if marker.witness is not waiting.witness:
-            evidence.append(Evidence(marker.witness, f"{marker.end} marker at {marker.offset}"))
+            shown.append((marker.witness, f"{marker.end} marker at {marker.offset}"))
         batch = None if waiting.listed else BatchInQuestion(place, [(waiting.witness.number, at)])
-        self.suspect(Candidate(check, "proved", str(place), says, evidence, doubts, place, batch=batch))
+        self.report(check, place, says, *shown, doubts=doubts, batch=batch)
 
     def stable(self, read: ReadFact) -> None:
         """Report a batch at or above the last stable offset of its response. A broker reads that offset before the
@@ -185,7 +179,7 @@ class CommittedReadsCheck(HistoryCheck):
             return
         says = f"a read_committed response has a batch at {batch.base}, and the last stable offset {read.last_stable}"
         shown = read.witness, f"last stable offset {read.last_stable}: a batch at {batch.base}"
-        self.violation("read-beyond-stable", read.place, says, ("race",), shown)
+        self.report("read-beyond-stable", read.place, says, shown, doubts=("race",))
 
 
 def delivered(read: ReadFact) -> Iterator[BatchFact]:
@@ -215,12 +209,10 @@ class ConsumerPositions:
     """Next offsets of one client's partitions. `given`: by connection and partition, the offset after the last
     response, with that response. `furthest`: of any connection."""
 
-    given: RecentMap[tuple[ConnectionKey, PartitionPlace], list[tuple[int, Witness]]] = field(
-        default_factory=lambda: RecentMap(MOST_POSITIONS, list[tuple[int, Witness]])
+    given: RecentMap[tuple[ConnectionKey, PartitionPlace], tuple[int, Witness]] = field(
+        default_factory=lambda: RecentMap(MOST_POSITIONS)
     )
-    furthest: RecentMap[PartitionPlace, list[int]] = field(
-        default_factory=lambda: RecentMap(MOST_POSITIONS, lambda: [0])
-    )
+    furthest: RecentMap[PartitionPlace, int] = field(default_factory=lambda: RecentMap(MOST_POSITIONS, int))
 
 
 class PositionsCheck(HistoryCheck):
@@ -234,10 +226,7 @@ class PositionsCheck(HistoryCheck):
             MOST_CLIENTS, ConsumerPositions, lambda one: 1000 + 700 * len(one.given) + 400 * len(one.furthest)
         )
 
-    def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        moved = (CommitToldFact, OffsetToldFact, JoinFact, AssignmentFact, OwnershipFact, MemberFact)
-        return {AskedFact: self.asked, ReadFact: self.read, **dict.fromkeys(moved, self.moved)}
-
+    @handles(CommitToldFact, OffsetToldFact, JoinFact, AssignmentFact, OwnershipFact, MemberFact)
     def moved(
         self, fact: CommitToldFact | OffsetToldFact | JoinFact | AssignmentFact | OwnershipFact | MemberFact
     ) -> None:
@@ -248,6 +237,7 @@ class PositionsCheck(HistoryCheck):
             return
         self.clients.forget(fact.witness.client_key)
 
+    @handles(ReadFact)
     def read(self, read: ReadFact) -> None:
         following = read.following
         if following is None:
@@ -255,10 +245,10 @@ class PositionsCheck(HistoryCheck):
                 self.clients.forget(read.witness.client_key)
             return
         client = self.clients[read.witness.client_key]
-        client.given[read.witness.connection, read.place][:] = [(following, read.witness)]
-        furthest = client.furthest[read.place]
-        furthest[0] = max(furthest[0], following)
+        client.given[read.witness.connection, read.place] = following, read.witness
+        client.furthest[read.place] = max(client.furthest[read.place], following)
 
+    @handles(AskedFact)
     def asked(self, asked: AskedFact) -> None:
         """Report a request for a higher offset than the one after the last response."""
         client = self.clients.get(asked.witness.client_key)
@@ -269,11 +259,11 @@ class PositionsCheck(HistoryCheck):
         if asked.failed:
             client.given.forget(key)
             return
-        if not given or not given[0][1].before(asked.witness):
+        if given is None or not given[1].before(asked.witness):
             return
-        following, witness = given[0]
+        following, witness = given
         self.compared("skipped-input", witness, asked.witness, place=asked.place)
-        if asked.position <= client.furthest[asked.place][0]:
+        if asked.position <= client.furthest[asked.place]:
             return
         says = f"a consumer was given what is below {following}, and asks for {asked.position} next"
         self.report(

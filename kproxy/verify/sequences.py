@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
-from .candidate import SHORTEST_EXPIRY, Candidate
+from .candidate import SHORTEST_EXPIRY, Candidate, candidate_of
 from .facts import (
     ALL_REPLICAS,
     LAST_OFFSET,
     BatchFact,
     BatchIdentity,
     ConnectionKey,
-    Fact,
     PartitionPlace,
     ReadFact,
     Witness,
     WriteFact,
 )
-from .finding import BatchInQuestion, Evidence
-from .history_check import CheckState, FactHandler, HistoryCheck
+from .finding import BatchInQuestion
+from .history_check import CheckState, HistoryCheck, handles
 from .lru_map import RecentMap
 from .partition import PartitionHistory, SequencePlace, SequenceRange
 
@@ -42,13 +41,12 @@ class SequencesCheck(HistoryCheck):
 
     names = ("duplicate-sequence", "order")
 
-    def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        return {WriteFact: self.written, ReadFact: self.read}
-
+    @handles(WriteFact)
     def written(self, write: WriteFact) -> None:
         if write.base is not None:
             self.batches(write, loose=write.acks != ALL_REPLICAS)
 
+    @handles(ReadFact)
     def read(self, read: ReadFact) -> None:
         self.batches(read, loose=False)
 
@@ -81,7 +79,7 @@ class SequencesCheck(HistoryCheck):
                 f"offsets {lower.offset} and {higher.offset}")  # fmt: skip
         shown = [(one.witness, f"at {one.offset}") for one in (known, mine)]
         question = BatchInQuestion(place, [(one.witness.number, one.offset) for one in (known, mine)])
-        candidate = self.violation("duplicate-sequence", place, says, doubts, *shown, batch=question)
+        candidate = self.report("duplicate-sequence", place, says, *shown, doubts=doubts, batch=question)
         self.state.expiring[identity.producer_id].doubt(candidate)
         return False
 
@@ -90,11 +88,12 @@ class SequencesCheck(HistoryCheck):
     ) -> None:
         """Compare a batch with the first and last one of its producer epoch. A new one between them is compared with
         its neighbours."""
-        ranges = history.producers[identity.producer_id, identity.epoch]
-        if not ranges:
-            ranges.append(SequenceRange(mine, mine))
+        key = identity.producer_id, identity.epoch
+        one = history.producers.get(key)
+        if one is None:
+            history.producers[key] = SequenceRange(mine, mine)
             return
-        one = ranges[0]
+        history.producers[key] = one  # counts as a use
         if mine.offset > one.highest.offset:
             self.compare(place, identity, one.highest, mine)
             one.highest = mine
@@ -121,7 +120,7 @@ class SequencesCheck(HistoryCheck):
         says = (f"producer {identity.producer_id}, epoch {identity.epoch}: sequence {lower.sequence} is at offset "
                 f"{lower.offset}, and sequence {higher.sequence} after it, at {higher.offset}")  # fmt: skip
         shown = [(one.witness, f"sequence {one.sequence} at {one.offset}") for one in (lower, higher)]
-        candidate = self.violation("order", place, says, doubts, *shown)
+        candidate = self.report("order", place, says, *shown, doubts=doubts)
         self.state.expiring[identity.producer_id].doubt(candidate)
 
 
@@ -196,9 +195,7 @@ class SequenceGapsCheck(HistoryCheck):
             MOST_PRODUCERS, AcceptedSequences, lambda one: 800 + 1000 * len(one.gaps)
         )
 
-    def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        return {WriteFact: self.batches, ReadFact: self.batches}
-
+    @handles(WriteFact, ReadFact)
     def batches(self, fact: WriteFact | ReadFact) -> None:
         """Add the batches of a write that may be stored, or of a response."""
         era = self.partitions.era(fact.place.topic)
@@ -236,9 +233,9 @@ class SequenceGapsCheck(HistoryCheck):
                 following = (gap.first + gap.count) % SEQUENCES
                 says = (f"producer {producer_id}, epoch {gap.epoch}: sequence {following} was accepted, and no "
                         f"accepted batch has the {gap.count} sequences from {gap.first} on")  # fmt: skip
-                evidence = [Evidence(gap.before, "the last batch before"), Evidence(gap.after, f"sequence {following}")]
+                shown = (gap.before, "the last batch before"), (gap.after, f"sequence {following}")
                 doubts = "restart", "unseen", "anew"
-                yield Candidate("sequence-gap", "suspect", str(place), says, evidence, doubts, place)
+                yield candidate_of("sequence-gap", place, says, *shown, level="suspect", doubts=doubts)
 
 
 class PlacedWrite(NamedTuple):
@@ -258,9 +255,7 @@ class ConnectionOrderCheck(HistoryCheck):
             MOST_CONNECTIONS, list[PlacedWrite], lambda writes: 600 + 600 * len(writes)
         )
 
-    def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        return {WriteFact: self.written}
-
+    @handles(WriteFact)
     def written(self, write: WriteFact) -> None:
         """Compare the offset of a write with those of earlier writes on its connection."""
         if write.base is None or not write.batches or any(one.identity.producer_id >= 0 for one in write.batches):
@@ -284,9 +279,9 @@ class ConnectionOrderCheck(HistoryCheck):
             doubts.append("inflight")
         if before.acks != ALL_REPLICAS or write.acks != ALL_REPLICAS:
             doubts.append("truncation")
-        self.compared("order", before.witness, write.witness, place=place, doubts=tuple(doubts))
+        self.compared("order", before.witness, write.witness, place=place, doubts=doubts)
         if before.base <= write.base:
             return
         says = f"a write was given offset {write.base}, and one that was sent before it {before.base}"
         shown = (before.witness, f"base_offset {before.base}"), (write.witness, f"base_offset {write.base}")
-        self.violation("order", place, says, doubts, *shown)
+        self.report("order", place, says, *shown, doubts=doubts)

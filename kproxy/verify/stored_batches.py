@@ -3,16 +3,16 @@ are at more offsets than they were written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
 from kproxy.wire.records.entry import CODEC, DELETE_HORIZON, LOG_APPEND_TIME
 
-from .candidate import Candidate
-from .facts import ALL_REPLICAS, BatchFact, Fact, PartitionPlace, ReadFact, Witness, WriteFact
-from .finding import BatchInQuestion, Evidence, number_of
-from .history_check import CheckState, FactHandler, HistoryCheck
+from .candidate import Candidate, candidate_of
+from .facts import ALL_REPLICAS, BatchFact, PartitionPlace, ReadFact, Witness, WriteFact
+from .finding import BatchInQuestion, number_of
+from .history_check import CheckState, HistoryCheck, handles
 from .lru_map import RecentMap
 from .partition import BatchCopies, KnownBatch, PartitionHistory, StoredIdentity
 
@@ -37,9 +37,7 @@ class StoredBatchesCheck(HistoryCheck):
         super().__init__(state)
         self.doubled: dict[tuple[PartitionPlace, StoredIdentity], BatchCopies] = {}
 
-    def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        return {WriteFact: self.written, ReadFact: self.read}
-
+    @handles(WriteFact)
     def written(self, write: WriteFact) -> None:
         """Compare the batches of a write with known ones at their offsets."""
         if write.result == "failed":
@@ -63,6 +61,7 @@ class StoredBatchesCheck(HistoryCheck):
                 self.meet(history, write.place, batch, write.witness, write)
         self.partitions.grow(history, before)
 
+    @handles(ReadFact)
     def read(self, read: ReadFact) -> None:
         """Compare the batches of a response with known ones at their offsets."""
         history = self.partitions[read.place]
@@ -177,7 +176,7 @@ class StoredBatchesCheck(HistoryCheck):
             (witness, spelled(batch, told="read" if write is None else "acknowledged")),
         )
         question = BatchInQuestion(place, [(earlier.number, known.batch.base), (witness.number, batch.base)])
-        self.violation(check, place, says, doubts, *shown, batch=question)
+        self.report(check, place, says, *shown, doubts=doubts, batch=question)
 
     def pending(self) -> Iterator[Candidate]:
         """Yield the batches with more offsets than acknowledgements. Without idempotence each write may be stored, and
@@ -194,19 +193,14 @@ class StoredBatchesCheck(HistoryCheck):
                 doubts += ("earlier",)
             sends = copies.unanswered + copies.acknowledged
             offsets = " and ".join(map(str, sorted(copies.offsets)))
-            evidence = [Evidence(one, answer_of(one)) for one in copies.sends[:MOST_TOLD_SENDS]]
-            evidence += [Evidence(one, f"brings it, at {offsets}") for one in copies.reads]
-            yield Candidate(
-                "duplicate",
-                "proved",
-                str(place),
-                f"a batch of {number_of(identity.records, 'record')} is at offsets {offsets}: "
-                f"sent {times(sends)}, acknowledged {times(copies.acknowledged)}",
-                evidence,
-                ("anew", *doubts),
-                place,
-                hint=hint_of(copies.sends[0]) if doubts[0] == "intent" and newest >= 0 else "",
-            )
+            shown = [
+                (one, "[no answer]" if one.ended is None else "answered") for one in copies.sends[:MOST_TOLD_SENDS]
+            ]
+            shown += [(one, f"brings it, at {offsets}") for one in copies.reads]
+            says = (f"a batch of {number_of(identity.records, 'record')} is at offsets {offsets}: "
+                    f"sent {times(sends)}, acknowledged {times(copies.acknowledged)}")  # fmt: skip
+            hint = hint_of(copies.sends[0]) if doubts[0] == "intent" and newest >= 0 else ""
+            yield candidate_of("duplicate", place, says, *shown, doubts=("anew", *doubts), hint=hint)
 
 
 @dataclass(slots=True)
@@ -247,13 +241,11 @@ class SentBatchesCheck(HistoryCheck):
             MOST_PARTITIONS, SentBatches, lambda sent: sent.size
         )
 
-    def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        return {WriteFact: self.written, ReadFact: self.read}
-
     def of(self, place: PartitionPlace) -> SentBatches:
         """Batches of a partition since its topic was last re-created."""
         return self.sent[place, self.partitions.era(place.topic)]
 
+    @handles(WriteFact)
     def written(self, write: WriteFact) -> None:
         sent = self.of(write.place)
         for batch in write.batches:
@@ -275,6 +267,7 @@ class SentBatchesCheck(HistoryCheck):
             self.state.forgot.update(self.names)
             self.sent.forget((write.place, self.partitions.era(write.place.topic)))
 
+    @handles(ReadFact)
     def read(self, read: ReadFact) -> None:
         """Keep the batches of a response that no write has sent so far."""
         self.shared = self.shared or read.shared
@@ -322,22 +315,17 @@ class SentBatchesCheck(HistoryCheck):
     ) -> Candidate:  # fmt: skip
         """Candidate for a batch that was read although it was not written, or `refused`. `earlier`: an equal batch may
         have been stored before the record."""
-        evidence = [Evidence(witness, spelled(batch, told="read"))]
+        shown = [(witness, spelled(batch, told="read"))]
         numbers: list[tuple[int, int | None]] = [(witness.number, batch.base)]
-        doubts = (
-            "unseen",
-            "anew",
-            *(("times",) if batch.newest < 0 else ()),
-            *(("dead-letter",) if self.shared else ()),
-        )
+        doubts = ["unseen", "anew", *["times"] * (batch.newest < 0), *["dead-letter"] * self.shared]
         why = "no write in the record has sent it"
         if refused is not None:
-            evidence, numbers = [Evidence(refused, "refused"), *evidence], [(refused.number, None), *numbers]
+            shown, numbers = [(refused, "refused"), *shown], [(refused.number, None), *numbers]
             why = "its write had received an error that excludes that it was stored"
-            doubts = ("unseen", "anew", *(("earlier",) if earlier else ()))
+            doubts = ["unseen", "anew", *["earlier"] * earlier]
         says = f"a batch of {number_of(batch.identity.records, 'record')} was read at offset {batch.base}, and {why}"
         question = BatchInQuestion(place, numbers)
-        return Candidate(check, "proved", str(place), says, evidence, doubts, place, question)
+        return candidate_of(check, place, says, *shown, doubts=doubts, batch=question)
 
 
 def key_of(batch: BatchFact) -> int:
@@ -362,10 +350,6 @@ def hint_of(witness: Witness) -> str:
 
 def times(count: int) -> str:
     return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
-
-
-def answer_of(witness: Witness) -> str:
-    return "[no answer]" if witness.ended is None else "answered"
 
 
 def spelled(batch: BatchFact, *, told: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,7 +11,6 @@ from kproxy.wire.table.api_keys import WRITE_TXN_MARKERS
 from .candidate import SHORTEST_EXPIRY, Candidate
 from .cluster import TRANSACTIONS_LOG
 from .facts import (
-    Fact,
     FencedFact,
     PartitionPlace,
     ProducerFact,
@@ -23,7 +21,7 @@ from .facts import (
     Witness,
     WriteFact,
 )
-from .history_check import CheckState, FactHandler, HistoryCheck
+from .history_check import CheckState, HistoryCheck, handles
 from .lru_map import RecentMap
 
 SENT_AGAIN = 5  # version of EndTxn since which a repeated request gets the same response
@@ -71,9 +69,7 @@ class ProducerHistory:
     markers: RecentMap[int, dict[TransactionEnd, MarkerPlace]] = field(
         default_factory=lambda: RecentMap(MOST_EPOCHS, dict[TransactionEnd, MarkerPlace])
     )
-    ends: RecentMap[int, list[TransactionEndFact]] = field(
-        default_factory=lambda: RecentMap(MOST_EPOCHS, list[TransactionEndFact])
-    )
+    ends: RecentMap[int, TransactionEndFact] = field(default_factory=lambda: RecentMap(MOST_EPOCHS))
     own_from: int | None = None
     own_to: int = -1
     unsure: list[tuple[Candidate, int]] = field(default_factory=list)
@@ -98,20 +94,12 @@ class TransactionsCheck(HistoryCheck):
         super().__init__(state)
         self.producers: RecentMap[int, ProducerHistory] = self.recent(MOST_PRODUCERS, ProducerHistory, weight_of)
 
-    def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        return {
-            ProducerFact: self.given,
-            FencedFact: self.fenced,
-            WriteFact: self.written,
-            TransactionEndFact: self.ended,
-            ReadFact: self.read,
-            RequestFact: self.requested,
-        }
-
+    @handles(RequestFact)
     def requested(self, fact: RequestFact) -> None:
         """Note a WriteTxnMarkers, by which an operator aborts a transaction in one partition."""
         self.state.candidates.aborter |= fact.key == WRITE_TXN_MARKERS
 
+    @handles(ProducerFact)
     def given(self, fact: ProducerFact) -> None:
         if fact.transactional_id is None:
             return
@@ -120,10 +108,12 @@ class TransactionsCheck(HistoryCheck):
         if not fact.ended:
             producer.writes.clear()
 
+    @handles(FencedFact)
     def fenced(self, fact: FencedFact) -> None:
         """Note that this epoch and older ones are refused."""
         self.producers[fact.producer_id].fences.append(EpochFence(fact.epoch + 1, fact.witness, certain=False))
 
+    @handles(WriteFact)
     def written(self, write: WriteFact) -> None:
         """Compare an accepted write with the fences, and keep it for the end of its transaction."""
         if write.result != "ok":
@@ -159,12 +149,13 @@ class TransactionsCheck(HistoryCheck):
         says = f"{witness.api} ({what}) with epoch {epoch} was accepted behind a fence at epoch {fence.epoch}"
         candidate = self.report(
             "zombie-write", f"producer {producer_id}", says, (fence.witness, f"epoch {fence.epoch}"),
-            (witness, f"epoch {epoch}, accepted"), doubts=tuple(doubts), place=place,
+            (witness, f"epoch {epoch}, accepted"), doubts=doubts, place=place,
             logs=(TRANSACTIONS_LOG,) if place is None else (TRANSACTIONS_LOG, place.topic),
         )  # fmt: skip
         if place is not None:
             self.state.expiring[producer_id].doubt(candidate)
 
+    @handles(TransactionEndFact)
     def ended(self, fact: TransactionEndFact) -> None:
         """Add an EndTxn."""
         producer = self.producers[fact.producer_id]
@@ -183,7 +174,7 @@ class TransactionsCheck(HistoryCheck):
                 if written.epoch == fact.epoch and written.witness.before(fact.witness):
                     producer.expected[written.place].append((written, fact))
             if own_epoch:
-                producer.ends[fact.epoch][:] = [fact]
+                producer.ends[fact.epoch] = fact
                 for end, (place, offset, witness) in (producer.markers.get(fact.epoch + 1) or {}).items():
                     self.compared("torn-transaction", fact.witness, witness)
                     if (end == "commit") != fact.committed:
@@ -191,6 +182,7 @@ class TransactionsCheck(HistoryCheck):
         if fact.result != "failed":
             producer.writes.clear()
 
+    @handles(ReadFact)
     def read(self, read: ReadFact) -> None:
         """Compare the markers in a response, and the transactions that it lists as aborted, with earlier ends."""
         if read.committed_only and read.aborted:
@@ -213,7 +205,8 @@ class TransactionsCheck(HistoryCheck):
                 if other is not None and producer.own_from is not None and identity.epoch >= producer.own_from:
                     torn = self.torn(identity.producer_id, identity.epoch, (end, mine), other)
                     self.sure_once(producer, identity.epoch, torn)
-                for fact in producer.ends.get(identity.epoch - 1) or ():
+                fact = producer.ends.get(identity.epoch - 1)
+                if fact is not None:
                     self.compared("torn-transaction", fact.witness, read.witness)
                     if (end == "commit") != fact.committed:
                         self.sure_once(producer, identity.epoch, self.torn_end(fact, *mine, end))
@@ -320,9 +313,7 @@ class ProducersCheck(HistoryCheck):
         super().__init__(state)
         self.producers: RecentMap[int, GivenProducer] = self.recent(MOST_IDS, GivenProducer)
 
-    def handlers(self) -> Mapping[type[Fact], FactHandler]:
-        return {ProducerFact: self.given}
-
+    @handles(ProducerFact)
     def given(self, fact: ProducerFact) -> None:
         """Compare a producer id and epoch with earlier responses."""
         if fact.producer_id < 0:
