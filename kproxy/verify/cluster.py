@@ -16,6 +16,7 @@ from .read_exchange import ReadExchange
 
 MOST_TOPICS = 100_000
 MOST_IDS = 4
+SETTINGS = "compacted", "unclean"
 # Topics that brokers create, and that no client deletes past a record.
 COORDINATORS_LOGS = OFFSETS_LOG, TRANSACTIONS_LOG = "__consumer_offsets", "__transaction_state"
 # First versions that name topics by id, so that requests certainly refer to the topic with this id.
@@ -23,7 +24,7 @@ BY_ID = {"Fetch": 13, "Produce": 13, "ShareFetch": 0}
 
 
 @dataclass(slots=True)
-class ToldStretch:
+class ReportedStretch:
     """Time from the end of the first response to the beginning of the last one with the same value. No response reports
     that a topic was re-created or its configs were altered."""
 
@@ -31,7 +32,7 @@ class ToldStretch:
     until: float = -math.inf
     clock: int = -1
 
-    def tell(self, witness: Witness) -> None:
+    def add(self, witness: Witness) -> None:
         if self.clock < 0:
             self.clock = witness.clock
         elif self.clock != witness.clock:
@@ -39,7 +40,7 @@ class ToldStretch:
         self.since = min(self.since, witness.began if witness.ended is None else witness.ended)
         self.until = max(self.until, witness.began)
 
-    def meets(self, other: ToldStretch) -> bool:
+    def meets(self, other: ReportedStretch) -> bool:
         """True if two stretches overlap or have different clocks; False for an empty one."""
         if self.clock != other.clock:
             return self.since < math.inf
@@ -48,26 +49,25 @@ class ToldStretch:
 
     def holds(self, witness: Witness) -> bool:
         """True if an exchange lies wholly within."""
-        return (
-            witness.clock == self.clock and self.since < witness.began and (witness.ended or witness.began) < self.until
-        )
+        ended = witness.ended or witness.began
+        return witness.clock == self.clock and self.since < witness.began and ended < self.until
 
 
 @dataclass(slots=True)
-class ToldSetting:
+class ReportedSetting:
     """Config of a topic under which its log may lack records. `on`: some exchange set or returned a value that permits
     it; `off`: when responses had one that does not, None for never."""
 
     on: bool = False
-    off: ToldStretch | None = None
+    off: ReportedStretch | None = None
 
     def learn(self, value: bool | None, witness: Witness) -> None:
         """Add a value; None: the exchange has none."""
         if value:
             self.on = True
         elif value is not None:
-            self.off = self.off or ToldStretch()
-            self.off.tell(witness)
+            self.off = self.off or ReportedStretch()
+            self.off.add(witness)
 
 
 @dataclass(slots=True)
@@ -76,10 +76,9 @@ class TopicKnowledge:
     kproxy, with the broker's ids, which may differ from those that clients see. `made`, `deleted`: CreateTopics or
     DeleteTopics did it in this record."""
 
-    ids: dict[str, ToldStretch] = field(default_factory=dict)
-    own_ids: dict[str, ToldStretch] = field(default_factory=dict)
-    compacted: ToldSetting = field(default_factory=ToldSetting)
-    unclean: ToldSetting = field(default_factory=ToldSetting)
+    ids: dict[str, ReportedStretch] = field(default_factory=dict)
+    own_ids: dict[str, ReportedStretch] = field(default_factory=dict)
+    settings: dict[str, ReportedSetting] = field(default_factory=lambda: {one: ReportedSetting() for one in SETTINGS})
     made: bool = False
     deleted: bool = False
 
@@ -90,20 +89,18 @@ class KnownTopics:
     def __init__(self, terms: VerifyTerms, room: SharedRoom | None = None) -> None:
         self.terms = terms
         # By setting, the time in which it was altered to an unknown value.
-        self.altered = {"compacted": ToldStretch(), "unclean": ToldStretch()}
+        self.altered = {one: ReportedStretch() for one in SETTINGS}
         self.by_name: RecentMap[str, TopicKnowledge] = RecentMap(
-            MOST_TOPICS,
-            TopicKnowledge,
-            room=room,
+            MOST_TOPICS, TopicKnowledge, room=room,
             weigh=lambda topic: 1500 + 300 * (len(topic.ids) + len(topic.own_ids)),
-        )
+        )  # fmt: skip
 
     def learn(self, fact: TopicToldFact) -> bool:
         """Add a response; return True if it has another id than before, so the topic was re-created."""
         topic = self.by_name[fact.topic]
         topic.made = topic.made or fact.made
-        topic.compacted.learn(fact.compacted, fact.witness)
-        topic.unclean.learn(fact.unclean, fact.witness)
+        for setting, value in (("compacted", fact.compacted), ("unclean", fact.unclean)):
+            topic.settings[setting].learn(value, fact.witness)
         return bool(fact.topic_id) and self.named(fact.topic, fact.topic_id, fact.witness, own=fact.own)
 
     def named(self, name: str, topic_id: str, witness: Witness, *, own: bool = False) -> bool:
@@ -111,11 +108,11 @@ class KnownTopics:
         ids = self.by_name[name].own_ids if own else self.by_name[name].ids
         known = ids.get(topic_id)
         if known is not None:
-            known.tell(witness)
+            known.add(witness)
             return False
         if len(ids) < MOST_IDS:
-            ids[topic_id] = known = ToldStretch()
-            known.tell(witness)
+            ids[topic_id] = known = ReportedStretch()
+            known.add(witness)
         return len(ids) > 1
 
     def alter(self, setting: str, witness: Witness) -> None:
@@ -123,7 +120,7 @@ class KnownTopics:
         altered = self.altered[setting]
         if altered.clock not in (-1, witness.clock):
             altered.since, altered.until = -math.inf, math.inf
-        altered.tell(witness)
+        altered.add(witness)
 
     def is_created(self, name: str) -> bool:
         """True if the record contains everything since the creation of a topic."""
@@ -138,29 +135,23 @@ class KnownTopics:
         """Return True if a topic was compacted during these exchanges, None if unknown. `ever`: or at any time before,
         which only the topic's creation excludes."""
         topic = self.by_name.get(name)
-        if name in self.terms.compacted or (topic is not None and topic.compacted.on):
+        if name in self.terms.compacted or (topic is not None and topic.settings["compacted"].on):
             return True
         if name in self.terms.not_compacted:
             return False
-        if topic is None or not self.is_off(name, "compacted", witnesses):
+        if not self.is_off(name, "compacted", witnesses):
             return None
         return False if self.is_created(name) or not ever else None
 
-    def is_clean(self, name: str, witnesses: Sequence[Witness]) -> bool:
-        """True if a topic certainly had no unclean leader election during these exchanges."""
-        topic = self.by_name.get(name)
-        return topic is not None and self.is_off(name, "unclean", witnesses)
-
     def is_off(self, name: str, setting: str, witnesses: Sequence[Witness]) -> bool:
         """True if a setting of a topic was certainly off during these exchanges."""
-        topic, altered = self.by_name[name], self.altered[setting]
-        known = topic.compacted if setting == "compacted" else topic.unclean
-        told = known.off
-        if known.on or told is None or self.may_be_another(name, witnesses):
+        topic, altered = self.by_name.get(name), self.altered[setting]
+        known = None if topic is None else topic.settings[setting]
+        if known is None or known.on or known.off is None or self.may_be_another(name, witnesses):
             return False
         if self.terms.proves_absence(CONFIG_APIS | TOPIC_APIS):
             return altered.since == math.inf
-        return all(map(told.holds, witnesses)) and not altered.meets(told)
+        return all(map(known.off.holds, witnesses)) and not altered.meets(known.off)
 
     def may_be_another(self, name: str, witnesses: Sequence[Witness]) -> bool:
         """True if the topic may have been re-created during these exchanges."""
@@ -169,11 +160,12 @@ class KnownTopics:
             return topic is not None and (topic.deleted or len(topic.ids) > 1)
         if topic is None or len(topic.ids) > 1 or len(topic.own_ids) > 1 or not (topic.ids or topic.own_ids):
             return True
-        told = [*topic.ids.values(), *topic.own_ids.values()]
-        if topic.ids.keys() == topic.own_ids.keys() and told[0].clock == told[-1].clock:
+        reported = [*topic.ids.values(), *topic.own_ids.values()]
+        if topic.ids.keys() == topic.own_ids.keys() and reported[0].clock == reported[-1].clock:
             # one id, reported to clients and to kproxy
-            told = [ToldStretch(min(one.since for one in told), max(one.until for one in told), told[0].clock)]
-        return not all(is_by_id(one) or any(stretch.holds(one) for stretch in told) for one in witnesses)
+            since, until = min(one.since for one in reported), max(one.until for one in reported)
+            reported = [ReportedStretch(since, until, reported[0].clock)]
+        return not all(is_by_id(one) or any(stretch.holds(one) for stretch in reported) for one in witnesses)
 
 
 def is_by_id(witness: Witness) -> bool:
@@ -245,13 +237,9 @@ def marks_of(exchange: ReadExchange | None, facts: Iterable[Fact]) -> Iterable[s
     yield from (
         f"topic {fact.topic_id}"
         for fact in facts
-        if isinstance(fact, ReadFact | WriteFact | TopicToldFact) and fact.topic_id and is_confirmed(fact)
+        if isinstance(fact, ReadFact | WriteFact | TopicToldFact) and fact.topic_id
+        if not isinstance(fact, WriteFact) or fact.result == "ok"  # otherwise only the request contains the id
     )
-
-
-def is_confirmed(fact: Fact) -> bool:
-    """False for a topic id that only a request contains."""
-    return not isinstance(fact, WriteFact) or fact.result == "ok"
 
 
 def is_address(host: str) -> bool:

@@ -247,15 +247,15 @@ class CommitsCheck(HistoryCheck):
             key = fact.producer_id, fact.epoch
             self.open_ends[key] = min(self.open_ends[key], fact.witness.began)
         elif fact.result == "ok":
-            self.settle(fact, committed=fact.committed)
+            self.decide_pending(fact, committed=fact.committed)
 
     @handles(ProducerFact)
     def initialized(self, fact: ProducerFact) -> None:
         """Discard the offsets of older epochs: InitProducerId aborts an open transaction before it succeeds."""
         if fact.aborts:
-            self.settle(fact, committed=False, older=True)
+            self.decide_pending(fact, committed=False, older=True)
 
-    def settle(self, fact: TransactionEndFact | ProducerFact, *, committed: bool, older: bool = False) -> None:
+    def decide_pending(self, fact: TransactionEndFact | ProducerFact, *, committed: bool, older: bool = False) -> None:
         """Decide the pending commits of an epoch that precede its end, or those of `older` epochs."""
         pending = self.transactions.get(fact.producer_id) or []
         kept = []

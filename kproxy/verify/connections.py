@@ -34,10 +34,6 @@ MOST_SESSIONS = 16
 ADDED_BY_PRODUCE = 12  # version of Produce since which brokers add partitions to a transaction by themselves
 
 
-def weight_of(offers: list[VersionsFact]) -> int:
-    return 500 + sum(200 + 150 * len(one.offered) for one in offers)
-
-
 class VersionsCheck(HistoryCheck):
     """Check of requests against the versions that were offered on their connection."""
 
@@ -46,7 +42,9 @@ class VersionsCheck(HistoryCheck):
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
         self.offers: RecentMap[ConnectionKey, list[VersionsFact]] = self.recent(
-            MOST_CONNECTIONS, list[VersionsFact], weight_of
+            MOST_CONNECTIONS,
+            list[VersionsFact],
+            lambda offers: 500 + sum(200 + 150 * len(one.offered) for one in offers),
         )
 
     @handles(VersionsFact)

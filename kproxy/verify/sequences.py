@@ -41,16 +41,11 @@ class SequencesCheck(HistoryCheck):
 
     names = ("duplicate-sequence", "order")
 
-    @handles(WriteFact)
-    def written(self, write: WriteFact) -> None:
-        if write.base is not None:
-            self.batches(write, loose=write.acks != ALL_REPLICAS)
-
-    @handles(ReadFact)
-    def read(self, read: ReadFact) -> None:
-        self.batches(read, loose=False)
-
-    def batches(self, fact: WriteFact | ReadFact, *, loose: bool) -> None:
+    @handles(WriteFact, ReadFact)
+    def batches(self, fact: WriteFact | ReadFact) -> None:
+        if isinstance(fact, WriteFact) and fact.base is None:
+            return
+        loose = isinstance(fact, WriteFact) and fact.acks != ALL_REPLICAS
         history = self.partitions[fact.place]
         before = history.size
         for batch in fact.batches:

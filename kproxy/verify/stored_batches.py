@@ -18,7 +18,7 @@ from .partition import BatchCopies, KnownBatch, PartitionHistory, StoredIdentity
 
 MOST_CONFLICTS = 4  # reported other batches in place of one
 MOST_DOUBLED = 10_000
-MOST_TOLD_SENDS = 4  # writes of a batch in a finding
+MOST_SHOWN_SENDS = 4  # writes of a batch in a finding
 # Attributes that a broker may change when it stores or compacts a batch.
 IN_FORM = CODEC | LOG_APPEND_TIME | DELETE_HORIZON
 MOST_PARTITIONS = 20_000
@@ -72,29 +72,22 @@ class StoredBatchesCheck(HistoryCheck):
         self.partitions.grow(history, before)
 
     def meet(
-        self,
-        history: PartitionHistory,
-        place: PartitionPlace,
-        batch: BatchFact,
-        witness: Witness,
+        self, history: PartitionHistory, place: PartitionPlace, batch: BatchFact, witness: Witness,
         write: WriteFact | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Add a batch at an offset, from a response that contains it or acknowledged it (`write`)."""
         known = history.batches.get(batch.base)
         if known is not None:
             self.met(place, known, witness, write)
-        if known is not None and (
-            alike(known.batch, batch) or is_resent(known, batch, write)
-            or (write is not None and known.written is not None and is_encoded_again(known.batch, batch))
-        ):  # fmt: skip
-            self.confirm(history, known, batch, witness, write)
-        elif known is not None and write_and_read(known, write) and recast(known, batch, write):
+        if known is not None and is_same(known, batch, write):
+            self.confirm(history, known, witness, write)
+        elif known is not None and (write is None or known.written is None) and recast(known, batch, write):
             self.state.recast += known.batch.content is None or batch.content is None
             if known.sent is None and (write is not None or known.written is not None):
                 known.sent = known.batch if write is None else batch
             if write is None:
                 known.batch = batch
-            self.confirm(history, known, batch, witness, write)
+            self.confirm(history, known, witness, write)
         else:
             others = overlapping(history, batch)
             for other in others:
@@ -104,7 +97,7 @@ class StoredBatchesCheck(HistoryCheck):
                 return
             known = KnownBatch(batch)
             history.batches.put(batch.base, known)
-            self.confirm(history, known, batch, witness, write)
+            self.confirm(history, known, witness, write)
         copies = self.copies(history, batch, make=write is None)
         if copies is not None:
             if write is None and copies.sends:
@@ -125,9 +118,7 @@ class StoredBatchesCheck(HistoryCheck):
         doubts = ("anew", "truncation") if is_loose(known, write) else ("anew",)
         self.compared("inconsistent-offset", earlier, witness, place=place, doubts=doubts)
 
-    def confirm(
-        self, history: PartitionHistory, known: KnownBatch, batch: BatchFact, witness: Witness, write: WriteFact | None
-    ) -> None:
+    def confirm(self, history: PartitionHistory, known: KnownBatch, witness: Witness, write: WriteFact | None) -> None:
         """Note the write or the read of a known batch."""
         unread = known.written is not None and known.read is None
         if write is None:
@@ -172,8 +163,8 @@ class StoredBatchesCheck(HistoryCheck):
             claim = "the acknowledged write" if acknowledged else "the batch that was read"
             check, says = "inconsistent-offset", f"at offset {offset} is another batch than {claim} there"
         shown = (
-            (earlier, spelled(known.batch, told="acknowledged" if acknowledged else "read")),
-            (witness, spelled(batch, told="read" if write is None else "acknowledged")),
+            (earlier, spelled(known.batch, verb="acknowledged" if acknowledged else "read")),
+            (witness, spelled(batch, verb="read" if write is None else "acknowledged")),
         )
         question = BatchInQuestion(place, [(earlier.number, known.batch.base), (witness.number, batch.base)])
         self.report(check, place, says, *shown, doubts=doubts, batch=question)
@@ -194,12 +185,15 @@ class StoredBatchesCheck(HistoryCheck):
             sends = copies.unanswered + copies.acknowledged
             offsets = " and ".join(map(str, sorted(copies.offsets)))
             shown = [
-                (one, "[no answer]" if one.ended is None else "answered") for one in copies.sends[:MOST_TOLD_SENDS]
+                (one, "[no answer]" if one.ended is None else "answered") for one in copies.sends[:MOST_SHOWN_SENDS]
             ]
             shown += [(one, f"brings it, at {offsets}") for one in copies.reads]
             says = (f"a batch of {number_of(identity.records, 'record')} is at offsets {offsets}: "
                     f"sent {times(sends)}, acknowledged {times(copies.acknowledged)}")  # fmt: skip
-            hint = hint_of(copies.sends[0]) if doubts[0] == "intent" and newest >= 0 else ""
+            hint, software = "", copies.sends[0].software
+            if doubts[0] == "intent" and newest >= 0:
+                producer = f"The producer ({software})" if software else "The producer"
+                hint = f"{producer} has no idempotence, so a batch that is sent again may be stored again."
             yield candidate_of("duplicate", place, says, *shown, doubts=("anew", *doubts), hint=hint)
 
 
@@ -315,7 +309,7 @@ class SentBatchesCheck(HistoryCheck):
     ) -> Candidate:  # fmt: skip
         """Candidate for a batch that was read although it was not written, or `refused`. `earlier`: an equal batch may
         have been stored before the record."""
-        shown = [(witness, spelled(batch, told="read"))]
+        shown = [(witness, spelled(batch, verb="read"))]
         numbers: list[tuple[int, int | None]] = [(witness.number, batch.base)]
         doubts = ["unseen", "anew", *["times"] * (batch.newest < 0), *["dead-letter"] * self.shared]
         why = "no write in the record has sent it"
@@ -343,27 +337,27 @@ def is_loose(known: KnownBatch, write: WriteFact | None) -> bool:
     return unread or (write is not None and write.acks != ALL_REPLICAS)
 
 
-def hint_of(witness: Witness) -> str:
-    producer = f"The producer ({witness.software})" if witness.software else "The producer"
-    return f"{producer} has no idempotence, so a batch that is sent again may be stored again."
-
-
 def times(count: int) -> str:
     return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-def spelled(batch: BatchFact, *, told: str) -> str:
+def spelled(batch: BatchFact, *, verb: str) -> str:
     place = f"{batch.base} to {batch.last}" if batch.delta else str(batch.base)
-    return f"{told} at {place}: {number_of(batch.identity.records, 'record')}, checksum {batch.identity.crc:08x}"
+    return f"{verb} at {place}: {number_of(batch.identity.records, 'record')}, checksum {batch.identity.crc:08x}"
 
 
 def alike(known: BatchFact, batch: BatchFact) -> bool:
     return known.identity == batch.identity and known.delta == batch.delta
 
 
-def is_resent(known: KnownBatch, batch: BatchFact, write: WriteFact | None) -> bool:
-    """True if a write has the same form as an earlier one whose stored form differs: the producer sent it again."""
-    return write is not None and known.sent is not None and alike(known.sent, batch)
+def is_same(known: KnownBatch, batch: BatchFact, write: WriteFact | None) -> bool:
+    """True if a batch is the known one, or its producer sent that one again in the form of either write."""
+    if alike(known.batch, batch):
+        return True
+    if write is None:
+        return False
+    resent = known.sent is not None and alike(known.sent, batch)
+    return resent or (known.written is not None and is_encoded_again(known.batch, batch))
 
 
 def is_encoded_again(one: BatchFact, other: BatchFact) -> bool:
@@ -376,11 +370,6 @@ def cleaned(one: BatchFact, other: BatchFact) -> bool:
     """True if one of two batches may be the other after compaction, which keeps the first and last offset. Each replica
     is compacted by itself, so the first read may be of the compacted one."""
     return one.base == other.base and one.delta == other.delta and one.identity.records != other.identity.records
-
-
-def write_and_read(known: KnownBatch, write: WriteFact | None) -> bool:
-    """True unless both batches are writes, which clients do not convert."""
-    return write is None or known.written is None
 
 
 def recast(known: KnownBatch, batch: BatchFact, write: WriteFact | None) -> bool:

@@ -240,7 +240,7 @@ class TransactionsCheck(HistoryCheck):
         """Keep the doubt "lowered" until a later transaction has an own epoch. If the cluster's transaction version was
         lowered, another transaction may have ended with this epoch."""
         if epoch <= producer.own_to:
-            make_sure(candidate)
+            clear_lowered(candidate)
         elif len(producer.unsure) < MOST_UNSURE:
             producer.unsure.append((candidate, epoch))
 
@@ -249,7 +249,7 @@ class TransactionsCheck(HistoryCheck):
         producer.own_to = max(producer.own_to, epoch)
         for candidate, of_epoch in producer.unsure:
             if of_epoch <= producer.own_to:
-                make_sure(candidate)
+                clear_lowered(candidate)
         producer.unsure = [one for one in producer.unsure if one[1] > producer.own_to]
 
     def expectations(self, producer: ProducerHistory, place: PartitionPlace) -> None:
@@ -348,5 +348,5 @@ def owner(fact: ProducerFact) -> str:
     )
 
 
-def make_sure(candidate: Candidate) -> None:
+def clear_lowered(candidate: Candidate) -> None:
     candidate.doubts = tuple(doubt for doubt in candidate.doubts if doubt != "lowered")
