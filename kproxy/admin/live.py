@@ -36,7 +36,7 @@ from hypercorn.utils import repr_socket_addr, wrap_app
 from starlette.applications import Starlette
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.net.accept.acceptor import EXHAUSTED
+from kproxy.net.accept.acceptor import BACKLOG, EXHAUSTED
 from kproxy.net.driven import host_port
 from kproxy.net.reporting import LogThrottle
 from kproxy.net.socket.socket_io import is_lost
@@ -371,10 +371,10 @@ async def serve_admin(
     app: Starlette, host: str, port: int, log: FilteringBoundLogger, polls: Callable[[], int],
     tls: ClientTls | None = None, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:  # fmt: skip
-    """Serve until cancelled. Reports the URL once it listens. Raises OSError when the address cannot be bound.
+    """Serve until cancelled. Reports the URL when it listens. Raises OSError if the address cannot be bound.
 
-    `polls`: how often the reactor has looked at its sockets, which it does between two requests at least. `tls`: of an
-    address that others reach over a network.
+    `polls`: number of the reactor's polls; at least one comes between two requests. `tls`: for an address that is
+    reached over a network.
     """
     config = Config()
     config.bind = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"]
@@ -383,7 +383,9 @@ async def serve_admin(
     (sock,) = config.create_sockets().insecure_sockets
     with sock:
         sock.setblocking(False)
-        sock.listen(config.backlog)
+        # With Hypercorn's 100, a flood of connections makes the kernel drop the SYN of another client. The client
+        # repeats it after a second.
+        sock.listen(BACKLOG)
         scheme = "http" if tls is None else "https"
         task_status.started(f"{scheme}://{repr_socket_addr(sock.family, sock.getsockname())}")
         await AdminListener(app, config, log, polls, tls).serve(sock)

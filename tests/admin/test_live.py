@@ -105,6 +105,20 @@ async def test_admin_stream_of_a_vanished_client_ends(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.trio
+async def test_admin_backlog_holds_a_flood_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections that come faster than they are accepted are established by the kernel, not at a repeated SYN."""
+
+    async def accepts_nothing(listener: live.AdminListener, sock: socket.socket) -> None:
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(live.AdminListener, "serve", accepts_nothing)
+    async with serving() as port:
+        with trio.fail_after(60), ExitStack() as stack:
+            for _ in range(300):
+                stack.enter_context((await trio.open_tcp_stream("127.0.0.1", port)).socket)
+
+
+@pytest.mark.trio
 async def test_admin_place_is_free_once_its_client_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client closes its idle connection, the only one that is allowed: its place does not wait for a timeout."""
     monkeypatch.setattr(live, "MOST_CONNECTIONS", 1)
