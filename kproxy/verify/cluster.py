@@ -9,7 +9,7 @@ from ipaddress import ip_address
 
 from kproxy.wire.table.api_keys import METADATA
 
-from .facts import Fact, ReadFact, TopicToldFact, Witness, WriteFact
+from .facts import Fact, ReadFact, TopicFact, Witness, WriteFact
 from .lru_map import RecentMap, SharedRoom
 from .options import CONFIG_APIS, TOPIC_APIS, VerifyTerms
 from .read_exchange import ReadExchange
@@ -95,7 +95,7 @@ class KnownTopics:
             weigh=lambda topic: 1500 + 300 * (len(topic.ids) + len(topic.own_ids)),
         )  # fmt: skip
 
-    def learn(self, fact: TopicToldFact) -> bool:
+    def learn(self, fact: TopicFact) -> bool:
         """Add a response; return True if it has another id than before, so the topic was re-created."""
         topic = self.by_name[fact.topic]
         topic.made = topic.made or fact.made
@@ -104,7 +104,7 @@ class KnownTopics:
         return bool(fact.topic_id) and self.named(fact.topic, fact.topic_id, fact.witness, own=fact.own)
 
     def named(self, name: str, topic_id: str, witness: Witness, *, own: bool = False) -> bool:
-        """Add a topic id; return True if the topic had another one before. `own`: see TopicToldFact."""
+        """Add a topic id; return True if the topic had another one before. `own`: see TopicFact."""
         ids = self.by_name[name].own_ids if own else self.by_name[name].ids
         known = ids.get(topic_id)
         if known is not None:
@@ -237,7 +237,7 @@ def marks_of(exchange: ReadExchange | None, facts: Iterable[Fact]) -> Iterable[s
     yield from (
         f"topic {fact.topic_id}"
         for fact in facts
-        if isinstance(fact, ReadFact | WriteFact | TopicToldFact) and fact.topic_id
+        if isinstance(fact, ReadFact | WriteFact | TopicFact) and fact.topic_id
         if not isinstance(fact, WriteFact) or fact.result == "ok"  # otherwise only the request contains the id
     )
 

@@ -13,9 +13,9 @@ from .facts import (
     ALL_REPLICAS,
     LAST_OFFSET,
     CommitFact,
-    CommitToldFact,
-    ForgottenFact,
-    OffsetToldFact,
+    DeletionFact,
+    FetchedCommitFact,
+    ListedOffsetFact,
     PartitionPlace,
     ProducerFact,
     ReadFact,
@@ -51,7 +51,7 @@ class AppliedCommit:
     fact: CommitFact
     end: Witness | None = None
 
-    def is_done_before(self, reported: CommitToldFact) -> bool:
+    def is_done_before(self, reported: FetchedCommitFact) -> bool:
         """True if an OffsetFetch certainly came after this commit took effect. Offsets of a transaction take effect
         with its marker, and only an OffsetFetch with `require_stable` waits for it."""
         if self.end is None:
@@ -64,7 +64,7 @@ class ReportedOffset:
     """Offset of an OffsetFetch that no commit explains so far. `commits`: the last ones before it. `aborted`: the
     TxnOffsetCommits of aborted transactions with this offset."""
 
-    fact: CommitToldFact
+    fact: FetchedCommitFact
     commits: list[AppliedCommit]
     aborted: list[AppliedCommit]
 
@@ -82,7 +82,7 @@ class CommittedOffsets:
     aborted: list[AppliedCommit] = field(default_factory=list)
     too_many: bool = False
     unexplained: list[ReportedOffset] = field(default_factory=list)
-    first: CommitToldFact | None = None
+    first: FetchedCommitFact | None = None
     highest: CommitFact | None = None
     lowest: int | None = None
     era: int = 0
@@ -174,8 +174,8 @@ class CommitsCheck(HistoryCheck):
             known = self.committed[group, place] = CommittedOffsets(era=era, unexplained=known.unexplained)
         return known
 
-    @handles(ForgottenFact)
-    def forgotten(self, fact: ForgottenFact) -> None:
+    @handles(DeletionFact)
+    def forgotten(self, fact: DeletionFact) -> None:
         """Discard the commits of a deleted group, or of one topic in it."""
         if fact.group is None:
             return
@@ -306,8 +306,8 @@ class CommitsCheck(HistoryCheck):
 
     # ---- lost and aborted commits
 
-    @handles(CommitToldFact)
-    def reported(self, fact: CommitToldFact) -> None:
+    @handles(FetchedCommitFact)
+    def reported(self, fact: FetchedCommitFact) -> None:
         """Compare the offset in an OffsetFetch response with the commits that may have been the last before it."""
         known = self.of(fact.group, fact.place)
         if known.lowest is None or fact.offset < known.lowest:
@@ -333,7 +333,7 @@ class CommitsCheck(HistoryCheck):
             return
         known.unexplained.append(ReportedOffset(fact, list(known.last), aborted))
 
-    def may_be_expired(self, last: list[AppliedCommit], reported: CommitToldFact) -> bool:
+    def may_be_expired(self, last: list[AppliedCommit], reported: FetchedCommitFact) -> bool:
         """True if the coordinator may have removed the last commit after its retention."""
         for one in last:
             if one.fact.witness.api == "OffsetCommit" and one.fact.witness.version < RETENTION_BY_BROKER:
@@ -423,8 +423,8 @@ class CommitsCheck(HistoryCheck):
                 del inputs[group]
                 self.compared("skipped-input", one.fact.witness, read.witness, place=read.place)
 
-    @handles(OffsetToldFact)
-    def offset_told(self, fact: OffsetToldFact) -> None:
+    @handles(ListedOffsetFact)
+    def offset_listed(self, fact: ListedOffsetFact) -> None:
         self.ends[fact.place].has(fact.offset)
 
     @handles(WriteFact)
@@ -455,7 +455,7 @@ class CommitsCheck(HistoryCheck):
                 known.beyond.remove((candidate, commit))
                 break
 
-    def commits(self, fact: CommitFact | CommitToldFact) -> None:
+    def commits(self, fact: CommitFact | FetchedCommitFact) -> None:
         """Note an offset that a client committed, or OffsetFetch returned."""
         known = self.ends[fact.place]
         known.received = max(known.received, fact.offset)

@@ -14,10 +14,10 @@ from kproxy.wire.table.api_keys import OFFSET_COMMIT, OFFSET_FETCH
 from .facts import (
     AssignmentFact,
     CommitFact,
-    CommitToldFact,
+    DeletionFact,
     Fact,
     FencedFact,
-    ForgottenFact,
+    FetchedCommitFact,
     JoinFact,
     MemberEpochFact,
     MemberFact,
@@ -64,7 +64,7 @@ def accepted_epoch(
         yield MemberEpochFact(exchange.witness, group, member, epoch, stored, commit)
 
 
-def told_commits(exchange: ReadExchange) -> Iterator[Fact]:
+def fetched_commits(exchange: ReadExchange) -> Iterator[Fact]:
     stable = bool(exchange.request.get("require_stable"))
     walk = topic_walk(exchange.key, exchange.version, "response")
     response = exchange.response
@@ -78,7 +78,7 @@ def told_commits(exchange: ReadExchange) -> Iterator[Fact]:
         for part in walk.inside(topic):
             place = exchange.place(part)
             if place is not None and not part.error_code:
-                yield CommitToldFact(exchange.witness, group, place, part.fields["committed_offset"], stable)
+                yield FetchedCommitFact(exchange.witness, group, place, part.fields["committed_offset"], stable)
 
 
 def in_zookeeper(key: int, version: int) -> bool:
@@ -90,7 +90,7 @@ def deleted_groups(exchange: ReadExchange) -> Iterator[Fact]:
     """Yield groups that DeleteGroups deleted, or may have."""
     for name in map(exchange.group, exchange.request["groups_names"] or ()):
         if name:
-            yield ForgottenFact(exchange.witness, None, name)
+            yield DeletionFact(exchange.witness, None, name)
 
 
 def deleted_commits(exchange: ReadExchange) -> Iterator[Fact]:
@@ -99,7 +99,7 @@ def deleted_commits(exchange: ReadExchange) -> Iterator[Fact]:
     for topic in exchange.request["topics"] or ():
         name = exchange.topic(topic["name"])
         if group and name:
-            yield ForgottenFact(exchange.witness, name, group)
+            yield DeletionFact(exchange.witness, name, group)
 
 
 def joins(exchange: ReadExchange) -> Iterator[Fact]:
@@ -108,13 +108,13 @@ def joins(exchange: ReadExchange) -> Iterator[Fact]:
     group, member = exchange.group(request["group_id"]), exchange.text(request["member_id"])
     if group is not None and member is not None:
         timeout = max(request.get("rebalance_timeout_ms", request["session_timeout_ms"]), 0) / 1000
-        told = exchange.response or {}
+        joined = exchange.response or {}
         yield JoinFact(
             exchange.witness, group, member, exchange.text(request["protocol_type"]) or "", timeout,
-            told.get("generation_id", -1), exchange.text(told.get("protocol_name")) or "",
+            joined.get("generation_id", -1), exchange.text(joined.get("protocol_name")) or "",
         )  # fmt: skip
-        if told and not told["error_code"]:
-            yield from accepted_epoch(exchange, group, told["member_id"], told["generation_id"])
+        if joined and not joined["error_code"]:
+            yield from accepted_epoch(exchange, group, joined["member_id"], joined["generation_id"])
 
 
 def assignments(exchange: ReadExchange) -> Iterator[Fact]:
@@ -266,14 +266,16 @@ def ended_transactions(exchange: ReadExchange) -> Iterator[Fact]:
     request, response, witness = exchange.request, exchange.response, exchange.witness
     producer = request["producer_id"], request["producer_epoch"]
     error = None if response is None else response["error_code"]
-    told = (-1, -1) if response is None else (response.get("producer_id", -1), response.get("producer_epoch", -1))
-    own_epoch = told == (producer[0], producer[1] + 1)
+    next_producer = (
+        (-1, -1) if response is None else (response.get("producer_id", -1), response.get("producer_epoch", -1))
+    )
+    own_epoch = next_producer == (producer[0], producer[1] + 1)
     yield TransactionEndFact(witness, *producer, request["committed"], coordinator_result(error), own_epoch)
     if error in FENCED:
         yield FencedFact(witness, *producer)
-    if not error and told[0] >= 0:
+    if not error and next_producer[0] >= 0:
         name = exchange.transactional_id(request["transactional_id"])
-        yield ProducerFact(witness, told[0], told[1], ended=True, transactional_id=name)
+        yield ProducerFact(witness, next_producer[0], next_producer[1], ended=True, transactional_id=name)
 
 
 def offered_versions(exchange: ReadExchange) -> Iterator[Fact]:

@@ -12,7 +12,7 @@ from .candidate import Candidate
 from .facts import (
     ALL_REPLICAS,
     BatchFact,
-    OffsetToldFact,
+    ListedOffsetFact,
     OutOfRangeFact,
     PartitionPlace,
     ReadFact,
@@ -247,8 +247,8 @@ class AcknowledgedCheck(HistoryCheck):
         if fact.witness.node is not None and not fact.witness.made_by_kproxy:
             self.of(fact.place).refused.append(fact)
 
-    @handles(OffsetToldFact)
-    def offset_reported(self, fact: OffsetToldFact) -> None:
+    @handles(ListedOffsetFact)
+    def offset_reported(self, fact: ListedOffsetFact) -> None:
         if fact.bound == "start":
             self.log_start(self.of(fact.place), fact.witness, fact.offset)
 
@@ -315,7 +315,7 @@ MOST_BOUNDS = 100_000
 LATEST_IS_FENCED = 5
 START, END, WATERMARK = "log start", "end", "high watermark"
 ANYWHERE = "any node"
-BoundFact = ReadFact | WriteFact | OffsetToldFact | RecordsDeletedFact
+BoundFact = ReadFact | WriteFact | ListedOffsetFact | RecordsDeletedFact
 # Exchanges whose bounds are compared (None: none), and the doubts about the comparison.
 Scope = tuple[Hashable, tuple[str, ...]]
 
@@ -346,8 +346,8 @@ class LogBoundsCheck(HistoryCheck):
         self.raise_to(read, END, read.high_watermark, ANYWHERE)
         self.not_deleted(read)
 
-    @handles(OffsetToldFact)
-    def listed(self, fact: OffsetToldFact) -> None:
+    @handles(ListedOffsetFact)
+    def listed(self, fact: ListedOffsetFact) -> None:
         """Compare a bound in a ListOffsets response, which only leaders send, with earlier ones."""
         if fact.bound == "start":
             self.start(fact, fact.offset)
@@ -399,7 +399,7 @@ class LogBoundsCheck(HistoryCheck):
                 shown = (deletion, f"deleted below {offset}"), (witness, f"a batch from {batch.base} to {batch.last}")
                 self.report("deleted-read", read.place, says, *shown, doubts=doubts)
 
-    def start(self, fact: ReadFact | WriteFact | OffsetToldFact, offset: int) -> None:
+    def start(self, fact: ReadFact | WriteFact | ListedOffsetFact, offset: int) -> None:
         """Compare a log start with earlier ones of the same node. A broker saves it from time to time, not with each
         change. A replica that is assigned again begins at the log start of its leader, which may be lower."""
         self.compare(fact, START, offset, [(fact.witness.node, ("old-start", "anew", "unclean"))])

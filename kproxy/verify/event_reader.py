@@ -22,18 +22,18 @@ from kproxy.wire.table.errors import names as error_codes
 from .coordinator_facts import FENCED, in_zookeeper
 from .facts import (
     LAST_OFFSET,
-    AskedFact,
     BatchFact,
     BatchIdentity,
     CommitFact,
-    CommitToldFact,
+    DeletionFact,
     Fact,
     FencedFact,
-    ForgottenFact,
+    FetchedCommitFact,
+    FetchPositionFact,
     JoinFact,
     LeaderEpochFact,
+    ListedOffsetFact,
     MemberFact,
-    OffsetToldFact,
     OutOfRangeFact,
     PartitionPlace,
     PartitionsAddedFact,
@@ -41,7 +41,7 @@ from .facts import (
     ReadFact,
     RequestFact,
     Result,
-    TopicToldFact,
+    TopicFact,
     Witness,
     WriteFact,
 )
@@ -184,7 +184,7 @@ def reads(event: EventExchange) -> Iterator[Fact]:
     for place, topic, row in event.partitions():
         position, error = number(row, "fetch_offset"), event.error(row)
         if position >= 0:
-            yield AskedFact(event.witness, place, position, bool(error))
+            yield FetchPositionFact(event.witness, place, position, bool(error))
             if error == OUT_OF_RANGE:
                 yield OutOfRangeFact(event.witness, place, position)
         if error != 0 or "high_watermark" not in row:
@@ -205,13 +205,13 @@ def reads(event: EventExchange) -> Iterator[Fact]:
     yield from found
 
 
-def told_offsets(event: EventExchange) -> Iterator[Fact]:
+def listed_offsets(event: EventExchange) -> Iterator[Fact]:
     for place, _, row in event.partitions():
         if event.error(row) == 0 and number(row, "offset") >= 0:
-            yield OffsetToldFact(event.witness, place, row["offset"])
+            yield ListedOffsetFact(event.witness, place, row["offset"])
 
 
-def told_topics(event: EventExchange) -> Iterator[Fact]:
+def topics_in_metadata(event: EventExchange) -> Iterator[Fact]:
     if not event.answered:
         return
     for name, topic in event.topics():
@@ -220,7 +220,7 @@ def told_topics(event: EventExchange) -> Iterator[Fact]:
             continue
         if topic_id:
             made = event.data["api_key"] == api_keys.CREATE_TOPICS
-            yield TopicToldFact(event.witness, name, topic_id, made=made)
+            yield TopicFact(event.witness, name, topic_id, made=made)
         for row in topic.get("partitions") or ():
             if row is not None and number(row, "partition") >= 0 and number(row, "leader_epoch") >= 0:
                 place = PartitionPlace(name, row["partition"])
@@ -230,7 +230,7 @@ def told_topics(event: EventExchange) -> Iterator[Fact]:
 def deleted_topics(event: EventExchange) -> Iterator[Fact]:
     for name, topic in event.topics():
         if code_of(topic) in GONE:
-            yield ForgottenFact(event.witness, name, None)
+            yield DeletionFact(event.witness, name, None)
 
 
 def commits(event: EventExchange) -> Iterator[Fact]:
@@ -247,7 +247,7 @@ def commits(event: EventExchange) -> Iterator[Fact]:
             yield FencedFact(event.witness, *producer)
 
 
-def told_commits(event: EventExchange) -> Iterator[Fact]:
+def fetched_commits(event: EventExchange) -> Iterator[Fact]:
     """Yield committed offsets in an OffsetFetch. An offset of -1: the group has not committed."""
     if in_zookeeper(event.data["api_key"], event.witness.version):
         return
@@ -257,17 +257,17 @@ def told_commits(event: EventExchange) -> Iterator[Fact]:
         # The event has the broker's name of the first group only.
         renamed = several is not None and "broker_group" in event.data
         if group is not None and event.error(row) == 0 and not renamed:
-            yield CommitToldFact(event.witness, group, place, number(row, "committed_offset"))
+            yield FetchedCommitFact(event.witness, group, place, number(row, "committed_offset"))
 
 
 def deleted_groups(event: EventExchange) -> Iterator[Fact]:
     names = {event.group, *(event.text(one, "name") for one in event.data.get("resources") or () if one is not None)}
-    yield from (ForgottenFact(event.witness, None, name) for name in sorted(filter(None, names)))
+    yield from (DeletionFact(event.witness, None, name) for name in sorted(filter(None, names)))
 
 
 def deleted_commits(event: EventExchange) -> Iterator[Fact]:
     if event.group is not None:
-        yield from (ForgottenFact(event.witness, name, event.group) for name, _ in event.topics())
+        yield from (DeletionFact(event.witness, name, event.group) for name, _ in event.topics())
 
 
 def moves(event: EventExchange) -> Iterator[Fact]:
@@ -312,13 +312,13 @@ def fenced(event: EventExchange) -> Iterator[Fact]:
 EVENT_TELLERS: Mapping[int, Callable[[EventExchange], Iterator[Fact]]] = {
     api_keys.PRODUCE: writes,
     api_keys.FETCH: reads,
-    api_keys.LIST_OFFSETS: told_offsets,
-    api_keys.METADATA: told_topics,
-    api_keys.CREATE_TOPICS: told_topics,
+    api_keys.LIST_OFFSETS: listed_offsets,
+    api_keys.METADATA: topics_in_metadata,
+    api_keys.CREATE_TOPICS: topics_in_metadata,
     api_keys.DELETE_TOPICS: deleted_topics,
     api_keys.OFFSET_COMMIT: commits,
     api_keys.TXN_OFFSET_COMMIT: commits,
-    api_keys.OFFSET_FETCH: told_commits,
+    api_keys.OFFSET_FETCH: fetched_commits,
     api_keys.DELETE_GROUPS: deleted_groups,
     api_keys.OFFSET_DELETE: deleted_commits,
     api_keys.JOIN_GROUP: moves,

@@ -18,10 +18,9 @@ from kproxy.wire.records import Batch, decode
 from kproxy.wire.records.record import least_size
 from kproxy.wire.table.api_keys import CREATE_TOPICS, METADATA, PRODUCE
 
-from .broker_names import BrokerNames
 from .facts import PartitionPlace
 from .finding import BatchInQuestion, Finding, Verdict, number_of
-from .read_exchange import ReadExchange
+from .read_exchange import BrokerNames, ReadExchange
 from .reading import FactReader, witness_of
 from .verifier import VerifiedExchange
 

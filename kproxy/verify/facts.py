@@ -210,7 +210,7 @@ class ReadFact(PartitionFact):
 
 
 @dataclass(slots=True, eq=False)
-class AskedFact(PartitionFact):
+class FetchPositionFact(PartitionFact):
     """Fetch position of a partition in a request."""
 
     position: int
@@ -218,7 +218,7 @@ class AskedFact(PartitionFact):
 
 
 @dataclass(slots=True, eq=False)
-class OffsetToldFact(PartitionFact):
+class ListedOffsetFact(PartitionFact):
     """Offset of a partition in a ListOffsets response. `bound`: the requested one; None for the offset of a time."""
 
     offset: int
@@ -251,7 +251,7 @@ class LeaderEpochFact(PartitionFact):
 
 
 @dataclass(slots=True, eq=False)
-class TopicToldFact(Fact):
+class TopicFact(Fact):
     """Topic in a response. `topic_id`: as text, empty if the response has none. `compacted`, `unclean`: cleanup.policy
     contains compact, unclean.leader.election.enable is true; None if the response has no value. `made`: CreateTopics
     made it. `own`: kproxy requested it, so the id is the broker's."""
@@ -273,7 +273,7 @@ class ConfigsAlteredFact(Fact):
 
 
 @dataclass(slots=True, eq=False)
-class ForgottenFact(Fact):
+class DeletionFact(Fact):
     """Deletion that ends the validity of earlier facts: of a topic (`group` None), a group (`topic` None), or the
     commits of a topic in a group."""
 
@@ -299,7 +299,7 @@ class CommitFact(GroupFact):
 
 
 @dataclass(slots=True, eq=False)
-class CommitToldFact(GroupFact):
+class FetchedCommitFact(GroupFact):
     """Committed offset in an OffsetFetch response; -1: the group has none. `stable`: the request has `require_stable`,
     so the response has no offset while a transaction's commit of the partition is pending."""
 

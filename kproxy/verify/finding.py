@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .broker_names import BrokerNames
 from .facts import PartitionPlace, Witness
+from .read_exchange import BrokerNames
 
 FindingLevel = Literal["proved", "suspect", "note"]
 RecordView = Literal["clients", "brokers", "both"]

@@ -67,8 +67,8 @@ class ClassicGroupsCheck(HistoryCheck):
             return
         group = self.groups[fact.group]
         if (fact.protocol_type or group.protocol_type) == CONSUMERS:
-            told = group.protocol[1] if group.protocol[0] == fact.generation else ""
-            self.owners(fact, (fact.protocol or told).lower() in ASSIGNORS)
+            assignor = group.protocol[1] if group.protocol[0] == fact.generation else ""
+            self.owners(fact, (fact.protocol or assignor).lower() in ASSIGNORS)
         joining, ended = group.joining, fact.witness.ended
         if joining is not None and ended is not None and group.timeout > 0:
             self.compared("rebalance-gap", joining, fact.witness)

@@ -11,13 +11,13 @@ from .cluster import KnownServers, KnownTopics
 from .facts import (
     BatchFact,
     ConfigsAlteredFact,
+    DeletionFact,
     Fact,
-    ForgottenFact,
     LeaderEpochFact,
     PartitionPlace,
     ProducerFact,
     ReadFact,
-    TopicToldFact,
+    TopicFact,
     Witness,
     WriteFact,
 )
@@ -169,13 +169,13 @@ class ErasCheck(HistoryCheck):
         for setting in fact.settings:
             self.topics.alter(setting, fact.witness)
 
-    @handles(TopicToldFact)
-    def told(self, fact: TopicToldFact) -> None:
+    @handles(TopicFact)
+    def topic_reported(self, fact: TopicFact) -> None:
         if self.topics.learn(fact):
             self.partitions.begin_era(fact.topic)
 
-    @handles(ForgottenFact)
-    def forgotten(self, fact: ForgottenFact) -> None:
+    @handles(DeletionFact)
+    def forgotten(self, fact: DeletionFact) -> None:
         if fact.topic is not None and fact.group is None:
             self.topics.delete(fact.topic)
             self.partitions.begin_era(fact.topic)

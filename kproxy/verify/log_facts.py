@@ -21,24 +21,24 @@ from kproxy.wire.table.layout import ZERO_UUID
 
 from .facts import (
     LAST_OFFSET,
-    AskedFact,
     BatchFact,
     BatchIdentity,
     ConfigsAlteredFact,
+    DeletionFact,
     Fact,
     FencedFact,
-    ForgottenFact,
+    FetchPositionFact,
     LeaderEpochFact,
+    ListedOffsetFact,
     LogBound,
     Marker,
-    OffsetToldFact,
     OutOfRangeFact,
     PartitionPlace,
     ReadFact,
     RecordsDeletedFact,
     Result,
     SessionFact,
-    TopicToldFact,
+    TopicFact,
     Witness,
     WriteFact,
 )
@@ -173,7 +173,7 @@ def read_facts(exchange: ReadExchange) -> Iterator[Fact]:
         else:
             sessions.response(session, response["error_code"], response["session_id"])
     if response is None or response.get("error_code"):
-        yield from (AskedFact(witness, place, position) for place, position in positions.items())
+        yield from (FetchPositionFact(witness, place, position) for place, position in positions.items())
         return
     failed, reads = set(), []
     committed_only = bool(request.get("isolation_level"))
@@ -202,7 +202,7 @@ def read_facts(exchange: ReadExchange) -> Iterator[Fact]:
             )
         )  # fmt: skip
     for place, position in positions.items():
-        yield AskedFact(witness, place, position, place in failed)
+        yield FetchPositionFact(witness, place, position, place in failed)
     yield from reads
 
 
@@ -243,7 +243,7 @@ def id_text(topic_id: object) -> str:
     return "" if topic_id is None or topic_id == ZERO_UUID else str(topic_id)
 
 
-def told_offsets(exchange: ReadExchange) -> Iterator[Fact]:
+def listed_offsets(exchange: ReadExchange) -> Iterator[Fact]:
     stable = bool(exchange.request.get("isolation_level"))
     times = {} if is_of_replica(exchange.request) else {place: part.fields for part, place in exchange.asked()}
     for part, place in exchange.answered():
@@ -253,7 +253,7 @@ def told_offsets(exchange: ReadExchange) -> Iterator[Fact]:
                 offset = max(part.fields.get("old_style_offsets") or (-1,))
             if offset >= 0:
                 time = times[place]["timestamp"] if place in times else 0
-                yield OffsetToldFact(exchange.witness, place, offset, bound_at(time, stable=stable))
+                yield ListedOffsetFact(exchange.witness, place, offset, bound_at(time, stable=stable))
 
 
 def bound_at(time: int, *, stable: bool) -> LogBound | None:
@@ -280,14 +280,14 @@ OVERWRITTEN = FILLER.decode()
 GONE = codes("NONE", "REQUEST_TIMED_OUT", "UNKNOWN_SERVER_ERROR")
 
 
-def told_topics(exchange: ReadExchange) -> Iterator[Fact]:
+def topics_in_metadata(exchange: ReadExchange) -> Iterator[Fact]:
     """Yield topic ids and leaders in a Metadata response."""
     for topic, parts in exchange.answered_topics():
         name, topic_id = exchange.topic(topic.name), id_text(topic.topic_id)
         if not name or topic.fields["error_code"]:
             continue
         if topic_id:
-            yield TopicToldFact(exchange.witness, name, topic_id)
+            yield TopicFact(exchange.witness, name, topic_id)
         for part in parts:
             place, epoch = exchange.place(part), part.fields.get("leader_epoch", -1)
             if place is not None and epoch >= 0:
@@ -303,11 +303,11 @@ def created_topics(exchange: ReadExchange) -> Iterator[Fact]:
         name = exchange.topic(topic["name"])
         if not name or topic["error_code"]:
             continue
-        wanted, told = (asked.get(topic["name"]) or {}).get("configs"), topic.get("configs")
-        compacted, unclean = (by(wanted) if by(told) is None else by(told) for by in (compacted_by, unclean_by))
-        yield TopicToldFact(
-            exchange.witness, name, id_text(topic.get("topic_id")), compacted, made=True, unclean=unclean
+        requested, returned = (asked.get(topic["name"]) or {}).get("configs"), topic.get("configs")
+        compacted, unclean = (
+            by(requested) if by(returned) is None else by(returned) for by in (compacted_by, unclean_by)
         )
+        yield TopicFact(exchange.witness, name, id_text(topic.get("topic_id")), compacted, made=True, unclean=unclean)
 
 
 def deleted_topics(exchange: ReadExchange) -> Iterator[Fact]:
@@ -322,7 +322,7 @@ def deleted_topics(exchange: ReadExchange) -> Iterator[Fact]:
     }
     for name in [named(exchange, *one) for one in asked]:
         if name and name not in failed:
-            yield ForgottenFact(exchange.witness, name, None)
+            yield DeletionFact(exchange.witness, name, None)
 
 
 def named(exchange: ReadExchange, name: str | None, topic_id: UUID | None) -> str | None:
@@ -332,12 +332,12 @@ def named(exchange: ReadExchange, name: str | None, topic_id: UUID | None) -> st
     return None if topic_id is None else exchange.name_of(topic_id)
 
 
-def told_configs(exchange: ReadExchange) -> Iterator[Fact]:
+def described_configs(exchange: ReadExchange) -> Iterator[Fact]:
     for resource in (exchange.response or {}).get("results") or ():
         name = exchange.topic(resource["resource_name"])
         compacted, unclean = compacted_by(resource["configs"]), unclean_by(resource["configs"])
         if resource["resource_type"] == TOPIC_RESOURCE and name and (compacted, unclean) != (None, None):
-            yield TopicToldFact(exchange.witness, name, "", compacted, unclean=unclean)
+            yield TopicFact(exchange.witness, name, "", compacted, unclean=unclean)
 
 
 def altered_configs(exchange: ReadExchange) -> Iterator[Fact]:
@@ -352,7 +352,7 @@ def altered_configs(exchange: ReadExchange) -> Iterator[Fact]:
             continue
         compacted, unclean = compacted_by(configs), unclean_by(configs)
         if compacted or unclean:
-            yield TopicToldFact(exchange.witness, name, "", compacted or None, unclean=unclean or None)
+            yield TopicFact(exchange.witness, name, "", compacted or None, unclean=unclean or None)
         listed = {one["name"] for one in configs}
         unknown = [("compacted", POLICY)] * (compacted is None) + [("unclean", UNCLEAN)] * (unclean is None)
         altered = tuple(one for one, config in unknown if exchange.key == ALTER_CONFIGS or config in listed)
@@ -368,7 +368,7 @@ def elected_leaders(exchange: ReadExchange) -> Iterator[Fact]:
     if topics is None:  # all of the cluster
         yield ConfigsAlteredFact(exchange.witness, ("unclean",))
     for name in filter(None, (exchange.topic(one["topic"]) for one in topics or ())):
-        yield TopicToldFact(exchange.witness, name, "", unclean=True)
+        yield TopicFact(exchange.witness, name, "", unclean=True)
 
 
 def compacted_by(configs: Any) -> bool | None:

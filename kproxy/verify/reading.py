@@ -21,7 +21,7 @@ from kproxy.wire.scan.sketch import decode_sketch
 from kproxy.wire.table import api_keys
 
 from . import coordinator_facts, log_facts
-from .facts import ConfigsAlteredFact, ConnectionKey, Fact, RequestFact, TopicToldFact, Witness
+from .facts import ConfigsAlteredFact, ConnectionKey, Fact, RequestFact, TopicFact, Witness
 from .lru_map import RecentMap
 from .read_exchange import ClientNames, ReadExchange
 
@@ -36,18 +36,18 @@ TELLERS: dict[int, FactTeller] = {
     api_keys.PRODUCE: log_facts.write_facts,
     api_keys.FETCH: log_facts.read_facts,
     api_keys.SHARE_FETCH: log_facts.shared_reads,
-    api_keys.LIST_OFFSETS: log_facts.told_offsets,
+    api_keys.LIST_OFFSETS: log_facts.listed_offsets,
     api_keys.DELETE_RECORDS: log_facts.deleted_records,
-    api_keys.METADATA: log_facts.told_topics,
+    api_keys.METADATA: log_facts.topics_in_metadata,
     api_keys.CREATE_TOPICS: log_facts.created_topics,
     api_keys.DELETE_TOPICS: log_facts.deleted_topics,
-    api_keys.DESCRIBE_CONFIGS: log_facts.told_configs,
+    api_keys.DESCRIBE_CONFIGS: log_facts.described_configs,
     api_keys.ALTER_CONFIGS: log_facts.altered_configs,
     api_keys.INCREMENTAL_ALTER_CONFIGS: log_facts.altered_configs,
     api_keys.ELECT_LEADERS: log_facts.elected_leaders,
     api_keys.OFFSET_COMMIT: coordinator_facts.commits,
     api_keys.TXN_OFFSET_COMMIT: coordinator_facts.commits,
-    api_keys.OFFSET_FETCH: coordinator_facts.told_commits,
+    api_keys.OFFSET_FETCH: coordinator_facts.fetched_commits,
     api_keys.DELETE_GROUPS: coordinator_facts.deleted_groups,
     api_keys.OFFSET_DELETE: coordinator_facts.deleted_commits,
     api_keys.JOIN_GROUP: coordinator_facts.joins,
@@ -107,7 +107,7 @@ class FactReader:
         exchange.others = others
         for fact in TELLERS[seen.key](exchange):
             facts.append(fact)
-            if isinstance(fact, TopicToldFact):
+            if isinstance(fact, TopicFact):
                 self.name(fact)
         self.counts.damaged[seen.api] += bool(exchange.damaged)
         return facts
@@ -139,10 +139,10 @@ class FactReader:
     def learn(self, exchange: ReadExchange) -> None:
         """Store the topic names of an exchange, without other facts."""
         for fact in TELLERS[exchange.key](exchange):
-            if isinstance(fact, TopicToldFact):
+            if isinstance(fact, TopicFact):
                 self.name(fact)
 
-    def name(self, fact: TopicToldFact) -> None:
+    def name(self, fact: TopicFact) -> None:
         if fact.topic_id and len(self.names) < MOST_NAMES:
             self.names[fact.topic_id] = fact.topic
 

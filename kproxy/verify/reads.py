@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 from .facts import (
     LAST_OFFSET,
-    AskedFact,
     AssignmentFact,
     BatchFact,
-    CommitToldFact,
     ConnectionKey,
+    FetchedCommitFact,
+    FetchPositionFact,
     JoinFact,
+    ListedOffsetFact,
     MemberFact,
-    OffsetToldFact,
     OwnershipFact,
     PartitionPlace,
     ReadFact,
@@ -226,9 +226,9 @@ class PositionsCheck(HistoryCheck):
             MOST_CLIENTS, ConsumerPositions, lambda one: 1000 + 700 * len(one.given) + 400 * len(one.furthest)
         )
 
-    @handles(CommitToldFact, OffsetToldFact, JoinFact, AssignmentFact, OwnershipFact, MemberFact)
+    @handles(FetchedCommitFact, ListedOffsetFact, JoinFact, AssignmentFact, OwnershipFact, MemberFact)
     def moved(
-        self, fact: CommitToldFact | OffsetToldFact | JoinFact | AssignmentFact | OwnershipFact | MemberFact
+        self, fact: FetchedCommitFact | ListedOffsetFact | JoinFact | AssignmentFact | OwnershipFact | MemberFact
     ) -> None:
         """Forget the positions of a client that may have received other partitions or offsets."""
         if isinstance(fact, MemberFact) and not fact.left:
@@ -248,8 +248,8 @@ class PositionsCheck(HistoryCheck):
         client.given[read.witness.connection, read.place] = following, read.witness
         client.furthest[read.place] = max(client.furthest[read.place], following)
 
-    @handles(AskedFact)
-    def asked(self, asked: AskedFact) -> None:
+    @handles(FetchPositionFact)
+    def asked(self, asked: FetchPositionFact) -> None:
         """Report a request for a higher offset than the one after the last response."""
         client = self.clients.get(asked.witness.client_key)
         if client is None:

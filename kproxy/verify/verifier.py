@@ -14,15 +14,15 @@ from kproxy.capture.pairs import BothSides
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.view import EventView, ViewedEvent
 
-from .broker_names import BrokerNames
 from .candidate import NATURAL, rules_of
 from .checks import checks
 from .cluster import KnownServers
 from .event_reader import EventReader, event_witness
-from .facts import CommitToldFact, ConnectionKey, Fact, ReadFact, TopicToldFact, Witness, WriteFact
+from .facts import ConnectionKey, Fact, FetchedCommitFact, ReadFact, TopicFact, Witness, WriteFact
 from .finding import LEVELS, Finding, Verdict
 from .lru_map import RecentMap
 from .options import VerifyTerms
+from .read_exchange import BrokerNames
 from .reading import FactReader, ReadCounts, witness_of
 from .view import ViewVerifier, counts_of, not_in_record, not_read, not_remembered, outcome, reading_remarks
 
@@ -134,7 +134,7 @@ class Verifier:
         """Give the topics in an exchange of kproxy's own to the clients' view, which uses the brokers' names."""
         if witness.server:
             cluster.servers.learn(witness.server, None, facts)
-        own = [replace(fact, own=True) for fact in facts if isinstance(fact, TopicToldFact)]
+        own = [replace(fact, own=True) for fact in facts if isinstance(fact, TopicFact)]
         for fact in own:
             self.front_reader.name(fact)
         give(cluster.clients, witness, [*own])
@@ -268,7 +268,7 @@ def contents(facts: Sequence[Fact]) -> dict[str, Any]:
                 found[str(fact.place)] = batches, fact.result, fact.base, fact.acks
             else:
                 found[str(fact.place)] = batches, fact.position, fact.last_stable, fact.aborted, fact.committed_only
-        elif isinstance(fact, CommitToldFact):
+        elif isinstance(fact, FetchedCommitFact):
             found[f"group {fact.group}, {fact.place}"] = fact.offset
     return found
 
