@@ -63,14 +63,15 @@ class Packet(NamedTuple):
 
 
 class PacketFile:
-    """File of packets (- for standard input), which iterating once yields.
+    """Reader of the packets of a file (- for standard input), and of the `following` files of the same program.
+    Iterating once yields the packets.
 
-    As it goes it fills `application` and `notes` (comments of the section), `interfaces`, `ends` (comments of the
-    statistics), `dropped` (packets that its writer says it lost) and `torn` (the last block is not all there).
+    Iteration fills `application`, `notes` (comments of the section), `interfaces`, `ends` (comments of the statistics),
+    `dropped` (packets that the writer has lost) and `torn` (the last block of a file is not complete).
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = path
+    def __init__(self, path: str | Path, *following: str) -> None:
+        self.path, self.following = path, following
         self.application = ""
         self.notes: list[str] = []
         self.interfaces: list[Interface] = []
@@ -80,6 +81,11 @@ class PacketFile:
         self.offset = 0
 
     def __iter__(self) -> Iterator[Packet]:
+        for path in (self.path, *self.following):
+            self.path, self.offset = path, 0
+            yield from self._file()
+
+    def _file(self) -> Iterator[Packet]:
         with opened(self.path) as file:
             try:
                 yield from self._packets(file)
@@ -108,7 +114,7 @@ class PacketFile:
         data = file.read(size)
         self.offset += len(data)
         if len(data) < size:
-            self.torn = bool(data)
+            self.torn |= bool(data)
             return None
         return data
 

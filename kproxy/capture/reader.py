@@ -96,19 +96,19 @@ class RecordedConnection:
 
 
 class Capture:
-    """Capture file whose exchanges iterating once yields. `counts` and `file` fill on the way.
+    """Capture whose exchanges iterating once yields. `counts` and `file` fill on the way.
 
-    `ports`: those of brokers, where no SYN tells. `most`: bytes kept of a frame. `side`, of kproxy's own captures: what
-    passed at the client, or at the broker where that was something else. `closed` is told of connections that are over,
-    before their last exchanges are given out.
+    `following`: the next files of the same program, which rotates its files. `ports`: of brokers, for connections
+    without a SYN. `most`: kept bytes of a frame. `side`: of kproxy's own captures, the frames at the client, or those
+    at the broker that differ. `closed` receives connections that are over, before their last exchanges.
     """
 
     def __init__(
-        self, path: str | Path, *, ports: Iterable[int] = (KAFKA_PORT,), most: int = MOST_FRAME,
+        self, path: str | Path, *following: str, ports: Iterable[int] = (KAFKA_PORT,), most: int = MOST_FRAME,
         side: CaptureSide = "client", closed: Callable[[CapturedConnection], None] | None = None,
     ) -> None:  # fmt: skip
         self.closed = closed
-        self.file = PacketFile(path)
+        self.file = PacketFile(path, *following)
         self.ports, self.most, self.side = frozenset(ports), most, side
         self.counts = CaptureCounts()
         self.names = TopicIdNames()

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import heapq
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kproxy.capture.info import merged
 from kproxy.capture.losses import losses, noted_losses
+from kproxy.capture.packet_file import PacketFile
 from kproxy.capture.pairs import BothSides, paired
-from kproxy.capture.reader import Capture
+from kproxy.capture.reader import APPLICATION, Capture
+from kproxy.capture.segments import SYN, segment_of
+from kproxy.capture.tcp import WHOLE
 from kproxy.cli.exchange_input import NoInput, Trouble, event_files, events_of_file, kind_of, make_data
 from kproxy.errors import CaptureError, FilterError, InputError
 from kproxy.events.schema import RECOVERED_EVENT, REQUEST_EVENT, SUMMARY_EVENT
@@ -29,11 +33,14 @@ from kproxy.verify.reading import TELLERS
 from kproxy.verify.verifier import VerifiedExchange
 from kproxy.wire.table import schema
 
+ROTATION = re.compile(r"(?<=cap)\d+(?=(\.gz)?$)")  # tcpdump adds a number to the names of later files
 ENDINGS = (".pcapng", ".pcap", ".pcapng.gz", ".pcap.gz", ".cap")
 LONGEST_FRAME = 64 << 20  # kept bytes of a frame: checks cannot use a truncated one, and brokers send 50 MiB
 MOST_FILES = 200  # files that are read together; each is open until its end
 MOST_SOURCES = 10_000
+MOST_FLOWS = 1000  # compared flows at each border of a file
 STEADY = 0.5  # seconds by which times of one process may go back while its clock is slewed
+Flow = tuple[bytes, int, bytes, int]  # source, port, target, port
 
 
 class JudgedCapture:
@@ -43,9 +50,9 @@ class JudgedCapture:
     unreadable file.
     """
 
-    def __init__(self, path: str) -> None:
-        self.path, self.problem = path, ""
-        self.capture = Capture(path, most=LONGEST_FRAME, side="both")
+    def __init__(self, path: str, *following: str) -> None:
+        self.path, self.problem = f"{path} to {following[-1]}" if following else path, ""
+        self.capture = Capture(path, *following, most=LONGEST_FRAME, side="both")
         rest = paired(self.capture)
         first = next(rest, None)
         self.pairs: Iterator[BothSides] = self._guarded(chain(() if first is None else (first,), rest))
@@ -188,20 +195,74 @@ def recordings(paths: Sequence[str], clock: RecordClock | None = None) -> list[J
     if len(found) > MOST_FILES:
         raise InputError(f"{len(found)} files at once, at most {MOST_FILES}")
     clock = clock or RecordClock()
-    return [recording(path, files, clock) for path, files in found.items()]
+    events = {path: files or [path] for path, files in found.items() if files or kind_of(path) == "events"}
+    captures = {chain[0]: chain for chain in rotated([path for path in found if path not in events])}
+    return [
+        JudgedEvents(path, events[path], clock) if path in events else JudgedCapture(*captures[path])
+        for path in found
+        if path in events or path in captures
+    ]
 
 
-def recording(path: str, files: list[str] | None, clock: RecordClock) -> JudgedRecording:
-    """Open a recording. `files`: event files of one process; None: the path is a file."""
-    if files is not None:
-        return JudgedEvents(path, files, clock)
-    return JudgedEvents(path, [path], clock) if kind_of(path) == "events" else JudgedCapture(path)
+class FileBorders(NamedTuple):
+    """Times of a capture's first and last packet, and sequence numbers of the TCP flows at its begin and end."""
+
+    began: float
+    ended: float
+    first: dict[Flow, int]
+    last: dict[Flow, int]
+
+    def continues(self, other: FileBorders) -> bool:
+        """True if the file continues a connection of another file, at the same sequence number."""
+        return other.ended <= self.began and any(other.last.get(flow) == number for flow, number in self.first.items())
+
+
+def rotated(paths: Sequence[str]) -> list[list[str]]:
+    """Group captures, such that each group has the files of one rotated tcpdump or dumpcap in their order."""
+    found = {path: read for path in paths if len(paths) > 1 and (read := borders(path)) is not None}
+    chains = [[path] for path in paths if path not in found]
+    for path in sorted(found, key=lambda one: found[one].began):
+        earlier = [one for one in chains if one[-1] in found and found[path].continues(found[one[-1]])]
+        # Two hosts may record the same connections. Then the predecessor is unknown.
+        if len(earlier) == 1:
+            earlier[0].append(path)
+        else:
+            chains.append([path])
+    return chains
+
+
+def borders(path: str) -> FileBorders | None:
+    """Read the borders of a file. None: kproxy's own, empty or unreadable, or not a regular file."""
+    if not Path(path).is_file():
+        return None
+    file, began, ended = PacketFile(path), math.inf, -math.inf
+    first: dict[Flow, int] = {}
+    last: dict[Flow, int] = {}
+    with suppress(CaptureError):
+        for packet in file:
+            if file.application == APPLICATION:
+                return None
+            segment = segment_of(packet.link, packet.data, packet.length)
+            if segment is None:
+                continue
+            began, ended = min(began, packet.time), max(ended, packet.time)
+            flow = segment.source, segment.source_port, segment.target, segment.target_port
+            if len(first) < MOST_FLOWS:
+                first.setdefault(flow, -1 if segment.flags & SYN else segment.sequence)
+            last.pop(flow, None)
+            last[flow] = (segment.sequence + segment.size + bool(segment.flags & SYN)) % WHOLE
+            if len(last) > MOST_FLOWS:
+                del last[next(iter(last))]
+        return FileBorders(began, ended, first, last) if last else None
+    return None
 
 
 def files_in(path: str) -> dict[str, list[str] | None]:
     """Return the captures in a folder, and its event files by process. Raises NoInput for a folder without any."""
     found: dict[str, list[str] | None] = {
-        str(one): None for one in sorted(Path(path).iterdir()) if one.name.endswith(ENDINGS) and one.is_file()
+        str(one): None
+        for one in sorted(Path(path).iterdir())
+        if ROTATION.sub("", one.name).endswith(ENDINGS) and one.is_file()
     }
     for session, files in event_streams(path).items():
         found[str(Path(path, session))] = files

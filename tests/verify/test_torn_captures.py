@@ -32,9 +32,9 @@ def blocks(data: bytes) -> Iterator[tuple[int, bytes]]:
         at += size
 
 
-def verdict(path: Path, terms: VerifyTerms) -> Verdict:
-    """Return what a capture proves, as the command does."""
-    found = recordings([str(path)])
+def verdict(path: Path, terms: VerifyTerms, *others: Path) -> Verdict:
+    """Return the verdict of captures, as the command does."""
+    found = recordings([str(path), *map(str, others)])
     terms = for_sides(found, terms)
     verifier = Verifier(terms)
     for pair in by_time(found, Filter("")):
@@ -92,3 +92,49 @@ def test_a_capture_in_two_files_is_one_history(tmp_path: Path) -> None:
         if found == 2:
             break
     assert found == 2
+
+
+def rotated(folder: Path, seed: int = 3, files: int = 3) -> tuple[Path, list[Path]]:
+    """Write a lawful history as one file of tcpdump, and as several rotated ones."""
+    seen = [one.front for one in Model(seed).run(8) if one.front is not None]
+    data = write_capture(folder / "all.pcapng", seen).read_bytes().replace(b"kproxy", b"tshark", 1)
+    head = [block for kind, block in blocks(data) if kind != PACKET][:3]
+    packets = [block for kind, block in blocks(data) if kind == PACKET]
+    packets.sort(key=lambda block: unpack_from("<II", block, 12))  # tcpdump writes packets in the order of time
+    whole, parts = folder / "whole.pcapng", [folder / "parts" / f"trace.pcap{number or ''}" for number in range(files)]
+    (folder / "parts").mkdir()
+    whole.write_bytes(b"".join(head + packets))
+    for number, part in enumerate(parts):
+        begin, end = (len(packets) * one // files for one in (number, number + 1))
+        part.write_bytes(b"".join(head + packets[begin:end]))
+    return whole, parts
+
+
+def test_recordings_of_a_rotated_tcpdump_keep_connections(tmp_path: Path) -> None:
+    """The order of the arguments does not matter, and the files may be in a folder."""
+    whole, parts = rotated(tmp_path)
+    terms = VerifyTerms(level="note", complete=True)
+    expected = verdict(whole, terms)
+    assert expected.exchanges > 100
+    for found in (verdict(parts[2], terms, parts[0], parts[1]), verdict(parts[0].parent, terms)):
+        assert found.incomplete == []
+        assert (found.exchanges, found.connections) == (expected.exchanges, expected.connections)
+        assert (found.clean, found.not_checked) == (expected.clean, expected.not_checked)
+
+
+def test_recordings_without_common_connections_stay_apart(tmp_path: Path) -> None:
+    """Two clusters may have the same addresses, one after the other."""
+    files = []
+    for seed in (1, 2):
+        (tmp_path / str(seed)).mkdir()
+        files.append(rotated(tmp_path / str(seed), seed)[0])
+    assert len(recordings([str(one) for one in files])) == 2
+
+
+def test_recordings_of_two_hosts_stay_apart(tmp_path: Path) -> None:
+    """Two hosts that record the same connections make the predecessor of a file ambiguous."""
+    _, (first, second) = rotated(tmp_path, files=2)
+    copy = tmp_path / "other.pcapng"
+    copy.write_bytes(first.read_bytes())
+    assert len(recordings([str(first), str(second)])) == 1
+    assert len(recordings([str(first), str(copy), str(second)])) == 3
