@@ -25,7 +25,7 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.capture.captured_connection import LONGEST_TOPIC, CapturedConnection, TopicIdNames
 from kproxy.core.cluster import VERSION, all_topics_request
 from kproxy.errors import DecodeError, KproxyError
-from kproxy.net.dial.own_connection import own_connection, send_request
+from kproxy.net.dial.own_connection import MAX_METADATA, own_connection, send_request
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.loop.turns import in_a_turn
 from kproxy.net.server import Server
@@ -50,8 +50,7 @@ START_WAIT = 2.0
 """Seconds that the start of a capture waits for them; the rest is recorded later."""
 END_WAIT = 1.8
 """Seconds for all requests at the end of a capture; its thread waits for `capture_file.LAST_ENTRIES`."""
-LONGEST, LONGEST_PIECE = 32 << 20, 8 << 20
-"""Bytes of a response about all topics, and about PIECE of them."""
+LONGEST_PIECE = 8 << 20  # bytes of a response about PIECE topics
 MAX_BYTES = 64 << 20
 """Bytes of all responses that the topics of one capture add to it at its start, and at its end."""
 CONFIGS_VERSION = 1
@@ -150,7 +149,7 @@ class TopicRecorder:
         """Record topics of one cluster; return why some are missing. Raises OSError and KproxyError."""
         opened, share = monotonic(), f"cluster {upstream.name}"
         async with own_connection(upstream) as sock:
-            frame = await send_request(sock, all_topics_request(), LONGEST)
+            frame = await send_request(sock, all_topics_request(), MAX_METADATA)
             names = await in_a_turn(self.reactor, share, partial(topic_names, frame, capture.sink.wanted))
             taken = names[: left.topics]
             left.topics -= len(taken)

@@ -21,7 +21,7 @@ from kproxy.config.document import Config
 from kproxy.config.metrics import MetricsConfig
 from kproxy.core.cluster import BY_ID_VERSION, named_topics_request, read_topics
 from kproxy.errors import DecodeError
-from kproxy.net.dial.own_connection import own_connection, send_request
+from kproxy.net.dial.own_connection import MAX_METADATA, own_connection, send_request
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.loop.turns import SLICE, in_a_turn, in_turns
 from kproxy.net.server import Server
@@ -35,8 +35,6 @@ from kproxy.wire.breath import each
 if TYPE_CHECKING:
     from kproxy.sinks.audit.audit_sink import AuditSink
 
-LONGEST = 32 << 20
-"""Bytes of an answer about a hundred topics, of some thousand partitions each."""
 EVERY = 10.0
 """Seconds from one gathering to the next."""
 
@@ -123,7 +121,7 @@ class Labelling:
         nothing is learnt: then what clients are shown has to do."""
         with suppress(OSError, DecodeError), trio.move_on_after(EVERY):
             async with own_connection(upstream) as sock:
-                frame = await send_request(sock, named_topics_request(topic_ids), LONGEST)
+                frame = await send_request(sock, named_topics_request(topic_ids), MAX_METADATA)
             names = await in_a_turn(self.reactor, f"cluster {upstream.name}", lambda: names_of(topic_ids, frame))
             if self.server.upstreams.get(upstream.name) is upstream:  # else the name is another cluster's by now
                 self.server.taps.fanout.picture(upstream.name).learn_names(names)

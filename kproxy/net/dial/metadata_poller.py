@@ -29,13 +29,13 @@ from kproxy.wire import decode_response
 from kproxy.wire.breath import each, freeing, keep
 from kproxy.wire.table.api_keys import METADATA
 
-from .own_connection import own_connection, send_request
+from .own_connection import MAX_METADATA, own_connection, send_request
 from .upstream import Upstream
 
 PATIENCE = 30.0
 """Seconds that all of an answer may take; of a large cluster it has some ten MB."""
-LONGEST = 256 << 20
-"""Bytes of an answer; more cannot be meant."""
+BROKERS_ONLY = 1 << 20  # bytes of a response without topics, if the cluster may have at most 1,000 nodes
+NODE_BYTES = 1024  # of a larger cluster, for each node of limits.max_nodes
 AGAIN = 5.0
 """Seconds to the next question when the cluster could not be asked."""
 EVERY = 300.0
@@ -49,13 +49,18 @@ class MetadataConsumer(Protocol):
 
 
 class MetadataPoller:
-    """Poller of one cluster; `picture` learns what it finds. `request` makes its question, a Metadata request."""
+    """Poller of one cluster's Metadata; `picture` learns the responses. `request` makes the requests.
+
+    A response beyond `longest` bytes is not read. The log names both sizes, and the next request follows after `every`
+    seconds.
+    """
 
     def __init__(
         self, upstream: Upstream, picture: MetadataConsumer, every: float, log: FilteringBoundLogger,
-        request: Callable[[], bytes] = all_topics_request,
+        request: Callable[[], bytes] = all_topics_request, longest: int = MAX_METADATA,
     ) -> None:  # fmt: skip
-        self.upstream, self.picture, self.every, self.request = upstream, picture, every, request
+        self.upstream, self.picture, self.every = upstream, picture, every
+        self.request, self.longest = request, longest
         self.log = log.bind(cluster=upstream.name)
 
     async def run(self) -> None:
@@ -70,15 +75,15 @@ class MetadataPoller:
                 if not logged:
                     self.log.info("topology cannot be asked for", reason=str(error) or "no answer in time")
                 logged, pause = True, min(AGAIN, self.every)
-                if isinstance(error, (ConnectionError, DecodeError)):  # it does not talk to us: no use to hurry
+                if isinstance(error, (ConnectionError, DecodeError)):  # the next response will be the same
                     pause = self.every
             await trio.sleep(pause)
 
     async def ask(self) -> None:
-        """Ask one question on a connection of its own. Raises OSError and DecodeError."""
+        """Send one request on a connection of its own. Raises OSError and DecodeError."""
         async with own_connection(self.upstream) as sock:
-            frame = await send_request(sock, self.request(), LONGEST)
-        # In a thread: of a large cluster it takes seconds. librdkafka's mock sends a byte too many.
+            frame = await send_request(sock, self.request(), self.longest)
+        # Decoding takes seconds for a large cluster, so it is done in a thread. librdkafka's mock sends an extra byte.
         read = partial(decode_response, frame, METADATA, VERSION, trailing=True)
         bodies = [(await trio.to_thread.run_sync(read)).body]
 
@@ -93,7 +98,8 @@ class NodeLocator(MetadataPoller):
     """Locator of one cluster. `nodes` are those that the brokers have named, by IP address and port."""
 
     def __init__(self, upstream: Upstream, log: FilteringBoundLogger) -> None:
-        super().__init__(upstream, self, EVERY, log, brokers_request)
+        longest = max(BROKERS_ONLY, NODE_BYTES * upstream.topology.most)
+        super().__init__(upstream, self, EVERY, log, brokers_request, longest)
         self.named: dict[int, HostPort] = {}
         self.nodes: dict[HostPort, int] = {}
 

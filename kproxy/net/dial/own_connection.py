@@ -29,6 +29,7 @@ CORRELATION_AT = slice(8, 12)
 """Bytes of the correlation id in a request, its size included."""
 TLS_WORDS = (0x1503, 0x1603)
 """How an alert or a handshake of TLS begins."""
+MAX_METADATA = 32 << 20  # bytes of a Metadata response about all topics: some 800,000 partitions
 LONGEST_TOKEN = 65536
 """Bytes of a token file; anything larger is another file by mistake."""
 NONCE = 24
@@ -91,18 +92,21 @@ async def own_connection(
 
 
 async def send_request(sock: socket.SocketType, request: bytes, longest: int) -> bytes:
-    """Send a request; return the frame of its answer, without its size, of at most `longest` bytes. Raises OSError when
-    none comes, or one that is no answer to this request."""
+    """Send a request; return the frame of its response, without its size, of at most `longest` bytes.
+
+    Raises ConnectionError for a connection that closes, a longer response and one to another request. Nothing of a
+    longer response is read. Raises OSError for other failures of the connection.
+    """
     try:
         await send(sock, request)
         size = int.from_bytes(await exactly(sock, 4), "big")
         if not 4 <= size <= longest:
-            raise OSError(f"answered with a frame of {size} bytes, which is no answer to it; expected 4 to {longest}")
+            raise ConnectionError(f"expected a response of 4 to {longest} bytes, got one of {size}")
         frame = await exactly(sock, size)
     except EOFError as error:
         raise ConnectionResetError(f"closed before it answered: {error}") from None
     if frame[:4] != request[CORRELATION_AT]:
-        raise OSError(f"answered with {frame[:12].hex()}, which is no answer to it")
+        raise ConnectionError(f"expected correlation id {request[CORRELATION_AT].hex()}, got {frame[:4].hex()}")
     return frame
 
 
