@@ -19,6 +19,7 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any
 
+from kproxy.wire.breath import each
 from kproxy.wire.primitives import write_uvarint
 from kproxy.wire.records.entry import BATCH, MAGIC_AT, OVERHEAD, batch_fields
 from kproxy.wire.scan.sketch import RecordsDigest
@@ -167,7 +168,7 @@ def holders(body: dict[str, Any], path: str) -> Iterator[tuple[dict[str, Any], s
     if not rest:
         yield body, first
         return
-    for element in body[first] or ():
+    for element in each(body[first] or ()):
         yield from holders(element, rest)
 
 

@@ -6,7 +6,7 @@ changes what it finds here, in place, says `Edit()`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -179,10 +179,10 @@ def listed(key: int, body: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
     return body.get(name) or [], field
 
 
-def coordinators(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the entries of a FindCoordinator answer; before version 4 the body is the only one."""
+def coordinators(body: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    """Return the entries of a FindCoordinator response, with yield points. Before version 4 the body is the entry."""
     entries: list[dict[str, Any]] | None = body.get("coordinators", [body])
-    return entries or []
+    return each(entries or [])
 
 
 def addressed(key: int, body: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -193,5 +193,5 @@ def addressed(key: int, body: dict[str, Any]) -> Iterator[tuple[int, dict[str, A
                 yield entry["node_id"], entry
         return
     brokers, field = listed(key, body)
-    for entry in brokers:
+    for entry in each(brokers):
         yield entry[field], entry

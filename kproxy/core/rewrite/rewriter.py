@@ -123,6 +123,6 @@ class Rewriter:
         if after != end and self.walk.whole and not context.incomplete:
             context.count("trailing_bytes")
         pieces = edits.pieces() if edits else None
-        drop(edits.changes)
+        edits.free()
         drop(hits)
         return pieces

@@ -13,7 +13,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect, SelectingRule
 from kproxy.rules.kinds.base.rule import Direction
-from kproxy.wire.breath import each
+from kproxy.wire.breath import each, keep, ordered
 from kproxy.wire.codec import structs as codec
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT, SYNC_GROUP
@@ -62,12 +62,13 @@ class BadAssignments(Effect):
         self.how = how
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """Give each member the assignment of the next, in the order of their ids; only the leader sends any."""
-        members = sorted(exchange.request.body["assignments"] or (), key=lambda one: str(one["member_id"]))
-        given = [bytes(member["assignment"] or b"") for member in members]
-        if all(one == given[0] for one in given):
+        """Give each member the assignment of the next member by id. Only the group's leader sends assignments."""
+        assignments = exchange.request.body["assignments"] or ()
+        members = keep(list(ordered(assignments, key=lambda one: str(one["member_id"]))))
+        given = keep([bytes(member["assignment"] or b"") for member in each(members)])
+        if all(one == given[0] for one in each(given)):
             return ()
-        for member, assignment in zip(members, given[1:] + given[:1], strict=True):
+        for member, assignment in each(zip(members, given[1:] + given[:1], strict=True)):
             member["assignment"] = assignment
         return (Edit(),)
 

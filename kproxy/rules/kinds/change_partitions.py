@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -10,7 +11,7 @@ from pydantic import Field
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.message_rule import TopicRule
-from kproxy.wire.breath import keep
+from kproxy.wire.breath import each, keep, ordered
 
 MOST = 10_000
 """Partitions; each is a dict in memory and a few dozen bytes in every answer."""
@@ -43,12 +44,11 @@ class ChangePartitions(TopicRule):
             yield (), 'either "to" or "by" is wanted: the number of partitions, or how many more'
 
     def change_topic(self, topic: dict[str, Any], exchange: Exchange) -> bool:
-        keep(topic["partitions"])
-        there = sorted(topic["partitions"] or (), key=lambda partition: partition["partition_index"])
+        there = list(ordered(keep(topic["partitions"]) or (), key=itemgetter("partition_index")))
         if not there:
             return False
         wanted = self.to if self.to is not None else len(there) + (self.by or 0)
         wanted = min(max(wanted, 1), MOST)
-        more = ({**there[number % len(there)], "partition_index": number} for number in range(len(there), wanted))
+        more = ({**there[number % len(there)], "partition_index": number} for number in each(range(len(there), wanted)))
         topic["partitions"] = [*there[:wanted], *more]
         return wanted != len(there)

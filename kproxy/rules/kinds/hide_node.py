@@ -15,6 +15,7 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Lasting
 from kproxy.rules.kinds.base.message_rule import ResponseRule
 from kproxy.rules.kinds.base.rule import Direction
+from kproxy.wire.breath import each
 from kproxy.wire.table.api_keys import FIND_COORDINATOR
 
 COORDINATOR_NOT_AVAILABLE = 15
@@ -49,7 +50,7 @@ class HideNode(ResponseRule):
 
     def hide_listed(self, key: int, body: dict[str, Any]) -> bool:
         brokers, field = listed(key, body)
-        kept = [broker for broker in brokers if not includes(self.node, broker[field])]
+        kept = [broker for broker in each(brokers) if not includes(self.node, broker[field])]
         if len(kept) == len(brokers):
             return False
         body[LISTS[key][0]] = kept
@@ -57,6 +58,6 @@ class HideNode(ResponseRule):
 
     def hide_coordinators(self, body: dict[str, Any]) -> bool:
         hidden = [one for one in coordinators(body) if one["node_id"] >= 0 and includes(self.node, one["node_id"])]
-        for entry in hidden:
+        for entry in each(hidden):
             entry.update(NO_NODE, error_code=COORDINATOR_NOT_AVAILABLE)
         return bool(hidden)

@@ -17,6 +17,7 @@ from kproxy.rules.kinds.base.fields import FieldFinder, Path, field_value, neare
 from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting, LiveRule
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.select.selected import SelectedVersions, chosen, spans
+from kproxy.wire.breath import each, keep
 from kproxy.wire.codec.message import Message
 from kproxy.wire.table import layout
 from kproxy.wire.table.api_keys import PRODUCE
@@ -116,7 +117,7 @@ class SetEffect(Effect):
         lets = elements_of(message, entities) if self.selective else None
         changed = False
         for places, value in self.values(message.api.key, message.version):
-            for container, name in list(places.find(message.body, lets)):
+            for container, name in each(keep(list(places.find(message.body, lets)))):
                 if container[name] != value or type(container[name]) is not type(value):
                     container[name] = copy.deepcopy(value)
                     changed = True

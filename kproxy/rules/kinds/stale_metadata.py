@@ -16,6 +16,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect
 from kproxy.rules.kinds.base.message_rule import ResponseRule
+from kproxy.wire.breath import each
 from kproxy.wire.codec.message import copied
 from kproxy.wire.table.api_keys import DESCRIBE_CLUSTER, METADATA
 
@@ -115,11 +116,11 @@ def metadata_shape(exchange: Exchange) -> object:
     body = exchange.request.body
     topics = body["topics"]
     rest = frozen({name: value for name, value in body.items() if name != "topics"})
-    return rest, None if topics is None else frozenset(frozen(topic) for topic in topics)
+    return rest, None if topics is None else frozenset(frozen(topic) for topic in each(topics))
 
 
 def frozen(value: Any) -> Any:
     """Return a plain value as one that can be a key."""
     if isinstance(value, dict):
         return tuple((name, frozen(one)) for name, one in value.items())
-    return tuple(map(frozen, value)) if isinstance(value, list) else value
+    return tuple(map(frozen, each(value))) if isinstance(value, list) else value

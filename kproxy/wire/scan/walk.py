@@ -59,16 +59,18 @@ class Walk:
     def run(self, buf: Buffer, pos: int, end: int, hits: Hits) -> int:
         """Put the hits of the body at buf[pos:end] into `hits`; give the position after its last field.
 
-        Raises DecodeError for bytes that do not follow the layout; its offset counts from `pos`.
+        Raises DecodeError for bytes that do not follow the layout; its offset counts from `pos`. `hits` is empty then.
         """
         try:
             after: int = self._walk(buf, pos, end, hits)
         except TooManyHits:
+            drop(hits)
             problem = f"has more than {MOST_HITS} values that rules look at"
             raise DecodeError(problem, api=self.label, version=self.version) from None
         except (Bad, DecodeError, IndexError, error):
-            self.explain(buf, pos, end)
+            after = end + 1
         if after > end:
+            drop(hits)
             self.explain(buf, pos, end)
         return after
 

@@ -25,7 +25,7 @@ from functools import cache
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.rewriter import Apply
 from kproxy.errors import DecodeError
-from kproxy.wire.breath import spread
+from kproxy.wire.breath import drop, spread
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import Buffer, read_uvarint, write_uvarint
 from kproxy.wire.scan.walk import Hits, Walk, compile_walk, read_string
@@ -90,7 +90,10 @@ def rewrite_struct(
             if mark == number and end > begin + LENGTH:
                 inner = rewrite_user_data(data[begin + LENGTH : end], translator, context)
                 edits.replace(begin, end, len(inner).to_bytes(LENGTH, "big") + inner)
-    return b"".join(edits.pieces()) if edits else data
+    rewritten = b"".join(edits.pieces()) if edits else data
+    edits.free()
+    drop(hits)
+    return rewritten
 
 
 def rewrite_user_data(data: bytes, translator: NameTranslator, context: Context) -> bytes:

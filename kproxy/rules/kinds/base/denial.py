@@ -63,7 +63,7 @@ def fail_outermost(
     """
     level, *deeper = form.response
     failed = False
-    for element in level.elements(body):
+    for element in each(level.elements(body)):
         if level.code is None or (groups and level.roles(element).get("group") not in groups):
             continue
         if deeper:

@@ -16,7 +16,7 @@ from typing import Any
 from kproxy.rules.document.model import found, unknown
 from kproxy.rules.document.source import nearest
 from kproxy.rules.select.selected import topic_id
-from kproxy.wire.breath import breathe, each
+from kproxy.wire.breath import breathe, each, steps
 from kproxy.wire.table import layout
 from kproxy.wire.table.layout import Slot, Struct
 
@@ -112,7 +112,8 @@ class FieldFinder:
                 yield from self.below(slot.struct, parent[step.name], depth + 1, lets)
             return
         array = parent.get(step.name) or []
-        for index in range(len(array)) if step.index == EVERY else range(step.index, min(step.index + 1, len(array))):
+        one = range(step.index, min(step.index + 1, len(array)))
+        for index in steps(len(array)) if step.index == EVERY else one:
             if lets is not None and not lets(array, index):
                 continue
             if last:

@@ -15,6 +15,7 @@ from kproxy.rules.document.model import KEY, Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.select.answer_match import AnswerMatch, selects
+from kproxy.wire.breath import breathe, each
 from kproxy.wire.elements import Topic, topics
 from kproxy.wire.table.api_keys import OFFSET_FETCH
 
@@ -164,13 +165,14 @@ class OffsetsRule(ResponseRule):
         whole = topic_entity(topic, exchange)
         kept, before = [], topic.partitions
         for partition in before:
+            breathe()
             number = partition["partition_index"]
             entity = Entity(whole.topic, whole.topic_id, number, group=group.group, member=group.member)
             selected = selects(self.match, self.not_, exchange, entity)
             after = self.change_offset(partition) if selected else partition
             if after is not None:
                 kept.append(after)
-        if len(kept) == len(before) and all(new is old for new, old in zip(kept, before, strict=True)):
+        if len(kept) == len(before) and all(new is old for new, old in each(zip(kept, before, strict=True))):
             return False
         topic.fields["partitions"] = kept
         return True
