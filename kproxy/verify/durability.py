@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import attrgetter
+from typing import NamedTuple
 
 from .candidate import Candidate
 from .facts import (
@@ -39,36 +41,47 @@ class LogHole:
 
     first: int
     last: int
-    next: int
     position: int | None
     log_start: int
     witness: Witness
 
 
+class AcknowledgedWrite(NamedTuple):
+    """Write with acks=all. `ended`: time of its response. `last`: its last offset, the highest one by then."""
+
+    ended: float
+    base: int
+    last: int
+    witness: Witness
+
+
 @dataclass(slots=True)
 class AcknowledgedWrites:
-    """Acknowledged writes of one partition. `ended`, `lasts`: times of responses to writes with acks=all, and the
-    highest offset by then; `writes`: those writes with their base offsets. `lost`: base offsets of batches with a
-    finding. `written`: there was any write. `open`: times of idempotent writes without a result, by sequence. `lower`:
-    candidates about idempotent writes with too low an offset; an attempt before the given time makes one lawful.
-    `refused`: reads that received OFFSET_OUT_OF_RANGE, until their node reports a log start."""
+    """Acknowledged writes of one partition. `replicated`: those with acks=all that have the highest offset by then.
+    `lost`: base offsets of batches with a finding. `written`: there was any write. `open`: times of idempotent writes
+    without a result, by sequence. `lower`: candidates about idempotent writes with too low an offset; an attempt before
+    the given time makes one lawful. `refused`: reads that received OFFSET_OUT_OF_RANGE, until their node reports a log
+    start."""
 
     era: int = 0
     holes: deque[LogHole] = field(default_factory=lambda: deque(maxlen=MOST_HOLES))
     lost: set[int] = field(default_factory=set)
-    ended: list[float] = field(default_factory=list)
-    lasts: list[int] = field(default_factory=list)
-    writes: list[tuple[int, Witness]] = field(default_factory=list)
+    replicated: list[AcknowledgedWrite] = field(default_factory=list)
     written: bool = False
     open: dict[SequenceKey, float] = field(default_factory=dict)
     lower: dict[SequenceKey, tuple[Candidate, float]] = field(default_factory=dict)
     refused: deque[OutOfRangeFact] = field(default_factory=lambda: deque(maxlen=MOST_REFUSED_READS))
 
+    @property
+    def size(self) -> int:
+        """Approximate size in bytes."""
+        few = len(self.holes) + len(self.replicated) + len(self.refused) + 2 * len(self.lower)
+        return 1000 + 800 * few + 200 * len(self.open) + 100 * len(self.lost)
 
-def weight_of(known: AcknowledgedWrites) -> int:
-    """Approximate size in bytes."""
-    few = len(known.holes) + len(known.ended) + len(known.refused) + 2 * len(known.lower)
-    return 1000 + 800 * few + 200 * len(known.open) + 100 * len(known.lost)
+    def before(self, time: float) -> AcknowledgedWrite | None:
+        """Last write with acks=all whose response came before this time."""
+        at = bisect_left(self.replicated, time, key=attrgetter("ended"))
+        return self.replicated[at - 1] if at else None
 
 
 class AcknowledgedCheck(HistoryCheck):
@@ -79,7 +92,7 @@ class AcknowledgedCheck(HistoryCheck):
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
         self.by_place: RecentMap[PartitionPlace, AcknowledgedWrites] = self.recent(
-            MOST_PARTITIONS, AcknowledgedWrites, weight_of
+            MOST_PARTITIONS, AcknowledgedWrites, lambda known: known.size
         )
 
     def of(self, place: PartitionPlace) -> AcknowledgedWrites:
@@ -105,13 +118,11 @@ class AcknowledgedCheck(HistoryCheck):
         known.written = True
         if write.acks == ALL_REPLICAS:
             last = write.batches[-1].last if write.batches else write.base
-            if not known.ended or (write.witness.ended >= known.ended[-1] and last > known.lasts[-1]):
-                known.ended.append(write.witness.ended)
-                known.lasts.append(last)
-                known.writes.append((write.base, write.witness))
-                if len(known.ended) > MOST_WATERMARKS:
-                    for one in (known.ended, known.lasts, known.writes):
-                        del one[: MOST_WATERMARKS // 2]
+            highest, mine = known.replicated, AcknowledgedWrite(write.witness.ended, write.base, last, write.witness)
+            if not highest or (mine.ended >= highest[-1].ended and last > highest[-1].last):
+                highest.append(mine)
+                if len(highest) > MOST_WATERMARKS:
+                    del highest[: MOST_WATERMARKS // 2]
         if known.holes:
             batches = {batch.base: batch for batch in write.batches if batch.comparable}
             for hole in known.holes:
@@ -160,16 +171,15 @@ class AcknowledgedCheck(HistoryCheck):
 
     def watermark(self, known: AcknowledgedWrites, read: ReadFact) -> None:
         """Report a high watermark that is not above the offsets that were acknowledged before its request."""
-        at_time = bisect_left(known.ended, read.witness.began) - 1
-        if at_time < 0 or read.high_watermark < 0:
+        written = known.before(read.witness.began)
+        if written is None or read.high_watermark < 0:
             return
-        base, written = known.writes[at_time]
-        self.compared("watermark-behind", written, read.witness, place=read.place)
-        if read.high_watermark > known.lasts[at_time]:
+        self.compared("watermark-behind", written.witness, read.witness, place=read.place)
+        if read.high_watermark > written.last:
             return
-        says = (f"the high watermark is {read.high_watermark} after a write up to {known.lasts[at_time]} was "
-                "acknowledged with acks all")  # fmt: skip
-        shown = ((written, f"base_offset {base}, up to {known.lasts[at_time]}"),
+        says = (f"the high watermark is {read.high_watermark} after a write up to {written.last} was acknowledged with "
+                "acks all")  # fmt: skip
+        shown = ((written.witness, f"base_offset {written.base}, up to {written.last}"),
                  (read.witness, f"high watermark {read.high_watermark}"))  # fmt: skip
         doubts = "follower", "anew", "unclean"
         self.report("watermark-behind", read.place, says, *shown, doubts=doubts, level="suspect")
@@ -177,7 +187,7 @@ class AcknowledgedCheck(HistoryCheck):
     def hole(self, known: AcknowledgedWrites, read: ReadFact, first: int, last: int) -> None:
         if first > last:
             return
-        hole = LogHole(first, last, last + 1, read.position, read.log_start, read.witness)
+        hole = LogHole(first, last, read.position, read.log_start, read.witness)
         known.holes.append(hole)
         for batch in islice(self.partitions[read.place].batches.between(first, last), MOST_LOST):
             seen = batch.written is not None or (batch.read is not None and batch.read.before(read.witness))
@@ -196,7 +206,7 @@ class AcknowledgedCheck(HistoryCheck):
         says = (f"a batch of {number_of(batch.batch.identity.records, 'record')} was {was} at offset {base}, and a "
                 f"later response from {start} on continues after it without it")  # fmt: skip
         shown = ((seen, f"a batch at {base}" if batch.written is None else f"base_offset {base}"),
-                 (witness, f"from {start}: a batch at {hole.next}, none at {base}"))  # fmt: skip
+                 (witness, f"from {start}: a batch at {hole.last + 1}, none at {base}"))  # fmt: skip
         question = BatchInQuestion(place, [(seen.number, base), (witness.number, None)])
         self.report(check, place, says, *shown, doubts=doubts_about_hole(hole.log_start), batch=question)
         if len(known.lost) < MOST_LOST:
@@ -205,10 +215,10 @@ class AcknowledgedCheck(HistoryCheck):
     def in_order(self, known: AcknowledgedWrites, write: WriteFact, base: int, sequences: list[SequenceKey]) -> None:
         """Report a write with a lower offset than one that was acknowledged before it was sent. An idempotent producer
         also receives the offset of an earlier attempt, which may have been sent before both."""
-        at_time = bisect_left(known.ended, write.witness.began) - 1
-        if at_time < 0 or not write.batches:
+        before = known.before(write.witness.began)
+        if before is None or not write.batches:
             return
-        (other, earlier), until = known.writes[at_time], known.ended[at_time]
+        until, other, _, earlier = before
         doubts = ["anew", "unclean"] + ["truncation"] * (write.acks != ALL_REPLICAS)
         if sequences or earlier.connection != write.witness.connection:
             self.compared("realtime-order", earlier, write.witness, place=write.place, doubts=doubts)
@@ -257,13 +267,14 @@ class AcknowledgedCheck(HistoryCheck):
         if not known.refused or start < 0:
             return
         for refused in [one for one in known.refused if one.witness.node == witness.node]:
-            at_time = bisect_left(known.ended, refused.witness.began) - 1
             if not refused.witness.before(witness):
                 continue
             known.refused.remove(refused)
-            if at_time < 0:
+            before = known.before(refused.witness.began)
+            if before is None:
                 continue
-            (base, written), last, position = known.writes[at_time], known.lasts[at_time], refused.position
+            _, base, last, written = before
+            position = refused.position
             leads = self.state.leads(refused.place, refused.leader_epoch, witness.node)
             doubts = ["anew", "unclean"] + ["follower"] * (not leads)
             doubts += ["old-start"] * (witness.connection != refused.witness.connection)

@@ -186,6 +186,21 @@ def test_every_map_of_a_check_is_within_the_memory() -> None:
     assert {view.state.topics.by_name.room, view.state.markers.by_producer.room} == {view.state.room}
 
 
+def test_recent_map_set_beyond_limit_drops_oldest() -> None:
+    room = SharedRoom(100)
+    known: RecentMap[str, int] = RecentMap(2, room=room, weigh=lambda entry: entry)
+    known["a"], known["b"] = 10, 20
+    known["a"] = 30
+    known["c"] = 40
+    assert (list(known.entries.items()), known.dropped, room.used) == ([("a", 30), ("c", 40)], 1, 30)
+
+
+def test_recent_map_get_without_maker_raises() -> None:
+    known: RecentMap[str, int] = RecentMap(2)
+    with pytest.raises(KeyError, match="expected a key with an entry, got a missing one"):
+        known["a"]
+
+
 def test_entries_of_maps_with_a_room_go_by_their_weight() -> None:
     """The oldest of the map that takes most, as an entry weighs by what was put into it since."""
     room = SharedRoom(1000)
