@@ -180,7 +180,6 @@ class ExpiringProducer:
     candidates: list[Candidate] = field(default_factory=list)
 
     def expire(self) -> None:
-        """Add the doubt to all candidates about this producer."""
         self.old = True
         for one in self.candidates:
             one.doubts = tuple(dict.fromkeys((*one.doubts, "restart")))

@@ -19,7 +19,7 @@ CheckDetail = Literal["fields", "headers", "records"]
 
 @dataclass(frozen=True, slots=True)
 class CheckDefinition:
-    """Check in the words of checks.yaml, which describes the fields."""
+    """Entry of checks.yaml, which describes the fields."""
 
     name: str
     level: FindingLevel
@@ -47,7 +47,6 @@ def table() -> Mapping[str, Any]:
 
 @cache
 def checks() -> Mapping[str, CheckDefinition]:
-    """All checks by name, in the table's order."""
     found = {}
     for name, entry in table()["checks"].items():
         apis, doubts = tuple(entry["apis"]), tuple(entry.get("doubts", ()))
@@ -65,6 +64,5 @@ def unknown_text(doubt: str) -> str:
 
 
 def doubt_text(doubt: str) -> str:
-    """Text of a doubt, for a finding's last line."""
     text: str = table()["doubts"][doubt]
     return text

@@ -48,7 +48,6 @@ class ReportedStretch:
         return min(self.since, self.until) <= last and first <= max(self.since, self.until) and self.since < math.inf
 
     def holds(self, witness: Witness) -> bool:
-        """True if an exchange lies wholly within."""
         ended = witness.ended or witness.began
         return witness.clock == self.clock and self.since < witness.began and ended < self.until
 
@@ -62,7 +61,6 @@ class ReportedSetting:
     off: ReportedStretch | None = None
 
     def learn(self, value: bool | None, witness: Witness) -> None:
-        """Add a value; None: the exchange has none."""
         if value:
             self.on = True
         elif value is not None:
@@ -128,7 +126,6 @@ class KnownTopics:
         return self.terms.from_start or (topic is not None and topic.made)
 
     def delete(self, name: str) -> None:
-        """Note that a topic was deleted, or may have been."""
         self.by_name[name].deleted = True
 
     def is_compacted(self, name: str, witnesses: Sequence[Witness], *, ever: bool) -> bool | None:
@@ -169,7 +166,6 @@ class KnownTopics:
 
 
 def is_by_id(witness: Witness) -> bool:
-    """True if an exchange names its topics by id."""
     return witness.version >= BY_ID.get(witness.api, witness.version + 1)
 
 
@@ -190,7 +186,6 @@ class KnownServers:
 
     @property
     def one_cluster(self) -> bool:
-        """True if all servers are certainly of one cluster."""
         return self.apart <= 1 and not self.many
 
     def learn(self, server: str, exchange: ReadExchange | None, facts: Iterable[Fact]) -> None:

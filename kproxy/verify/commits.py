@@ -133,7 +133,6 @@ class KnownEnd:
     loose: int = 0
 
     def has(self, offset: int) -> None:
-        """Note an offset that a client received."""
         self.received, self.end = max(self.received, offset), max(self.end, offset)
 
 
@@ -268,7 +267,6 @@ class CommitsCheck(HistoryCheck):
         pending[:] = kept
 
     def decide(self, commit: CommitFact, end: Witness, *, committed: bool) -> None:
-        """Apply or discard a TxnOffsetCommit after the end of its transaction."""
         known, decided = self.of(commit.group, commit.place), AppliedCommit(commit, end)
         if commit not in known.open:  # its group or topic was deleted, or memory ran out
             return
@@ -405,7 +403,6 @@ class CommitsCheck(HistoryCheck):
 
     @handles(ReadFact)
     def read(self, read: ReadFact) -> None:
-        """Note the highest offset that was read, and the log end."""
         known = self.ends[read.place]
         known.end = max(known.end, read.high_watermark, read.log_start)
         if not (read.batches or read.partial):
@@ -456,7 +453,6 @@ class CommitsCheck(HistoryCheck):
                 break
 
     def commits(self, fact: CommitFact | FetchedCommitFact) -> None:
-        """Note an offset that a client committed, or OffsetFetch returned."""
         known = self.ends[fact.place]
         known.received = max(known.received, fact.offset)
 

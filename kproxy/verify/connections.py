@@ -71,8 +71,6 @@ class VersionsCheck(HistoryCheck):
 
 
 class LeaderEpochsCheck(HistoryCheck):
-    """Check that no node reports an older leader epoch than before."""
-
     names = ("epoch-goes-back",)
 
     def __init__(self, state: CheckState) -> None:

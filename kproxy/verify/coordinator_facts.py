@@ -87,14 +87,12 @@ def in_zookeeper(key: int, version: int) -> bool:
 
 
 def deleted_groups(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield groups that DeleteGroups deleted, or may have."""
     for name in map(exchange.group, exchange.request["groups_names"] or ()):
         if name:
             yield DeletionFact(exchange.witness, None, name)
 
 
 def deleted_commits(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield topics whose commits OffsetDelete deleted, or may have."""
     group = exchange.group(exchange.request["group_id"])
     for topic in exchange.request["topics"] or ():
         name = exchange.topic(topic["name"])

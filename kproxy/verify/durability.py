@@ -79,7 +79,7 @@ class AcknowledgedWrites:
         return 1000 + 800 * few + 200 * len(self.open) + 100 * len(self.lost)
 
     def before(self, time: float) -> AcknowledgedWrite | None:
-        """Last write with acks=all whose response came before this time."""
+        """Last write with acks=all that was acknowledged before this time."""
         at = bisect_left(self.replicated, time, key=attrgetter("ended"))
         return self.replicated[at - 1] if at else None
 
@@ -195,7 +195,6 @@ class AcknowledgedCheck(HistoryCheck):
                 self.lose(known, read.place, batch, hole)
 
     def lose(self, known: AcknowledgedWrites, place: PartitionPlace, batch: KnownBatch, hole: LogHole) -> None:
-        """Report a response that skips a batch that was acknowledged or read."""
         seen, witness, base = batch.written or batch.read, hole.witness, batch.batch.base
         assert seen is not None, "a batch is known by an exchange"
         if base in known.lost:
@@ -300,7 +299,6 @@ def doubts_about_hole(log_start: int) -> tuple[str, ...]:
 
 
 def sequences_of(write: WriteFact) -> Iterator[SequenceKey]:
-    """Yield the key of each idempotent batch of a write."""
     for batch in write.batches:
         identity = batch.identity
         if identity.producer_id >= 0 and identity.sequence >= 0:
@@ -416,14 +414,12 @@ class LogBoundsCheck(HistoryCheck):
         self.compare(fact, START, offset, [(fact.witness.node, ("old-start", "anew", "unclean"))])
 
     def known(self, fact: BoundFact, kind: str, scope: Hashable) -> tuple[int, Witness] | None:
-        """Highest earlier bound in a scope, with its exchange."""
         return self.highest.get(self.key(fact, kind, scope))
 
     def key(self, fact: BoundFact, kind: str, scope: Hashable) -> tuple[Hashable, ...]:
         return fact.place, self.partitions.era(fact.place.topic), kind, scope
 
     def raise_to(self, fact: BoundFact, kind: str, offset: int, scope: Hashable) -> None:
-        """Keep a bound if it is the highest one in its scope."""
         if offset >= 0 and scope is not None:
             known, key = self.known(fact, kind, scope), self.key(fact, kind, scope)
             self.highest[key] = (offset, fact.witness) if known is None or offset > known[0] else known

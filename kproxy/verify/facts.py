@@ -79,8 +79,6 @@ class PartitionFact(Fact):
 
 @dataclass(slots=True, eq=False)
 class RequestFact(Fact):
-    """Request of any API."""
-
     key: int
 
 
@@ -211,8 +209,6 @@ class ReadFact(PartitionFact):
 
 @dataclass(slots=True, eq=False)
 class FetchPositionFact(PartitionFact):
-    """Fetch position of a partition in a request."""
-
     position: int
     failed: bool = False  # the response has an error for the partition
 
@@ -413,8 +409,6 @@ class FencedFact(ProducerEpochFact):
 
 @dataclass(slots=True, eq=False)
 class PartitionsAddedFact(ProducerEpochFact):
-    """Partitions that a producer added to its transaction."""
-
     places: list[PartitionPlace]
     result: Result
 

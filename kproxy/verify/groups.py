@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -43,8 +44,6 @@ class ClassicGroup:
 
 
 class ClassicGroupsCheck(HistoryCheck):
-    """Checks of the assignments by leaders of classic groups."""
-
     names = ("two-owners", "rebalance-gap")
 
     def __init__(self, state: CheckState) -> None:
@@ -94,13 +93,12 @@ class ClassicGroupsCheck(HistoryCheck):
                     self.report("two-owners", f"group {fact.group}", says, shown, doubts=() if known else ("assignor",))
 
 
-@dataclass(slots=True)
-class PartitionOwner:
+class PartitionOwner(NamedTuple):
     """Member with a partition. `era`: era of the member when it last had the partition."""
 
-    member: str = ""
-    era: int = -1
-    witness: Witness | None = None
+    member: str
+    era: int
+    witness: Witness
 
 
 class DoubtedGift(NamedTuple):
@@ -129,7 +127,7 @@ class BrokerGroupsCheck(HistoryCheck):
 
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
-        self.owners: RecentMap[PartitionKey, PartitionOwner] = self.recent(MOST_OWNED, PartitionOwner)
+        self.owners: RecentMap[PartitionKey, PartitionOwner] = self.recent(MOST_OWNED)
         self.members: RecentMap[tuple[str, str], OwningMember] = self.recent(
             MOST_MEMBERS, OwningMember, lambda member: 800 + 3000 * len(member.doubted)
         )
@@ -175,14 +173,13 @@ class BrokerGroupsCheck(HistoryCheck):
         member.doubted = [one for one in member.doubted if not one.candidate.void]
 
     def own(self, fact: OwnershipFact, partition: OwnedPartition, member: OwningMember) -> None:
-        owner = self.owners[key_of(fact, partition)]
-        owner.member, owner.era, owner.witness = fact.member, member.era, fact.witness
+        self.owners[key_of(fact, partition)] = PartitionOwner(fact.member, member.era, fact.witness)
 
     def give(self, fact: OwnershipFact, partition: OwnedPartition) -> None:
         """Report the assignment of a partition that another member has not given up."""
         key = key_of(fact, partition)
         owner = self.owners.get(key)
-        if owner is None or owner.witness is None or owner.member == fact.member:
+        if owner is None or owner.member == fact.member:
             return
         if owner.witness.before(fact.witness):
             self.compared("two-owners", owner.witness, fact.witness)
@@ -195,13 +192,14 @@ class BrokerGroupsCheck(HistoryCheck):
         if len(other.doubted) >= MOST_DOUBTED:
             self.state.forgot["two-owners"] += 1
             return
-        moved = owner.witness.may_be_elsewhere(fact.witness)
+        doubts = ["expired", "unseen", "unclean"]
+        doubts += ["coordinator"] * owner.witness.may_be_elsewhere(fact.witness)
         place = partition.place
         candidate = self.report(
             "two-owners", f"group {fact.group}",
             f"{place} is given to {fact.member} although {owner.member} has not given it up",
             (owner.witness, f"{owner.member} has {place}"), (fact.witness, f"{fact.member} is given it"),
-            doubts=("expired", "unseen", "unclean", *(("coordinator",) if moved else ())), logs=(OFFSETS_LOG,),
+            doubts=doubts, logs=(OFFSETS_LOG,),
         )  # fmt: skip
         other.doubted.append(DoubtedGift(candidate, key, fact.witness))
 
@@ -249,20 +247,16 @@ class MemberEpochsCheck(HistoryCheck):
             # Members of a consumer group may commit with the epoch of their assignment (KIP-1251).
             excused = fact.commit and self.consumer_groups.get(fact.group) is not None
             if fact.epoch < highest.epoch and not excused:
-                doubts: tuple[str, ...] = ("unclean",)
-                if fact.commit or fact.requested is not None:
-                    doubts += ("unseen",)
-                if highest.witness.may_be_elsewhere(fact.witness):
-                    doubts += ("coordinator",)
+                doubts = ["unclean"] + ["unseen"] * (fact.commit or fact.requested is not None)
+                doubts += ["coordinator"] * highest.witness.may_be_elsewhere(fact.witness)
                 shown = [(one.witness, f"{fact.member}: {one.epoch}") for one in (highest, fact)]
                 self.went_back(fact, highest.epoch, *shown, doubts=doubts)
         if fact.stored and (highest is None or fact.epoch >= highest.epoch):
             known.highest = fact
 
     def went_back(
-        self, fact: MemberEpochFact, before: int, *evidence: tuple[Witness, str], doubts: tuple[str, ...] = ()
+        self, fact: MemberEpochFact, before: int, *evidence: tuple[Witness, str], doubts: Iterable[str] = ()
     ) -> None:
-        """Report a generation or epoch that is lower than `before`."""
         word = "generation" if fact.requested is None else "member epoch"
         says = f"{fact.witness.api} succeeded for member {fact.member} with {word} {fact.epoch} after {before}"
         self.report("generation-goes-back", f"group {fact.group}", says, *evidence, doubts=doubts, logs=(OFFSETS_LOG,))

@@ -61,7 +61,6 @@ CONSUMER = -1  # replica id of consumers
 
 
 def write_facts(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield a WriteFact for each partition of a Produce."""
     witness, acks = exchange.witness, exchange.request["acks"]
     answers = {place: part.fields for part, place in exchange.answered()}
     for part, place in exchange.asked():
@@ -239,7 +238,6 @@ def leader_epoch(
 
 
 def id_text(topic_id: object) -> str:
-    """Topic id as text, empty for none."""
     return "" if topic_id is None or topic_id == ZERO_UUID else str(topic_id)
 
 
@@ -281,7 +279,6 @@ GONE = codes("NONE", "REQUEST_TIMED_OUT", "UNKNOWN_SERVER_ERROR")
 
 
 def topics_in_metadata(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield topic ids and leaders in a Metadata response."""
     for topic, parts in exchange.answered_topics():
         name, topic_id = exchange.topic(topic.name), id_text(topic.topic_id)
         if not name or topic.fields["error_code"]:
@@ -295,7 +292,6 @@ def topics_in_metadata(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def created_topics(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield created topics with their ids and configs."""
     if exchange.request.get("validate_only"):
         return
     asked = {one["name"]: one for one in exchange.request["topics"] or ()}
@@ -361,7 +357,6 @@ def altered_configs(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def elected_leaders(exchange: ReadExchange) -> Iterator[Fact]:
-    """Yield the topics of a requested unclean leader election."""
     if exchange.request.get("election_type") != UNCLEAN_ELECTION:
         return
     topics = exchange.request["topic_partitions"]

@@ -18,7 +18,7 @@ MOST_RANGES = 10_000  # ranges of a partition; a record without gaps has one
 
 
 class OffsetIndex(Generic[OffsetValue]):
-    """Map from offsets to values, in the order of the offsets."""
+    """Map that is sorted by offset."""
 
     __slots__ = ("chunks", "firsts", "values")
 
@@ -110,12 +110,10 @@ class KnownOffsets:
         return len(self.firsts)
 
     def drop(self, count: int) -> None:
-        """Evict the lowest `count` ranges."""
         del self.firsts[:count], self.lasts[:count]
         self.dropped += count
 
     def holds(self, first: int, last: int) -> bool:
-        """True if all offsets from `first` to `last` are in the set."""
         at = bisect_right(self.firsts, first) - 1
         return at >= 0 and self.lasts[at] >= last
 
@@ -254,7 +252,6 @@ class PartitionHistories:
         self.evicted = 0
 
     def limit(self, memory: int) -> None:
-        """Set the memory in bytes, from the next batch on."""
         self.most = max(memory // ENTRY_SIZE, 1000)
 
     def __getitem__(self, place: PartitionPlace) -> PartitionHistory:
@@ -266,7 +263,6 @@ class PartitionHistories:
         return history
 
     def era(self, topic: str) -> int:
-        """Number of re-creations of a topic in the record."""
         return self.eras.get(topic) or 0
 
     def begin_era(self, topic: str) -> None:

@@ -39,7 +39,6 @@ class StoredBatchesCheck(HistoryCheck):
 
     @handles(WriteFact)
     def written(self, write: WriteFact) -> None:
-        """Compare the batches of a write with known ones at their offsets."""
         if write.result == "failed":
             return
         history = self.partitions[write.place]
@@ -63,7 +62,6 @@ class StoredBatchesCheck(HistoryCheck):
 
     @handles(ReadFact)
     def read(self, read: ReadFact) -> None:
-        """Compare the batches of a response with known ones at their offsets."""
         history = self.partitions[read.place]
         before = history.size
         for batch in read.batches:
@@ -119,7 +117,6 @@ class StoredBatchesCheck(HistoryCheck):
         self.compared("inconsistent-offset", earlier, witness, place=place, doubts=doubts)
 
     def confirm(self, history: PartitionHistory, known: KnownBatch, witness: Witness, write: WriteFact | None) -> None:
-        """Note the write or the read of a known batch."""
         unread = known.written is not None and known.read is None
         if write is None:
             known.read = known.read or witness
@@ -284,7 +281,6 @@ class SentBatchesCheck(HistoryCheck):
                 self.state.forgot.update(self.names)
 
     def pending(self) -> Iterator[Candidate]:
-        """Yield the batches that no recorded write can have stored."""
         for (place, era), sent in self.sent.entries.items():
             for key, (batch, witness) in sent.unwritten.items():
                 other, refused = sent.refused.get(key, (batch, witness))

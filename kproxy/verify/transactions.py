@@ -49,8 +49,6 @@ class EpochFence:
 
 
 class WrittenBatch(NamedTuple):
-    """Acknowledged transactional batch."""
-
     place: PartitionPlace
     base: int
     last: int
@@ -110,7 +108,6 @@ class TransactionsCheck(HistoryCheck):
 
     @handles(FencedFact)
     def fenced(self, fact: FencedFact) -> None:
-        """Note that this epoch and older ones are refused."""
         self.producers[fact.producer_id].fences.append(EpochFence(fact.epoch + 1, fact.witness, certain=False))
 
     @handles(WriteFact)
@@ -157,7 +154,6 @@ class TransactionsCheck(HistoryCheck):
 
     @handles(TransactionEndFact)
     def ended(self, fact: TransactionEndFact) -> None:
-        """Add an EndTxn."""
         producer = self.producers[fact.producer_id]
         self.state.counts["transactions"] += fact.result == "ok"
         own_epoch = fact.own_epoch
@@ -315,7 +311,6 @@ class ProducersCheck(HistoryCheck):
 
     @handles(ProducerFact)
     def given(self, fact: ProducerFact) -> None:
-        """Compare a producer id and epoch with earlier responses."""
         if fact.producer_id < 0:
             return
         known = self.producers[fact.producer_id]
