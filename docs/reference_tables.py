@@ -107,7 +107,7 @@ def explored_faults() -> str:
 
 def known_clients() -> str:
     """Return the table of known behaviour of client libraries: client, versions, symptom, faults, reference."""
-    from kproxy.explore.known_clients import known_behaviours
+    from kproxy.explore.report import known_behaviours
 
     rows = ["| client | versions | symptom | outcome | faults |", "|---|---|---|---|---|"]
     for one in known_behaviours():

@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from kproxy.errors import DocumentError, InputError, KproxyError
-from kproxy.explore.option_table import OPTIONS
+from kproxy.explore.options import OPTIONS
 from kproxy.terminal import say
 
 DEFAULT_SAVE = "explored"
@@ -24,7 +24,6 @@ NOT_IN_REPLAYS = (
 
 
 def exploration_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a command with the options that pytest has, too."""
     for option in reversed(OPTIONS):
         function = click.option(f"--{option.name}", **option.of_click)(function)
     return function
@@ -65,10 +64,10 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
         flag("--seed", checked_seed, given["seed"])
     if given["replay"] and (unused := [f"--{name}" for name in NOT_IN_REPLAYS if is_given(ctx, name)]):
         raise click.UsageError(f"--replay: expected none of the options of an exploration, got {', '.join(unused)}")
-    from kproxy.explore.exploring import write_reports
+    from kproxy.explore.database import Baseline
+    from kproxy.explore.fork_session import write_reports
     from kproxy.explore.options import read_options
-    from kproxy.explore.report.baseline import Baseline
-    from kproxy.explore.report.text import report_lines
+    from kproxy.explore.report import report_lines
 
     try:
         options = read_options(given)
@@ -104,7 +103,7 @@ def is_given(ctx: click.Context, name: str) -> bool:
 
 @contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
-    """Have SIGTERM do what Ctrl-C does: a build that is ended is told what was found, too."""
+    """Handle SIGTERM like Ctrl-C, so a build that is ended reports its findings."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -113,27 +112,24 @@ def interrupted_by_sigterm() -> Iterator[None]:
 
 
 def explored(words: tuple[str, ...], given: dict[str, Any], options: Any, baseline: Any) -> Any:
-    """Explore a command, and return what came of it."""
-    from kproxy.explore.exploring import explore_test
-    from kproxy.explore.judge import KnownFailures
+    from kproxy.explore.fork_session import explore_test
+    from kproxy.explore.result import KnownFailures
 
     known = KnownFailures(frozenset() if options.update else baseline.known(shlex.join(words)))
     return explore_test(test_of(words, given, options, known, options.drip), options, lambda text: say(text, err=True))
 
 
 def replayed(words: tuple[str, ...], given: dict[str, Any], options: Any) -> int:
-    """Run a command under the rules of a finding, and return the exit code. Raises KproxyError."""
-    from kproxy.explore.judge import NONE_KNOWN
+    from kproxy.explore.fork_session import replay_finding
     from kproxy.explore.plan import plan_of_file
-    from kproxy.explore.replaying import replay_finding
+    from kproxy.explore.result import NONE_KNOWN
 
     plan, drip = plan_of_file(Path(given["replay"]))
     return replay_finding(test_of(words, given, options, NONE_KNOWN, drip or options.drip), plan, options, say)
 
 
 def test_of(words: tuple[str, ...], given: dict[str, Any], options: Any, known: Any, drip: bool) -> Any:
-    """Return what is known of a command as a test."""
-    from kproxy.explore.exploring import ExploredTest
+    from kproxy.explore.fork_session import ExploredTest
     from kproxy.explore.runs.command_runs import CommandTest, server_command
 
     name = shlex.join(words)
@@ -157,7 +153,7 @@ def replay_line(words: tuple[str, ...], given: dict[str, Any]) -> str:
 
 
 def check_rules(files: tuple[str, ...]) -> None:
-    """Read rule files, so that their mistakes are told once and not for each run. Raises DocumentError."""
+    """Read rule files once before the runs. Raises DocumentError."""
     from kproxy.rules.document.source import Source
     from kproxy.rules.store import RuleStore
 

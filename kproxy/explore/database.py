@@ -1,9 +1,4 @@
-"""Findings on disk: kept for the next exploration of a test, as Hypothesis keeps its examples, and as rule files.
-
-A folder per test has a file per finding. A file is written beside its place and then renamed, so that a reader sees it
-whole or not at all, and two explorations in one folder do each other no harm: the later one of the same finding stays.
-A disk that is full costs the exploration its memory, not its result: the reason is returned, and told.
-"""
+"""Findings on disk: a folder for the next exploration of each test, rule files, and the baseline of known failures."""
 
 from __future__ import annotations
 
@@ -16,29 +11,24 @@ from dataclasses import astuple, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 from kproxy.errors import InputError
-
-from .judge import FailureSignature
-from .model import FaultPlan, dumps, loads
-from .plan import plan_rules, plan_text, rule_bytes
+from kproxy.explore.model import FaultPlan, dumps, loads
+from kproxy.explore.plan import plan_rules, plan_text, rule_bytes
+from kproxy.explore.result import FINDINGS, Exploration, FailureSignature
 
 FOLDER = Path(".kproxy/explored")
-MOST_KEPT = 50
-"""Findings kept of one test, the newest ones."""
+MOST_KEPT = 50  # newest findings of one test
 MOST_PASSES = 3  # explorations in which an intermittent finding passes before it is removed
-LARGEST = 1 << 20
-"""Bytes of a file that is read: a plan has some hundred."""
+LARGEST = 1 << 20  # bytes of a file that is read
 LONGEST_STEM = 60
 ENDING, UNFINISHED = ".json", ".part"
-ABANDONED = 60.0
-"""Seconds after which nobody writes a file any more that was begun."""
+ABANDONED = 60.0  # seconds after which an unfinished file is removed
 
 
 @dataclass(frozen=True, slots=True)
 class KeptFinding:
-    """Plan and failure of a finding, for the next exploration."""
-
     plan: FaultPlan
     signature: FailureSignature
     seen: float  # seconds since 1970
@@ -53,7 +43,7 @@ class FindingStore:
         self.root, self.folder = root, root / file_stem(test)
 
     def load(self) -> list[KeptFinding]:
-        """Return what is kept, the newest first; files that cannot be read are passed over."""
+        """Return the kept findings, the newest first, without unreadable files."""
         return sorted((one for _, one in self._files()), key=lambda one: -one.seen)[:MOST_KEPT]
 
     def _files(self) -> Iterator[tuple[Path, KeptFinding]]:
@@ -66,8 +56,7 @@ class FindingStore:
                         yield path, loads(path.read_bytes(), KeptFinding)
 
     def save(self, finding: KeptFinding) -> str:
-        """Keep a finding in the place of others with its signature. Return why that cannot be, an empty text if it is
-        kept."""
+        """Replace the finding with the same signature. Return the reason of a failure, or an empty text."""
         name = sha256(dumps(finding.signature)).hexdigest()[:16] + ENDING
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -79,7 +68,6 @@ class FindingStore:
         return ""
 
     def forget(self, signature: FailureSignature) -> None:
-        """Let go of the findings with this signature, which do not fail any more."""
         for path, one in self._files():
             if one.signature == signature:
                 with suppress(OSError):
@@ -95,8 +83,7 @@ class FindingStore:
             self.save(replace(finding, passes=finding.passes + 1))
 
     def _let_go(self) -> None:
-        """Let go of all but the newest findings, and of what an interrupted process had begun to write. What another
-        exploration has written since it was looked is left alone."""
+        """Remove all but the newest findings, and unfinished files of interrupted processes."""
         found = sorted(self._files(), key=lambda one: -one[1].seen)
         for path, _ in found[MOST_KEPT:]:
             with suppress(OSError):
@@ -116,10 +103,10 @@ class FindingStore:
 def save_rules(
     folder: Path, test: str, signature: FailureSignature, plan: FaultPlan, notes: Iterable[str], drip: bool = False
 ) -> Path:
-    """Write the rules of a finding into a file, and return its path. `drip`: as of `plan_rules`. Raises OSError.
+    """Write the rule file of a finding and return its path. Raises OSError.
 
-    The name has the test, the places and the faults in readable form, cut and simplified. A digest of the full test
-    name, the signature and the rules makes names unique, and the same in each exploration.
+    The name has the test, places and faults in readable form. A digest of the test name, signature and rules makes it
+    unique, and the same in each exploration.
     """
     folder.mkdir(parents=True, exist_ok=True)
     identity = json.dumps([test, astuple(signature), plan_rules(plan, drip)], sort_keys=True)
@@ -129,7 +116,7 @@ def save_rules(
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that nobody sees a part of it. Raises OSError, and leaves nothing behind then."""
+    """Replace a file in one step. Raises OSError."""
     part = path.with_name(f"{path.name}.{os.getpid()}-{token_hex(4)}{UNFINISHED}")
     try:
         part.write_bytes(data)
@@ -141,16 +128,94 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def file_stem(test: str) -> str:
-    """Return the folder name of a test: readable, accepted by all systems, and unique."""
     return f"{short_stem(test)}-{sha256(test.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
 def short_stem(test: str) -> str:
-    """Return the name of a test without its module as a part of a file name, parameters included."""
     name, bracket, parameters = test.partition("[")
     return slug(name.rsplit("::", 1)[-1] + bracket + parameters) or "test"
 
 
 def slug(text: str) -> str:
-    """Return a text as a part of a file name that all systems accept, of at most LONGEST_STEM characters."""
+    """Return a text as a part of a file name that all systems accept."""
     return re.sub("[^A-Za-z0-9_]+", "-", text).strip("-")[:LONGEST_STEM].strip("-")
+
+
+SCHEMA = "kproxy.explore.baseline/1"
+LARGEST_BASELINE = 16 << 20  # bytes
+
+
+class Baseline:
+    """Known failures by test: a JSON file, sorted so that diffs are short."""
+
+    def __init__(self, failures: Iterable[dict[str, Any]] = ()) -> None:
+        self.failures = {(one["test"], one["signature"]): one for one in failures}
+
+    @classmethod
+    def read(cls, path: Path | None, update: bool = False) -> Baseline:
+        """Return the baseline in a file, or an empty one: for None, or if `update` will write a missing file. Raises
+        InputError."""
+        if path is None or (update and not path.exists()):
+            return cls()
+        try:
+            with path.open("rb") as file:
+                data = file.read(LARGEST_BASELINE + 1)
+        except FileNotFoundError:
+            raise InputError(f"baseline: expected an existing file, or the option update, got {path}") from None
+        except OSError as error:
+            raise InputError(f"{path}: the baseline cannot be read: {error.strerror or error}") from None
+        try:
+            document = json.loads(data)
+            if document["schema"] != SCHEMA:
+                raise ValueError(f"expected schema {SCHEMA!r}, got {document['schema']!r}")
+            failures = [
+                {"test": str(one["test"]), "plan": str(one["plan"]), "signature": signature_from(one["signature"])}
+                for one in document["failures"]
+            ]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise InputError(f"{path}: this is no baseline of explorations: {error}") from None
+        return cls(failures)
+
+    def known(self, test: str) -> frozenset[FailureSignature]:
+        return frozenset(signature for name, signature in self.failures if name == test)
+
+    def updated(self, results: Iterable[Exploration]) -> Baseline:
+        """Return a baseline with the current findings of the tests that were explored to their end."""
+        explored = [result for result in results if result.was_explored]
+        names = {result.test for result in explored}
+        kept = [one for (test, _), one in self.failures.items() if test not in names]
+        found = [
+            {"test": result.test, "signature": finding.signature, "plan": plan_text(finding.smallest)}
+            for result in explored
+            for finding in result.findings
+            if not finding.is_of_test
+        ]
+        return Baseline([*kept, *found])
+
+    def text(self) -> str:
+        failures = sorted(
+            ({**one, "signature": plain_signature(one["signature"])} for one in self.failures.values()),
+            key=lambda one: json.dumps(one, sort_keys=True),
+        )
+        return json.dumps({"schema": SCHEMA, "failures": failures}, indent=1, sort_keys=True) + "\n"
+
+
+def plain_signature(signature: FailureSignature) -> dict[str, Any]:
+    fields = {
+        "outcome": signature.outcome,
+        "type": signature.type,
+        "message": signature.message,
+        "where": signature.where,
+        "checks": list(signature.checks),
+        "cause": list(signature.cause),
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def signature_from(fields: dict[str, Any]) -> FailureSignature:
+    """Return a signature. Raises KeyError, TypeError and ValueError."""
+    if fields["outcome"] not in FINDINGS:
+        raise ValueError(f"expected outcome {', '.join(sorted(FINDINGS))}, got {fields['outcome']!r}")
+    texts = {name: str(fields.get(name, "")) for name in ("type", "message", "where")}
+    checks, cause = (tuple(map(str, fields.get(name, ()))) for name in ("checks", "cause"))
+    return FailureSignature(fields["outcome"], checks=checks, cause=cause, **texts)

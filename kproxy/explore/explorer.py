@@ -19,17 +19,29 @@ from math import ceil
 from pathlib import Path
 
 from kproxy.errors import KproxyError
+from kproxy.explore.database import FindingStore, KeptFinding, save_rules
+from kproxy.explore.model import ExploredRun, FaultPlan, Runner
+from kproxy.explore.order import OrderSettings, PlanOrder
+from kproxy.explore.places import common_places
+from kproxy.explore.plan import plan_text, saved_form
+from kproxy.explore.reruns import REPLAYS, Shrinking, Trials, with_faults_of
+from kproxy.explore.result import (
+    NONE_KNOWN,
+    NOT_ON_MOCK,
+    PASSED,
+    SLOWER,
+    Exploration,
+    FailureSignature,
+    FaultFinding,
+    JudgedRun,
+    KnownFailures,
+    applied_faults,
+    cause_of,
+    finding_notes,
+    judge,
+    slim_run,
+)
 from kproxy.terminal import in_line
-
-from .database import FindingStore, KeptFinding, save_rules
-from .judge import NONE_KNOWN, PASSED, SLOWER, FailureSignature, JudgedRun, KnownFailures, cause_of, judge
-from .model import ExploredRun, FaultPlan, Runner
-from .order import OrderSettings, PlanOrder
-from .places import common_places
-from .plan import plan_text, saved_form
-from .result import NOT_ON_MOCK, Exploration, FaultFinding, applied_faults, finding_notes, slim_run
-from .shrink import Shrinking, with_faults_of
-from .trials import REPLAYS, Trials
 
 # a run may take the most of LEAST_LIMIT and TIMES the slower run without faults, and WAITS client time-outs more
 LEAST_LIMIT, TIMES, WAITS = 15.0, 8.0, 2.0
@@ -43,8 +55,6 @@ DETAILED = 500  # passed and other runs that keep their exchanges and output
 
 @dataclass(frozen=True, slots=True)
 class ExploreSettings:
-    """Settings of an exploration. `None`: no limit, no files, or learned."""
-
     order: OrderSettings = field(default_factory=OrderSettings)
     seconds: float = 60.0  # wall-clock time of all phases
     runs: int | None = None  # runs with faults, without those that confirm and shrink
@@ -58,7 +68,7 @@ class ExploreSettings:
 
 
 class Explorer:
-    """Exploration of one test. `tell` receives progress lines, which may contain text of clients and tests."""
+    """Exploration of one test. `tell` receives progress lines, which can contain text of clients and tests."""
 
     def __init__(
         self,
@@ -93,7 +103,6 @@ class Explorer:
         self._applied: set[str] = set()
 
     def explore(self) -> Exploration:
-        """Explore the test and return the result, or the result so far when a user interrupts it."""
         result = self.result
         try:
             if self.learn():
@@ -156,7 +165,7 @@ class Explorer:
         return bool(self.order.left)
 
     def say_unfit(self, judged: Sequence[JudgedRun], bad: Sequence[JudgedRun]) -> None:
-        """Put on record why a test cannot be explored that does not pass without faults."""
+        """Record why a test that fails without faults cannot be explored."""
         result = self.result
         if any(one.run.problem == NOT_ON_MOCK for one in bad):
             result.problem = NOT_ON_MOCK
@@ -177,10 +186,8 @@ class Explorer:
     # ---- explore
 
     def try_plans(self) -> None:
-        """Run plans until the time is used or no plan is left, findings of earlier explorations first.
-
-        Plans of runs that were ended early are waiting again. With `first`, each finding is confirmed at once.
-        """
+        """Run plans until the time is used or no plan is left, kept findings first. Plans of runs that were ended early
+        wait again."""
         result = self.result
         for one in () if self.store is None else self.store.load():
             # a plan for a real cluster gives false findings on the mock, and a fault of another version is broken
@@ -213,7 +220,6 @@ class Explorer:
                 result.notes.append(f"{self._beyond:,} failures of other kinds came after {MOST_FINDINGS} findings")
 
     def plans(self) -> Iterator[FaultPlan]:
-        """Yield plans as the runner has room for them, until the time is used or none is left for now."""
         while not self.over():
             plan = self._waiting.popleft() if self._waiting else self.order.next()
             if plan is None:
@@ -224,17 +230,15 @@ class Explorer:
 
     @property
     def exploring_ends(self) -> float:
-        """Return when exploration begins its last run. The rest of the time is for confirming and shrinking."""
+        """Return when exploration begins its last run."""
         share = BESIDE_FINDINGS if any(not one.known for one in self.result.findings) else ALONE
         return self.deadline - (1 - share) * self.settings.seconds
 
     @property
     def unconfirmed(self) -> list[FaultFinding]:
-        """Return the new findings without a measured failure rate."""
         return [one for one in self.result.findings if not one.confirmed and not one.known]
 
     def over(self) -> bool:
-        """Return True if the time or the runs are used, or all that was requested is reached."""
         settings = self.settings
         if self.clock() >= self.exploring_ends:
             return True
@@ -243,7 +247,6 @@ class Explorer:
         return settings.until_covered and self.result.all_faults <= self._applied
 
     def ended(self, run: ExploredRun) -> None:
-        """Record a run: its outcome, the plans that it makes possible, and its failure."""
         result = self.result
         self._under_way.pop(run.plan, None)
         one = judge(run, self.slow_after)
@@ -286,9 +289,8 @@ class Explorer:
         self.remember(finding)  # now, since this process may be killed
 
     def learn_more(self, seconds: float) -> None:
-        """Take in how long a run took that passed. Side by side, on a machine that others use, too, all may take longer
-        than the first two did, and none of them must be called a hang for that; where the first two were held up, a
-        hang must not use up the budget."""
+        """Adapt the time limit to the median of passed runs: runs side by side, or on a busy machine, take longer than
+        the first two."""
         insort(self._passed, seconds)
         if self.settings.limit is None and len(self._passed) >= self.runner.jobs:
             usual = self._passed[len(self._passed) // 2]
@@ -297,7 +299,6 @@ class Explorer:
     # ---- confirm
 
     def confirm(self, findings: Sequence[FaultFinding]) -> None:
-        """Measure the failure rates of the findings that have none, new ones first, hangs last."""
         chosen = [one for one in findings if not one.confirmed]
         self.runner.until = self.deadline
         self.trials.confirm(sorted(chosen, key=lambda one: (one.known, one.hangs)))
@@ -306,7 +307,7 @@ class Explorer:
                 self.blame_test(finding)
 
     def blame_test(self, finding: FaultFinding) -> None:
-        """Put on record that a test fails without faults, too: by itself, or because its cluster has ended."""
+        """Record that a test fails without faults as well."""
         failed, of = finding.controls
         self.result.problem = (
             f"the test fails without faults in {failed} of {of} runs ({in_line(finding.example.what)}): it is flaky, "
@@ -337,7 +338,6 @@ class Explorer:
             self.time_was_up(f"{count} finding{'' if count == 1 else 's'} could be confirmed")
 
     def shrink(self, finding: FaultFinding, seconds: float) -> None:
-        """Find the smallest plan that fails as a finding does, within its share of the time."""
         began = self.clock()
         replays = finding.example.run.seconds * ceil(REPLAYS / self.runner.jobs) * REPLAY_TIME
         ends = began + seconds
@@ -350,8 +350,8 @@ class Explorer:
         finding.seconds = self.clock() - began
 
     def is_merged(self, finding: FaultFinding) -> bool:
-        """Name the cause of a finding by its smallest plan. Return True if another finding has the same failure and
-        cause, which then contains this one."""
+        """Set the cause of a finding by its smallest plan. Return True if another finding has the same failure and
+        cause, and now contains this one."""
         before = finding.signature
         finding.signature = replace(before, cause=cause_of(finding.smallest))
         if finding.signature != before and self.store is not None:
@@ -370,7 +370,7 @@ class Explorer:
     # ---- save
 
     def keep(self, finding: FaultFinding) -> None:
-        """Keep a finding for the next exploration. If it was reproduced, write its rule file."""
+        """Keep a finding for the next exploration, and write its rule file if it was reproduced."""
         result, settings = self.result, self.settings
         self.remember(finding)
         if settings.save is None or finding.known or not finding.reproduced:

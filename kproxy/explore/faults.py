@@ -1,5 +1,4 @@
-"""The faults that a real cluster shows, read from `faults.yaml`: which of them can be at a place, and how much each
-weighs."""
+"""Table of the faults that a real cluster shows, read from `faults.yaml`."""
 
 from __future__ import annotations
 
@@ -8,19 +7,17 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from kproxy.explore.model import ExchangePlace, FaultClass, KnownFault
 from kproxy.wire.table.schema import read_yaml
-
-from .model import ExchangePlace, FaultClass, KnownFault
 
 TABLE = files("kproxy.explore") / "faults.yaml"
 DEFAULT_CLASSES: tuple[FaultClass, ...] = ("transient", "fatal")
 MOMENTS = {"before": "before the work", "after": "after the work", "crash": "and the client dies"}
-BREAKING = frozenset(("disconnect", "drop"))
-"""Kinds of rules after which a connection is broken."""
+BREAKING = frozenset(("disconnect", "drop"))  # kinds of rules that break the connection
 
 
 class FaultTable:
-    """Table of faults by API. `weights`: how dangerous a fault at an API is, beside its own weight."""
+    """Table of faults by API. `weights`: danger of faults by API, multiplied with the weight of each fault."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         everywhere = document["connections"]
@@ -39,14 +36,13 @@ class FaultTable:
     def at(
         self, place: ExchangePlace, classes: Collection[FaultClass] = DEFAULT_CLASSES, on_mock: bool = False
     ) -> Iterator[KnownFault]:
-        """Yield the faults of these classes that can be at a place; with `on_mock` only those with which the mock
-        cluster does as brokers do."""
+        """Yield the faults of these classes that can occur at a place; `on_mock` excludes those with `unlike_mock`."""
         for fault in self.by_api.get(place.api, ()):
             if fault.kind_of in classes and suits(fault, place) and not (on_mock and is_unlike_mock(fault, place)):
                 yield fault
 
     def untried(self, place: ExchangePlace, classes: Collection[FaultClass]) -> Iterator[KnownFault]:
-        """Yield the faults that can be at a place, and that are left out on the mock cluster."""
+        """Yield the faults that `on_mock` excludes."""
         for fault in self.by_api.get(place.api, ()):
             if fault.kind_of in classes and suits(fault, place) and is_unlike_mock(fault, place):
                 yield fault
@@ -58,7 +54,6 @@ def fault_table() -> FaultTable:
 
 
 def faults_of(api: str, entry: Mapping[str, Any], everywhere: Mapping[str, Any]) -> Iterator[KnownFault]:
-    """Yield the faults of one API: of its connections first, then its own."""
     for name in entry.get("connections", ()):
         unlike = entry.get("unlike_mock", {}).get(name, "")
         yield known_fault(api, name, {"unlike_mock": unlike, **everywhere[name]})
@@ -91,15 +86,12 @@ def known_fault(api: str, name: str, entry: Mapping[str, Any]) -> KnownFault:
 
 
 def suits(fault: KnownFault, place: ExchangePlace) -> bool:
-    """Return True if the exchange at a place is such that a broker can show this fault there."""
     return fault.needs <= place.traits and fault.without.isdisjoint(place.traits)
 
 
 def is_unlike_mock(fault: KnownFault, place: ExchangePlace) -> bool:
-    """Return True if the mock cluster does not do there as brokers do, once the fault has happened."""
     return fault.unlike_mock == "always" or fault.unlike_mock in place.traits
 
 
 def breaks_connection(fault: KnownFault) -> bool:
-    """Return True if the client loses its connection by the fault, and not only gets an error."""
     return fault.rule.get("kind") in BREAKING

@@ -1,13 +1,12 @@
-"""Places, faults, plans and runs of an exploration: plain values that travel between processes as JSON.
+"""Places, faults, plans and runs of an exploration: values that travel between processes as JSON.
 
-`dumps` and `loads` turn any of them into bytes and back. What has come over a pipe or from a file is checked by
-`loads`; texts in it are as clients and tests wrote them, so whoever shows them makes them safe first.
+Texts in them come from clients and tests, so reports escape them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
@@ -16,31 +15,25 @@ from kproxy.errors import InputError
 
 T = TypeVar("T")
 
+# a right client passes; may raise; passes after a restart; shows its assumptions
 FaultClass = Literal["transient", "fatal", "crash", "lies"]
-"""Group of faults by what a right client makes of it: it passes; it may raise; it passes when it is started again;
-it shows what it relies on."""
 FAULT_CLASSES: tuple[FaultClass, ...] = ("transient", "fatal", "crash", "lies")
+# before or after the broker's work; the client dies while the request is held
 FaultMoment = Literal["before", "after", "crash"]
-"""Moment of a fault: the broker has not seen the request; it has done its work; the client dies while it is held."""
 MarkKind = Literal["offset", "batch", "ordinal", "first", "last"]
-"""Way in which a place is told from others of the same client, API and entity."""
+# failed: an assertion or the exit code; raised: another exception; skipped: by the test; broken: a failure of kproxy
 RunEnd = Literal["passed", "failed", "raised", "hang", "died", "skipped", "broken"]
-"""End of a run as the process that ran it saw it, before it is judged: failed is an assertion that did not hold (or an
-exit code that is not 0), raised another exception, skipped that the test wants to say nothing, broken a failure of
-kproxy's own."""
+# loud: raised after a fatal fault; slow: passed in five times the time; not exercised: a fault was not applied
 RunOutcome = Literal["passed", "failed", "raised", "hang", "died", "slow", "loud", "not exercised", "broken"]
-"""End of a run once it is judged. loud: it raised, as a client may after a fatal fault; slow: passed, in five times
-the time; not exercised: nothing failed, and a fault was not applied."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceMark:
-    """Mark by which a place is told from others of its client, API and entity.
+    """Mark that distinguishes a place from others of its client, API and entity.
 
-    `nth`: number of the request among those that match the place, from 1; for the kind `offset` among those with this
-    `offset` (asked for by Fetch, committed by OffsetCommit and TxnOffsetCommit). The kind `batch` is an ordinal, too:
-    that of the attempt number `again` to write the batch number `batch` among new ones. `first` and `last` are ordinals
-    where runs count differently.
+    `nth`: ordinal of the request among those that match the place. For the kind `offset`: among those with this
+    `offset`, which Fetch requests and OffsetCommit and TxnOffsetCommit commit. For `batch`: ordinal of attempt `again`
+    to write batch number `batch`. `first`, `last`: ordinals in lanes whose counts differ between runs.
     """
 
     kind: MarkKind
@@ -51,22 +44,20 @@ class PlaceMark:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Return what is the same for the place in runs in which other requests came before it."""
+        """Return the parts that other requests before the place do not change."""
         return ("batch", self.batch, self.again) if self.kind == "batch" else (self.offset, self.nth)
 
 
 FIRST = PlaceMark("ordinal", 1)
-LONGEST_SHORT = 300
-"""Characters of a message that are told in a line."""
+LONGEST_SHORT = 300  # characters of a message in one line
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangePlace:
-    """Place of an exchange in a test's conversation, the same in every run; None for what it does not select by.
+    """Place of an exchange, the same in each run; None for a missing selector.
 
-    `traits`: what is true of the exchange besides, and no part of what it is: `idempotent`, `transactional`, `records`
-    (there are some in it), `batches` (several), `unanswered` (there was no response), `again` (a batch sent before),
-    and `topic`, `group`, `transactional_id`, `member` where the request names one.
+    `traits`: `idempotent`, `transactional`, `records` (at least one), `batches` (several), `unanswered`, `again` (a
+    batch sent before), and `topic`, `group`, `transactional_id`, `member` if the request names one.
     """
 
     api: str
@@ -82,50 +73,34 @@ class ExchangePlace:
     @property
     def lane(self) -> ExchangePlace:
         """Return the place of the first exchange of the same client, API and entity."""
-        return ExchangePlace(
-            self.api,
-            self.client_id,
-            self.client_software,
-            self.topic,
-            self.partition,
-            self.group,
-            self.transactional_id,
-        )
+        return replace(self, mark=FIRST, traits=frozenset())
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Return what is the same for the place in runs in which other requests came before it."""
+        """Return the parts that other requests before the place do not change."""
         return (self.lane, *self.mark.identity)
 
 
 @dataclass(frozen=True, slots=True)
 class KnownFault:
-    """Fault that a real cluster shows at one API: a rule without name, `match` and `when`.
+    """Fault that a real cluster shows at one API: a rule without name, `match` and `when`."""
 
-    `name`: the same in all explorations, such as `Produce: answer lost`. `needs`, `without`: traits that a place must
-    and must not have. `unlike_mock`: the trait with which the mock cluster does not do as brokers do (`always`: in any
-    case), so that it is not tried there. `source`: where Kafka's source says so. `goes_on`, of the class crash:
-    whether the request that was held reaches the broker after the client's death.
-    """
-
-    name: str
+    name: str  # the same in all explorations, such as `Produce: answer lost`
     api: str
     kind_of: FaultClass
     moment: FaultMoment
     weight: float
     text: str
     rule: Mapping[str, Any]
-    source: str
-    needs: frozenset[str] = frozenset()
-    without: frozenset[str] = frozenset()
-    unlike_mock: str = ""
-    goes_on: bool = True
+    source: str  # place in Kafka's source
+    needs: frozenset[str] = frozenset()  # traits that a place must have
+    without: frozenset[str] = frozenset()  # traits that a place must not have
+    unlike_mock: str = ""  # trait with which the mock differs from brokers; `always`
+    goes_on: bool = True  # of a crash: the broker receives the held request
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """Fault of a plan at the place where it is injected."""
-
     place: ExchangePlace
     fault: KnownFault
 
@@ -135,7 +110,7 @@ class PlannedFault:
 
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
-    """Faults of one run, in the order in which they are expected; none for a run without faults."""
+    """Faults of one run, in the expected order. A run without faults has none."""
 
     steps: tuple[PlannedFault, ...] = ()
 
@@ -150,34 +125,29 @@ class FaultPlan:
 
 @dataclass(frozen=True, slots=True)
 class StepCounters:
-    """Counters of one planned fault's rule at the end of a run, and what went wrong in the rule itself."""
-
     matched: int = 0
     fired: int = 0
     applied: int = 0
-    problems: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()  # errors of the rule itself
 
 
 @dataclass(frozen=True, slots=True)
 class RaisedError:
-    """Exception that ended a run: its type, its message, and the last line in the test's own code as `file:line`, and
-    its text."""
-
     type: str
     message: str = ""
-    where: str = ""
-    line: str = ""
+    where: str = ""  # last line in the test's own code, as `file:line`
+    line: str = ""  # text of that line
 
     @property
     def short(self) -> str:
-        """Return the type and the first line of the message that has any text."""
+        """Return the type and the first line of the message."""
         first = next((line.strip() for line in self.message[:LONGEST_SHORT].splitlines() if line.strip()), "")
         return f"{self.type}: {first}" if first else self.type
 
 
 @dataclass(frozen=True, slots=True)
 class ProvedViolation:
-    """Guarantee of Kafka that a run's history breaks, as `kproxy verify` says: the check's name and its text."""
+    """Violation that `kproxy verify` proves from the exchanges of a run."""
 
     check: str
     text: str = ""
@@ -185,30 +155,23 @@ class ProvedViolation:
 
 @dataclass(frozen=True, slots=True)
 class ExploredRun:
-    """Run of a test under a plan, as the process that ran it tells it. Only `plan` and `ended` are always known.
-
-    counters: of the plan's steps, in their order · places: those of its exchanges, in the order of the requests ·
-    digest: of exchanges and errors, the same for runs that a client cannot tell apart · errors: names of those that
-    clients were told, each once · seconds: of the test itself · patience: longest time-out that clients asked the
-    broker for · raised, violations, stacks (of a hang), output (its last lines): what went wrong · problem: why it is
-    broken · story: lines about its exchanges · software: names and versions of the client libraries.
-    """
+    """Run of a test under a plan, as its process reports it. Only `plan` and `ended` are always known."""
 
     plan: FaultPlan
     ended: RunEnd
-    seconds: float = 0.0
-    counters: tuple[StepCounters, ...] = ()
-    places: tuple[ExchangePlace, ...] = ()
-    digest: str = ""
-    errors: tuple[str, ...] = ()
-    patience: float = 0.0
+    seconds: float = 0.0  # of the test itself
+    counters: tuple[StepCounters, ...] = ()  # by step of the plan
+    places: tuple[ExchangePlace, ...] = ()  # in the order of requests
+    digest: str = ""  # of exchanges and errors; equal if a client cannot tell the runs apart
+    errors: tuple[str, ...] = ()  # names of errors in responses, each once
+    patience: float = 0.0  # longest time-out that clients requested
     raised: RaisedError | None = None
     violations: tuple[ProvedViolation, ...] = ()
-    stacks: str = ""
-    output: str = ""
-    problem: str = ""
-    story: tuple[str, ...] = ()
-    software: tuple[str, ...] = ()
+    stacks: str = ""  # of a hang
+    output: str = ""  # its end
+    problem: str = ""  # why it is broken
+    story: tuple[str, ...] = ()  # lines for its exchanges
+    software: tuple[str, ...] = ()  # names and versions of client libraries
 
     @property
     def exercised(self) -> bool:
@@ -220,17 +183,15 @@ class ExploredRun:
 class Runner(Protocol):
     """Runner of plans, each in an isolated process and cluster.
 
-    `run` takes the next plan only when it can begin with it, so plans may depend on runs that have ended. It yields
-    runs as they end, in any order, and returns when all runs of all plans have ended. A run that cannot be made is
-    yielded as `broken`. Closing the iterator ends the runs under way.
+    `run` takes the next plan only when it can begin with it, so plans can depend on runs that have ended. It yields
+    runs as they end, in any order. A run that cannot be made is `broken`. Closing the iterator ends the runs under way.
     """
 
     jobs: int  # maximum number of runs side by side
     limit: float  # maximum seconds of a run, set by the explorer; a longer run is a hang
     until: float  # end of all runs on the monotonic clock, set by the explorer
 
-    def run(self, plans: Iterable[FaultPlan]) -> Generator[ExploredRun, None, None]:
-        """Yield the run of each plan."""
+    def run(self, plans: Iterable[FaultPlan]) -> Generator[ExploredRun, None, None]: ...
 
 
 def dumps(value: Any) -> bytes:
@@ -238,7 +199,7 @@ def dumps(value: Any) -> bytes:
 
 
 def loads(data: bytes | str, type: type[T]) -> T:  # noqa: A002  # as in msgspec
-    """Return the value that `dumps` has made bytes of. Raises InputError for others."""
+    """Return a value that `dumps` encoded. Raises InputError."""
     try:
         return msgspec.json.decode(data, type=type)
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:

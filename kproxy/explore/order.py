@@ -38,17 +38,12 @@ from .places import FIRST_RANK, POLLED, LearnedPlaces
 from .plan import SELECTORS
 
 AGAIN, SAME_PLACE, DEEPER, EARLY = 0.3, 0.8, 0.5, 0.4
-MOST_PLANS = 50_000
-"""Plans that wait for their turn; no budget reaches as many."""
-MOST_FOLLOWERS = 24
-"""Places of one run at which a further fault is tried."""
+MOST_PLANS = 50_000  # waiting plans; no time limit reaches as many
+MOST_FOLLOWERS = 24  # places of one run at which a further fault is tried
 
 
 @dataclass(frozen=True, slots=True)
 class OrderSettings:
-    """Settings of what is tried: classes of faults, faults in a plan at most, where (`only`), whether the cluster is
-    the mock, and the seed of ties."""
-
     classes: tuple[FaultClass, ...] = DEFAULT_CLASSES
     depth: int = 2
     only: str = ""
@@ -63,7 +58,7 @@ class PlanOrder:
     """Plans that wait for their turn, the most promising one first.
 
     `reached`, `tried`: runs, under way or ended, by fault and by place. `refused`: plans beyond MOST_PLANS.
-    `unlike_mock`: names of faults that are left out since the mock cluster differs from brokers.
+    `unlike_mock`: names of faults that are excluded on the mock.
     """
 
     def __init__(self, learned: LearnedPlaces, settings: OrderSettings, table: FaultTable | None = None) -> None:
@@ -95,7 +90,7 @@ class PlanOrder:
 
     @property
     def all_faults(self) -> set[str]:
-        """Return the names of the faults that can be at the places that were learned."""
+        """Return the names of the faults that can occur at the learned places."""
         return {fault.name for place in self.learned.places for fault in self.faults_at(place)}
 
     @property
@@ -117,12 +112,11 @@ class PlanOrder:
         return FaultPlan(tuple(steps)) if 0 < len(steps) <= self.settings.depth else None
 
     def add_all(self, before: FaultPlan, place: ExchangePlace) -> None:
-        """Put in the plans that have one more fault, at this place."""
+        """Add the plans with one more fault at this place."""
         for fault in self.faults_at(place):
             self.add(FaultPlan((*before.steps, PlannedFault(place, fault))))
 
     def add(self, plan: FaultPlan) -> None:
-        """Put in a plan, unless it was put in before."""
         if plan in self._met:
             return
         if self._left >= MOST_PLANS:
@@ -141,7 +135,6 @@ class PlanOrder:
         return sum(self.tried[step.place] for step in plan.steps)
 
     def priority(self, plan: FaultPlan, early: bool = False) -> float:
-        """Return the priority of a plan, or its second one as an early error."""
         weights = self.table.weights
         if early:
             (step,) = plan.steps
@@ -156,7 +149,7 @@ class PlanOrder:
         )
 
     def next(self) -> FaultPlan | None:
-        """Take out the plan with the highest priority and count it as reached; None if no plan is left."""
+        """Remove the plan with the highest priority and count it as reached; None if no plan is left."""
         best: tuple[float, int, float, int] | None = None
         chosen: HeapKey = (), False
         for key, heap in list(self._heaps.items()):
@@ -189,7 +182,7 @@ class PlanOrder:
         return plan
 
     def count(self, plan: FaultPlan) -> None:
-        """Count the faults of a plan as reached, and its places as tried; an early plan apart from others."""
+        """Count the faults of a plan as reached, and its places as tried; early plans separately."""
         if plan in self._early:
             self.reached_early.update(plan.faults)
             return
@@ -205,7 +198,7 @@ class PlanOrder:
                 reached[step.fault.name] -= 1
 
     def passed(self, run: ExploredRun) -> None:
-        """Put in the plans with a further fault that a passed run makes room for, unless another one was like it."""
+        """Add the plans with a further fault after a passed run, unless a run with the same digest has passed."""
         if not run.plan.steps or len(run.plan.steps) >= self.settings.depth or run.digest in self._digests:
             return
         self._digests.add(run.digest)
@@ -214,7 +207,7 @@ class PlanOrder:
 
 
 class KnownPlaces:
-    """Places that are there without faults: those of the runs from which it was learned, whether stable or not."""
+    """Places of runs without faults, stable or not."""
 
     def __init__(self, places: Iterable[ExchangePlace] = ()) -> None:
         self.identities: set[tuple[object, ...]] = set()
@@ -222,21 +215,20 @@ class KnownPlaces:
         self.add(places)
 
     def add(self, places: Iterable[ExchangePlace]) -> None:
-        """Take in the places of a run without faults."""
         for place in places:
             self.identities.add(place.identity)
             self.polled.add((place.lane, place.mark.offset))
 
     def __contains__(self, place: ExchangePlace) -> bool:
-        """Return True if there is such a place without faults; of what is polled any number is no news."""
+        """Return True for a place of these runs; the ordinals of polls do not count."""
         if place.api in POLLED:
             return (place.lane, place.mark.offset) in self.polled
         return place.identity in self.identities
 
 
 def followers(run: ExploredRun, known: KnownPlaces, learned: LearnedPlaces) -> list[ExchangePlace]:
-    """Return the places at which a further fault may be, after those of the run's plan: new ones, and the next of the
-    same client, API and entity."""
+    """Return the places for a further fault after those of the run's plan: new places, and the next one of the same
+    lane."""
     last = run.plan.steps[-1].place
     taken = {step.place.identity for step in run.plan.steps}
     places = [place for place in run.places if learned.tells(place)]
@@ -253,7 +245,7 @@ def followers(run: ExploredRun, known: KnownPlaces, learned: LearnedPlaces) -> l
 
 
 def position(places: Sequence[ExchangePlace], wanted: ExchangePlace) -> int | None:
-    """Return where a place is among those of a run: the request at which its rule acts; None: it is not there."""
+    """Return the index of the request at which the rule of a place acts; None if the run lacks it."""
     mark = wanted.mark
     for number, place in enumerate(places):
         if place.lane == wanted.lane and (place.mark.offset, place.mark.nth) == (mark.offset, mark.nth):

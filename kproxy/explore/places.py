@@ -1,12 +1,9 @@
-"""A tape read as places: what a run's exchanges are about, and which of them are the same in every run.
+"""Exchanges of a run as places, and the places that two runs have in common.
 
-A global number is no identity, since retries, empty polls and heartbeats move it. So a place is told from others of its
-client, API and entity by a state of the conversation where there is one that a rule can select: the offset that a Fetch
-asks for or that is committed. Writes are numbered by new batches: one that was seen before is the same batch again.
-All others have ordinals where both runs count the same, and else only `first` and `last`.
-
-`match: {offset: …}` and `when: {nth, counts: all}` find a place again, so that all which is told apart here is
-within reach of a rule. Generations are not: nothing selects them, and a group's joins are numbered well.
+Retries, empty polls and heartbeats change the number of a request. So a place has a mark that a rule can select and
+that is the same in each run: the offset of a Fetch or commit, or the ordinal of a new batch. Other places have ordinals
+if both runs count the same, otherwise only `first` and `last`. `match: {offset: …}` and `when: {nth, counts: all}`
+select a place again.
 """
 
 from __future__ import annotations
@@ -19,23 +16,19 @@ from hashlib import sha256
 from .model import ExchangePlace, PlaceMark
 
 OFFSET_APIS = frozenset(("Fetch", "OffsetCommit", "TxnOffsetCommit"))
+# APIs whose number of requests depends on time
 POLLED = frozenset((
     "Fetch", "ShareFetch", "Metadata", "FindCoordinator", "Heartbeat", "ConsumerGroupHeartbeat", "ShareGroupHeartbeat",
     "ApiVersions", "ListOffsets", "GetTelemetrySubscriptions", "PushTelemetry",
 ))  # fmt: skip
-"""APIs of which the same conversation has more or fewer requests, as time goes by."""
-MOST_PLACES = 5_000
-"""Places kept of one run, in the order of its requests; a test that has more is told so."""
-MOST_OF_LANE = 48
-"""Places of one client, API and entity that faults are tried at."""
+MOST_PLACES = 5_000  # of one run, in the order of its requests
+MOST_OF_LANE = 48  # places of one client, API and entity at which faults are tried
 
 
 @dataclass(frozen=True, slots=True)
 class EntityFacts:
-    """Facts about one thing that a request is about; None for what it does not name.
-
-    `batch`: the same for a batch that is sent again. `error`: the name of the error that the client was told of it.
-    """
+    """Facts about one entity of a request; None for missing names. `batch`: the same for a batch that is sent again.
+    `error`: name of the error in the response."""
 
     topic: str | None = None
     partition: int | None = None
@@ -49,8 +42,6 @@ class EntityFacts:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeFacts:
-    """Facts about one exchange, as far as places need them."""
-
     api: str
     client_id: str | None = None
     client_software: str | None = None
@@ -59,7 +50,6 @@ class ExchangeFacts:
 
 
 def places_of(exchanges: Sequence[ExchangeFacts]) -> tuple[ExchangePlace, ...]:
-    """Return the places of a run's exchanges, in their order."""
     shared = shared_ids(exchanges)
     numbers: Counter[object] = Counter()
     batches: defaultdict[ExchangePlace, dict[Hashable, list[int]]] = defaultdict(dict)
@@ -88,8 +78,8 @@ def places_of(exchanges: Sequence[ExchangeFacts]) -> tuple[ExchangePlace, ...]:
 
 
 def levels(entities: Iterable[EntityFacts]) -> Iterator[tuple[int | None, EntityFacts]]:
-    """Yield each entity with its partition, and a partition of a topic also without it: records without a key go to
-    another partition in each run."""
+    """Yield each entity with its partition, and also without it: records without a key go to another partition in each
+    run."""
     for entity in entities:
         yield entity.partition, entity
         if entity.partition is not None and entity.topic:
@@ -97,7 +87,7 @@ def levels(entities: Iterable[EntityFacts]) -> Iterator[tuple[int | None, Entity
 
 
 def with_offset(api: str, entity: EntityFacts) -> bool:
-    """Return True if the place of this entity is told by the offset that is asked for or committed."""
+    """Return True if the offset of this entity is its mark."""
     return api in OFFSET_APIS and entity.offset is not None and entity.offset >= 0
 
 
@@ -107,7 +97,6 @@ def mark_of(
     nth: int,
     batches: defaultdict[ExchangePlace, dict[Hashable, list[int]]],
 ) -> PlaceMark:
-    """Return the mark of the request that is the nth of its lane, or of its lane and offset."""
     if with_offset(lane.api, entity):
         return PlaceMark("offset", nth, entity.offset)
     if entity.batch is None:
@@ -119,7 +108,7 @@ def mark_of(
 
 
 def shared_ids(exchanges: Iterable[ExchangeFacts]) -> frozenset[str | None]:
-    """Return the client ids under which several client libraries speak, so that they are told apart by their names."""
+    """Return the client ids that several client libraries use."""
     software: defaultdict[str | None, set[str]] = defaultdict(set)
     for exchange in exchanges:
         if exchange.client_software is not None:
@@ -128,8 +117,7 @@ def shared_ids(exchanges: Iterable[ExchangeFacts]) -> frozenset[str | None]:
 
 
 def digest_of(exchanges: Sequence[ExchangeFacts]) -> str:
-    """Return a digest that is the same for runs in which clients asked for the same and were told the same, however
-    often they polled."""
+    """Return a digest of requests and errors, the same if only the number of polls differs."""
     said: Counter[tuple[object, ...]] = Counter()
     for exchange in exchanges:
         for one in exchange.entities:
@@ -141,8 +129,7 @@ def digest_of(exchanges: Sequence[ExchangeFacts]) -> str:
 
 
 def errors_of(exchanges: Iterable[ExchangeFacts]) -> tuple[str, ...]:
-    """Return the names of the errors that clients were told, each once; but for those by which they learn in which
-    version to ask."""
+    """Return the names of the errors in responses, each once, without those of ApiVersions."""
     asked = (exchange for exchange in exchanges if exchange.api != "ApiVersions")
     return tuple(dict.fromkeys(one.error for exchange in asked for one in exchange.entities if one.error))
 
@@ -152,11 +139,10 @@ def errors_of(exchanges: Iterable[ExchangeFacts]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LearnedPlaces:
-    """Places that are the same in both runs without faults, in their order.
+    """Places that both runs without faults have, in their order.
 
-    `kinds`: how many lanes there are (a client, an API, an entity). `varying`: APIs of which the runs had more or fewer
-    requests. `ranks`: which of a lane's places is tried first. `by_partition`: topics, by client and API, whose
-    partitions are told apart, since they are the same in both runs.
+    `kinds`: number of lanes (a client, an API, an entity). `varying`: APIs whose request counts differ. `ranks`: order
+    within a lane. `by_partition`: topics, by client and API, whose partitions are the same in both runs.
     """
 
     places: tuple[ExchangePlace, ...] = ()
@@ -166,12 +152,12 @@ class LearnedPlaces:
     by_partition: frozenset[ExchangePlace] = frozenset()
 
     def tells(self, place: ExchangePlace) -> bool:
-        """Return True if faults are tried at places like this one: of a partition, or else of its whole topic."""
+        """Return True if faults are tried at this level: of the partition, or else of the topic."""
         return not place.topic or (topic_of(place) in self.by_partition) == (place.partition is not None)
 
 
 def common_places(first: Sequence[ExchangePlace], second: Sequence[ExchangePlace]) -> LearnedPlaces:
-    """Return what two runs have in common: places that are in both, at which the same rule acts in both."""
+    """Return the places that two runs have in common, at which the same rule acts in both."""
     apart = partitions_alike(first, second)
     learned = LearnedPlaces(by_partition=apart)
     ours, theirs = (by_lane(place for place in run if learned.tells(place)) for run in (first, second))
@@ -200,15 +186,12 @@ def common_places(first: Sequence[ExchangePlace], second: Sequence[ExchangePlace
 
 
 def topic_of(place: ExchangePlace) -> ExchangePlace:
-    """Return the lane of all partitions of a topic to which a place belongs."""
-    return ExchangePlace(
-        place.api, place.client_id, place.client_software, place.topic, None, place.group, place.transactional_id
-    )
+    """Return the lane of all partitions of the place's topic."""
+    return replace(place.lane, partition=None)
 
 
 def partitions_alike(first: Iterable[ExchangePlace], second: Iterable[ExchangePlace]) -> frozenset[ExchangePlace]:
-    """Return the topics, by client and API, that are asked for in both runs by the same partitions, with the same
-    offsets and as many batches of each."""
+    """Return the topics, by client and API, whose partitions have the same offsets and batches in both runs."""
 
     def said(places: Iterable[ExchangePlace]) -> dict[ExchangePlace, set[tuple[object, ...]]]:
         found: defaultdict[ExchangePlace, set[tuple[object, ...]]] = defaultdict(set)
@@ -222,7 +205,6 @@ def partitions_alike(first: Iterable[ExchangePlace], second: Iterable[ExchangePl
 
 
 def by_lane(places: Iterable[ExchangePlace]) -> dict[ExchangePlace, list[ExchangePlace]]:
-    """Return the places of each client, API and entity."""
     lanes: dict[ExchangePlace, list[ExchangePlace]] = {}
     for place in places:
         lanes.setdefault(place.lane, []).append(place)
@@ -230,14 +212,14 @@ def by_lane(places: Iterable[ExchangePlace]) -> dict[ExchangePlace, list[Exchang
 
 
 def ends(places: Sequence[ExchangePlace], count: int) -> list[ExchangePlace]:
-    """Return the first place of a lane and, of those that all runs have, the last."""
+    """Return the first place of a lane, and the last one that all runs have."""
     first = replace(places[0], mark=PlaceMark("first", 1))
     last = replace(places[count - 1], mark=PlaceMark("last", count))
     return [first] if count == 1 else [first, last]
 
 
 def spread(places: Sequence[ExchangePlace]) -> list[ExchangePlace]:
-    """Return at most MOST_OF_LANE of these places, the first and the last among them, and others evenly between."""
+    """Return at most MOST_OF_LANE of these places, evenly distributed, with the first and the last."""
     if len(places) <= MOST_OF_LANE:
         return list(places)
     step = (len(places) - 1) / (MOST_OF_LANE - 1)

@@ -1,7 +1,7 @@
-"""Plans as rules, as sentences, and as files, from which their faults are known again.
+"""Plans as rules, as sentences, and as rule files.
 
-Each planned fault is one rule that acts once. Its ordinal counts all requests that match, also those that a rule before
-it has decided about (`counts: all`), so that the numbers of several faults do not move each other.
+Each planned fault is one rule that acts once. Its ordinal counts all matching requests (`counts: all`), also those that
+an earlier rule decides, so the faults of a plan do not shift each other.
 """
 
 from __future__ import annotations
@@ -25,19 +25,15 @@ from kproxy.testing.faults import InjectedFaults, NamedFault
 from .faults import fault_table
 from .model import ExchangePlace, FaultPlan, KnownFault, PlaceMark, PlannedFault
 
-SELECTORS = ("client_id", "client_software", "topic", "partition", "group", "transactional_id")
-"""Selectors of a place, from the one that tells least of it to the one that tells most."""
-OF_PLACE = frozenset(("name", "match", "when", "not"))
-"""Words of a rule that say where it acts, not what it does."""
+SELECTORS = ("client_id", "client_software", "topic", "partition", "group", "transactional_id")  # least specific first
+OF_PLACE = frozenset(("name", "match", "when", "not"))  # keys of a rule that select where it acts
+# a real broker returns all records in one response, which leaves little for faults to act on
 DRIP = {"name": "readers get one batch at a time", "kind": "empty_fetch", "batches": 1}
-"""Rule with which faults find more to act on: a real broker gives all there is in one answer."""
-LONGEST_ENTITY = 80
-"""Characters shown of a topic or another name; rules have it whole in their selectors."""
+LONGEST_ENTITY = 80  # characters of a name that are shown; rules have the whole name
 
 
 def plan_rules(plan: FaultPlan, drip: bool = False) -> list[dict[str, Any]]:
-    """Return the rules of a plan, one for each of its faults, in their order; each name is there once. `drip`: readers
-    get one batch at a time besides."""
+    """Return the rules of a plan with unique names. `drip`: readers get one batch at a time as well."""
     rules: list[dict[str, Any]] = []
     for number, step in enumerate(plan.steps):
         name = rule_name(step)
@@ -48,14 +44,14 @@ def plan_rules(plan: FaultPlan, drip: bool = False) -> list[dict[str, Any]]:
 
 
 def rule_name(step: PlannedFault) -> str:
-    """Return the sentence about a planned fault as the name of a rule: one printable line of bounded length."""
+    """Return the sentence of a planned fault as one printable line of bounded length."""
     text = step_text(step)
     text = "".join(letter if letter.isprintable() else "?" for letter in text)
     return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
 
 
 def selectors(place: ExchangePlace) -> dict[str, Any]:
-    """Return what a rule selects the exchanges of a place by."""
+    """Return the `match` of a place."""
     match: dict[str, Any] = {"api": place.api}
     for name in SELECTORS:
         value = getattr(place, name)
@@ -69,12 +65,11 @@ def selectors(place: ExchangePlace) -> dict[str, Any]:
 
 
 def exactly(text: str) -> str:
-    """Return the selector that holds for this text alone, whatever it has of a pattern."""
+    """Return a selector that matches this text only."""
     return f"/{re.escape(text)}/" if is_pattern(text) else text
 
 
 def trigger(step: PlannedFault) -> dict[str, Any]:
-    """Return the trigger with which a rule acts at a place, once."""
     when: dict[str, Any] = {"nth": step.place.mark.nth, "counts": "all"}
     if step.fault.moment == "crash":
         when["hold"] = True
@@ -90,7 +85,7 @@ def step_text(step: PlannedFault) -> str:
 
 
 def place_text(place: ExchangePlace) -> str:
-    """Return a place such as `Fetch from 3 #2 (in[0]) of reader`, without anything that could command a terminal."""
+    """Return a place such as `Fetch from 3 #2 (in[0]) of reader`, printable."""
     mark = place.mark
     where = ""
     if mark.offset is not None:
@@ -102,7 +97,7 @@ def place_text(place: ExchangePlace) -> str:
 
 
 def entity_text(place: ExchangePlace) -> str:
-    """Return what a place is about, such as `orders[0]` or `billing, orders[0]`; an empty text for nothing."""
+    """Return the entity of a place, such as `orders[0]` or `billing, orders[0]`; empty if it has none."""
     partition = "" if place.partition is None else f"[{place.partition}]"
     topic = shown(place.topic) + partition if place.topic else partition and f"partition {place.partition}"
     others = [shown(name) for name in (place.group, place.transactional_id) if name]
@@ -110,13 +105,11 @@ def entity_text(place: ExchangePlace) -> str:
 
 
 def shown(name: str | None) -> str:
-    """Return a name in one line, without what a terminal would obey, and cut if it is long."""
     text = in_line(name or "")
     return text if len(text) <= LONGEST_ENTITY else f"{text[: LONGEST_ENTITY - 1]}…"
 
 
 def plan_text(plan: FaultPlan) -> str:
-    """Return the sentences of a plan, joined."""
     return "; ".join(map(step_text, plan.steps)) or "no fault"
 
 
@@ -124,14 +117,14 @@ def plan_text(plan: FaultPlan) -> str:
 
 
 def rule_file(plan: FaultPlan, notes: Iterable[str] = (), drip: bool = False) -> str:
-    """Return the rules of a plan as a rule file, with notes above them as comments. `drip`: as of `plan_rules`."""
+    """Return the rule file of a plan, with notes as comments. `drip`: as of `plan_rules`."""
     comments = "".join(f"# {in_line(note)}\n" for note in notes)
     rules = yaml.safe_dump({"rules": plan_rules(plan, drip)}, sort_keys=False, width=110)
     return comments + rules
 
 
 def faults_of_files(files: Iterable[Path]) -> InjectedFaults:
-    """Return the faults among the rules of these files. Raises DocumentError."""
+    """Return the faults that explorations try among the rules of these files. Raises DocumentError."""
     return InjectedFaults(
         fault for file in files for rule in read_document(Source.open(file)).parsed_rules for fault in named(rule.raw)
     )
@@ -144,8 +137,8 @@ def named(rule: Mapping[str, Any]) -> Iterator[NamedFault]:
 
 
 def known_by_rule(rule: Mapping[str, Any]) -> KnownFault | None:
-    """Return the fault that a rule makes; None if it is none that explorations try. The client's death has the same
-    rule whether its request arrives or not: that is told by the rule's name."""
+    """Return the fault that a rule makes; None for other rules. The two crash faults have the same rule, so the name of
+    the rule distinguishes them."""
     match = rule.get("match") or {}
     api = match.get("api")
     effect = {name: value for name, value in rule.items() if name not in OF_PLACE}
@@ -162,20 +155,16 @@ def saved_form(plan: FaultPlan) -> FaultPlan:
 
 
 def rule_bytes(plan: FaultPlan, notes: Iterable[str] = (), drip: bool = False) -> bytes:
-    """Return the content of a rule file; arguments as of `rule_file`."""
     return rule_file(plan, notes, drip).encode("utf-8", "backslashreplace")
 
 
 def plan_of_file(file: Path) -> tuple[FaultPlan, bool]:
-    """Return the plan of a finding's rule file, and True if the file gives readers one batch at a time.
-
-    Raises DocumentError, and InputError for rules that explorations do not save.
-    """
+    """Return the plan of a finding's rule file, and True if it gives readers one batch at a time. Raises DocumentError
+    and InputError."""
     return plan_of_source(Source.open(file))
 
 
 def plan_of_source(source: Source) -> tuple[FaultPlan, bool]:
-    """Return what `plan_of_file` returns, from an opened document."""
     document = read_document(source)
     raise_mistakes([source])  # such as a missing file
     rules = [dict(rule.raw) for rule in document.parsed_rules]
@@ -189,7 +178,6 @@ def plan_of_source(source: Source) -> tuple[FaultPlan, bool]:
 
 
 def step_of_rule(rule: Mapping[str, Any]) -> Iterator[PlannedFault]:
-    """Yield the fault of a rule at its place, if an exploration may have made that rule."""
     fault, match, when = known_by_rule(rule), rule.get("match"), rule.get("when")
     if fault is None or not isinstance(match, Mapping) or not isinstance(when, Mapping):
         return
@@ -201,6 +189,6 @@ def step_of_rule(rule: Mapping[str, Any]) -> Iterator[PlannedFault]:
 
 
 def plain_text(value: Any) -> Any:
-    """Return the value that `exactly` has made a selector of."""
+    """Return the text from which `exactly` made a selector."""
     is_regex = isinstance(value, str) and len(value) > 1 and value[0] == value[-1] == "/"
     return re.sub(r"\\(.)", r"\1", value[1:-1], flags=re.DOTALL) if is_regex else value

@@ -1,8 +1,7 @@
-"""The pytest plugin that looks for the fault that breaks a test: `pytest --kproxy-explore`.
+"""Pytest plugin of `pytest --kproxy-explore`.
 
-It comes with kproxy's own plugin (kproxy.testing.pytest_plugin), wherever kproxy is installed, so it imports nothing
-but pytest until it is asked for. Then it does one of two things: in the user's pytest it explores each test that uses
-the fixture `kproxy`; in the pytest of its own that it starts for that, it forks for each run of the test.
+Pytest loads it in each installation of kproxy, so it imports nothing until the option is used. In the user's pytest it
+explores each test that uses the fixture `kproxy`. In the pytest that this starts, it forks for each run.
 """
 
 from __future__ import annotations
@@ -12,18 +11,16 @@ from typing import Any
 
 import pytest
 
-from .option_table import OPTIONS
+from kproxy.explore.options import OPTIONS
 
 HIDDEN: tuple[tuple[str, dict[str, Any]], ...] = (
     ("serve", {"type": int}),
     ("item", {}),
     ("upstream", {}),
-)
-"""Options for the pytest that forks: a socket, the id of the test, and the address of a cluster that is there."""
+)  # of the pytest that forks: socket, test id, cluster address
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--kproxy-explore` and the options that begin with it."""
     import argparse
 
     group = parser.getgroup("kproxy")
@@ -36,7 +33,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, and what explores or forks where that is asked for."""
     config.addinivalue_line(
         "markers", "kproxy_explore(runs, faults, only, ignore): how --kproxy-explore explores this test (kproxy)"
     )
@@ -55,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Generator[None, object, object]:
-    """Tell a test that runs under the rule file of a finding which faults these are."""
+    """Set the faults of a test that runs under the rule file of a finding."""
     value: Any = yield
     if fixturedef.argname == "kproxy" and hasattr(value, "faults"):
         from kproxy.testing.pytest_plugin import rule_files

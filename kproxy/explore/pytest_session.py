@@ -1,5 +1,5 @@
-"""`pytest --kproxy-explore` in the user's own pytest: each test that uses the fixture `kproxy` is explored in the place
-of being run once."""
+"""`pytest --kproxy-explore` in the user's pytest: tests that use the fixture `kproxy` are explored instead of run
+once."""
 
 from __future__ import annotations
 
@@ -19,34 +19,35 @@ from _pytest.runner import call_and_report
 from _pytest.skipping import evaluate_xfail_marks
 
 from kproxy.errors import InputError
+from kproxy.explore.database import Baseline
+from kproxy.explore.fork_session import (
+    ExploredTest,
+    explore_test,
+    packed_exploration,
+    unpacked_exploration,
+    write_reports,
+)
+from kproxy.explore.options import OPTIONS, ExploreOptions, read_options, read_patterns
+from kproxy.explore.report import coverage_properties, report_lines
+from kproxy.explore.result import Exploration, KnownFailures
+from kproxy.explore.runs.fork_runner import python_command
+from kproxy.explore.runs.pytest_runs import UPSTREAM
 from kproxy.terminal import in_line, printable
 from kproxy.testing.pytest_plugin import MOCKS, seed_of_test
-
-from .exploring import ExploredTest, explore_test, packed_exploration, unpacked_exploration, write_reports
-from .judge import KnownFailures
-from .option_table import OPTIONS
-from .options import ExploreOptions, read_options, read_patterns
-from .report.baseline import Baseline
-from .report.document import coverage_properties
-from .report.text import report_lines
-from .result import Exploration
-from .runs.fork_runner import python_command
-from .runs.pytest_runs import UPSTREAM
 
 FIXTURE, MARKER = "kproxy", "kproxy_explore"
 OF_MARKER = frozenset(("runs", "faults", "only", "ignore"))
 MOCK_FIXTURES = frozenset(("kproxy_cluster", "mock_cluster"))
 FORK = "import pytest; sys.exit(pytest.main([*json.loads(sys.argv[1]), '--kproxy-explore-serve=' + sys.argv[2]]))"
 INTERACTIVE = frozenset(("--pdb", "--trace"))
+# files that pytest and a plugin truncate when they start, by config name
 WRITTEN = {"log_file": "--log-file", "report_log": "--report-log"}
-"""Options for files that pytest, and a plugin, begin anew when they start, by their names in the config."""
-SAVED = "explored"
-"""Folder beside a test in which rule files are saved."""
+SAVED = "explored"  # folder for rule files, in the folder of the test
 Outcome = Literal["passed", "failed", "skipped"]
 
 
 class ExploredSession:
-    """Plugin of the user's pytest that explores tests, and puts together what its workers have explored."""
+    """Plugin that explores tests, and collects the explorations of workers."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -64,8 +65,7 @@ class ExploredSession:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Check the markers of explored tests before the first run, and remove time limits of other plugins from them,
-        since each run has a limit of its own."""
+        """Check markers before the first run, and remove time limits of other plugins: each run has its own limit."""
         has_timeout = self.config.pluginmanager.hasplugin("timeout")
         for item in filter(is_explored, items):
             if has_timeout:
@@ -79,7 +79,6 @@ class ExploredSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        """Explore a test that uses the fixture, and leave all others to pytest."""
         if not is_explored(item):
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -95,7 +94,7 @@ class ExploredSession:
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Print what was explored of tests in which nothing was found; of others it stands among the failures."""
+        """Print explorations without findings. The others are in the section of failures."""
         reports = [one for one in terminalreporter.stats.get("passed", ()) if hasattr(one, "kproxy_explored")]
         if reports:
             terminalreporter.section("explored")
@@ -107,7 +106,7 @@ class ExploredSession:
             terminalreporter.write_line(f"kproxy: {note}")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take in what was explored, here or by a worker."""
+        """Collect an exploration of this process or of a worker."""
         told = getattr(report, "kproxy_exploration", None)
         if told is not None:
             self.explorations.append(unpacked_exploration(told))
@@ -124,8 +123,8 @@ class ExploredSession:
     # ---- one test
 
     def reports(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[pytest.TestReport]:
-        """Yield pytest's reports about a test that is explored. Of its fixtures only a cluster that lives longer than
-        a test is set up here; everything else is set up in each run."""
+        """Yield pytest's reports of an explored test. Only a cluster that outlives a test is set up here; each run sets
+        up its other fixtures."""
         test: Any = item
         names, test.fixturenames = test.fixturenames, [UPSTREAM] if has_lasting_upstream(item) else []
         try:
@@ -175,14 +174,12 @@ class ExploredSession:
         )  # fmt: skip
 
     def known(self, item: pytest.Item, options: ExploreOptions) -> KnownFailures:
-        """Return the known failures of a test: those in the baseline and the marker's `ignore`."""
         marker = item.get_closest_marker(MARKER)
         ignored = read_patterns(marker.kwargs.get("ignore", ())) if marker is not None else ()
         known = frozenset() if options.update else self.baseline.known(item.nodeid)
         return KnownFailures(known, ignored)
 
     def tell(self, text: str) -> None:
-        """Print what is going on, if that is wanted."""
         reporter: Any = self.config.pluginmanager.getplugin("terminalreporter")
         if reporter is not None and self.config.get_verbosity() > 0:
             reporter.ensure_newline()
@@ -190,7 +187,7 @@ class ExploredSession:
 
 
 def options_of_tests(given: Mapping[str, Any]) -> ExploreOptions:
-    """Return the options for tests. Tests have no faults of the class crash. Raises InputError."""
+    """Return the options for tests, which have no crash faults. Raises InputError."""
     options = read_options(given)
     if "crash" in options.classes:
         raise InputError("faults: expected transient, fatal, lies, got crash, which needs kproxy explore -- CMD")
@@ -198,12 +195,11 @@ def options_of_tests(given: Mapping[str, Any]) -> ExploreOptions:
 
 
 def is_explored(item: pytest.Item) -> bool:
-    """Return True if a test uses the fixture through which faults come, and is expected to pass."""
     return FIXTURE in getattr(item, "fixturenames", ()) and not may_fail(item)
 
 
 def may_fail(item: pytest.Item) -> bool:
-    """Return True if a test is marked as one that fails: it is run as ever."""
+    """Return True for xfail tests, which run once as usual."""
     if item.config.getoption("runxfail", False) or not item.config.pluginmanager.hasplugin("skipping"):
         return False
     try:
@@ -214,8 +210,8 @@ def may_fail(item: pytest.Item) -> bool:
 
 @contextmanager
 def temporary_folder(config: pytest.Config) -> Iterator[str]:
-    """Give a folder for all that the runs of one test write into temporary folders of pytest, and take it away; an
-    empty text where pytest has none."""
+    """Yield a folder for the temporary folders of all runs of a test, or an empty text without pytest's tmpdir
+    plugin."""
     factory = getattr(config, "_tmp_path_factory", None)
     if factory is None:
         yield ""
@@ -229,7 +225,7 @@ def temporary_folder(config: pytest.Config) -> Iterator[str]:
 
 def replay_line(item: pytest.Item, rules: Iterable[str], seed: int | None = None) -> str:
     """Return the marker that activates the rules of a finding, with `{name}` for its file and `{limit}` for the marker
-    of a hang. Files are relative to the root folder of the tests, or to the test's own folder."""
+    of a hang."""
     root, folder = item.config.rootpath, item.path.parent / SAVED
     folder = folder.relative_to(root) if root in folder.parents else Path(SAVED)
     marker = f"@pytest.mark.kproxy_rules({json.dumps(f'{folder.as_posix()}/{{name}}', ensure_ascii=False)})"
@@ -252,19 +248,18 @@ def marked(item: pytest.Item) -> dict[str, Any]:
 
 
 def definitions(item: pytest.Item) -> tuple[pytest.FixtureDef[Any], ...]:
-    """Return the definitions of the cluster's fixture for a test, kproxy's own first."""
+    """Return the definitions of the cluster fixture, kproxy's own first."""
     info: Any = item._fixtureinfo  # type: ignore[attr-defined]
     return tuple(info.name2fixturedefs.get(UPSTREAM, ()))
 
 
 def has_lasting_upstream(item: pytest.Item) -> bool:
-    """Return True if the user has a fixture for the cluster that lives longer than a test."""
+    """Return True if the user's cluster fixture outlives a test."""
     found = definitions(item)
     return len(found) > 1 and found[-1].scope != "function"
 
 
 def on_mock(item: pytest.Item, upstream: str) -> bool:
-    """Return True if the test's runs have mock clusters."""
     config = item.config
     if upstream:
         return upstream in config.stash.get(MOCKS, ())
@@ -275,8 +270,7 @@ def on_mock(item: pytest.Item, upstream: str) -> bool:
 
 
 def arguments(config: pytest.Config, item: pytest.Item, upstream: str, temporary: str) -> str:
-    """Return the arguments of the pytest that forks, as JSON: those of this one, but for the tests that they name, and
-    for files that this one writes. `temporary`: its folder for temporary files, if there is one."""
+    """Return the arguments of the pytest that forks, as JSON: those of this one without its tests and output files."""
     worker = getattr(config, "workerinput", None)
     words = [str(word) for word in config.invocation_params.args]
     if worker and not any(word.startswith("--kproxy-explore") for word in words):

@@ -1,17 +1,156 @@
-"""Result of an exploration: what was learned, what was run, and what was found, for reports in any form."""
+"""Outcomes of runs, signatures of failures, findings, and the result of an exploration."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from hashlib import sha256
 from math import ceil
 from pathlib import Path
 
-from .judge import PASSED, FailureSignature, JudgedRun, tally
-from .model import ExploredRun, FaultClass, FaultPlan, RunOutcome
-from .places import LearnedPlaces
-from .plan import plan_text
+from kproxy.explore.model import ExploredRun, FaultClass, FaultPlan, RunOutcome
+from kproxy.explore.places import LearnedPlaces
+from kproxy.explore.plan import plan_text
+
+# outcomes that a right client does not have
+FINDINGS: frozenset[RunOutcome] = frozenset(("failed", "raised", "hang", "died"))
+PASSED: frozenset[RunOutcome] = frozenset(("passed", "slow"))
+MAY_NOT_RAISE = frozenset(("transient", "crash"))  # classes after which a right client passes
+SLOWER = 5.0  # a passed run is slow if it takes this many times the slower run without faults
+LONGEST_MESSAGE = 300
+IDS = re.compile(
+    r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"  # UUIDs
+    r"|\b0x[0-9a-fA-F]+|\b(?=[0-9a-fA-F]*[0-9])(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{7,}\b"  # addresses and digests
+    r"|(?<![\w-])(?=[\w-]{0,21}[0-9])(?=[\w-]{0,21}[a-z])(?=[\w-]{0,21}[A-Z])[\w-]{22}(?![\w-])",  # topic ids
+    re.ASCII,
+)
+BYTES = re.compile(r"""\bb(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
+NUMBERS = re.compile(r"\d+(?:[.,:]\d+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class FailureSignature:
+    outcome: RunOutcome
+    type: str = ""
+    message: str = ""  # first line, with varying parts replaced (`plain_message`)
+    where: str = ""  # last line in the test's own code as text, which lines inserted above it do not change
+    checks: tuple[str, ...] = ()  # names of the checks that `kproxy verify` proves violated
+    cause: tuple[str, ...] = ()  # API and class of each fault, such as `Produce transient`
+
+    @property
+    def short(self) -> str:
+        """Return eight hexadecimal digits that distinguish it from others of the same test."""
+        text = "\0".join((self.outcome, self.type, self.message, self.where, *self.checks, *self.cause))
+        return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+
+    @property
+    def failure(self) -> FailureSignature:
+        return replace(self, cause=())
+
+    def covers(self, other: FailureSignature) -> bool:
+        """Return True if the other has the same failure, and at least the causes of this one."""
+        return self.failure == other.failure and set(self.cause) <= set(other.cause)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFailures:
+    """Failures that are reported and do not fail a build."""
+
+    signatures: frozenset[FailureSignature] = frozenset()  # each covers the same failure with further causes
+    patterns: tuple[str, ...] = ()  # patterns of `TYPE: MESSAGE`
+
+    def __contains__(self, signature: FailureSignature) -> bool:
+        text = f"{signature.type}: {signature.message}"
+        plain = (*self.patterns, *map(plain_message, self.patterns))  # as a report shows it, with its numbers
+        known = any(one.covers(signature) for one in self.signatures)
+        return known or any(text == one or fnmatchcase(text, one) for one in plain)
+
+
+NONE_KNOWN = KnownFailures()
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRun:
+    """Run with its outcome, and the signature of its failure, if any."""
+
+    run: ExploredRun
+    outcome: RunOutcome
+    signature: FailureSignature | None = None
+
+    @property
+    def what(self) -> str:
+        """Return the exception, otherwise the proved checks, otherwise the outcome."""
+        if self.run.raised is not None:
+            return self.run.raised.short
+        checks = ", ".join(dict.fromkeys(one.check for one in self.run.violations))
+        word = "skipped" if self.run.ended == "skipped" else self.outcome
+        return checks or (f"{word}: {self.run.problem}" if self.run.problem else word)
+
+
+def judge(run: ExploredRun, slow_after: float = float("inf")) -> JudgedRun:
+    """Return a run with its outcome. `slow_after`: seconds after which a passed run is slow."""
+    outcome = outcome_of(run, slow_after)
+    return JudgedRun(run, outcome, signature_of(run, outcome) if outcome in FINDINGS else None)
+
+
+def outcome_of(run: ExploredRun, slow_after: float) -> RunOutcome:
+    if run.ended == "broken" or any(counters.problems for counters in run.counters):
+        return "broken"
+    if run.ended in ("hang", "died"):
+        return run.ended
+    if run.ended == "failed" or run.violations:
+        return "failed"
+    if run.ended == "raised":
+        return "raised" if run.plan.classes <= MAY_NOT_RAISE else "loud"
+    if run.ended == "skipped" or not run.exercised:
+        return "not exercised"
+    return "slow" if run.seconds > slow_after else "passed"
+
+
+def signature_of(run: ExploredRun, outcome: RunOutcome) -> FailureSignature:
+    checks = tuple(sorted({violation.check for violation in run.violations}))
+    raised, cause = run.raised, cause_of(run.plan)
+    if raised is None:
+        return FailureSignature(outcome, checks=checks, cause=cause)
+    where = f"{raised.where.rpartition(':')[0]}: {raised.line}" if raised.line else raised.where
+    return FailureSignature(outcome, raised.type, plain_message(raised.message), where, checks, cause)
+
+
+def cause_of(plan: FaultPlan) -> tuple[str, ...]:
+    """Return API and class of each fault of a plan, such as `Produce transient`, sorted and each once."""
+    return tuple(sorted({f"{step.place.api} {step.fault.kind_of}" for step in plan.steps}))
+
+
+def plain_message(text: str) -> str:
+    """Return a message's first line without parts that vary between runs: numbers, ids, bytes and elements of
+    collections."""
+    first = next((line.strip() for line in text[: 4 * LONGEST_MESSAGE].splitlines() if line.strip()), "")
+    return BYTES.sub("b'…'", without_elements(NUMBERS.sub("N", IDS.sub("ID", first))))[:LONGEST_MESSAGE]
+
+
+def without_elements(text: str) -> str:
+    """Return a text with … as the content of brackets and braces, except after a word as in `orders[0]`."""
+    kept: list[str] = []
+    depth = 0
+    before = ""
+    for letter in text:
+        if not depth:
+            kept.append(letter)
+            depth = int(letter in "[{" and not (before.isalnum() or before == "_"))
+        else:
+            depth += (letter in "[{") - (letter in "]}")
+            if depth == 0:
+                kept.append(letter if before in "[{" else f"…{letter}")
+        before = letter
+    return "".join(kept) + "…" * (depth > 0)
+
+
+def tally(judged: list[JudgedRun]) -> dict[RunOutcome, int]:
+    return dict(Counter(one.outcome for one in judged).most_common())
+
 
 NO_FAULT = FaultPlan()
 NOT_ON_MOCK = (
@@ -20,8 +159,7 @@ NOT_ON_MOCK = (
     "explore: --upstream)"
 )
 MOST_MINIMAL = 8  # other smallest plans of one finding
-LONGEST_TEXT = 50_000
-"""Characters kept of a run's output and stacks."""
+LONGEST_TEXT = 50_000  # characters of a run's output and stacks
 
 
 @dataclass(slots=True)
@@ -57,24 +195,21 @@ class FaultFinding:
         return self.fails > 1 if self.replays is None else self.replays > 0
 
     def add_minimal(self, plan: FaultPlan, fails: int, of: int) -> None:
-        """Add another smallest plan, up to MOST_MINIMAL."""
         known = (self.smallest, *(one for one, _, _ in self.minimal))
         if plan not in known and len(self.minimal) < MOST_MINIMAL:
             self.minimal.append((plan, fails, of))
 
     @property
     def confirmed(self) -> bool:
-        """Return True if its plan was run again, so that its failure rate is known."""
+        """Return True if its plan was run again."""
         return self.of > 1
 
     @property
     def certain(self) -> bool:
-        """Return True if the plan failed in each run."""
         return self.confirmed and self.fails == self.of
 
     @property
     def hangs(self) -> bool:
-        """Return True if its runs end only at their limit."""
         return self.signature.outcome == "hang"
 
     @property
@@ -85,65 +220,54 @@ class FaultFinding:
 
     @property
     def shrunk_from(self) -> str:
-        """Return the plan at which it was met as text, if a smaller one was found."""
+        """Return the plan of the example as text; empty if it is the smallest plan."""
         plan = self.example.run.plan
         return "" if plan == self.smallest else plan_text(plan)
 
 
 @dataclass(slots=True)
 class Exploration:
-    """Exploration of one test. `problem`: why it was not explored, or not to its end; `flaky`: it fails without faults.
-
-    skipped: why the test does not want to be run · replay: how the file of a finding is put into force, with `{name}`
-    for its name without folders, and `{limit}` for the limit of a hang · drip: all runs gave readers one batch at a
-    time.
-    runs: in the order of their ends, those of learning, confirming and shrinking left out · exploring: seconds until
-    there were no more of them · all_faults: names of the
-    faults that can be at the places which were learned · left: plans that were not run · refused: plans for which there
-    was no room · unlike_mock: faults that were left out on the mock cluster · notes: what else is to be told.
-    """
+    """Exploration of one test."""
 
     test: str
     classes: tuple[FaultClass, ...] = ()
     jobs: int = 1
     learned: LearnedPlaces = field(default_factory=LearnedPlaces)
     learning: list[ExploredRun] = field(default_factory=list)
-    limit: float = 0.0
-    runs: list[JudgedRun] = field(default_factory=list)
+    limit: float = 0.0  # seconds after which a run is a hang
+    runs: list[JudgedRun] = field(default_factory=list)  # with faults, in the order of their ends
     findings: list[FaultFinding] = field(default_factory=list)
     seconds: float = 0.0
-    all_faults: frozenset[str] = frozenset()
-    left: int = 0
-    refused: int = 0
-    unlike_mock: tuple[str, ...] = ()
-    problem: str = ""
-    flaky: bool = False
-    skipped: str = ""
+    all_faults: frozenset[str] = frozenset()  # names of faults that can occur at the learned places
+    left: int = 0  # plans that were not run
+    refused: int = 0  # plans beyond the limit
+    unlike_mock: tuple[str, ...] = ()  # faults that were excluded on the mock
+    problem: str = ""  # why it was not explored, or not to its end
+    flaky: bool = False  # it fails without faults at times
+    skipped: str = ""  # reason of the test itself
     interrupted: bool = False
     notes: list[str] = field(default_factory=list)
-    exploring: float = 0.0
-    replay: str = "{name}"
+    exploring: float = 0.0  # seconds until the last run with faults
+    replay: str = "{name}"  # text that replays a rule file `{name}` with `{limit}`
     replay_limit: str = ""  # text for `{limit}`, with `{seconds}`
-    drip: bool = False
+    drip: bool = False  # all runs gave readers one batch at a time
 
     @property
     def outcomes(self) -> dict[RunOutcome, int]:
-        """Return how many runs had each outcome."""
         return tally(self.runs)
 
     @property
     def covered(self) -> frozenset[str]:
-        """Return the names of the faults that were applied in at least one run."""
+        """Return the names of the faults that were applied at least once."""
         return frozenset(name for one in self.runs for name in applied_faults(one.run))
 
     @property
     def broken(self) -> list[JudgedRun]:
-        """Return the runs in which kproxy itself failed, or a fault could not be made."""
         return [one for one in self.runs if one.outcome == "broken"]
 
     @property
     def new_findings(self) -> list[FaultFinding]:
-        """Return the findings that fail a build: confirmed ones, certain or intermittent, that are not known."""
+        """Return the confirmed findings that are not known, which fail a build."""
         return [one for one in self.findings if one.confirmed and not one.known and not one.is_of_test]
 
     def replay_lines(self, finding: FaultFinding) -> list[str]:
@@ -153,7 +277,7 @@ class Exploration:
 
     @property
     def was_explored(self) -> bool:
-        """Return True if it came to its end, so that what was not found is not there."""
+        """Return True if the exploration reached its end, so missing findings are fixed."""
         return not (self.problem or self.interrupted or self.skipped)
 
     def exit_code(self) -> int:
@@ -164,14 +288,13 @@ class Exploration:
 
 
 def applied_faults(run: ExploredRun) -> Iterable[str]:
-    """Yield the names of the faults of a run that were applied."""
     for step, counters in zip(run.plan.steps, run.counters, strict=False):
         if counters.applied:
             yield step.fault.name
 
 
 def slim_run(one: JudgedRun, detailed: bool) -> JudgedRun:
-    """Return a run as it is kept: without its places, and with its exchanges and output if it is `detailed`."""
+    """Return a run without its places, and without exchanges and output unless it is `detailed`."""
     run = one.run
     if not detailed:
         return replace(one, run=replace(run, places=(), story=(), output="", stacks=""))
@@ -180,7 +303,7 @@ def slim_run(one: JudgedRun, detailed: bool) -> JudgedRun:
 
 
 def finding_notes(test: str, finding: FaultFinding, seed: int, rules: Iterable[str] = ()) -> Iterator[str]:
-    """Yield what is said above the rules of a finding. `rules`: names of rule files that were in force besides."""
+    """Yield the comments of a rule file. `rules`: names of further rule files in force."""
     run = finding.example.run
     yield f"found by kproxy explore: {test}"
     outcome, what = finding.signature.outcome, finding.example.what
@@ -194,7 +317,7 @@ def finding_notes(test: str, finding: FaultFinding, seed: int, rules: Iterable[s
 
 
 def merged_outcome(outcomes: Iterable[RunOutcome]) -> RunOutcome | None:
-    """Return the outcome that stands for several runs of one cell: the worst one; None where there is none."""
+    """Return the worst outcome of several runs; None without runs."""
     counted = Counter(outcomes)
     for outcome in ("hang", "died", "failed", "raised", "broken", "loud"):
         if counted[outcome]:

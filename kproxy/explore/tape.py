@@ -1,7 +1,7 @@
-"""A run as its tape tells it: facts about exchanges, how long clients may wait, and lines for a report.
+"""Facts about the exchanges of a run, its longest client time-out, and lines for a report.
 
-This is what the process of a run does at its end: `describe_run` turns the exchanges of a test into what travels to the
-explorer. What cannot be decoded, because a rule or a broker has made it so, is left out; nothing here raises for it.
+The process of a run calls `describe_run` at its end. Exchanges that cannot be decoded, because of a rule or a broker,
+are left out.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from itertools import islice
 from typing import Any
 
 from kproxy.errors import DecodeError, RecordsError, WireError
+from kproxy.explore.model import ExploredRun, FaultPlan, RunEnd
+from kproxy.explore.places import EntityFacts, ExchangeFacts, digest_of, errors_of, places_of
 from kproxy.rules.entity import Entity
 from kproxy.testing.exchanges import SeenExchange
 from kproxy.wire.records import Batch, Entry, entries
@@ -19,14 +21,9 @@ from kproxy.wire.records.digest import RecordsDigest
 from kproxy.wire.table import errors as error_codes
 from kproxy.wire.table.api_keys import FETCH, INIT_PRODUCER_ID, JOIN_GROUP, OFFSET_FETCH, PRODUCE, TXN_OFFSET_COMMIT
 
-from .model import ExploredRun, FaultPlan, RunEnd
-from .places import EntityFacts, ExchangeFacts, digest_of, errors_of, places_of
-
-MOST_LINES = 200
-"""Lines about exchanges that a run keeps: its first, and its last."""
+MOST_LINES = 200  # of the first and the last exchanges
 LONGEST_LINE = 300
-LONGEST_WAIT = 60.0
-"""Seconds of a time-out that are believed: clients ask for half an hour as `max.poll.interval.ms`."""
+LONGEST_WAIT = 60.0  # seconds; clients request half an hour as `max.poll.interval.ms`
 RECORDS, SEVERAL = frozenset({"records"}), frozenset({"records", "batches"})
 NAMED = ("topic", "group", "transactional_id", "member")
 
@@ -39,8 +36,8 @@ def describe_run(
     libraries: Iterable[str] = (),
     **others: Any,
 ) -> ExploredRun:
-    """Return a run with the facts of its exchanges. `libraries`: client libraries that the exchanges do not name.
-    `others`: further fields of ExploredRun."""
+    """Return a run with the facts of its exchanges. `libraries`: further client libraries. `others`: fields of
+    ExploredRun."""
     facts = list(read_facts(exchanges))
     software = sorted({one.client_software for one in facts if one.client_software} | set(libraries))
     return ExploredRun(
@@ -62,14 +59,13 @@ def reads_lost_offsets(exchanges: Iterable[SeenExchange]) -> bool:
 
 
 def read_facts(exchanges: Iterable[SeenExchange]) -> Iterator[ExchangeFacts]:
-    """Yield the facts about each exchange whose request can be read."""
     for one in exchanges:
         with suppress(WireError, KeyError):
             yield facts_of(one)
 
 
 def facts_of(one: SeenExchange) -> ExchangeFacts:
-    """Return the facts about one exchange. Raises DecodeError for a request that cannot be read."""
+    """Return the facts about one exchange. Raises DecodeError."""
     codes = codes_of(one)
     traits = records_of_answer(one) if one.key == FETCH else {}
     told = []
@@ -86,7 +82,7 @@ def facts_of(one: SeenExchange) -> ExchangeFacts:
 
 
 def codes_of(one: SeenExchange) -> Mapping[Entity, int]:
-    """Return the error codes of the response by entity; none if it cannot be read."""
+    """Return the error codes of the response by entity; empty if it cannot be decoded."""
     try:
         return one.codes()
     except (DecodeError, KeyError):
@@ -94,7 +90,7 @@ def codes_of(one: SeenExchange) -> Mapping[Entity, int]:
 
 
 def batch_of(one: SeenExchange, entity: Entity) -> tuple[Hashable, frozenset[str]]:
-    """Return what is the same for the first batch of a partition when it is written again, and the traits of it."""
+    """Return an identity of the first batch of a partition, the same when it is sent again, and its traits."""
     topic, partition = entity.where
     records = one.request.body["topic_data"][topic]["partition_data"][partition]["records"]
     if isinstance(records, RecordsDigest):
@@ -121,7 +117,7 @@ def key_of(entity: Entity) -> FetchedPartition:
 
 
 def records_of_answer(one: SeenExchange) -> dict[FetchedPartition, frozenset[str]]:
-    """Return the trait `records` by partition for those of which a Fetch brought any, and `batches` for several."""
+    """Return the trait `records` by partition of a Fetch response, and `batches` for several."""
     try:
         answer = one.response
     except DecodeError:
@@ -137,7 +133,7 @@ def records_of_answer(one: SeenExchange) -> dict[FetchedPartition, frozenset[str
 
 
 def batches_in(records: Any) -> int:
-    """Return the number of batches in a field of records; 2 stands for all that are more than one."""
+    """Return the number of batches; 2 means two or more."""
     if isinstance(records, RecordsDigest):
         return records.batches
     try:
@@ -147,7 +143,6 @@ def batches_in(records: Any) -> int:
 
 
 def first_entry(records: Any) -> Entry | None:
-    """Return the first entry of a field of records; None if there is none, or it cannot be read."""
     try:
         return next(iter(entries(records)), None) if records else None
     except RecordsError:
@@ -155,8 +150,7 @@ def first_entry(records: Any) -> Entry | None:
 
 
 def patience_of(exchanges: Iterable[SeenExchange]) -> float:
-    """Return the longest time-out in seconds that clients asked the broker for, up to LONGEST_WAIT: of sessions,
-    rebalances and transactions."""
+    """Return the longest session, rebalance or transaction time-out in seconds, up to LONGEST_WAIT."""
     longest = 0
     for one in exchanges:
         if one.key not in (JOIN_GROUP, INIT_PRODUCER_ID):
@@ -171,7 +165,7 @@ def patience_of(exchanges: Iterable[SeenExchange]) -> float:
 
 
 def story_of(exchanges: Sequence[SeenExchange]) -> Iterator[str]:
-    """Yield a line about each exchange, or about the first and the last of many."""
+    """Yield a line for each exchange, or for the first and the last of many."""
     if not exchanges:
         return
     began = exchanges[0].came

@@ -12,9 +12,8 @@ from collections.abc import Callable
 
 from kproxy.explore.model import ExchangePlace, ExploredRun, FaultPlan, KnownFault, PlannedFault, RunEnd, dumps
 from kproxy.explore.runs import child, fork_server
-from kproxy.explore.runs.child import ChildPipes, RunWatchdog, tell
+from kproxy.explore.runs.child import ChildAnswer, ChildPipes, RunJob, RunWatchdog, tell
 from kproxy.explore.runs.fork_server import serve
-from kproxy.explore.runs.messages import ChildAnswer, RunJob
 from kproxy.testing.process import children_of
 
 

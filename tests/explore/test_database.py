@@ -13,7 +13,7 @@ import pytest
 
 from kproxy.explore import database
 from kproxy.explore.database import MOST_KEPT, FindingStore, KeptFinding, file_stem, save_rules
-from kproxy.explore.judge import FailureSignature
+from kproxy.explore.result import FailureSignature
 from kproxy.rules.document.read import read_document
 from kproxy.rules.document.source import Source
 from tests.explore.made_up import COPY, plan, planned, stable

@@ -9,16 +9,14 @@ from pathlib import Path
 import pytest
 
 from kproxy.explore import explorer as explorer_module
-from kproxy.explore.database import FindingStore, KeptFinding
+from kproxy.explore.database import Baseline, FindingStore, KeptFinding
 from kproxy.explore.explorer import Explorer, ExploreSettings
 from kproxy.explore.faults import fault_table
-from kproxy.explore.judge import FailureSignature, KnownFailures, judge
 from kproxy.explore.model import ExploredRun, FaultPlan, PlannedFault, RaisedError, StepCounters
 from kproxy.explore.order import OrderSettings
 from kproxy.explore.plan import rule_file, saved_form
-from kproxy.explore.report.baseline import Baseline
-from kproxy.explore.report.text import report_lines
-from kproxy.explore.result import NOT_ON_MOCK, Exploration
+from kproxy.explore.report import report_lines
+from kproxy.explore.result import NOT_ON_MOCK, Exploration, FailureSignature, KnownFailures, judge
 from tests.explore.made_up import (
     COPY,
     FakeRunner,

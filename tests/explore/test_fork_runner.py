@@ -12,11 +12,11 @@ from time import monotonic
 import pytest
 
 from kproxy.errors import InternalError
-from kproxy.explore.judge import judge
 from kproxy.explore.model import ExploredRun, FaultPlan
+from kproxy.explore.result import judge
 from kproxy.explore.runs import fork_runner, fork_server
+from kproxy.explore.runs.child import RunJob, ServerOrder
 from kproxy.explore.runs.fork_runner import ClusterGone, ForkRunner
-from kproxy.explore.runs.messages import RunJob, ServerOrder
 from tests.explore.odd_children import plan_of
 from tests.support.wait import until
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.explore.judge import FINDINGS, KnownFailures, judge, plain_message
 from kproxy.explore.model import FaultPlan, ProvedViolation, RaisedError, StepCounters
+from kproxy.explore.result import FINDINGS, KnownFailures, judge, plain_message
 from tests.explore.made_up import COPY, failed_run, made_run, plan, planned, stable
 
 WRITE = stable(COPY)[1]

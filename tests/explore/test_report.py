@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from kproxy.errors import InputError
+from kproxy.explore.database import Baseline
 from kproxy.explore.faults import fault_table
-from kproxy.explore.judge import FINDINGS, FailureSignature, KnownFailures, judge
-from kproxy.explore.known_clients import known_behaviour, known_behaviours
 from kproxy.explore.model import (
     ExchangePlace,
     FaultPlan,
@@ -25,12 +24,25 @@ from kproxy.explore.model import (
     RunEnd,
     StepCounters,
 )
+from kproxy.explore.page import MOST_DETAILS, html_report
 from kproxy.explore.places import common_places
-from kproxy.explore.report.baseline import Baseline
-from kproxy.explore.report.document import SCHEMA, coverage_properties, json_report
-from kproxy.explore.report.page import MOST_DETAILS, html_report
-from kproxy.explore.report.text import report_lines
-from kproxy.explore.result import Exploration, FaultFinding, merged_outcome
+from kproxy.explore.report import (
+    SCHEMA,
+    coverage_properties,
+    json_report,
+    known_behaviour,
+    known_behaviours,
+    report_lines,
+)
+from kproxy.explore.result import (
+    FINDINGS,
+    Exploration,
+    FailureSignature,
+    FaultFinding,
+    KnownFailures,
+    judge,
+    merged_outcome,
+)
 from tests.explore.made_up import COPY, failed_run, made_run, plan, planned, stable
 
 PLACES = stable(COPY)

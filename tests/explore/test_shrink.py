@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kproxy.explore.faults import breaks_connection
 from kproxy.explore.model import FAULT_CLASSES, ExchangePlace, FaultPlan, PlaceMark, PlannedFault, dumps
-from kproxy.explore.shrink import DROPPED, Shrinking
+from kproxy.explore.reruns import DROPPED, Shrinking
 from tests.explore.made_up import COPY, TABLE, commit, fault, matches, plan, planned, produce, stable
 
 LONG = stable([produce(number) for number in range(1, 9)])

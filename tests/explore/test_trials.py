@@ -12,17 +12,14 @@ from hypothesis import strategies as st
 
 from kproxy.errors import InputError
 from kproxy.explore import explorer as explorer_module
-from kproxy.explore import trials as trials_module
-from kproxy.explore.database import FindingStore
+from kproxy.explore import reruns as reruns_module
+from kproxy.explore.database import Baseline, FindingStore
 from kproxy.explore.explorer import OTHERS
-from kproxy.explore.judge import KnownFailures, cause_of, judge
 from kproxy.explore.model import ExploredRun, FaultPlan
 from kproxy.explore.plan import plan_of_file, plan_text, saved_form
-from kproxy.explore.report.baseline import Baseline
-from kproxy.explore.report.text import report_lines
-from kproxy.explore.result import MOST_MINIMAL, Exploration, FaultFinding
-from kproxy.explore.shrink import Shrinking
-from kproxy.explore.trials import MeasuredPlan, Tally, Trials
+from kproxy.explore.report import report_lines
+from kproxy.explore.reruns import MeasuredPlan, Shrinking, Tally, Trials
+from kproxy.explore.result import MOST_MINIMAL, Exploration, FaultFinding, KnownFailures, cause_of, judge
 from tests.explore.made_up import COPY, FakeRunner, failed_run, made_run, plan, planned, stable
 from tests.explore.test_explorer import doubles, explored, explorer, right
 
@@ -132,7 +129,7 @@ def test_finding_that_no_file_can_have_is_not_saved(tmp_path: Path, monkeypatch:
     def refuse(of: FaultPlan) -> FaultPlan:
         raise InputError("expected rules of an exploration, got others")
 
-    monkeypatch.setattr(trials_module, "saved_form", refuse)
+    monkeypatch.setattr(reruns_module, "saved_form", refuse)
     monkeypatch.setattr(explorer_module, "saved_form", refuse)
     result = explored(doubles, seconds=1e9, runs=4, save=tmp_path)
     assert {finding.file for finding in result.findings} == {""} and not list(tmp_path.iterdir())

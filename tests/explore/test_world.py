@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient
 
 from kproxy.explore.faults import fault_table
 from kproxy.explore.model import ExchangePlace, FaultPlan, PlaceMark, PlannedFault
-from kproxy.explore.runs.messages import RunJob
-from kproxy.explore.runs.world import RunWorld, imported_clients
+from kproxy.explore.runs.child import RunJob
+from kproxy.explore.runs.sandbox import RunWorld, imported_clients
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.embedded import Embedded
 from kproxy.testing.inject import Kproxy

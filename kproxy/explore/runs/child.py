@@ -1,46 +1,137 @@
-"""A child's answer, given once: at its end, or before it by a watchdog when its time is over.
+"""Messages between the explorer, the process that forks and its children, and a child's side of them.
 
-Strategy. A test that hangs cannot be interrupted: it waits in C for something that never comes. So a thread beside it
-waits for the limit, collects what can be told of the run meanwhile, with the stacks of all threads, and ends the
-process. Where even that thread does not get its turn, since somebody keeps Python's lock, `faulthandler` writes the
-stacks from a thread of C's, and the process that forks kills this one and reads them.
+A test that hangs cannot be interrupted: it waits in C. At its limit, a watchdog thread collects facts about the run and
+the stacks of all threads, reports them, and ends the process. If a thread keeps Python's lock, `faulthandler` writes
+the stacks from a C thread, and the process that forks kills the child and reads them.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import os
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
-from kproxy.explore.model import ExploredRun, RunEnd, dumps
+from kproxy.errors import InternalError
+from kproxy.explore.model import ExploredRun, FaultPlan, RunEnd, dumps
 
-from .messages import ChildAnswer, RunJob, write_all
+MOST_MESSAGE = 64 << 20  # bytes; a child's answer, at most half of it, is in it as base64
+HEAD = 4
+NO_FAULTS = FaultPlan()
 
-STACKS_AFTER = 2.0
-"""Seconds behind the limit after which stacks are written without the help of Python: the watchdog has ended the
-process by then, if it could."""
-MOST_PLACES = 20_000
-"""Places of one run that are told; a test of more exchanges than that is told by its first ones."""
+
+@dataclass(frozen=True, slots=True)
+class RunJob:
+    """Job of a child: a run under a plan, or the deletion of topics that runs have left."""
+
+    number: int
+    limit: float
+    plan: FaultPlan = NO_FAULTS
+    prefix: str = ""  # of all names of the run, or of all runs for the deletion
+    task: Literal["run", "delete topics"] = "run"
+    below: int = 0  # lowest number of a run that can be under way
+    shared: str = ""  # address of the cluster for the deletion
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOrder:
+    """Order to the process that forks: begin a job, or end those with these numbers."""
+
+    job: RunJob | None = None
+    end: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChildAnswer:
+    run: ExploredRun
+    shared: str = ""  # address of the cluster if other runs use it
+    unreachable: bool = False  # no broker of the cluster responds
+
+
+@dataclass(frozen=True, slots=True)
+class EndedChild:
+    """Child that has ended, as the process that forks reports it."""
+
+    number: int
+    answer: bytes = b""  # empty if the child gave none
+    code: int = 0  # exit code, below zero for a signal
+    seconds: float = 0.0
+    late: bool = False  # killed after its time
+    flooded: bool = False  # killed for too long an answer
+    stacks: str = ""
+    output: str = ""  # its end
+    problem: str = ""  # why no child was forked
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReport:
+    """Report of the process that forks: it is ready, or has a problem, or a child has ended."""
+
+    ended: EndedChild | None = None
+    problem: str = ""
+    threads: int = 0  # of the process besides its own; children lack them
+
+
+def packed(message: Any) -> bytes:
+    """Return a message with its length in four bytes before it."""
+    data = dumps(message)
+    return len(data).to_bytes(HEAD, "big") + data
+
+
+class MessageBuffer:
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def add(self, data: bytes) -> Iterator[bytes]:
+        """Yield the messages that these bytes complete. Raises InternalError."""
+        self.data += data
+        at = 0
+        while len(self.data) - at >= HEAD:
+            size = int.from_bytes(self.data[at : at + HEAD], "big")
+            if size > MOST_MESSAGE:
+                raise InternalError(f"a message of {size} bytes is announced, the longest has {MOST_MESSAGE}")
+            if len(self.data) - at - HEAD < size:
+                break
+            yield bytes(self.data[at + HEAD : at + HEAD + size])
+            at += HEAD + size
+        del self.data[:at]
+
+
+def code_text(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    with memoryview(data) as view:
+        at = 0
+        while at < len(view):
+            at += os.write(descriptor, view[at:])
+
+
+STACKS_AFTER = 2.0  # seconds after the limit until stacks are written from C; the watchdog ends the process before
+MOST_PLACES = 20_000  # first places of a run that are reported
 
 CollectAnswer = Callable[[RunEnd], ChildAnswer]
 
 
 @dataclass(frozen=True, slots=True)
 class ChildPipes:
-    """Descriptors of a child: for its answer, and for stacks."""
-
     answer: int
     stacks: int
 
 
 class RunWatchdog:
-    """Watchdog over one run of this process: `tell` gives the answer, and the first one counts.
+    """Watchdog of one run in this process. `tell` reports the answer; only the first answer counts.
 
-    `collect` makes the answer for a run that ends so; the watchdog calls it in its own thread with "hang". `at_limit`
-    is called before that, for what can only be asked of a run that still lives.
+    At the limit, the watchdog's thread calls `at_limit`, which acts on the run while it lives, then `collect("hang")`.
     """
 
     def __init__(
@@ -60,7 +151,7 @@ class RunWatchdog:
         faulthandler.cancel_dump_traceback_later()
 
     def tell(self, answer: ChildAnswer) -> None:
-        """Give the answer, unless there was one. Only the first caller comes back from it."""
+        """Report the answer. If another thread has reported one, wait for the end of the process."""
         self._lock.acquire()  # never released: whoever comes second waits for the end of the process
         tell(self.pipes, answer)
 
@@ -81,7 +172,6 @@ class RunWatchdog:
 
 
 def tell(pipes: ChildPipes, answer: ChildAnswer) -> None:
-    """Write an answer, of a long run with its first places only."""
     if len(answer.run.places) > MOST_PLACES:
         answer = replace(answer, run=replace(answer.run, places=answer.run.places[:MOST_PLACES]))
     write_all(pipes.answer, dumps(answer))

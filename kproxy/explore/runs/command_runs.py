@@ -1,8 +1,8 @@
-"""Runs of commands: each child has a proxy and starts the user's commands in front of it.
+"""Runs of commands: each child has a proxy and starts the user's commands.
 
-A run is `--before`, then the command, then `--check`; their addresses are in the environment. The run fails where one
-of them ends with another exit code than 0. Where there is a check, that is the judge: a command that ends otherwise
-before it has said itself that it cannot go on, as an exception does in a test.
+A run consists of `--before`, the command, and `--check`, with the addresses in their environment. It fails if one of
+them ends with another exit code than 0. With a check, another exit code of the command counts like an exception of a
+test.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,46 +21,87 @@ from typing import IO
 
 from kproxy.errors import KproxyError
 from kproxy.explore.model import RaisedError, RunEnd, dumps, loads
+from kproxy.explore.runs.child import ChildAnswer, ChildPipes, RunJob, RunWatchdog, code_text, tell
+from kproxy.explore.runs.fork_runner import python_command
+from kproxy.explore.runs.fork_server import serve
+from kproxy.explore.runs.sandbox import RunWorld, broken, delete_topics_of_runs, warm_up
 from kproxy.rules.document.source import Source
 from kproxy.system.processes import die_with_parent
 from kproxy.testing.cluster import readable_mock
 from kproxy.testing.embedded import Embedded, NoBroker
 from kproxy.testing.inject import Kproxy
+from kproxy.testing.injected import Injected
 from kproxy.testing.process import process_tree
 
-from .child import ChildPipes, RunWatchdog, tell
-from .crash import kill_at_hold, signal_started
-from .fork_runner import python_command
-from .fork_server import serve
-from .messages import ChildAnswer, RunJob, code_text
-from .world import RunWorld, broken, delete_topics_of_runs, warm_up
+FORWARDED_IN = 5.0  # seconds until a released request has to be on its way to the broker
 
-TAIL = 4096
-"""Bytes of what a command writes to standard error of which the last line is told."""
-SOON = 0.5
-"""Seconds in which a process that has ended has been heard to its end."""
-TO_SPEAK = 1.0
-"""Seconds that a command which hangs has to print its stacks, as Java and Go do at SIGQUIT."""
+
+def kill_at_hold(rule: Injected, others: Collection[int], goes_on: bool) -> None:
+    """Kill the processes that this one has started, except `others`, while the rule holds their request.
+
+    `goes_on`: the broker still receives the request. The processes are stopped first, so none of them reads the
+    response or closes its connections.
+    """
+    pids = signal_started(signal.SIGSTOP, others)
+    if goes_on:
+        rule.release()
+        with suppress(AssertionError):
+            rule.wait(timeout=FORWARDED_IN, count="applied")
+    else:
+        close_held(rule)
+    for one in pids:
+        send_signal(one, signal.SIGKILL)
+
+
+def close_held(rule: Injected) -> None:
+    """Close the connections whose requests a rule holds; these requests are lost."""
+    server = rule.engine.proxy.server
+
+    def close() -> None:
+        held = rule.engine.proxy.desk.held.values()
+        sessions = [one.session for one in held if one.running is rule.running]
+        for connection in list(server.connections):
+            if any(connection.session is session for session in sessions):
+                connection.end("client_died", "its client was killed", reset=True)
+
+    rule.engine.call(close)
+
+
+def signal_started(number: int, others: Collection[int] = ()) -> list[int]:
+    """Send a signal to all descendants of this process except `others`, also to new ones and to daemons
+    (`adopt_orphans`). Return their ids."""
+    own = {os.getpid(), *others}
+    met: dict[int, None] = {}
+    while new := [one for one in process_tree(os.getpid()) if one not in met and one not in own]:
+        for one in new:
+            send_signal(one, number)
+            met[one] = None
+    return list(met)
+
+
+def send_signal(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+TAIL = 4096  # bytes of standard error that are kept for its last line
+SOON = 0.5  # seconds to read the rest of a stream after its process ended
+TO_SPEAK = 1.0  # seconds for Java and Go to print stacks after SIGQUIT
 
 
 @dataclass(frozen=True, slots=True)
 class CommandTest:
-    """Test that consists of commands: those of a shell before and after, and the words of the one that is explored.
-
-    `upstream`: the cluster, if not a mock of each run's own; `rules`: files of rules that hold in all runs.
-    """
-
-    command: tuple[str, ...]
-    before: str = ""
-    check: str = ""
-    upstream: str = ""
-    rules: tuple[str, ...] = ()
+    command: tuple[str, ...]  # words
+    before: str = ""  # of a shell
+    check: str = ""  # of a shell
+    upstream: str = ""  # empty: a mock for each run
+    rules: tuple[str, ...] = ()  # files in force in all runs
     drip: bool = False
     seed: int = 0
 
 
 class CommandEnd(Exception):
-    """End of a run before its last command, since one of them ended otherwise than by 0."""
+    """End of a run before its last command."""
 
     def __init__(self, ended: RunEnd, raised: RaisedError | None = None, problem: str = "") -> None:
         super().__init__(problem)
@@ -68,8 +109,6 @@ class CommandEnd(Exception):
 
 
 class CommandRun:
-    """Run of the commands of one test in this process."""
-
     def __init__(self, test: CommandTest, job: RunJob) -> None:
         self.test, self.job = test, job
         self.began = monotonic()
@@ -80,8 +119,7 @@ class CommandRun:
         self.may_die = False
 
     def play(self) -> ChildAnswer:
-        """Run the commands in front of a proxy of their own, and return what is told of it. The proxy and its mock end
-        with the process."""
+        """Run the commands with a proxy of their own. The proxy and its mock end with the process."""
         try:
             upstream = self.test.upstream or readable_mock().bootstrap
             engine = Embedded(upstream, self.test.seed, mock=not self.test.upstream)
@@ -102,13 +140,11 @@ class CommandRun:
         return world.answer(end.ended, monotonic() - self.began, end.raised, end.problem)
 
     def answer(self, ended: RunEnd) -> ChildAnswer:
-        """Return what is told of a run that is cut short."""
         if self.world is None:
             return broken(self.job.plan, "it hung before it had a proxy")
         return self.world.answer(ended, monotonic() - self.began)
 
     def ask_for_stacks(self) -> None:
-        """Have the command print its stacks, if it can, and end it."""
         if self.process is not None and self.process.poll() is None:
             signal_started(signal.SIGQUIT, self.others)
             sleep(TO_SPEAK)
@@ -117,7 +153,7 @@ class CommandRun:
     # ---- commands
 
     def run_commands(self) -> None:
-        """Run all commands, one after the other. Raises CommandEnd for one that fails."""
+        """Run all commands in order. Raises CommandEnd if one fails."""
         test = self.test
         if test.before:
             code, said = self.run_one(["/bin/sh", "-c", test.before])
@@ -135,7 +171,7 @@ class CommandRun:
                 raise CommandEnd("failed", RaisedError(code_text(code), said, "--check"))
 
     def run_crashing(self, words: Sequence[str]) -> tuple[int, str]:
-        """Run a command, and start it again whenever a fault of the class crash has killed it."""
+        """Run a command, and start it again after each crash fault."""
         assert self.world is not None
         crashes = [number for number, step in enumerate(self.job.plan.steps) if step.fault.kind_of == "crash"]
         for number in crashes:
@@ -150,7 +186,7 @@ class CommandRun:
         return code, said
 
     def crash(self, number: int) -> None:
-        """Kill the command while the rule of this step of the plan holds a request."""
+        """Kill the command while the rule of this step holds a request."""
         assert self.world is not None
         rule = self.world.kproxy.rule(self.world.names[number])
         with suppress(AssertionError):  # it holds none in all of the run
@@ -162,8 +198,7 @@ class CommandRun:
                 kill_at_hold(rule, self.others, self.job.plan.steps[number].fault.goes_on)
 
     def run_one(self, words: Sequence[str]) -> tuple[int, str]:
-        """Run one command to its end, and return its exit code and the last line that it wrote to standard error.
-        Raises CommandEnd if it cannot be started."""
+        """Run one command, and return its exit code and the last line of standard error. Raises CommandEnd."""
         assert self.world is not None
         kproxy = self.world.kproxy
         try:
@@ -181,7 +216,7 @@ class CommandRun:
 
 
 class StreamTail:
-    """Stream of a command that is passed on to standard error, by a thread, and whose last bytes are kept."""
+    """Thread that copies a command's stream to standard error and keeps its last bytes."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.stream, self.kept = stream, bytearray()
@@ -195,8 +230,7 @@ class StreamTail:
             del self.kept[:-TAIL]
 
     def last_line(self) -> str:
-        """Return the last line with anything in it, once all has come, or soon: what the command has started may write
-        on."""
+        """Return the last line with text. The command's own children can write later, so this waits only SOON."""
         self._thread.join(SOON)
         lines = bytes(self.kept).decode(errors="replace").splitlines()
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
@@ -214,13 +248,11 @@ def environment(kproxy: Kproxy, job: RunJob) -> Mapping[str, str]:
 
 
 def server_command(test: CommandTest) -> list[str]:
-    """Return the command of a process that forks for each run of this test."""
     code = "from kproxy.explore.runs.command_runs import main; main()"
     return python_command(code, [dumps(test).decode()])
 
 
 def main() -> None:
-    """Fork for each run of the test in `sys.argv`, until the explorer has no more."""
     test = loads(sys.argv[1], CommandTest)
 
     def work(job: RunJob, pipes: ChildPipes) -> None:

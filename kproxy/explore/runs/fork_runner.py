@@ -21,27 +21,31 @@ from time import monotonic
 
 from kproxy.errors import InputError, InternalError
 from kproxy.explore.model import ExploredRun, FaultPlan, RaisedError, RunEnd, loads
+from kproxy.explore.runs.child import (
+    ChildAnswer,
+    EndedChild,
+    MessageBuffer,
+    RunJob,
+    ServerOrder,
+    ServerReport,
+    code_text,
+    packed,
+)
+from kproxy.explore.runs.fork_server import GRACE
 from kproxy.system.processes import HAS_FORKS
 
-from .fork_server import GRACE
-from .messages import ChildAnswer, EndedChild, MessageBuffer, RunJob, ServerOrder, ServerReport, code_text, packed
-
-START_PATIENCE = 120.0
-"""Seconds in which the process that forks has to be ready: it imports the test's module, whatever that does."""
-FIRST_LIMIT = 120.0
-"""Seconds that a run may take before it is known how long it takes without faults."""
-DELETE_EACH = 500
-"""Number of runs after which the topics of those that are over are deleted."""
+START_PATIENCE = 120.0  # seconds to import the test's module
+FIRST_LIMIT = 120.0  # seconds of a run until the limit is learned
+DELETE_EACH = 500  # runs
 DELETE_LIMIT = 60.0
-LAST_WORDS = 4000
-"""Characters of what the process that forks has printed that are told when it cannot go on."""
+LAST_WORDS = 4000  # characters of the output in errors
 CHUNK = 1 << 18
 JOBS_PER_CORE = 4
 TAKE_PATH = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
 
 
 class ClusterGone(InternalError):
-    """Error for a cluster that does not answer any more while a test is explored."""
+    """No broker of the cluster responds."""
 
 
 class NoReportError(InternalError):
@@ -49,9 +53,9 @@ class NoReportError(InternalError):
 
 
 class ForkRunner:
-    """Runner of plans by a process that forks, which `command` starts; the number of a socket is put behind it.
+    """Runner of plans by a process that forks. `command` starts it, with the number of a socket as last argument.
 
-    A context manager, as long as the process lives. `jobs`, `limit` and `until` as in `Runner`. On a shared cluster,
+    A context manager for the life of the process. `jobs`, `limit` and `until` as in `Runner`. On a shared cluster,
     names of a run begin with `token` and its number. Their topics are deleted after many runs and at the end.
     """
 
@@ -99,8 +103,8 @@ class ForkRunner:
         self.close()
 
     def close(self) -> None:
-        """End the process that forks, and all runs. It is waited for longer than it takes to kill what those have left:
-        if it was killed meanwhile, nobody would."""
+        """End the process that forks, and all runs. The process needs up to GRACE seconds to kill the rest of its
+        runs."""
         self._stream.close()
         try:
             self._process.wait(3 * GRACE)
@@ -112,8 +116,8 @@ class ForkRunner:
     # ---- runs
 
     def run(self, plans: Iterable[FaultPlan]) -> Generator[ExploredRun, None, None]:
-        """Yield runs as they end; a plan is taken when there is room for it. At `until`, end the runs under way and
-        return. Raises ClusterGone if no broker responds, and InternalError if the process that forks has ended."""
+        """Yield runs as they end. At `until`, end the runs under way. Raises ClusterGone if no broker responds, and
+        InternalError if the process that forks has ended."""
         coming: Iterator[FaultPlan] | None = iter(plans)
         try:
             while (coming is not None or self._under_way) and monotonic() < self.until:
@@ -142,7 +146,6 @@ class ForkRunner:
         self._order(ServerOrder(RunJob(self._number, self.limit, plan, prefix)))
 
     def _next_run(self) -> ExploredRun | None:
-        """Return the next run that ends; None if `until` comes before it."""
         while True:
             try:
                 ended = self._next_report(min(self._patience, max(self.until - monotonic(), 0.0))).ended
@@ -171,7 +174,7 @@ class ForkRunner:
     # ---- topics that runs leave
 
     def _delete_topics(self) -> None:
-        """Delete the topics of runs that are over, and note why some stay. Raises InternalError."""
+        """Delete the topics of ended runs, and note the reason if some stay. Raises InternalError."""
         if not self.shared:
             return
         self._number += 1
@@ -246,12 +249,10 @@ def run_without_answer(plan: FaultPlan, ended: EndedChild) -> ExploredRun:
 
 
 def python_command(code: str, arguments: Sequence[str] = ()) -> list[str]:
-    """Return the command of a process that runs this code, finds the same modules as this one, and has the arguments in
-    `sys.argv[1:]`."""
+    """Return a command that runs this code with the import path of this process and the arguments in `sys.argv[1:]`."""
     return [sys.executable, "-P", "-c", TAKE_PATH + code, json.dumps(sys.path), *arguments]
 
 
 def default_jobs(workers: int = 1) -> int:
-    """Return how many runs go side by side, where so many processes explore at the same time."""
     cores = len(os.sched_getaffinity(0)) if HAS_FORKS else 1
     return max(1, JOBS_PER_CORE * cores // max(1, workers))

@@ -1,11 +1,9 @@
-"""Process that forks a child for each run, kills it when it hangs, and tells the explorer how it has ended.
+"""Process that forks a child for each run, kills it when it hangs, and reports its end.
 
-Strategy. This process has imported everything and never starts a thread, so that its children begin in milliseconds
-and whole. It is told jobs over a socket and has all pipes of its children in one loop: nobody who says too much, or
-too little, holds up the others. It ends with the socket, and its children with it. Each child leads a group of
-processes, which is killed at its end, whatever the run has left there. What has left the group, as daemons do, becomes
-a child of the run's process, and at the end of that one of this process: whoever is here that was not forked here is
-such a stray, and is killed.
+It has imported everything and starts no thread, so children begin in milliseconds. One loop serves the explorer's
+socket and the pipes of all children, so none of them delays the others. The process ends with the socket. Each child
+leads a process group, which is killed at its end. Processes that left the group, such as daemons, become children of
+this process when their run ends. All children that were not forked here are such strays, and are killed.
 """
 
 from __future__ import annotations
@@ -24,30 +22,22 @@ from contextlib import suppress
 from time import monotonic, sleep
 
 from kproxy.explore.model import loads
+from kproxy.explore.runs.child import ChildPipes, EndedChild, MessageBuffer, RunJob, ServerOrder, ServerReport, packed
 from kproxy.system.processes import adopt_orphans, die_with_parent
 from kproxy.testing.process import children_of, process_tree
 
-from .child import ChildPipes
-from .messages import EndedChild, MessageBuffer, RunJob, ServerOrder, ServerReport, packed
-
-GRACE = 5.0
-"""Seconds between the limit of a run, at which its own watchdog ends it, and its death by force."""
-PAUSE = 0.5
-"""Seconds between two looks at the clock, while nothing is heard of children."""
+GRACE = 5.0  # seconds from a run's limit, when its watchdog ends it, until it is killed
+PAUSE = 0.5  # seconds between clock checks
 MOST_ANSWER = 32 << 20
-OUTPUT_KEPT = 16 << 10
-"""Bytes of what a child prints that are kept: the last ones."""
+OUTPUT_KEPT = 16 << 10  # last bytes of a child's output
 STACKS_KEPT = 64 << 10
 CHUNK = 1 << 16
-SHORT = 0.05
-"""Seconds between two looks at strays, which have to die."""
+SHORT = 0.05  # seconds between checks for strays
 
 ChildWork = Callable[[RunJob, ChildPipes], None]
 
 
 class ForkedChild:
-    """Child as the process that forks it sees it, with the ends of its pipes."""
-
     def __init__(self, job: RunJob, pid: int, answer: int, output: int, stacks: int) -> None:
         self.job, self.pid, self.answer, self.output, self.stacks = job, pid, answer, output, stacks
         self.began = monotonic()
@@ -58,7 +48,8 @@ class ForkedChild:
         self.handle = os.pidfd_open(pid)  # can be read once the child has ended
 
     def read(self, descriptor: int) -> None:
-        """Take what the child says or prints, of which only the last is kept; kill it if it says too much."""
+        """Read the child's answer or output. Only the end of the output is kept; a child with too long an answer is
+        killed."""
         try:
             data = os.read(descriptor, CHUNK)
         except BlockingIOError:
@@ -80,11 +71,10 @@ class ForkedChild:
             os.killpg(self.pid, signal.SIGKILL)
 
     def has_ended(self) -> bool:
-        """Return True if the process is over; it stays known until `report`."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def report(self) -> EndedChild:
-        """Return how the child has ended, which must be so. What it has left in its group is killed."""
+        """Return the end of a child that has ended. The rest of its process group is killed."""
         self.kill()  # before it is forgotten, since another group could get its number then
         _, status = os.waitpid(self.pid, 0)
         for descriptor in (self.answer, self.output):
@@ -101,7 +91,7 @@ class ForkedChild:
 
 
 class ForkServer:
-    """Loop over the explorer's socket and all children; `work` is done in each child, whose answer it writes."""
+    """Loop over the explorer's socket and all children; `work` runs in each child and writes its answer."""
 
     def __init__(self, stream: socket.socket, work: ChildWork) -> None:
         self.stream, self.work = stream, work
@@ -110,7 +100,6 @@ class ForkServer:
         self.strays = False  # there may be what ended runs have left
 
     def serve(self) -> None:
-        """Fork for each job, until the explorer closes the socket."""
         adopt_orphans()
         gc.collect()
         gc.freeze()  # collections in the children write to no page of what is there
@@ -130,8 +119,8 @@ class ForkServer:
                 sleep(SHORT)
 
     def _kill_strays(self) -> bool:
-        """Kill what ended runs have left in groups of their own. Return True if there was any: as they die, what they
-        have started comes here, too."""
+        """Kill processes that ended runs have left. Return True if there were any, since their children become strays
+        as well."""
         known = {child.pid for child in self.children.values()}
         strays = [one for one in children_of(os.getpid()) if one not in known]
         for pid in strays:
@@ -143,7 +132,7 @@ class ForkServer:
         return bool(strays)
 
     def _turn(self) -> bool:
-        """Take in what has come, and look at the children. Return False once the explorer has gone."""
+        """Handle events once. Return False after the explorer has closed its socket."""
         pipes = {number: child for child in self.children.values() for number in child.open}
         poll = select.poll()
         poll.register(self.stream, select.POLLIN | (select.POLLOUT if self.going else 0))
@@ -196,7 +185,6 @@ class ForkServer:
     # ---- children
 
     def _begin(self, job: RunJob) -> None:
-        """Fork a child for a job, or report why that cannot be."""
         opened: list[int] = []
         flush_streams()
         try:
@@ -223,7 +211,6 @@ class ForkServer:
         self.children[job.number] = ForkedChild(job, pid, answers, prints, stacks)
 
     def _be_child(self, job: RunJob, pipes: ChildPipes, output: int, others: tuple[int, ...]) -> None:
-        """Do the work, and end the process."""
         code = 1
         try:
             os.setpgid(0, 0)
@@ -252,14 +239,13 @@ class ForkServer:
 
 
 def flush_streams() -> None:
-    """Write what is buffered for standard output and standard error, so that it is written once."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
 
 
 def serve(descriptor: int, work: ChildWork) -> None:
-    """Fork for the explorer that holds the other end of this socket, until it closes it, and end the process."""
+    """Fork for the explorer until it closes the socket, and end the process."""
     code = 1
     try:
         with socket.socket(fileno=descriptor) as stream:

@@ -1,8 +1,7 @@
-"""Runs of a test of pytest: a pytest of its own collects the test once, and forks for each run of it.
+"""Runs of a test of pytest: another pytest collects the test once, and forks for each run.
 
-Strategy. The process that forks is started as the user has started pytest, with the same arguments but for the one test
-that is explored. So it has the same plugins, fixtures, paths and hooks, and its children run the test by pytest's own
-protocol. In a child a plugin is added, which gives the fixture `kproxy` the plan's rules and takes down how it ends.
+It has the arguments of the user's pytest, except for the tests, so it has the same plugins, fixtures, paths and hooks.
+Its children run the test by pytest's own protocol, with a plugin that applies the plan's rules and records the end.
 """
 
 from __future__ import annotations
@@ -24,22 +23,19 @@ from _pytest import tmpdir
 from _pytest.runner import runtestprotocol
 
 from kproxy.explore.model import ExploredRun, RaisedError, RunEnd
+from kproxy.explore.runs.child import ChildAnswer, ChildPipes, RunJob, RunWatchdog, tell
+from kproxy.explore.runs.fork_server import serve
+from kproxy.explore.runs.sandbox import RunWorld, broken, delete_topics_of_runs, raised_error, warm_up
 from kproxy.testing.embedded import Embedded, NoBroker
 from kproxy.testing.inject import Kproxy
 from kproxy.testing.pytest_plugin import MOCKS, seed_of_test
 
-from .child import ChildPipes, RunWatchdog, tell
-from .fork_server import serve
-from .messages import ChildAnswer, RunJob
-from .world import RunWorld, broken, delete_topics_of_runs, raised_error, warm_up
-
 UPSTREAM = "kproxy_upstream"
-LONGEST_LINE = 200
-"""Characters of a line of a test that are told."""
+LONGEST_LINE = 200  # characters of a test's line
 
 
 class ItemRun:
-    """Run of one test in this process: a plugin of pytest that is there in a child only."""
+    """Run of one test in this process: a pytest plugin in a child."""
 
     def __init__(self, item: pytest.Item, job: RunJob, drip: bool) -> None:
         self.item, self.job, self.drip = item, job, drip
@@ -50,7 +46,6 @@ class ItemRun:
         self.problem, self.unreachable = "", False
 
     def play(self) -> None:
-        """Run the test with all that pytest does before and after it."""
         self.began = monotonic()
         try:
             self.item.config.hook.pytest_runtest_protocol(item=self.item, nextitem=None)
@@ -58,7 +53,6 @@ class ItemRun:
             self.note(error)
 
     def answer(self, ended: RunEnd | None = None) -> ChildAnswer:
-        """Return what is told of the run, which has ended so."""
         if self.world is None:
             if self.ended == "skipped":
                 return ChildAnswer(ExploredRun(self.job.plan, "skipped", problem=self.problem))
@@ -71,8 +65,7 @@ class ItemRun:
         return self.world.answer(ended or self.ended, monotonic() - self.began, self.raised, problem)
 
     def note(self, error: BaseException, at: tuple[Path, int] | None = None) -> None:
-        """Take down the first exception of the run, which came from this line of a file; whatever comes behind it
-        follows from it."""
+        """Record the first exception of the run and its line; later exceptions follow from it."""
         if self.ended != "passed":
             return
         if isinstance(error, pytest.skip.Exception | pytest.xfail.Exception):
@@ -89,7 +82,6 @@ class ItemRun:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
-        """Run the test without telling the terminal."""
         runtestprotocol(item, log=False, nextitem=None)
         return True
 
@@ -97,8 +89,7 @@ class ItemRun:
     def pytest_fixture_setup(
         self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
     ) -> Generator[None, object, object]:
-        """Put the rules into force before anybody has the proxy, whose fixtures of a module may use it before the test
-        does, and look at them before it ends."""
+        """Apply the rules before other fixtures use the proxy, and record the evidence before the proxy ends."""
         value = yield
         if isinstance(value, Embedded) and self.world is None:
             value.store.seed = seed_of_test(request.config, self.item)
@@ -115,7 +106,6 @@ class ItemRun:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Take down what was raised, and print it as pytest would."""
         report = yield
         if call.excinfo is not None:
             lines = ((str(entry.path), entry.lineno + 1) for entry in reversed(call.excinfo.traceback))
@@ -125,8 +115,7 @@ class ItemRun:
 
 
 def own_line(lines: Iterable[tuple[str, int]], item: pytest.Item) -> tuple[Path, int] | None:
-    """Return the first of these lines, by their files and numbers, in the test's own file, else the first one within
-    the root folder of the tests."""
+    """Return the first of these lines in the test's file, otherwise the first one in the root folder of the tests."""
     root = item.config.rootpath
     met = [(Path(file), number) for file, number in lines]
     own = [line for line in met if line[0] == item.path]
@@ -135,14 +124,13 @@ def own_line(lines: Iterable[tuple[str, int]], item: pytest.Item) -> tuple[Path,
 
 
 def shown_line(path: Path, number: int, item: pytest.Item) -> str:
-    """Return a line of a file as `file:line`, from the root folder of the tests if it is in there."""
+    """Return a line as `file:line`, relative to the root folder of the tests if possible."""
     root = item.config.rootpath
     return f"{path.relative_to(root) if root in path.parents else path}:{number}"
 
 
 class RunServer:
-    """Plugin of a pytest that does nothing but fork for each run of one test; `descriptor`: a socket to the
-    explorer."""
+    """Plugin of the pytest that forks for each run of one test; `descriptor`: a socket to the explorer."""
 
     def __init__(self, config: pytest.Config, descriptor: int) -> None:
         self.config, self.descriptor = config, descriptor
@@ -151,13 +139,13 @@ class RunServer:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Take the test before other plugins choose among all of one: it was chosen."""
+        """Take the test before other plugins deselect tests."""
         wanted = self.config.getoption("--kproxy-explore-item")
         self.item = next((item for item in items if item.nodeid == wanted), None)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
-        """Fork for the explorer, and do not return, if the test is there."""
+        """Fork for the explorer, and do not return, if the test was collected."""
         if self.item is None:
             if not session.testsfailed:  # else pytest says what was wrong with the file
                 wanted = self.config.getoption("--kproxy-explore-item")
@@ -185,8 +173,7 @@ class RunServer:
 
 @contextmanager
 def own_temporary_folder(config: pytest.Config, number: int) -> Iterator[None]:
-    """Have all that a run writes into temporary folders of pytest in a folder of its own, and take that away: runs go
-    side by side, and there are many."""
+    """Use a separate temporary folder for this run, and remove it at the end."""
     if not config.pluginmanager.hasplugin("tmpdir") or not config.option.basetemp:
         yield
         return
@@ -199,7 +186,7 @@ def own_temporary_folder(config: pytest.Config, number: int) -> Iterator[None]:
 
 
 def take_upstream(item: pytest.Item, address: str) -> None:
-    """Have the fixture kproxy_upstream give this address, and start nothing: it has been started elsewhere."""
+    """Replace the fixture kproxy_upstream by this address of a running cluster."""
     info: Any = item._fixtureinfo  # type: ignore[attr-defined]
     definition = info.name2fixturedefs[UPSTREAM][-1]
     definition.func, definition.argnames = lambda: address, ()

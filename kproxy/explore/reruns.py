@@ -1,23 +1,131 @@
 """Repeated runs of plans: confirmation of findings, and smaller plans that fail as often.
 
-All plans run as `plan.saved_form` returns them, so each rate measured here is the rate of the saved rule file. The
-runner's `until` may end any of these calls early; the tallies then contain fewer runs.
+All plans run as `plan.saved_form` returns them, so each measured rate is the rate of the saved rule file. The runner's
+`until` may end each call early; the tallies then contain fewer runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kproxy.errors import KproxyError
+from kproxy.explore.faults import FaultTable, breaks_connection, fault_table
+from kproxy.explore.model import ExchangePlace, FaultClass, FaultPlan, MarkKind, PlaceMark, PlannedFault, Runner
+from kproxy.explore.places import by_lane
+from kproxy.explore.plan import saved_form
+from kproxy.explore.result import NO_FAULT, FailureSignature, FaultFinding, JudgedRun, judge
 
-from .judge import FailureSignature, JudgedRun, judge
-from .model import FaultPlan, Runner
-from .plan import saved_form
-from .result import NO_FAULT, FaultFinding
-from .shrink import Shrinking
+# runs plans side by side; returns the index of the first one that still fails, or None
+FirstFailing = Callable[[Sequence[FaultPlan]], int | None]
+# selectors, in the order in which shrinking removes them
+DROPPED = ("client_software", "partition", "topic", "client_id", "group", "transactional_id")
+MOST_FAULTS = 6  # candidates in place of one fault
+
+
+class Shrinking:
+    """Smaller plans. Each step removes a fault, chooses an earlier exchange, a transient fault, an error instead of a
+    broken connection, or removes a selector, so shrinking ends. `places`: those of the runs."""
+
+    def __init__(
+        self, places: Iterable[ExchangePlace] = (), table: FaultTable | None = None, on_mock: bool = False
+    ) -> None:
+        self.lanes, self.table, self.on_mock = by_lane(places), table or fault_table(), on_mock
+
+    def shrink(
+        self, plan: FaultPlan, first_failing: FirstFailing, time_is_up: Callable[[], bool]
+    ) -> tuple[FaultPlan, bool]:
+        """Return the smallest plan reached by accepted steps, and True unless time was up before the last step."""
+        refused: set[FaultPlan] = set()
+        found = True
+        while found:
+            found = False
+            for candidates in self.rounds(plan):
+                fresh = [one for one in dict.fromkeys(candidates) if one not in refused]
+                if not fresh:
+                    continue
+                if time_is_up():
+                    return plan, False
+                number = first_failing(fresh)
+                if number is None:
+                    refused.update(fresh)
+                    continue
+                refused.update(fresh[:number])
+                plan, found = fresh[number], True
+                break
+        return plan, not time_is_up()  # time may have ended the last round
+
+    def rounds(self, plan: FaultPlan) -> Iterator[Iterable[FaultPlan]]:
+        """Yield lists of candidates that run side by side."""
+        yield self.with_fewer_faults(plan)
+        for step_candidates in (self.earlier, self.gentler, self.unbroken, self.less_selected):
+            yield [one for number in range(len(plan.steps)) for one in changed(plan, number, step_candidates)]
+
+    def with_fewer_faults(self, plan: FaultPlan) -> list[FaultPlan]:
+        steps = plan.steps
+        if len(steps) < 2:
+            return []
+        return [FaultPlan(steps[:number] + steps[number + 1 :]) for number in reversed(range(len(steps)))]
+
+    def earlier(self, step: PlannedFault) -> Iterator[PlannedFault]:
+        mark = step.place.mark
+        lane = self.lanes.get(step.place.lane, [])
+        if mark.offset is not None:
+            before = sorted({one.mark.offset for one in lane if one.mark.offset is not None} & set(range(mark.offset)))
+            for offset in dict.fromkeys((before[0], before[len(before) // 2], before[-1])) if before else ():
+                yield moved(step, lane, PlaceMark("offset", 1, offset))
+        for nth in dict.fromkeys((1, mark.nth // 2, mark.nth - 1)):
+            if 0 < nth < mark.nth:
+                kind: MarkKind = "ordinal" if mark.offset is None else "offset"
+                yield moved(step, lane, PlaceMark(kind, nth, mark.offset))
+
+    def gentler(self, step: PlannedFault) -> Iterator[PlannedFault]:
+        if step.fault.kind_of != "transient":
+            transient: tuple[FaultClass, ...] = ("transient",)
+            faults = sorted(self.table.at(step.place, transient, self.on_mock), key=lambda one: -one.weight)
+            for fault in faults[:MOST_FAULTS]:
+                yield replace(step, fault=fault)
+
+    def unbroken(self, step: PlannedFault) -> Iterator[PlannedFault]:
+        if breaks_connection(step.fault):
+            for fault in self.table.at(step.place, (step.fault.kind_of,), self.on_mock):
+                if fault.moment == step.fault.moment and not breaks_connection(fault) and "error" in fault.rule:
+                    yield replace(step, fault=fault)
+
+    def less_selected(self, step: PlannedFault) -> Iterator[PlannedFault]:
+        for name in DROPPED:
+            if getattr(step.place, name) is not None:
+                without: dict[str, Any] = {name: None}
+                yield replace(step, place=replace(step.place, **without))
+
+
+def with_faults_of(plan: FaultPlan, other: FaultPlan) -> FaultPlan | None:
+    """Return a plan with the faults of another at its own places; None if the faults are equal or the APIs differ."""
+    apis, others = ([step.place.api for step in one.steps] for one in (plan, other))
+    if apis != others or plan.faults == other.faults:
+        return None
+    pairs = zip(plan.steps, other.steps, strict=True)
+    return FaultPlan(tuple(replace(step, fault=theirs.fault) for step, theirs in pairs))
+
+
+def changed(
+    plan: FaultPlan, number: int, candidates: Callable[[PlannedFault], Iterable[PlannedFault]]
+) -> Iterator[FaultPlan]:
+    for step in candidates(plan.steps[number]):
+        if step not in plan.steps:
+            yield FaultPlan((*plan.steps[:number], step, *plan.steps[number + 1 :]))
+
+
+def moved(step: PlannedFault, lane: Sequence[ExchangePlace], mark: PlaceMark) -> PlannedFault:
+    """Return the same fault at another exchange of the lane, with its traits if a run had this exchange."""
+    wanted = (mark.offset, mark.nth)
+    known = next((one for one in lane if (one.mark.offset, one.mark.nth) == wanted), None)
+    traits = step.place.traits if known is None else known.traits
+    return replace(step, place=replace(step.place, mark=mark, traits=traits))
+
 
 CONFIRMED_IN, MOST_TRIALS = 3, 10  # runs of a plan that always fails, and of an intermittent one
 FEW_CONTROLS, CONTROLS = 2, 5  # runs without faults beside them
@@ -34,29 +142,23 @@ class Tally(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Return the failure rate; 0 without runs."""
         return self.failed / self.of if self.of else 0.0
 
     @property
     def certain(self) -> bool:
-        """Return True if each run failed."""
         return self.failed == self.of
 
     def required(self, runs: int) -> int:
-        """Return the failures in `runs` that make another plan as reproducible as this one."""
+        """Return the failures in `runs` with which another plan is as reproducible as this one."""
         return runs if self.certain else max(1, ceil((self.rate - TOLERANCE) * runs - 1e-9))
 
 
 class MeasuredPlan(NamedTuple):
-    """Plan with its measured failures."""
-
     plan: FaultPlan
     tally: Tally
 
 
 class Trials:
-    """Repeated runs by one runner. `ran`: number of runs so far."""
-
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
         self.ran = 0
@@ -64,10 +166,10 @@ class Trials:
     # ---- confirm
 
     def confirm(self, findings: Sequence[FaultFinding]) -> None:
-        """Measure the failure rates of findings, all side by side, and the rate without faults.
+        """Measure the failure rates of findings side by side, and the rate without faults.
 
-        Three failures in three runs are certain. If an intermittent finding has another plan that always fails, this
-        plan becomes its example. Otherwise its plan gets ten runs.
+        Three failures in three runs are certain. If another plan of an intermittent finding always fails, it becomes
+        the example. Otherwise the plan gets ten runs.
         """
         controls = self.repeat(findings, CONFIRMED_IN, Tally(), FEW_CONTROLS)
         for finding in findings:
@@ -80,7 +182,7 @@ class Trials:
             finding.controls = controls
 
     def prefer_certain(self, finding: FaultFinding) -> None:
-        """Replace the example of a finding by another run if the plan of that run always fails."""
+        """Replace the example of a finding by a run whose plan always fails."""
         for other in finding.others:
             times = CONFIRMED_IN - 1
             if self.tally(other.run.plan, finding.signature, times, times) == (times, times):
@@ -89,8 +191,8 @@ class Trials:
                 return
 
     def repeat(self, findings: Sequence[FaultFinding], trials: int, controls: Tally, wanted: int) -> Tally:
-        """Run the plans of findings until each has `trials` runs, and the test without faults until it has `wanted`
-        runs. Return the tally of the runs without faults; any failure counts."""
+        """Run plans until each finding has `trials` runs, and the test without faults until it has `wanted` runs.
+        Return the tally without faults."""
         by_form: dict[FaultPlan, list[FaultFinding]] = {}
         for finding in findings:
             by_form.setdefault(self.form(finding.example.run.plan), []).append(finding)
@@ -112,10 +214,10 @@ class Trials:
     # ---- shrink
 
     def shrink(self, finding: FaultFinding, shrinking: Shrinking, time_is_up: Callable[[], bool]) -> list[MeasuredPlan]:
-        """Replace the plan of a finding by the smallest one that is as reproducible as any plan before it.
+        """Replace the plan of a finding by the smallest one that is as reproducible as each plan before it.
 
-        Each smaller plan is compared with the highest rate measured so far, so that several steps cannot lower the
-        rate one tolerance at a time. Return the finding's plan and all accepted plans, for `replay`.
+        Each plan is compared with the highest rate so far, so several steps cannot lower the rate one tolerance at a
+        time. Return all accepted plans, for `replay`.
         """
         began = self.ran
         forms = [MeasuredPlan(finding.example.run.plan, Tally(finding.fails, finding.of))]
@@ -137,8 +239,8 @@ class Trials:
         return forms
 
     def replay(self, finding: FaultFinding, forms: Sequence[MeasuredPlan]) -> None:
-        """Run the smallest plan again, and those before it until one is as reproducible as required. Keep the one with
-        the highest rate, the smaller one of equals. If time is up before all runs, the earlier runs count as well."""
+        """Run the smallest plan again, and those before it until one is as reproducible as required. Keep the highest
+        rate. If time is up before all runs, earlier runs count as well."""
         reference = best_tally(forms)
         times = REPLAYS if reference.certain else MOST_TRIALS
         replayed: list[MeasuredPlan] = []
@@ -161,7 +263,7 @@ class Trials:
         return tally if tally.of == times and tally.failed >= required else None
 
     def add_minimal(self, finding: FaultFinding, plans: Iterable[FaultPlan]) -> None:
-        """Add those of these plans to a finding that are as reproducible as its smallest plan."""
+        """Add those of these plans that are as reproducible as the smallest plan."""
         for plan in dict.fromkeys(plans):
             if (tally := self.holds(plan, finding.signature, Tally(*finding.rate))) is not None:
                 finding.add_minimal(plan, *tally)
@@ -169,7 +271,7 @@ class Trials:
     # ---- runs
 
     def form(self, plan: FaultPlan) -> FaultPlan:
-        """Return a plan as its rule file has it; the plan itself if no file can have it."""
+        """Return a plan as its rule file has it; the plan itself if rule files cannot contain it."""
         try:
             return saved_form(plan)
         except KproxyError:
@@ -193,8 +295,8 @@ class Trials:
         return Tally(failed, of)
 
     def first_failing(self, plans: Sequence[FaultPlan], signature: FailureSignature, tries: int) -> int | None:
-        """Return the number of the first plan that fails with a signature in one of its `tries` runs, or None. Runs
-        that cannot change the result are ended."""
+        """Return the index of the first plan that fails in one of its `tries` runs, or None. Runs that cannot change
+        the result are ended."""
         forms = [self.form(plan) for plan in plans]
         left = dict.fromkeys(forms, tries)
         failed: set[FaultPlan] = set()
@@ -221,5 +323,5 @@ def best_tally(forms: Iterable[MeasuredPlan]) -> Tally:
 
 
 def alike(one: JudgedRun, signature: FailureSignature) -> bool:
-    """Return True if a run failed with a signature, whatever caused it."""
+    """Return True if a run has the failure of a signature; causes can differ."""
     return one.signature is not None and one.signature.failure == signature.failure

@@ -1,5 +1,4 @@
-"""The world of one run: its proxy with the rules of its plan, names of its own on a cluster that others use, too, and
-what can be told of it at its end."""
+"""Sandbox of one run: its proxy with the rules of its plan, its own names on a shared cluster, and its evidence."""
 
 from __future__ import annotations
 
@@ -16,6 +15,7 @@ from kproxy.explore.faults import fault_table
 from kproxy.explore.model import ExploredRun, FaultPlan, ProvedViolation, RaisedError, RunEnd, StepCounters
 from kproxy.explore.plan import DRIP, plan_rules, step_text
 from kproxy.explore.result import NOT_ON_MOCK
+from kproxy.explore.runs.child import ChildAnswer, RunJob
 from kproxy.explore.tape import describe_run, reads_lost_offsets
 from kproxy.rules.document.json_tree import json_source
 from kproxy.rules.document.read import read_document
@@ -28,29 +28,24 @@ from kproxy.testing.inject import NAMES_RULE, Kproxy, delete_topics
 from kproxy.testing.recorder import Tape
 from kproxy.testing.verification import TapeReader, judged
 
-from .messages import ChildAnswer, RunJob
-
-MOST_SAID = 2000
-"""Characters of an exception's message that are told."""
-MOST_TAPED = 16 << 20
-"""Bytes of frames that the tape of a run keeps: many runs go side by side."""
+MOST_SAID = 2000  # characters of an exception's message
+MOST_TAPED = 16 << 20  # bytes of frames on the tape; many runs go side by side
 MOST_VIOLATIONS = 20
 SILENT_CLIENTS = ("aiokafka",)  # modules whose version is not in ApiVersions
 
 
 class RunEvidence(NamedTuple):
-    """Evidence of a run, as it was at its end: what became of its faults, its exchanges, and what these prove.
-    `problem`: why that is not known."""
+    """Evidence at the end of a run."""
 
     counters: tuple[StepCounters, ...]
     exchanges: list[SeenExchange]
     violations: tuple[ProvedViolation, ...]
-    problem: str
+    problem: str  # why the violations are unknown
 
 
 class RunWorld:
-    """World of one run, around the `Kproxy` of its process. `shared`: other runs use its cluster, too. `killed`: the
-    numbers of the plan's steps at which a client was killed, which count as applied."""
+    """Sandbox of one run. `shared`: other runs use its cluster. `killed`: steps of the plan at which a client was
+    killed, which count as applied."""
 
     def __init__(self, kproxy: Kproxy, job: RunJob, shared: bool) -> None:
         self.kproxy, self.job = kproxy, job
@@ -61,8 +56,7 @@ class RunWorld:
         self._last: RunEvidence | None = None
 
     def begin(self, base: Sequence[Source] = (), drip: bool = False) -> None:
-        """Put the rules into force, before any client has connected: those of all runs, then those of the plan. Raises
-        DocumentError."""
+        """Apply the rules of all runs, then those of the plan, before a client connects. Raises DocumentError."""
         engine = self.kproxy.engine
         engine.tape.most_bytes = MOST_TAPED
         rules = plan_rules(self.job.plan, drip)
@@ -73,18 +67,17 @@ class RunWorld:
         self.show(self.kproxy)
 
     def show(self, kproxy: Kproxy) -> None:
-        """Tell a test's view of the proxy what this run is."""
         kproxy.prefix = self.kproxy.engine.prefix
         kproxy.alone = True  # on a cluster of its own, or with names of its own
         kproxy.faults = InjectedFaults(NamedFault(step_text(step), step.fault.kind_of) for step in self.job.plan.steps)
 
     def look(self) -> RunEvidence:
-        """Return the evidence of the run at its end, or as it is as long as the run goes on."""
+        """Return the evidence at the end of the run, or the current evidence before it."""
         with self._lock:
             return self._last or self._evidence()
 
     def end(self) -> None:
-        """Keep the evidence as it is; the proxy may end then."""
+        """Keep the current evidence; the proxy can end then."""
         last = self.look()
         with self._lock:
             self._last = self._last or last
@@ -92,7 +85,6 @@ class RunWorld:
     def answer(
         self, ended: RunEnd, seconds: float, raised: RaisedError | None = None, problem: str = "", output: str = ""
     ) -> ChildAnswer:
-        """Return what is told of the run when it has ended so."""
         counters, exchanges, violations, unknown = self.look()
         if unknown:
             ended, problem = "broken", unknown
@@ -130,7 +122,7 @@ def imported_clients() -> list[str]:
 
 
 def warm_up() -> None:
-    """Do once, before a child is forked, what each would do anew: import kinds of rules, and make what checks them."""
+    """Import rule kinds and build validators once, before children are forked."""
     rules: list[dict[str, Any]] = [DRIP, {"name": "prefix", "kind": "prefix", "prefix": "x."}]
     for number, fault in enumerate(fault_table().all):
         rules.append(
@@ -144,8 +136,7 @@ def warm_up() -> None:
 
 
 def violations_of(kproxy: Kproxy) -> tuple[ProvedViolation, ...]:
-    """Return the guarantees of Kafka that the history of a run is proved to break, whatever its test says. It is the
-    history as brokers saw it: what a fault has made of their answers is no client's doing."""
+    """Return the violations that the exchanges prove at the broker side; faults change responses after it."""
     found = kproxy.findings(view="brokers", level="proved")
     return tuple(
         ProvedViolation(one.check, f"{one.about}: {one.says}".replace(kproxy.prefix, "")[:MOST_SAID])
@@ -155,13 +146,13 @@ def violations_of(kproxy: Kproxy) -> tuple[ProvedViolation, ...]:
 
 
 def broken(plan: FaultPlan, problem: str, unreachable: bool = False) -> ChildAnswer:
-    """Return the answer for a run that could not be made."""
+    """Return the answer of a run that could not be made."""
     return ChildAnswer(ExploredRun(plan, "broken", problem=problem), unreachable=unreachable)
 
 
 def delete_topics_of_runs(job: RunJob) -> ChildAnswer:
-    """Delete the topics of the runs that are over, through a listener without their prefixes; return why some stay as
-    the problem."""
+    """Delete the topics of ended runs through a listener without prefixes. The answer's problem names topics that
+    stay."""
 
     def is_over(topic: str) -> bool:
         number = topic.removeprefix(job.prefix).partition(".")[0]
@@ -177,7 +168,7 @@ def delete_topics_of_runs(job: RunJob) -> ChildAnswer:
 
 
 def raised_error(error: BaseException, where: str = "", line: str = "") -> RaisedError:
-    """Return an exception as it is told: its type by its full name where it is no builtin, and its message."""
+    """Return an exception with its full type name and its message."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     return RaisedError(name, str(error)[:MOST_SAID], where, line)

@@ -1,52 +1,42 @@
-"""Exploration of one test by a process that forks its runs: what pytest and the command line have in common."""
+"""Exploration and replay of a test by a process that forks its runs, for pytest and for the command line."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, time
 
 from kproxy.errors import InternalError, KproxyError
-
-from .database import FOLDER, FindingStore, write_whole
-from .explorer import Explorer, ExploreSettings
-from .judge import NONE_KNOWN, KnownFailures
-from .model import dumps, loads
-from .options import ExploreOptions
-from .order import OrderSettings
-from .report.baseline import Baseline
-from .report.document import json_report
-from .report.page import html_report
-from .result import Exploration
-from .runs.fork_runner import ForkRunner, default_jobs
+from kproxy.explore.database import FOLDER, Baseline, FindingStore, write_whole
+from kproxy.explore.explorer import LEARNING_LIMIT, Explorer, ExploreSettings
+from kproxy.explore.model import FaultPlan, RunOutcome, dumps, loads
+from kproxy.explore.options import ExploreOptions
+from kproxy.explore.order import OrderSettings
+from kproxy.explore.page import html_report
+from kproxy.explore.report import LOUD, counted, json_report
+from kproxy.explore.result import FINDINGS, NONE_KNOWN, Exploration, JudgedRun, KnownFailures, judge
+from kproxy.explore.runs.fork_runner import ForkRunner, default_jobs
+from kproxy.terminal import in_line
 
 
 @dataclass(frozen=True, slots=True)
 class ExploredTest:
-    """Test to explore: its name, the command of the process that forks its runs, and what is known of it.
-
-    folder: in which that command runs, and findings are kept · save: folder for rule files · seed: breaks ties ·
-    on_mock: its runs have mock clusters · known: failures that are no news · workers: processes that explore at the
-    same time, and share the machine · rules: names of rule files that are in force in all runs · replay: how rules are
-    put into force, with `{name}` for the name of a finding's file.
-    """
-
     name: str
-    command: Sequence[str]
+    command: Sequence[str]  # of the process that forks its runs
     folder: Path
-    save: Path
-    seed: int
+    save: Path  # folder for rule files
+    seed: int  # breaks ties
     on_mock: bool = False
     known: KnownFailures = NONE_KNOWN
-    workers: int = 1
-    rules: tuple[str, ...] = ()
-    replay: str = "{name}"
+    workers: int = 1  # processes that explore at the same time
+    rules: tuple[str, ...] = ()  # names of rule files in force in all runs
+    replay: str = "{name}"  # text that replays a rule file `{name}` with `{limit}`
     replay_limit: str = ""  # text for `{limit}` in `replay`, with `{seconds}`
 
 
 def explore_test(test: ExploredTest, options: ExploreOptions, tell: Callable[[str], object]) -> Exploration:
-    """Explore a test, and return what came of it, up to where it could not go on."""
     settings = ExploreSettings(
         OrderSettings(options.classes, options.depth, options.only, test.on_mock, test.seed),
         options.seconds, options.runs, options.limit, options.first, options.until_covered, test.known, test.save,
@@ -84,7 +74,7 @@ def explore_test(test: ExploredTest, options: ExploreOptions, tell: Callable[[st
 def write_reports(
     results: Sequence[Exploration], options: ExploreOptions, baseline: Baseline
 ) -> tuple[list[str], bool]:
-    """Write the requested reports and the baseline. Return a line about each file, and True if all were written."""
+    """Write the requested reports and the baseline. Return a line for each file, and True if all were written."""
     texts = {path: (json_report if path.suffix == ".json" else html_report)(results) for path in options.reports}
     if options.baseline is not None and options.update:
         texts[options.baseline] = baseline.updated(results).text()
@@ -101,7 +91,7 @@ def write_reports(
 
 
 def packed_exploration(result: Exploration) -> str:
-    """Return an exploration as text, for the process that puts together what several have explored."""
+    """Return an exploration as text, for the main process of pytest-xdist."""
     runs = [replace(one, run=replace(one.run, places=())) for one in result.runs]
     slim = replace(result, learned=replace(result.learned, ranks={}), learning=[], runs=runs)
     return dumps(slim).decode()
@@ -109,3 +99,36 @@ def packed_exploration(result: Exploration) -> str:
 
 def unpacked_exploration(text: str) -> Exploration:
     return loads(text, Exploration)
+
+
+def replay_finding(test: ExploredTest, plan: FaultPlan, options: ExploreOptions, tell: Callable[[str], object]) -> int:
+    """Run a test under a plan, `options.runs` times or once, and report each run.
+
+    Return 1 if a run failed; otherwise 2 if a run was broken, interrupted or not exercised; otherwise 0. Raises
+    InternalError.
+    """
+    times = options.runs or 1
+    outcomes: Counter[RunOutcome] = Counter()
+    interrupted = False
+    try:
+        with ForkRunner(test.command, min(options.jobs or default_jobs(), times), test.folder) as runner:
+            runner.limit = options.limit or LEARNING_LIMIT
+            for number, run in enumerate(runner.run([plan] * times), 1):
+                one = judge(run)
+                outcomes[one.outcome] += 1
+                tell(f"run {number}: {ending(one)} ({run.seconds:.1f} s)")
+    except KeyboardInterrupt:
+        interrupted = True
+        tell("interrupted")
+    failed = sum(outcomes[outcome] for outcome in FINDINGS)
+    tell(f"fails in {failed} of {counted(outcomes.total(), 'run')}")
+    return 1 if failed else 2 if interrupted or outcomes["broken"] or outcomes["not exercised"] else 0
+
+
+def ending(one: JudgedRun) -> str:
+    word = one.outcome.upper() if one.outcome in LOUD else one.outcome
+    if one.outcome == "not exercised":
+        return f"{word}: {'; '.join(f'matched {each.matched}, applied {each.applied}' for each in one.run.counters)}"
+    if one.outcome == "broken":
+        return f"{word}: {in_line(one.run.problem)}"
+    return word if one.what == one.outcome else f"{word}: {in_line(one.what)}"

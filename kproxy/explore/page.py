@@ -1,7 +1,7 @@
-"""The report of explorations as one HTML page without scripts: a matrix of places and faults for each API.
+"""Report of explorations as an HTML page without scripts: a matrix of places and faults for each API.
 
-Everything that a client, a broker or a test has said is text here: `element` escapes all that is not made by itself,
-and the page's policy lets it load and run nothing. A cell leads to its run by the address alone (`:target`).
+Clients, brokers and tests choose the texts on this page. `element` escapes all text that it has not made, and the
+policy of the page permits no content from elsewhere. A cell shows its run by the address alone (`:target`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from html import escape
 
 from kproxy.explore.model import ExchangePlace, RunOutcome
 from kproxy.explore.plan import place_text, plan_text, rule_file
+from kproxy.explore.report import finding_lines, heading, report_lines
 from kproxy.explore.result import Exploration, merged_outcome
 from kproxy.terminal import printable
-
-from .text import finding_lines, heading, report_lines
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 STYLE = """
@@ -33,18 +32,17 @@ td { text-align: center; } td a { color: inherit; text-decoration: none; display
 pre { white-space: pre-wrap; }
 """
 WORDS: dict[RunOutcome, str] = {"loud": "loud", "not exercised": "not exercised", "raised": "failed"}
-MOST_DETAILS = 1_000
-"""Runs of one exploration that can be looked at; those that failed come first."""
+MOST_DETAILS = 1_000  # runs of one exploration with details; failed ones come first
 
 
 class HtmlText(str):
-    """Text that is HTML already, made by `element`."""
+    """Text that is HTML already."""
 
     __slots__ = ()
 
 
 def element(name: str, *children: str, **attributes: str) -> HtmlText:
-    """Return an element with these children, of which all that is not HTML already is escaped."""
+    """Return an element; children that are not HtmlText are escaped."""
     inner = "".join(child if isinstance(child, HtmlText) else escape(printable(child)) for child in children)
     written = "".join(f' {key.rstrip("_")}="{escape(printable(value))}"' for key, value in attributes.items())
     return HtmlText(f"<{name}{written}>{inner}</{name}>")
@@ -66,7 +64,7 @@ def html_report(results: Iterable[Exploration]) -> str:
 
 
 def exploration_section(result: Exploration, prefix: str) -> HtmlText:
-    """Return the section about one exploration: its text, its matrices, and its runs. `prefix`: of its addresses."""
+    """Return the section of one exploration. `prefix`: of its addresses."""
     text = "\n".join(report_lines(result))
     parts = [element("h2", f"{result.test} {heading(result)}"), element("pre", text)]
     parts += [finding_block(result, number) for number in range(len(result.findings))]
@@ -87,7 +85,6 @@ CellRuns = dict[tuple[ExchangePlace, str], list[int]]
 
 
 def cells_of(result: Exploration) -> CellRuns:
-    """Return the numbers of the runs with one fault, by place and fault."""
     cells: CellRuns = defaultdict(list)
     for number, one in enumerate(result.runs):
         if len(one.run.plan.steps) == 1:
@@ -97,7 +94,6 @@ def cells_of(result: Exploration) -> CellRuns:
 
 
 def matrices(result: Exploration, prefix: str) -> Iterator[HtmlText]:
-    """Yield a matrix of places and faults for each API."""
     cells = cells_of(result)
     places: defaultdict[str, dict[ExchangePlace, None]] = defaultdict(dict)
     for place in (*result.learned.places, *(place for place, _ in cells)):
@@ -118,12 +114,11 @@ def matrices(result: Exploration, prefix: str) -> Iterator[HtmlText]:
 
 
 def table(*parts: HtmlText) -> HtmlText:
-    """Return a table in a box that scrolls if the table is wider than the page."""
     return element("div", element("table", *parts), class_="table")
 
 
 def cell(result: Exploration, runs: list[int], prefix: str) -> HtmlText:
-    """Return one cell, which leads to the run that it stands for."""
+    """Return one cell with a link to its run."""
     outcome = merged_outcome(result.runs[number].outcome for number in runs)
     if outcome is None:
         return element("td", "·", class_="untried", title="not tried")
@@ -134,7 +129,7 @@ def cell(result: Exploration, runs: list[int], prefix: str) -> HtmlText:
 
 
 def deeper_runs(result: Exploration, prefix: str) -> Iterator[HtmlText]:
-    """Yield a table of the runs with several faults, those that passed left out."""
+    """Yield a table of the runs with several faults that did not pass."""
     rows = [
         element("tr", element("th", plan_text(one.run.plan)), cell(result, [number], prefix))
         for number, one in enumerate(result.runs)
@@ -146,7 +141,7 @@ def deeper_runs(result: Exploration, prefix: str) -> Iterator[HtmlText]:
 
 
 def run_blocks(result: Exploration, prefix: str) -> Iterator[HtmlText]:
-    """Yield what is known of each run, those that failed first if there are too many."""
+    """Yield the details of each run; of too many, failed runs first."""
     order = sorted(range(len(result.runs)), key=lambda number: result.runs[number].signature is None)
     for number in sorted(order[:MOST_DETAILS]):
         one = result.runs[number]
